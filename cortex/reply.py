@@ -1,0 +1,115 @@
+"""What came back from one bounded call, and how text becomes a typed value or a named refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+
+class Malformed(ValueError):
+    """A complete reply that the goal's reply type refuses.
+
+    Raised from a program's ``absorb`` (or by the parsers below), it discards the reply and asks for the next
+    sample; after ``limits.resamples_max`` of them the goal fails as MALFORMED.
+    """
+
+
+class Usage(msgspec.Struct, frozen=True, array_like=True):
+    """Tokens of one attempt as the provider reported them.
+
+    Input tokens billed are the sum of the first, third and fourth field (the Messages API counts cache reads and
+    cache writes apart from ``input_tokens``).
+    """
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_creation_tokens: int = 0
+
+    @property
+    def input_tokens_billed(self) -> int:
+        """All tokens of the prompt, cached or not."""
+        return self.input_tokens + self.cache_read_tokens + self.cache_creation_tokens
+
+
+class Reply(msgspec.Struct, frozen=True, array_like=True):
+    """One complete reply: the provider's message as JSON, kept to the byte, and what the core reads of it."""
+
+    body: bytes
+    stop_reason: str
+    model: str
+    usage: Usage
+
+    @property
+    def text(self) -> str:
+        """The text blocks of the message, joined. Empty where the model gave none (a refusal, say)."""
+        return text_of(self.body)
+
+
+class _Block(msgspec.Struct):
+    type: str
+    text: str = ""
+
+
+class _Message(msgspec.Struct):
+    content: list[_Block]
+
+
+_message_decoder = msgspec.json.Decoder(_Message)
+
+
+def text_of(body: bytes) -> str:
+    """The text of a message in the provider's JSON form.
+
+    Raises ``Malformed`` where the bytes are no message: a caller at the edge has checked that before.
+    """
+    try:
+        blocks = _message_decoder.decode(body).content
+    except msgspec.DecodeError as error:
+        raise Malformed(f"the reply is no message: {error}") from None
+    if len(blocks) == 1:
+        return blocks[0].text
+    return "".join(block.text for block in blocks if block.type == "text")
+
+
+def as_choice(reply: Reply, choices: Sequence[str]) -> str:
+    """The one of ``choices`` that the reply names, whatever its case, quotes or full stop; else ``Malformed``."""
+    said = reply.text.strip().strip("\"'`*. \n").casefold()
+    for choice in choices:
+        if said == choice.casefold():
+            return choice
+    raise Malformed(f"expected one of {', '.join(choices)}; got {said[:60]!r}")
+
+
+def as_line(reply: Reply, length_max: int = 4_000) -> str:
+    """The reply as one trimmed, non-empty text of at most ``length_max`` characters; else ``Malformed``."""
+    said = reply.text.strip()
+    if not said:
+        raise Malformed("the reply is empty")
+    if len(said) > length_max:
+        raise Malformed(f"the reply has {len(said)} characters, more than {length_max}")
+    return said
+
+
+def as_json(reply: Reply, type_: type[T]) -> T:
+    """The reply as a value of ``type_`` (anything msgspec can check), fenced code blocks allowed; else ``Malformed``."""
+    said = reply.text.strip()
+    if said.startswith("```"):
+        said = said.split("\n", 1)[-1].rsplit("```", 1)[0]
+    try:
+        return msgspec.json.decode(said, type=type_)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise Malformed(f"expected {_name(type_)}: {error}") from None
+
+
+def _name(type_: Any) -> str:
+    return getattr(type_, "__name__", str(type_))
+
+
+def finished(reply: Reply) -> bool:
+    """Whether the model ended its reply by itself, rather than at ``max_tokens``."""
+    return reply.stop_reason in ("end_turn", "stop_sequence", "tool_use")
