@@ -1,0 +1,72 @@
+"""What the core wants done, in the imperative. A channel carries these out after the commit that holds their cause."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class _Command(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Common form on the wire: an array whose first element names the command."""
+
+
+class Call(_Command, tag="call"):
+    """Make one bounded request. Its id is ``job/goal/sample``, taken from K; ``attempt`` numbers the tries."""
+
+    goal: int
+    sample: str
+    attempt: int
+    hash: bytes
+    """Hash of (endpoint, model, prompt, parameters, sample): the question's identity."""
+    body: bytes
+    """The request in the Messages form, JSON, without ``stream``."""
+    output_tokens_max: int
+    prompt_tokens_max: int
+    """M: the branch refuses a prompt above it, whatever the core thought."""
+    timeout_s: float
+
+
+class RunTool(_Command, tag="run_tool"):
+    """Run one tool on a worker. ``key`` is the call's id, an idempotency key for tools that take one."""
+
+    goal: int
+    attempt: int
+    tool: str
+    arguments: dict[str, Any]
+    key: str
+    timeout_s: float
+
+
+class Launch(_Command, tag="launch"):
+    """Start, or join, the child job whose answer resolves this goal."""
+
+    goal: int
+    attempt: int
+    program: str
+    params_json: bytes
+    max_cost_nusd: int | None
+
+
+class Abandon(_Command, tag="abandon"):
+    """Nobody waits for this attempt any more. Its reply is welcome all the same: it may have been paid."""
+
+    goal: int
+    attempt: int
+
+
+class Emit(_Command, tag="emit"):
+    """Result number ``index`` of the job is ready for its sink."""
+
+    index: int
+    value: Any
+
+
+class Finish(_Command, tag="finish"):
+    """The job has ended: ``complete``, ``partial`` (resumable), ``failed`` or ``cancelled``, and why."""
+
+    outcome: str
+    why: str
+
+
+Command = Call | RunTool | Launch | Abandon | Emit | Finish

@@ -1,0 +1,162 @@
+"""What happened, in the past tense. Everything that a channel's step depends on arrives as one of these.
+
+A ``Turn`` is the unit of the journal: the events that arrived together, and the time at which the channel took them.
+Replaying the turns of a journal through ``loop.step`` gives the same K and the same commands.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from cortex.limits import Limits, Terms
+from cortex.reply import Reply
+from policies.failure import Failure
+
+
+class _Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Common form on the wire and in the journal: an array whose first element names the event."""
+
+
+class Opened(_Event, tag="opened"):
+    """A job begins, or begins anew because its program changed. K starts here; replay starts at the last one."""
+
+    terms: Terms
+    epoch: int
+
+
+class Rejoined(_Event, tag="rejoined"):
+    """A new incarnation of the channel owns the job. Attempts that no branch still holds are lost."""
+
+    epoch: int
+    held: tuple[tuple[int, int], ...] = ()
+    """(goal, attempt) of the calls that branches still hold."""
+
+
+class Row(msgspec.Struct, frozen=True, array_like=True):
+    """One row of a source, already checked: what to ask, or why it is refused before it is asked."""
+
+    key: str
+    body: bytes = b""
+    output_tokens_max: int = 0
+    refusal: str = ""
+
+
+class Fed(_Event, tag="fed"):
+    """A window of a source was read."""
+
+    rows: tuple[Row, ...]
+    position: int
+    """Where reading goes on: bytes of the source, after decompression."""
+    ended: bool
+
+
+class Granted(_Event, tag="granted"):
+    """The cortex leases this many permits to the job, in place of what it leased before."""
+
+    permits: int
+
+
+class Answered(_Event, tag="answered"):
+    """A call was answered."""
+
+    goal: int
+    sample: str
+    attempt: int
+    hash: bytes
+    reply: Reply
+    elapsed_s: float = 0.0
+
+
+class Recalled(_Event, tag="recalled"):
+    """A call was found among the remembered replies: nothing is sent, nothing is paid.
+
+    The journal keeps the reference alone where this same journal holds the reply; a reply that another job paid for is
+    copied, so that a journal stands by itself.
+    """
+
+    goal: int
+    sample: str
+    hash: bytes
+    reply: Reply | None
+    seq: int = 0
+    position: int = 0
+
+
+class Broke(_Event, tag="broke"):
+    """An attempt ended without a reply."""
+
+    goal: int
+    sample: str
+    attempt: int
+    failure: Failure
+    elapsed_s: float = 0.0
+
+
+class Observed(_Event, tag="observed"):
+    """A tool read something of the outside world, or did something there."""
+
+    goal: int
+    attempt: int
+    value: Any
+    read_at_s: float
+    failure: Failure | None = None
+
+
+class Returned(_Event, tag="returned"):
+    """A child job ended."""
+
+    goal: int
+    attempt: int
+    answer: Any
+    known_nusd: int = 0
+    assumed_nusd: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    failure: Failure | None = None
+
+
+class Written(_Event, tag="written"):
+    """The sink holds the first ``rows`` results, whole, in its first ``size_bytes`` bytes, on disk."""
+
+    rows: int
+    size_bytes: int
+
+
+class LimitsSet(_Event, tag="limits_set"):
+    """An operator changed the job's bounds: who, and what they are now."""
+
+    who: str
+    limits: Limits
+
+
+class Stopped(_Event, tag="stopped"):
+    """Someone asked the job to end: ``cancel`` for good, ``drain`` to be resumed later."""
+
+    who: str
+    how: str
+
+
+class Resumed(_Event, tag="resumed"):
+    """Someone asked an ended but resumable job to go on."""
+
+    who: str
+
+
+class Ticked(_Event, tag="ticked"):
+    """Nothing but time passed: something was due."""
+
+
+Event = (
+    Opened | Rejoined | Fed | Granted | Answered | Recalled | Broke | Observed | Returned | Written | LimitsSet
+    | Stopped | Resumed | Ticked
+)  # fmt: skip
+
+
+class Turn(msgspec.Struct, frozen=True, array_like=True):
+    """The events that a channel took together, in their order, and when: seconds since 1970, never decreasing."""
+
+    at_s: float
+    batches: tuple[tuple[Event, ...], ...]
+    """A batch is what came in one message; its bytes enter the journal as they came."""

@@ -1,0 +1,106 @@
+"""Every bound of the system in one frozen struct, validated at birth."""
+
+from __future__ import annotations
+
+import msgspec
+
+from policies.price import Price
+from policies.retry import RetryPolicy
+from policies.timeout import TimeoutPolicy
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job may use at most. Raises ``ValueError`` with one clear line for a bound that makes no sense.
+
+    Sizes are counts unless the name ends in a unit. ``None`` means that the user set no bound of their own.
+    """
+
+    concurrency: int = 100
+    """Calls in flight at once, at most; the cortex may lease fewer."""
+    prompt_tokens_max: int | None = None
+    """M, where the user wants it smaller than the context window less the reply."""
+    parts_max: int = 200
+    """Parts in one prompt: what fits can still be too much to use."""
+    output_tokens_max: int = 1_024
+    """Reply length asked for where a program states none."""
+    max_cost_nusd: int | None = None
+    """Cap on known plus assumed plus reserved money, in 1e-9 USD."""
+    max_job_tokens: int | None = None
+    """Cap on known plus assumed plus reserved tokens, input and output together."""
+    resamples_max: int = 4
+    """Malformed replies of one goal that are discarded and asked again."""
+    depth_max: int = 24
+    """How deep planned goals may nest."""
+    plan_goals_max: int = 10_000
+    """Goals that one absorbed reply may add."""
+    goals_max: int = 20_000_000
+    """Goals that one job may ever have."""
+    selects_max: int = 64
+    """Rounds of symbolic changes that select may make in one turn before it must ask something."""
+    rejected_alike_max: int = 20
+    """The same refusal of this many goals in a row, no success between, is taken for a blocked account."""
+    faulty_in_row_max: int = 20
+    """Goals in a row on which the program's own code raised before the job stops."""
+    patience_s: float = 900.0
+    """The longest Retry-After that a job sits out; beyond it the job pauses, resumable."""
+    window_rows: int = 2_048
+    """Rows of a source that are open in K at once."""
+    snapshot_events: int = 50_000
+    """Events between two snapshots, so that recovery is bounded."""
+    message_calls_max: int = 256
+    """Calls in one message between actors."""
+    message_bytes_max: int = 90_000
+    """Bytes in one message: above 100 KB Ray takes the slow road through its object store."""
+    retry: RetryPolicy = RetryPolicy()
+    timeout: TimeoutPolicy = TimeoutPolicy()
+
+    def __post_init__(self) -> None:
+        for name in _POSITIVE:
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise ValueError(f"{name} must be above zero, not {value}")
+        if self.resamples_max < 0:
+            raise ValueError(f"resamples_max must not be negative, not {self.resamples_max}")
+        if self.window_rows < self.concurrency:
+            raise ValueError(f"window_rows ({self.window_rows}) must be at least concurrency ({self.concurrency})")
+
+
+_POSITIVE = (
+    "concurrency", "prompt_tokens_max", "parts_max", "output_tokens_max", "max_cost_nusd", "max_job_tokens",
+    "depth_max", "plan_goals_max", "goals_max", "selects_max", "rejected_alike_max", "faulty_in_row_max",
+    "patience_s", "window_rows", "snapshot_events", "message_calls_max", "message_bytes_max",
+)  # fmt: skip
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True):
+    """Where calls go: endpoint, credential (a fingerprint, never the key) and model; with its window and its price."""
+
+    endpoint: str
+    model: str
+    credential: str = ""
+    context_window: int = 200_000
+    """Tokens that prompt and reply share."""
+    price: Price | None = None
+    """None where no price is known: then money cannot be counted, and a cap in money is refused at the door."""
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job runs under, written into its journal when it opens: nothing that step reads stands elsewhere."""
+
+    job: str
+    program: str
+    """Where the program's class is found, ``module:Class`` or the name of a ready program."""
+    params_json: bytes
+    """The program's own fields."""
+    fingerprint: str
+    """Hash over the program's source, its parameters and the release; a change starts K anew."""
+    route: Route
+    limits: Limits = Limits()
+    streams: bool = False
+    """Whether rows of a source follow; without it the source counts as read to its end."""
+
+    def prompt_tokens_max(self, output_tokens_max: int) -> int:
+        """M for a call that may answer with so many tokens: the window less the reply, or the user's smaller number."""
+        room = self.route.context_window - output_tokens_max
+        own = self.limits.prompt_tokens_max
+        return room if own is None else min(room, own)

@@ -1,0 +1,136 @@
+"""A bounded rendering of part of K.
+
+A ``Prompt`` is built from parts, each with a role and a priority, and names the constructor that rendered it: how
+material is framed is part of the choice that select makes, so it is kept. ``fit`` bounds it twice, in tokens and in
+parts, since what fits can still be too much to use.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+
+class DoesNotFit(ValueError):
+    """A prompt that no permitted dropping or shortening brings within M: select must cluster, summarise or split."""
+
+
+class Role(enum.StrEnum):
+    """What a part is to the reader of the prompt."""
+
+    SYSTEM = "system"
+    GOAL = "goal"
+    DOCUMENT = "document"
+    ANNOTATION = "annotation"
+    CONNECTION = "connection"
+
+
+class Rule(enum.StrEnum):
+    """What may be done to a part that does not fit."""
+
+    KEEP = "keep"
+    CUT = "cut"
+    DROP = "drop"
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One piece of a prompt. ``priority`` counts up with importance; parts that may go, go from the lowest."""
+
+    role: Role
+    text: str
+    priority: int = 0
+    rule: Rule = Rule.KEEP
+    title: str = ""
+
+    def render(self) -> str:
+        """The part as it stands in the prompt."""
+        return f"{self.title}\n{self.text}" if self.title else self.text
+
+
+class Prompt(msgspec.Struct, frozen=True):
+    """What one bounded call reads.
+
+    ``constructor`` is the name of the framing; two framings of the same items differ by it in the journal. ``lead`` is
+    text that the reply continues (a completion model needs it at the very end).
+    """
+
+    constructor: str
+    parts: tuple[Part, ...]
+    separator: str = "\n\n"
+    lead: str = ""
+    left_out: tuple[str, ...] = ()
+    """Titles of what was dropped or cut to fit, for the story of the call."""
+
+    def system(self) -> str:
+        """The text of the system parts."""
+        return self.separator.join(part.render() for part in self.parts if part.role == Role.SYSTEM)
+
+    def user(self) -> str:
+        """All other text, in the order given."""
+        said = self.separator.join(part.render() for part in self.parts if part.role != Role.SYSTEM)
+        return said + self.separator + self.lead if self.lead and said else said + self.lead
+
+    def text(self) -> str:
+        """System and user text together: what the tokens are counted of."""
+        return self.system() + self.separator + self.user()
+
+    def fit(self, tokens_max: int, tokens: Callable[[str], int], parts_max: int = 200) -> Prompt:
+        """This prompt within ``tokens_max`` tokens (as ``tokens`` counts them) and ``parts_max`` parts.
+
+        Drops, then cuts, the parts whose rule permits it, from the lowest priority, the last of equals first. Raises
+        ``DoesNotFit`` where what must stay is still too much.
+        """
+        within = self
+        while len(within.parts) > parts_max or tokens(within.text()) > tokens_max:
+            index = within._weakest()
+            if index is None:
+                raise DoesNotFit(
+                    f"{within.constructor}: {tokens(within.text())} tokens in {len(within.parts)} parts;"
+                    f" at most {tokens_max} in {parts_max}"
+                )
+            over = len(within.parts) <= parts_max and within.parts[index].rule == Rule.CUT
+            within = within._cut(index, tokens_max, tokens) if over else within._without(index)
+        return within
+
+    def _weakest(self) -> int | None:
+        free = [(part.priority, -i) for i, part in enumerate(self.parts) if part.rule != Rule.KEEP]
+        return -min(free)[1] if free else None
+
+    def _without(self, index: int) -> Prompt:
+        part = self.parts[index]
+        left_out = (*self.left_out, part.title or part.text[:40])
+        return msgspec.structs.replace(
+            self, parts=self.parts[:index] + self.parts[index + 1 :], left_out=left_out
+        )
+
+    def _cut(self, index: int, tokens_max: int, tokens: Callable[[str], int]) -> Prompt:
+        """Halve the interval of lengths until the longest head that fits is found; none is left: drop the part."""
+        part = self.parts[index]
+
+        def headed(length: int) -> Prompt:
+            head = msgspec.structs.replace(part, text=part.text[:length])
+            return msgspec.structs.replace(self, parts=(*self.parts[:index], head, *self.parts[index + 1 :]))
+
+        low, high = 0, len(part.text)
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if tokens(headed(middle).text()) <= tokens_max else (low, middle - 1)
+        if low == 0:
+            return self._without(index)
+        kept = headed(low)
+        return msgspec.structs.replace(kept, left_out=(*self.left_out, f"{part.title or part.role}: cut"))
+
+
+def request_body(prompt: Prompt, model: str, output_tokens_max: int, params: dict[str, Any] | None = None) -> bytes:
+    """The request that carries this prompt, in the Messages form, as deterministic JSON bytes."""
+    body: dict[str, Any] = dict(params or {})
+    body["model"] = model
+    body["max_tokens"] = output_tokens_max
+    system = prompt.system()
+    if system:
+        body["system"] = system
+    body["messages"] = [{"role": "user", "content": prompt.user()}]
+    return msgspec.json.encode(body, order="sorted")
