@@ -1,0 +1,48 @@
+# Needs Python 3.11 or newer, pip, make and a network to PyPI; no compiler, no key. Everything is installed into .venv.
+#   make demo      the main job on real input, with the bundled small model
+#   make test      every test (ARGS="-k name" for some); nothing it started is left behind
+#   make lint types bench clean
+# PYTHON=/path/to/python chooses the interpreter; without it the newest suitable one on the PATH is taken.
+
+VENV ?= .venv
+PYTHON ?=
+ARGS ?=
+BENCH ?= http
+PY := $(VENV)/bin/python
+INSTALL := PYTHON="$(PYTHON)" .ci/install $(VENV)
+
+.PHONY: demo test lint types bench clean help
+.DEFAULT_GOAL := help
+
+help:
+	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
+
+demo: $(VENV)/.installed-local
+	@$(PY) -m actors.demo
+
+test: $(VENV)/.installed-test-local
+	@$(PY) .ci/nothing_left.py $(PY) -m pytest $(ARGS)
+
+lint: $(VENV)/.installed-dev
+	@$(PY) -m ruff check .
+	@PYTHONPATH=. $(VENV)/bin/lint-imports --no-logo --no-cache
+
+types: $(VENV)/.installed-dev
+	@$(PY) -m mypy
+
+bench: $(VENV)/.installed-test-local
+	@for name in $(BENCH); do $(PY) -m benchmarks.$$name --json || exit 1; done
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find actors benchmarks cortex policies tests -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# A stamp a set of extras: installed again only when pyproject.toml is newer.
+$(VENV)/.installed-local: pyproject.toml
+	@$(INSTALL) local
+
+$(VENV)/.installed-test-local: pyproject.toml
+	@$(INSTALL) test local
+
+$(VENV)/.installed-dev: pyproject.toml
+	@$(INSTALL) dev

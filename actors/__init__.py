@@ -1,0 +1,1 @@
+"""The edge: clocks, files, HTTP, Ray, the command line. Async, thin; decisions are made elsewhere."""

@@ -1,0 +1,1 @@
+"""The tests, by kind: unit, properties, spec, edge, cli, cluster, notebook."""

@@ -1,0 +1,169 @@
+"""The edge is forbidden where a test has no business with it.
+
+Everywhere: no key and no setting of the person who runs the tests, and no connection beyond this machine (a
+cluster test may speak to its own address). In unit, properties and spec: no ``ray.init``, no sleeping.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import ipaddress
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any, NoReturn
+
+import hypothesis
+import pytest
+
+TESTS = Path(__file__).resolve().parent
+STRICT = ("unit", "properties", "spec")
+MARKED = ("cluster", "notebook")
+
+_SETTINGS = ("ANTHROPIC_", "CORTEX_", "OPENAI_")
+_ROADS = ("RAY_ADDRESS", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "SSL_CERT_FILE")
+_numbers = count()
+
+# The same examples in every run, and no verdict by the clock of a busy machine.
+# To search further: pytest --hypothesis-profile explore
+hypothesis.settings.register_profile("steady", derandomize=True, deadline=None, database=None)
+hypothesis.settings.register_profile("explore", deadline=None, max_examples=2_000, print_blob=True)
+hypothesis.settings.load_profile("steady")
+
+
+def pytest_configure() -> None:
+# No verdict by the clock of a busy machine, and the same examples in every run. To search further:
+# pytest --hypothesis-profile explore
+        own = name.startswith(_SETTINGS) and name != "CORTEX_STARTED_BY"  # the mark of .ci/nothing_left.py
+        if own or name.upper() in _ROADS:
+            del os.environ[name]
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test in tests/cluster or tests/notebook carries that mark."""
+    for item in items:
+        if (kind := _kind(item.path)) in MARKED:
+            item.add_marker(kind)
+
+
+def _kind(path: Path) -> str:
+    inside = path.relative_to(TESTS).parts if path.is_relative_to(TESTS) else ()
+    return inside[0] if len(inside) > 1 else ""
+
+
+@pytest.fixture(autouse=True)
+def _bounds(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    kind = _kind(request.path)
+    state = tmp_path_factory.getbasetemp() / f"state-{next(_numbers)}"
+    monkeypatch.setenv("CORTEX_STATE", str(state))
+    if kind != "cluster":
+        _forbid_far_sockets(monkeypatch)
+    if kind in STRICT:
+        _forbid_sleep(monkeypatch)
+        _forbid_ray(monkeypatch)
+    yield
+
+
+# ---------------------------------------------------------------------------------------------- sockets
+
+
+def _near(address: Any) -> bool:
+    """An address on this machine: a Unix socket, or a loopback address or name."""
+    if not isinstance(address, tuple):
+        return True
+    host = str(address[0]).partition("%")[0]
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host in {"", "localhost"} or host.endswith(".localhost")
+
+
+def _forbid_far_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    lookup = socket.getaddrinfo
+
+    def refuse(address: Any) -> NoReturn:
+        # Not an OSError: code under test would take that for a network failure and try again.
+        pytest.fail(f"a test asked for {address!r}: only this machine may be spoken to", pytrace=True)
+
+    def guarded(name: str) -> None:
+        real = getattr(socket.socket, name)
+
+        def connect(self: socket.socket, address: Any) -> Any:
+            return real(self, address) if _near(address) else refuse(address)
+
+        monkeypatch.setattr(socket.socket, name, connect)
+
+    def getaddrinfo(host: Any, *args: Any, **kwargs: Any) -> Any:
+        name = host.decode() if isinstance(host, bytes) else host
+        return lookup(host, *args, **kwargs) if name is None or _near((name,)) else refuse(name)
+
+    guarded("connect")
+    guarded("connect_ex")
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+
+
+# --------------------------------------------------------------------------------------------- sleeping
+
+
+def _forbid_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    sleep = asyncio.sleep
+
+    def no_sleep(seconds: float) -> NoReturn:
+        pytest.fail(f"time.sleep({seconds}) in a test that may not wait")
+
+    def awaited(delay: float, result: Any = None) -> Any:
+        # Code under test may wait on its event loop; a test that waits for it by sleeping is what is meant.
+        # A loop with a virtual clock does not wait at all.
+        caller = Path(sys._getframe(1).f_code.co_filename)
+        real_time = type(asyncio.get_running_loop()).time is asyncio.BaseEventLoop.time
+        if delay > 0 and real_time and caller.is_relative_to(TESTS):
+            pytest.fail(f"asyncio.sleep({delay}) in a test that may not wait")
+        return sleep(delay, result)
+
+    monkeypatch.setattr(time, "sleep", no_sleep)
+    monkeypatch.setattr(asyncio, "sleep", awaited)
+
+
+# -------------------------------------------------------------------------------------------------- Ray
+
+
+def _no_ray(*_args: Any, **_kwargs: Any) -> NoReturn:
+    pytest.fail("ray.init in a test that may not start Ray; such a test lives in tests/cluster")
+
+
+def _forbid_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    if "ray" in sys.modules:
+        monkeypatch.setattr(sys.modules["ray"], "init", _no_ray)
+    else:  # importing Ray takes a second: only a test that imports it itself should wait for that
+        monkeypatch.setattr(sys, "meta_path", [_RayDoor(monkeypatch), *sys.meta_path])
+
+
+class _RayDoor(importlib.abc.MetaPathFinder):
+    """Lets a test import Ray, and closes ``ray.init`` as soon as it is there."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.monkeypatch = monkeypatch
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        if name != "ray":
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def then_close(module: Any) -> None:
+                execute(module)
+                self.monkeypatch.setattr(module, "init", _no_ray)
+
+            spec.loader.exec_module = then_close  # type: ignore[method-assign]
+        return spec

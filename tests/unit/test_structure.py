@@ -1,0 +1,256 @@
+"""The shape of the repository: imports, sizes, names, docstrings, and what may lie where.
+
+Every rule is shown to be able to fail, by a small bad sample beside it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests import structure
+from tests.structure import CODE, PACKAGES, PURE, PURE_STDLIB, ROOT
+
+ALLOWED = PURE_STDLIB | {"msgspec", "policies"}
+
+
+def _holds(paths: list[Path], check: Callable[[Path], list[str]]) -> None:
+    told = [f"{path.relative_to(ROOT)}: {line}" for path in paths for line in check(path)]
+    assert not told, "\n" + "\n".join(told)
+
+
+def _lint_imports(folder: Path) -> tuple[int, str]:
+    pytest.importorskip("importlinter")
+    command = "from importlinter.cli import lint_imports_command as run; run(['--no-logo', '--no-cache'])"
+    environment = {**os.environ, "PYTHONPATH": str(folder), "NO_COLOR": "1", "COLUMNS": "200"}
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", command],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_import_contract_holds():
+    code, told = _lint_imports(ROOT)
+    assert code == 0, told
+
+
+def test_import_contract_can_fail(tmp_path):
+    text = (ROOT / "pyproject.toml").read_text()
+    (tmp_path / "pyproject.toml").write_text(text)
+    bad = {
+        "cortex/__init__.py": "def run():\n    from actors.client import run\n",
+        "cortex/state.py": "import actors.client\nimport rich\n",
+        "policies/__init__.py": "",
+        "policies/price.py": "import cortex.state\n",
+        "actors/__init__.py": "",
+        "actors/client.py": "import ray.util\n",
+        "actors/branch.py": "def f():\n    from anthropic import Anthropic\n",
+        "actors/runtime.py": "import ray\n",
+        "actors/model.py": "import anthropic\n",
+    }
+    for name, source in bad.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(source)
+    code, told = _lint_imports(tmp_path)
+    assert code != 0
+    assert "Contracts: 0 kept, 4 broken." in told, told
+    for arrow in (
+        "cortex is not allowed to import actors",
+        "policies is not allowed to import cortex",
+        "cortex.state -> rich",
+        "actors.client -> ray",
+        "actors.branch -> anthropic",
+    ):
+        assert arrow in told, (arrow, told)
+    assert "actors.runtime -> ray" not in told
+    assert "actors.model -> anthropic" not in told
+    assert "cortex -> actors.client" not in told
+
+
+def test_core_and_policies_are_pure():
+    def check(path: Path) -> list[str]:
+        package = path.relative_to(ROOT).parts[0]
+        door = "actors.client" if path == ROOT / "cortex" / "__init__.py" else ""
+        return structure.purity(path.read_text(), ALLOWED | {package}, door)
+
+    _holds(structure.sources(PURE), check)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        *(
+            f"import {name}"
+            for name in ("os", "io", "time", "random", "asyncio", "logging", "socket", "pathlib")
+        ),
+        *(
+            f"import {name}"
+            for name in ("secrets", "uuid", "tempfile", "subprocess", "threading", "ray", "os.path")
+        ),
+        "from time import monotonic",
+        "from . import state",
+        "def f():\n    import actors.runtime",
+        "from actors.client import run",
+        "open('file')",
+        "print(1)",
+        "{}[hash('a')]",
+        "import datetime\ndatetime.datetime.now(datetime.UTC)",
+        "from datetime import date\ndate.today()",
+    ],
+)
+def test_purity_can_fail(source):
+    assert len(structure.purity(source, ALLOWED, "actors.client")) == 1
+
+
+def test_purity_lets_through_what_is_pure():
+    source = "import msgspec, math\nfrom policies.price import cost\nfrom collections.abc import Mapping\n"
+    assert structure.purity(source, ALLOWED) == []
+    assert structure.purity("def run():\n    from actors.client import run", ALLOWED, "actors.client") == []
+
+
+def test_files_and_functions_are_small():
+    _holds(structure.sources(CODE), lambda path: structure.sizes(path.read_text()))
+
+
+def test_sizes_can_fail():
+    assert structure.sizes("x = 1\n" * 400) == []
+    assert len(structure.sizes("x = 1\n" * 401)) == 1
+    body = "    x = 1\n"
+    assert structure.sizes("def f():\n" + body * 69) == []
+    assert len(structure.sizes("def f():\n" + body * 70)) == 1
+    assert len(structure.sizes("class C:\n    async def f(self):\n" + ("    " + body) * 70)) == 1
+
+
+def test_no_module_hides_another():
+    taken = structure.taken_names()
+
+    def check(path: Path) -> list[str]:
+        inside = path.relative_to(ROOT).with_suffix("").parts[1:]
+        return [line for name in inside if name != "__init__" for line in structure.hiding(name, taken)]
+
+    _holds(structure.sources(PACKAGES), check)
+
+
+@pytest.mark.parametrize(
+    "name", ["select", "json", "ray", "anthropic", "genai_prices", "pytest", "opentelemetry"]
+)
+def test_hiding_can_fail(name):
+    assert len(structure.hiding(name, structure.taken_names())) == 1
+    assert structure.hiding("selection", structure.taken_names()) == []
+
+
+def test_names_say_something():
+    def check(path: Path) -> list[str]:
+        return structure.words(path.stem, path.read_text())
+
+    _holds(structure.sources((*PACKAGES, "benchmarks")), check)
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("row_data", ""),
+        ("utils", ""),
+        ("helpers", ""),
+        ("branch", "class BranchManager: ..."),
+        ("branch", "class C:\n    class LLMEngine: ..."),
+        ("branch", "class ProcessPool: ..."),
+    ],
+)
+def test_words_can_fail(module, source):
+    assert len(structure.words(module, source)) == 1
+    assert structure.words("dataclass_rows", "class Dataclass: ...\nclass Processed: ...") == []
+
+
+def test_public_things_are_documented():
+    paths = structure.sources(PACKAGES)
+    inherited = {name for path in paths for name in structure.documented_methods(path.read_text())}
+    _holds(paths, lambda path: structure.docstrings(path.read_text(), inherited))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "x = 1",
+        "'''A module.'''\ndef f(): ...",
+        "'''A module.'''\nasync def f(): ...",
+        "'''A module.'''\nclass C: ...",
+        "'''A module.'''\nclass C:\n    '''A class.'''\n    def f(self): ...",
+    ],
+)
+def test_docstrings_can_fail(source):
+    assert len(structure.docstrings(source)) == 1
+
+
+def test_docstrings_of_private_and_overriding_things_may_be_missing():
+    source = "'''M.'''\ndef _f(): ...\nclass C:\n    '''C.'''\n    def f(self): ...\n    def _g(self): ..."
+    assert structure.docstrings(source, {"f"}) == []
+    source = "'''M.'''\nclass P(Protocol):\n    '''P.'''\n    @property\n    def f(self) -> int: ..."
+    assert structure.docstrings(source) == []
+    assert structure.documented_methods(
+        "class P:\n    def f(self):\n        '''Meaning.'''\n    def g(self): ..."
+    ) == {"f"}
+
+
+def test_nothing_of_this_machine_is_tracked():
+    names = structure.machine_names()
+    samples = {Path(__file__), Path(structure.__file__)}
+    paths = [path for path in structure.files() if path not in samples]
+    _holds(paths, lambda path: structure.machine(path.read_text(errors="replace"), names))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "see /home/ann/notes",
+        "open('/root/.config')",
+        "cd /tmp/scratch",
+        "pip install --index-url x",
+        "PIP = file:///mirror/simple",
+        "the host registry.internal",
+    ],
+)
+def test_machine_can_fail(line):
+    assert len(structure.machine(line, {"registry.internal"})) == 1
+
+
+def test_machine_lets_through_what_every_machine_has():
+    text = "/tmp/ray holds sessions\nhttps://api.anthropic.com/v1\n$HOME/state\n/var/lib/cortex\n"
+    assert structure.machine(text, {"registry.internal"}) == []
+    assert str(ROOT) + "/" in structure.machine_names()
+    assert structure.machine("state/work/x and ./work/", {"/work/"}) == []
+
+
+def test_top_level_holds_only_what_belongs_there():
+    assert structure.top_level(path.relative_to(ROOT).parts[0] for path in structure.files()) == []
+
+
+def test_top_level_can_fail():
+    assert structure.top_level(["cortex", "notes.txt", "README.md"]) == [
+        "notes.txt does not belong at the top level"
+    ]
+
+
+def test_files_are_found_without_git(tmp_path):
+    for name in (
+        ".venv/lib/x.py",
+        "cortex/a.py",
+        "cortex/__pycache__/a.pyc",
+        ".ci/run",
+        ".gitignore",
+        "notes.txt",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    found = [str(path.relative_to(tmp_path)) for path in structure.files(tmp_path)]
+    assert found == [".ci/run", ".gitignore", "cortex/a.py", "notes.txt"]
