@@ -39,8 +39,8 @@ hypothesis.settings.load_profile("steady")
 
 
 def pytest_configure() -> None:
-# No verdict by the clock of a busy machine, and the same examples in every run. To search further:
-# pytest --hypothesis-profile explore
+    """Before the first fixture, so that session fixtures and their processes see a clean environment too."""
+    for name in list(os.environ):
         own = name.startswith(_SETTINGS) and name != "CORTEX_STARTED_BY"  # the mark of .ci/nothing_left.py
         if own or name.upper() in _ROADS:
             del os.environ[name]
