@@ -1,0 +1,236 @@
+"""What did a call cost, and what can it cost at most?
+
+Money is counted in whole nano-USD (1e-9 USD), so that sums are exact in any order; USD appears only at the
+faces. A cost is rounded up, once, at the end.
+"""
+
+from collections.abc import Mapping
+from decimal import ROUND_FLOOR, Decimal, InvalidOperation
+from functools import cached_property
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+
+NUSD_PER_USD: Final = 1_000_000_000
+_TOKENS_PER_MTOK: Final = 1_000_000
+_PERCENT: Final = 100
+
+PRICE_FORM: Final = "write input=3,output=15 in USD per million tokens (also cache_read=, cache_creation=)"
+"""How a price is given by hand; for the line that says that a model has none."""
+
+# What is charged for writing to the prompt cache where no price of its own is known, as a share of plain
+# input: 1.25 for five minutes, 2 for an hour (https://docs.claude.com/en/docs/about-claude/pricing). An
+# unknown price of a cache read counts as plain input. So nothing left out makes a call look cheaper than
+# it may be.
+_CREATION_SHARE: Final = Decimal("1.25")
+_CREATION_1H_SHARE: Final = Decimal(2)
+
+
+class Usage(Protocol):
+    """Reported tokens. `input_tokens` does not include the two kinds of cached input."""
+
+    @property
+    def input_tokens(self) -> int: ...
+    @property
+    def output_tokens(self) -> int: ...
+    @property
+    def cache_read_tokens(self) -> int: ...
+    @property
+    def cache_creation_tokens(self) -> int: ...
+
+
+class _Ints(NamedTuple):
+    """Rates in nano-USD per million tokens: whole numbers, though a single token may cost a fraction of
+    one."""
+
+    input: int
+    output: int
+    cache_read: int
+    cache_creation: int
+    cache_creation_1h: int
+
+
+class Rates(msgspec.Struct, frozen=True, dict=True):
+    """USD per million tokens. A string is taken for a number, and kept exactly.
+
+    Raises ValueError, one line, for what is no price: no number, negative, not finite, over a billion.
+    """
+
+    input_usd_per_mtok: Decimal
+    output_usd_per_mtok: Decimal
+    cache_read_usd_per_mtok: Decimal | None = None
+    cache_creation_usd_per_mtok: Decimal | None = None
+    cache_creation_1h_usd_per_mtok: Decimal | None = None
+
+    def __post_init__(self) -> None:
+        for name in _RATE_NAMES:
+            value = getattr(self, name)
+            if value is not None:
+                msgspec.structs.force_setattr(self, name, _checked(name, value))
+
+    @cached_property
+    def _ints(self) -> _Ints:
+        plain = self.input_usd_per_mtok
+        read = self.cache_read_usd_per_mtok
+        creation = self.cache_creation_usd_per_mtok
+        creation_1h = self.cache_creation_1h_usd_per_mtok
+        return _Ints(
+            _nusd_up(plain),
+            _nusd_up(self.output_usd_per_mtok),
+            _nusd_up(plain if read is None else read),
+            _nusd_up(plain * _CREATION_SHARE if creation is None else creation),
+            _nusd_up(plain * _CREATION_1H_SHARE if creation_1h is None else creation_1h),
+        )
+
+
+class Tier(Rates, frozen=True, kw_only=True):
+    """The rates of a whole request whose input, cached input included, is above so many tokens."""
+
+    above_input_tokens: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.above_input_tokens < 1:
+            raise ValueError(f"a price tier must begin above 1 token or more, not {self.above_input_tokens}")
+
+
+class Price(Rates, frozen=True, kw_only=True):
+    """What a route charges. `source` says where the figures come from, for whoever doubts the bill.
+
+    Raises ValueError, one line, for tiers that do not rise or a batch share that is no percentage.
+    """
+
+    tiers: tuple[Tier, ...] = ()
+    batch_percent: int = 50
+    """The provider's batch road, as a percentage of the price of a plain call."""
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        starts = [tier.above_input_tokens for tier in self.tiers]
+        if starts != sorted(set(starts)):
+            raise ValueError(f"price tiers must begin ever higher, not {starts}")
+        if not 0 <= self.batch_percent <= _PERCENT:
+            raise ValueError(f"batch_percent must be 0 to 100, not {self.batch_percent}")
+
+
+def cost_nusd(price: Price, usage: Usage, batch: bool = False, cache_creation_1h_tokens: int = 0) -> int:
+    """What the reported usage costs, nano-USD.
+
+    Of `usage.cache_creation_tokens` the given part was written for an hour instead of five minutes. The tier
+    is that of the whole input and holds for every token (a cliff, as the providers do it). A negative count,
+    which no honest report has, counts as 0: it must not pay for other calls.
+    """
+    plain, output = max(usage.input_tokens, 0), max(usage.output_tokens, 0)
+    read, creation = max(usage.cache_read_tokens, 0), max(usage.cache_creation_tokens, 0)
+    hour = min(max(cache_creation_1h_tokens, 0), creation)
+    total = plain + read + creation
+    rates = price._ints
+    for tier in price.tiers:
+        if total > tier.above_input_tokens:
+            rates = tier._ints
+    micro = (
+        plain * rates.input
+        + output * rates.output
+        + read * rates.cache_read
+        + (creation - hour) * rates.cache_creation
+        + hour * rates.cache_creation_1h
+    )
+    return _rounded_up(micro, price.batch_percent if batch else _PERCENT)
+
+
+def worst_nusd(
+    price: Price, input_tokens_bound: int, output_tokens_max: int, batch: bool = False, caching: bool = True
+) -> int:
+    """The most that a call within these bounds can cost, nano-USD: what is reserved before it is sent.
+
+    Each token of input counts at the dearest rate it may be charged at; writing to the cache costs more than
+    plain input. `caching=False` is for a request that asks for no cache: then nothing is written to one.
+    Every tier within reach is looked at, so the result never falls when a bound rises.
+    """
+    reachable: list[Rates] = [price]
+    reachable += [tier for tier in price.tiers if input_tokens_bound > tier.above_input_tokens]
+    worst = 0
+    for rates in (tier._ints for tier in reachable):
+        dearest = max(rates.input, rates.cache_read)
+        if caching:
+            dearest = max(dearest, rates.cache_creation, rates.cache_creation_1h)
+        worst = max(worst, input_tokens_bound * dearest + output_tokens_max * rates.output)
+    return _rounded_up(worst, price.batch_percent if batch else _PERCENT)
+
+
+def parse_price(text: str, source: str = "given by hand") -> Price:
+    """A price from `input=3,output=15,cache_read=0.3,cache_creation=3.75`, in USD per million tokens.
+
+    Input and output must be named, the rest may be. Raises ValueError with one line that shows the form.
+    """
+    rates: dict[str, Decimal] = {}
+    for piece in text.split(","):
+        name, equals, number = piece.partition("=")
+        field = f"{name.strip()}_usd_per_mtok"
+        if not equals or field not in _RATE_NAMES or field in rates:
+            raise ValueError(f"price: cannot read {piece.strip()!r}; {PRICE_FORM}")
+        rates[field] = _checked(name.strip(), number.strip())
+    if "input_usd_per_mtok" not in rates or "output_usd_per_mtok" not in rates:
+        raise ValueError(f"price: input and output must both be given; {PRICE_FORM}")
+    return _price_of(rates, source)
+
+
+def nusd(usd: Decimal | str | int | float) -> int:
+    """An amount of USD as whole nano-USD, rounded down: the money of a cap never grows by being read.
+
+    Raises ValueError, one line, for what is no amount.
+    """
+    amount = _checked("an amount of USD", usd)
+    return int((amount * NUSD_PER_USD).to_integral_value(ROUND_FLOOR))
+
+
+def usd(amount_nusd: int) -> float:
+    """Nano-USD as USD, for a JSON number."""
+    return amount_nusd / NUSD_PER_USD
+
+
+def usd_text(amount_nusd: int) -> str:
+    """Nano-USD for people: cents from a dollar up, four significant figures below, `$0` for nothing."""
+    if amount_nusd == 0:
+        return "$0"
+    amount = Decimal(abs(amount_nusd)) / NUSD_PER_USD
+    sign = "-" if amount_nusd < 0 else ""
+    if amount >= 1:
+        return f"{sign}${amount:,.2f}"
+    figures = f"{amount:.{3 - amount.adjusted()}f}".rstrip("0")
+    whole, _, cents = figures.partition(".")
+    return f"{sign}${whole}.{cents:0<2}"
+
+
+_RATE_NAMES: Final = tuple(Rates.__struct_fields__)
+
+
+def _price_of(rates: Mapping[str, Decimal], source: str) -> Price:
+    return Price(
+        rates["input_usd_per_mtok"],
+        rates["output_usd_per_mtok"],
+        rates.get("cache_read_usd_per_mtok"),
+        rates.get("cache_creation_usd_per_mtok"),
+        rates.get("cache_creation_1h_usd_per_mtok"),
+        source=source,
+    )
+
+
+def _checked(name: str, value: Decimal | str | int | float) -> Decimal:
+    try:
+        number = Decimal(str(value))
+    except InvalidOperation:
+        raise ValueError(f"{name} must be a number, not {value!r}") from None
+    if not number.is_finite() or number < 0 or number > 1_000_000_000:
+        raise ValueError(f"{name} must be 0 or more, not {value}")
+    return number
+
+
+def _nusd_up(amount: Decimal) -> int:
+    return -int((-amount * NUSD_PER_USD).to_integral_value(ROUND_FLOOR))
+
+
+def _rounded_up(micro: int, percent: int) -> int:
+    """Nano-USD from (nano-USD per million tokens) times tokens, at this percentage of the price."""
+    return -(-micro * percent // (_TOKENS_PER_MTOK * _PERCENT))
