@@ -46,6 +46,7 @@ class Launch(_Command, tag="launch"):
     program: str
     params_json: bytes
     max_cost_nusd: int | None
+    max_job_tokens: int | None
 
 
 class Abandon(_Command, tag="abandon"):

@@ -41,8 +41,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """The same refusal of this many goals in a row, no success between, is taken for a blocked account."""
     faulty_in_row_max: int = 20
     """Goals in a row on which the program's own code raised before the job stops."""
-    patience_s: float = 900.0
-    """The longest Retry-After that a job sits out; beyond it the job pauses, resumable."""
     window_rows: int = 2_048
     """Rows of a source that are open in K at once."""
     snapshot_events: int = 50_000
@@ -68,7 +66,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 _POSITIVE = (
     "concurrency", "prompt_tokens_max", "parts_max", "output_tokens_max", "max_cost_nusd", "max_job_tokens",
     "depth_max", "plan_goals_max", "goals_max", "selects_max", "rejected_alike_max", "faulty_in_row_max",
-    "patience_s", "window_rows", "snapshot_events", "message_calls_max", "message_bytes_max",
+    "window_rows", "snapshot_events", "message_calls_max", "message_bytes_max",
 )  # fmt: skip
 
 

@@ -1,0 +1,261 @@
+"""The journal on disk: one SQLite file a job, in one state folder, and an index of remembered replies beside them.
+
+Write-ahead log, ``synchronous=FULL``, one commit a turn. Every append checks, inside its write transaction, that the
+epoch is still the writer's own: an orphan of a killed run can append nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from cortex import events, journal
+
+NETWORK_FILE_SYSTEMS = frozenset(
+    {"nfs", "nfs4", "cifs", "smb", "smb2", "smb3", "smbfs", "afs", "9p", "fuse.sshfs", "lustre", "ceph", "glusterfs",
+     "fuse.glusterfs", "beegfs", "gpfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.rclone"}
+)  # fmt: skip
+"""SQLite's write-ahead log needs shared memory, which these do not give: https://www.sqlite.org/wal.html."""
+
+_JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS turns (seq INTEGER PRIMARY KEY, blob BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS snapshots (seq INTEGER PRIMARY KEY, emitted INTEGER NOT NULL, blob BLOB NOT NULL);
+"""
+
+
+class StoreError(Exception):
+    """The state folder or a journal cannot be used. The message is one clear line."""
+
+
+class NoSuchJob(StoreError):
+    """There is no journal of that name."""
+
+
+class Fenced(StoreError):
+    """Another run has taken the job over: this writer may append nothing more."""
+
+
+class DiskFull(StoreError):
+    """The disk that holds the journal is full. What was committed is safe; the job can be resumed."""
+
+
+class Folder:
+    """The state folder: private to its user, never under version control, never on a network file system."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path).expanduser().resolve()
+
+    def prepare(self) -> Folder:
+        """Make the folder, with modes for its owner alone. Raises ``StoreError`` where it cannot serve."""
+        kind = file_system(self.path)
+        if kind in NETWORK_FILE_SYSTEMS:
+            raise StoreError(
+                f"{self.path} is on a network file system ({kind}), where a journal is not safe: give a local --state"
+            )
+        try:
+            (self.path / "jobs").mkdir(mode=0o700, parents=True, exist_ok=True)
+            ignore = self.path / ".gitignore"
+            if not ignore.exists():
+                ignore.write_text("*\n")
+        except OSError as error:
+            raise StoreError(f"cannot use {self.path} as state folder: {error.strerror}") from None
+        return self
+
+    def journal_path(self, job: str) -> Path:
+        """Where a job's journal stands. Raises ``StoreError`` for a name that cannot be a file's."""
+        if not _JOB_NAME.fullmatch(job):
+            raise StoreError(f"job name {job!r}: use letters, digits, '.', '_' and '-', at most 100 of them")
+        return self.path / "jobs" / f"{job}.sqlite"
+
+    def jobs(self) -> list[str]:
+        """Names of all jobs, the latest written first."""
+        found = (self.path / "jobs").glob("*.sqlite")
+        return [path.stem for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)]
+
+
+class Journal:
+    """One job's journal. Open it to read; take the epoch to write."""
+
+    def __init__(self, path: Path, *, create: bool = False) -> None:
+        if not create and not path.exists():
+            raise NoSuchJob(f"no job {path.stem!r} in {path.parent.parent}; `cortex jobs` lists what is there")
+        self.path = path
+        self.epoch = 0
+        try:
+            if create:
+                os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+            self._db = sqlite3.connect(path, isolation_level=None, timeout=10.0, check_same_thread=False)
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=FULL")
+            self._db.executescript(_SCHEMA)
+        except (sqlite3.Error, OSError) as error:
+            raise _plain(error, path) from None
+        self._check_format()
+        self._seq = self._db.execute("SELECT coalesce(max(seq), 0) FROM turns").fetchone()[0]
+
+    def _check_format(self) -> None:
+        found = self.meta("format")
+        if found is None:
+            self.set_meta("format", str(journal.FORMAT).encode())
+        elif int(found) > journal.FORMAT:
+            raise StoreError(f"{self.path.stem} was written by a newer release (format {int(found)}): upgrade to open it")
+
+    @property
+    def seq(self) -> int:
+        """Number of the last turn; 0 before the first."""
+        return int(self._seq)
+
+    def close(self) -> None:
+        """Fold the write-ahead log in and let go of the file."""
+        with contextlib.suppress(sqlite3.Error):
+            self._db.close()
+
+    # -- small facts -----------------------------------------------------------------------------------------------
+
+    def meta(self, key: str) -> bytes | None:
+        """A small fact kept beside the turns."""
+        row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        return bytes(row[0]) if row else None
+
+    def set_meta(self, key: str, value: bytes) -> None:
+        """Keep a small fact."""
+        with self._writing():
+            self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            yield
+            self._db.execute("COMMIT")
+        except BaseException as error:
+            with contextlib.suppress(sqlite3.Error):
+                self._db.execute("ROLLBACK")
+            if isinstance(error, (sqlite3.Error, OSError)):
+                raise _plain(error, self.path) from None
+            raise
+
+    def take_epoch(self, owner: bytes) -> int:
+        """Become the only writer: whoever wrote before is fenced from here on. ``owner`` says who it is now."""
+        with self._writing():
+            row = self._db.execute("SELECT value FROM meta WHERE key = 'epoch'").fetchone()
+            self.epoch = int(row[0]) + 1 if row else 1
+            facts = [("epoch", str(self.epoch).encode()), ("owner", owner)]
+            self._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", facts)
+            self._seq = self._db.execute("SELECT coalesce(max(seq), 0) FROM turns").fetchone()[0]
+        return self.epoch
+
+    def append(self, blobs: Sequence[bytes]) -> int:
+        """Commit turns, on disk when this returns, and the last one's number. Raises ``Fenced`` or ``DiskFull``."""
+        with self._writing():
+            row = self._db.execute("SELECT value FROM meta WHERE key = 'epoch'").fetchone()
+            if row is None or int(row[0]) != self.epoch:
+                raise Fenced(f"{self.path.stem}: another run has taken the job over")
+            seq = self._seq
+            for blob in blobs:
+                seq += 1
+                self._db.execute("INSERT INTO turns VALUES (?, ?)", (seq, blob))
+        self._seq = seq
+        return seq
+
+    def snapshot(self, seq: int, emitted: int, blob: bytes) -> None:
+        """Keep K as it was after turn ``seq``, when ``emitted`` results had been given out."""
+        with self._writing():
+            self._db.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", (seq, emitted, blob))
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def turns(self, after: int = 0) -> Iterator[tuple[int, events.Turn]]:
+        """Turns after a number, with theirs, replies filled in where the journal refers to them."""
+        rows = self._db.cursor().execute("SELECT seq, blob FROM turns WHERE seq > ? ORDER BY seq", (after,))
+        for seq, blob in rows:
+            yield seq, self._filled(journal.decode_turn(blob))
+
+    def _filled(self, turn: events.Turn) -> events.Turn:
+        if not any(type(event) is events.Recalled and event.reply is None for b in turn.batches for event in b):
+            return turn
+        return msgspec.structs.replace(turn, batches=tuple(tuple(map(self._fill, b)) for b in turn.batches))
+
+    def _fill(self, event: events.Event) -> events.Event:
+        if type(event) is not events.Recalled or event.reply is not None:
+            return event
+        source = self.event(event.seq, event.position)
+        if not isinstance(source, (events.Answered, events.Recalled)) or source.hash != event.hash:
+            raise StoreError(f"{self.path.stem}: turn {event.seq} does not hold the reply that is referred to")
+        return msgspec.structs.replace(event, reply=source.reply)
+
+    def event(self, seq: int, position: int) -> events.Event | None:
+        """One event by its address: the turn, and its place among all events of the turn."""
+        row = self._db.execute("SELECT blob FROM turns WHERE seq = ?", (seq,)).fetchone()
+        if row is None:
+            return None
+        flat = [event for batch in journal.decode_turn(row[0]).batches for event in batch]
+        return flat[position] if position < len(flat) else None
+
+    def latest_snapshot(self, emitted_max: int | None = None) -> tuple[int, bytes] | None:
+        """The newest snapshot since the job was last opened, and not beyond so many results."""
+        row = self._db.execute(
+            "SELECT seq, blob FROM snapshots WHERE seq > ? AND emitted <= ? ORDER BY seq DESC LIMIT 1",
+            (self.opened_at(), emitted_max if emitted_max is not None else 1 << 62),
+        ).fetchone()
+        return (row[0], bytes(row[1])) if row else None
+
+    def opened_at(self) -> int:
+        """Number of the turn before the one that last opened the job: replay starts after it."""
+        found = self.meta("opened_at")
+        return int(found) if found else 0
+
+    def size_bytes(self) -> int:
+        """Bytes on disk, write-ahead log included."""
+        paths = (self.path, self.path.with_name(self.path.name + "-wal"))
+        return sum(path.stat().st_size for path in paths if path.exists())
+
+
+def _plain(error: Exception, path: Path) -> StoreError:
+    said = str(error)
+    if "disk is full" in said or "disk I/O error" in said or "No space left" in said:
+        return DiskFull(f"the disk that holds {path} is full ({said}): make room, then resume")
+    if "locked" in said:
+        return StoreError(f"{path.stem} is locked by another run that does not answer")
+    if "not a database" in said or "malformed" in said:
+        return StoreError(f"{path} is no journal, or is damaged: {said}")
+    return StoreError(f"cannot use {path}: {said}")
+
+
+def file_system(path: Path, mounts: str | None = None) -> str:
+    """Type of the file system that holds a path; empty where the system does not tell."""
+    if mounts is None:
+        try:
+            mounts = Path("/proc/mounts").read_text()
+        except OSError:
+            return ""
+    best, kind = "", ""
+    for line in mounts.splitlines():
+        fields = line.split()
+        if len(fields) < 3:
+            continue
+        where = fields[1].replace("\\040", " ")
+        if (str(path) + "/").startswith(where.rstrip("/") + "/") and len(where) >= len(best):
+            best, kind = where, fields[2]
+    return kind
+
+
+def replies_in(blobs: Iterable[tuple[int, events.Turn]]) -> Iterator[tuple[bytes, int, int]]:
+    """(hash, seq, position) of every reply that these turns paid for: what the index of replies is rebuilt from."""
+    for seq, turn in blobs:
+        position = 0
+        for batch in turn.batches:
+            for event in batch:
+                if type(event) is events.Answered:
+                    yield event.hash, seq, position
+                position += 1

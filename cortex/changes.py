@@ -1,0 +1,107 @@
+"""What a program may want done to K: the author's imperative vocabulary.
+
+A program never touches K. Its ``select`` and ``absorb`` yield these; the loop checks all of them together and then
+applies all of them or none. ``Goal`` and ``Item`` (made new) belong to the vocabulary too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from cortex.prompt import Prompt
+from cortex.state import Goal, Item
+from policies.join import Join
+
+if TYPE_CHECKING:
+    from cortex.program import Program
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """Make one bounded call for an open goal. Only select may ask.
+
+    Either ``prompt`` (rendered by this program) or ``body`` (a whole request in the Messages form, JSON) is given.
+    ``uses`` names the items that the prompt was made of: observations among them that are stale are read again first,
+    and select is asked once more.
+    """
+
+    goal: Goal
+    prompt: Prompt | None = None
+    body: bytes | None = None
+    output_tokens_max: int | None = None
+    params: dict[str, Any] | None = None
+    sample: str | None = None
+    uses: tuple[Item, ...] = ()
+
+
+class Resolve(msgspec.Struct, frozen=True):
+    """The goal is met; this is its answer (plain data: text, numbers, lists, dicts, bytes)."""
+
+    goal: Goal
+    answer: Any = None
+
+
+class Fail(msgspec.Struct, frozen=True):
+    """The goal cannot be met."""
+
+    goal: Goal
+    why: str
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """The goal waits for its children under a join; then it is open again, ``partial`` where the join was not met."""
+
+    goal: Goal
+    join: Join = Join()
+    deadline_s: float | None = None
+
+
+class Reopen(msgspec.Struct, frozen=True):
+    """The goal needs another turn: select will see it open. ``resample`` makes its next question a new sample."""
+
+    goal: Goal
+    resample: bool = False
+
+
+class Abandon(msgspec.Struct, frozen=True):
+    """Nobody wants this goal any more, nor what serves it."""
+
+    goal: Goal
+
+
+class Emit(msgspec.Struct, frozen=True):
+    """A result for the job's sink. ``order`` is its place in the input, where the input's order is asked for."""
+
+    value: Any
+    order: int | None = None
+    failed: bool = False
+
+
+class RunTool(msgspec.Struct, frozen=True):
+    """Run one of the program's tools for an open goal; ``absorbed`` then gets what it returned."""
+
+    goal: Goal
+    tool: str
+    arguments: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class Observe(msgspec.Struct, frozen=True):
+    """Read something of the outside world for an open goal, as an item of ``kind`` to be believed for ``trust_s``."""
+
+    goal: Goal
+    kind: str
+    tool: str
+    arguments: dict[str, Any] = msgspec.field(default_factory=dict)
+    trust_s: float = 60.0
+
+
+class Spawn(msgspec.Struct, frozen=True):
+    """Let another program's answer be the answer of this open goal: a child job with a journal of its own."""
+
+    goal: Goal
+    program: Program
+    max_cost_nusd: int | None = None
+
+
+Change = Goal | Item | Resolve | Fail | Wait | Reopen | Abandon | Emit | RunTool | Observe | Spawn

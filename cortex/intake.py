@@ -1,0 +1,130 @@
+"""What the other events do to K: everything that a turn may bring besides the answer to a call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from cortex import attempts, errands, events
+from cortex.authored import Out, fold, give_up, make, said, stop
+from cortex.program import Program
+from cortex.state import ENDED, State, Status, flight_key
+from cortex.transitions import reopen
+from policies.failure import Failure, FailureKind
+
+
+def take(k: State, program: Program, event: events.Event, out: Out) -> None:
+    """Take one event into K."""
+    _TAKE[type(event)](k, program, event, out)
+
+
+def _opened(k: State, program: Program, event: events.Opened, out: Out) -> None:
+    k.epoch = event.epoch
+    k.source_ended = not event.terms.streams
+    try:
+        make(k, program, None, list(program.begin(k)), out)
+    except Exception as error:
+        stop(k, said("begin", error))
+
+
+def _rejoined(k: State, program: Program, event: events.Rejoined, out: Out) -> None:
+    k.epoch = event.epoch
+    k.permits = 0  # the new incarnation asks for a lease of its own
+    held = {flight_key(goal, attempt) for goal, attempt in event.held}
+    died = Failure(FailureKind.LOST, "its channel, branch or node died")
+    for key in [key for key in k.flights if key not in held]:
+        flight = k.flights[key]
+        _broke(k, program, events.Broke(flight.goal, flight.sample, flight.attempt, died), out)
+    for verdict in errands.lost(k, out):
+        give_up(k, program, verdict.goal, verdict.failure, out)
+
+
+def _fed(k: State, program: Program, event: events.Fed, out: Out) -> None:
+    if k.source_ended or event.position < k.position:
+        return  # the same window twice, from a driver that did not hear our answer
+    k.position, k.source_ended = event.position, event.ended
+    for row in event.rows:
+        k.tally.rows_read += 1
+        k.tally.rows_refused += bool(row.refusal)
+        try:
+            make(k, program, None, list(program.read(k, row)), out)
+        except Exception as error:
+            stop(k, said("read", error))
+            return
+
+
+def _granted(k: State, program: Program, event: events.Granted, out: Out) -> None:
+    k.permits = event.permits
+
+
+def _recalled(k: State, program: Program, event: events.Recalled, out: Out) -> None:
+    reply = event.reply
+    assert reply is not None, "the store fills in the reply of a recalled call"
+    for goal in attempts.recalled(k, event):
+        fold(k, program, goal, "absorb", lambda goal=goal: program.absorb(k, goal, reply), out)  # type: ignore[misc]
+
+
+def _broke(k: State, program: Program, event: events.Broke, out: Out) -> None:
+    verdict = attempts.broke(k, event)
+    if verdict is not None:
+        give_up(k, program, verdict.goal, verdict.failure, out)
+
+
+def _observed(k: State, program: Program, event: events.Observed, out: Out) -> None:
+    _came_back(k, program, errands.observed(k, event), out)
+
+
+def _returned(k: State, program: Program, event: events.Returned, out: Out) -> None:
+    _came_back(k, program, errands.returned(k, event), out)
+
+
+def _came_back(k: State, program: Program, settled: Any, out: Out) -> None:
+    if isinstance(settled, attempts.Verdict):
+        give_up(k, program, settled.goal, settled.failure, out)
+    elif settled is not None:
+        goal, value = settled
+        reopen(k, goal)
+        fold(k, program, goal, "absorbed", lambda: program.absorbed(k, goal, value), out)
+
+
+def _written(k: State, program: Program, event: events.Written, out: Out) -> None:
+    k.written_rows, k.written_bytes = event.rows, event.size_bytes
+
+
+def _limits_set(k: State, program: Program, event: events.LimitsSet, out: Out) -> None:
+    k.terms = msgspec.structs.replace(k.terms, limits=event.limits)
+    k.short = False
+
+
+def _stopped(k: State, program: Program, event: events.Stopped, out: Out) -> None:
+    if k.outcome:
+        return
+    k.stopping = event.how
+    if event.how != "cancel":
+        return
+    failure = Failure(FailureKind.CANCELLED, f"cancelled by {event.who}", sent=False)
+    for goal in [goal for goal in k.goals.values() if not goal.parent and goal.status not in ENDED]:
+        give_up(k, program, goal, failure, out)
+
+
+def _resumed(k: State, program: Program, event: events.Resumed, out: Out) -> None:
+    if k.outcome in ("", "partial"):
+        k.outcome = k.why = k.stopping = ""
+        k.paused = None
+        k.alike = 0
+
+
+def _ticked(k: State, program: Program, event: events.Ticked, out: Out) -> None:
+    """Time is in the turn; ``wake`` does what is due."""
+
+
+_TAKE: dict[type, Callable[[State, Program, Any, Out], None]] = {
+    events.Opened: _opened, events.Rejoined: _rejoined, events.Fed: _fed, events.Granted: _granted,
+    events.Recalled: _recalled, events.Broke: _broke, events.Observed: _observed, events.Returned: _returned,
+    events.Written: _written, events.LimitsSet: _limits_set, events.Stopped: _stopped, events.Resumed: _resumed,
+    events.Ticked: _ticked,
+}  # fmt: skip
+
+__all__ = ["Status", "take"]

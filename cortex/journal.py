@@ -1,0 +1,94 @@
+"""Turns and K as bytes, and K as a fold over turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from cortex import commands, events
+from cortex.limits import Terms
+from cortex.loop import step
+from cortex.program import Program
+from cortex.state import State
+
+FORMAT = 1
+"""Number of this journal's form; a newer one is refused by older releases."""
+
+_encoder = msgspec.msgpack.Encoder()
+_turn_decoder = msgspec.msgpack.Decoder(events.Turn)
+_batch_decoder = msgspec.msgpack.Decoder(tuple[events.Event, ...])
+_state_decoder = msgspec.msgpack.Decoder(State)
+
+
+def encode_batch(batch: Iterable[events.Event]) -> bytes:
+    """The events of one message, as they travel and as they enter the journal."""
+    return _encoder.encode(tuple(batch))
+
+
+def decode_batch(blob: bytes) -> tuple[events.Event, ...]:
+    """The events of one message. Raises ``msgspec.DecodeError`` where they are none."""
+    return _batch_decoder.decode(blob)
+
+
+def encode_turn(at_s: float, batches: Iterable[bytes]) -> bytes:
+    """One turn from the bytes of its messages: they are not encoded again."""
+    return _encoder.encode((at_s, tuple(msgspec.Raw(batch) for batch in batches)))
+
+
+def decode_turn(blob: bytes) -> events.Turn:
+    """One turn of the journal. Raises ``msgspec.DecodeError`` where the bytes are none."""
+    return _turn_decoder.decode(blob)
+
+
+def encode_state(k: State) -> bytes:
+    """K as bytes: equal histories give equal bytes."""
+    return _encoder.encode(k)
+
+
+def decode_state(blob: bytes) -> State:
+    """K from a snapshot."""
+    return _state_decoder.decode(blob)
+
+
+def open_job(terms: Terms) -> State:
+    """K before anything happened."""
+    return State(terms=terms)
+
+
+def replay(
+    k: State | None, turns: Iterable[events.Turn], program: Program | Callable[[Terms], Program],
+    sink: Callable[[commands.Command], object] | None = None,
+) -> State:  # fmt: skip
+    """K as a fold over turns, from nothing or from a snapshot.
+
+    A turn that opens the job begins K anew. ``program`` may be a function that makes it from the terms. ``sink`` sees
+    the commands again, the results among them: a results file is a projection of the journal. Raises ``ValueError``
+    where the first turn opens no job.
+    """
+    made = program if isinstance(program, Program) else None
+    for turn in turns:
+        terms = opening(turn)
+        if terms is not None:
+            k = open_job(terms)
+            made = program if isinstance(program, Program) else program(terms)
+        if k is None:
+            raise ValueError("the journal does not begin with the opening of a job")
+        if made is None:
+            assert not isinstance(program, Program)
+            made = program(k.terms)
+        for command in step(k, made, turn):
+            if sink is not None:
+                sink(command)
+    if k is None:
+        raise ValueError("the journal is empty")
+    return k
+
+
+def opening(turn: events.Turn) -> Terms | None:
+    """The terms, where this turn opens the job."""
+    for batch in turn.batches:
+        for event in batch:
+            if isinstance(event, events.Opened):
+                return event.terms
+    return None

@@ -1,0 +1,98 @@
+"""A job's money and tokens, as a part of K.
+
+The event that asks reserves the worst case; the event that answers settles it. An attempt whose usage was never
+reported stays charged in full. Known plus assumed plus reserved never passes the cap, whatever dies.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from cortex.reply import Usage
+from policies.price import Price, cost_nusd, worst_nusd
+
+
+class Charge(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What one attempt may cost, or did: 1e-9 USD, and tokens in and out together."""
+
+    nusd: int
+    tokens: int
+
+
+class Ledger(msgspec.Struct):
+    """Totals of a job. Money is in 1e-9 USD (whole numbers, so that sums are exact); everything else is counts."""
+
+    known_nusd: int = 0
+    assumed_nusd: int = 0
+    reserved_nusd: int = 0
+    known_tokens: int = 0
+    assumed_tokens: int = 0
+    reserved_tokens: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_creation_tokens: int = 0
+    attempts: int = 0
+    paid_calls: int = 0
+    reused_calls: int = 0
+    paid_again: int = 0
+
+    @property
+    def committed_nusd(self) -> int:
+        """Known plus assumed plus reserved: what the cap is compared with."""
+        return self.known_nusd + self.assumed_nusd + self.reserved_nusd
+
+    @property
+    def committed_tokens(self) -> int:
+        """The same in tokens."""
+        return self.known_tokens + self.assumed_tokens + self.reserved_tokens
+
+    def allows(self, charge: Charge, max_cost_nusd: int | None, max_job_tokens: int | None) -> bool:
+        """Whether one more attempt of this worst case stays within both caps."""
+        if max_cost_nusd is not None and self.committed_nusd + charge.nusd > max_cost_nusd:
+            return False
+        return max_job_tokens is None or self.committed_tokens + charge.tokens <= max_job_tokens
+
+    def reserve(self, charge: Charge) -> None:
+        """An attempt is asked for."""
+        self.reserved_nusd += charge.nusd
+        self.reserved_tokens += charge.tokens
+        self.attempts += 1
+
+    def set_aside(self, charge: Charge) -> None:
+        """A child job may spend this much; ``release`` gives it back when the child's own bill is in."""
+        self.reserved_nusd += charge.nusd
+        self.reserved_tokens += charge.tokens
+
+    def release(self, charge: Charge) -> None:
+        """An attempt ended and cannot have been paid: the request never left, or the provider refused it."""
+        self.reserved_nusd -= charge.nusd
+        self.reserved_tokens -= charge.tokens
+
+    def assume(self, charge: Charge) -> None:
+        """An attempt ended and nobody knows what it cost: it stays charged in full."""
+        self.release(charge)
+        self.assumed_nusd += charge.nusd
+        self.assumed_tokens += charge.tokens
+
+    def unassume(self, charge: Charge) -> None:
+        """The reply of an attempt given up for lost came after all: its real usage takes the assumption's place."""
+        self.assumed_nusd -= charge.nusd
+        self.assumed_tokens -= charge.tokens
+
+    def know(self, usage: Usage, price: Price | None) -> None:
+        """A reply was paid for, with this usage."""
+        if price is not None:
+            self.known_nusd += cost_nusd(price, usage)
+        self.known_tokens += usage.input_tokens_billed + usage.output_tokens
+        self.input_tokens += usage.input_tokens
+        self.output_tokens += usage.output_tokens
+        self.cache_read_tokens += usage.cache_read_tokens
+        self.cache_creation_tokens += usage.cache_creation_tokens
+        self.paid_calls += 1
+
+
+def worst_charge(price: Price | None, prompt_tokens_bound: int, output_tokens_max: int) -> Charge:
+    """The most that one attempt can cost, from bounds that are never below the truth."""
+    nusd = worst_nusd(price, prompt_tokens_bound, output_tokens_max) if price is not None else 0
+    return Charge(nusd, prompt_tokens_bound + output_tokens_max)

@@ -1,0 +1,115 @@
+"""A channel's ``step``: absorb what happened, see whether the goal is met, select what to ask next.
+
+    step : (K, turn) -> commands
+
+This is the whole model. K is changed in place and only here; the commands may leave once the turn is in the journal.
+The same turns give the same K and the same commands, byte for byte: time is in the turn, chance is drawn from the
+call's id, and the order of everything is the journal's.
+"""
+
+from __future__ import annotations
+
+from cortex import attempts, commands, events
+from cortex.authored import Out, faulty, fold, give_up, make, said, stop
+from cortex.changes import Ask, Change
+from cortex.ending import finish, satisfied, see_end
+from cortex.errands import refresh
+from cortex.intake import take
+from cortex.program import Program
+from cortex.prompt import DoesNotFit
+from cortex.state import Goal, State, Status
+from cortex.transitions import wake
+from policies.failure import Failure, FailureKind
+
+
+def step(k: State, program: Program, turn: events.Turn) -> list[commands.Command]:
+    """Take one turn. Never raises for what a program does: its exceptions fail the goal they concern, as FAULTY."""
+    out: Out = []
+    k.at_s = max(k.at_s, turn.at_s)
+    ended = k.outcome
+    for batch in turn.batches:
+        for event in batch:
+            if type(event) is events.Answered:  # nearly every event is one
+                absorb(k, program, event, out)
+            else:
+                take(k, program, event, out)
+    wake(k, out, program)
+    if not k.outcome and not satisfied(k, program) and not k.stopping and k.paused is None:
+        select(k, program, out)
+    if not k.outcome and satisfied(k, program):
+        k.outcome = "complete"
+    see_end(k)
+    if k.outcome and k.outcome != ended:
+        finish(k, out)
+    return out
+
+
+def absorb(k: State, program: Program, event: events.Answered, out: Out) -> None:
+    """Fold a reply into K, once, for every goal that asked this question: all of what the program yields, or nothing."""
+    for goal in attempts.answered(k, event, out):
+        fold(k, program, goal, "absorb", lambda goal=goal: program.absorb(k, goal, event.reply), out)  # type: ignore[misc]
+
+
+def select(k: State, program: Program, out: Out) -> None:
+    """Let the program choose until permits, money or its own wishes run out.
+
+    What it yields is gathered while K stands still, then done. Symbolic changes may open new goals, so it is asked
+    again after them; a program that only ever changes and never asks is stopped by a bound.
+    """
+    for _ in range(k.terms.limits.selects_max):
+        free = k.permits - len(k.flights)
+        if free <= 0 or k.hold_until_s > k.at_s:
+            return
+        k.short = False
+        asks: list[Ask] = []
+        changed: list[Change] = []
+        try:
+            _gather(k, program, free, asks, changed)
+            make(k, program, None, changed, out)
+        except Exception as error:  # an author's code may raise anything
+            stop(k, said("select", error))
+            return
+        again = bool(changed)
+        for wish in asks:
+            if k.short:
+                break
+            again |= _ask(k, program, wish, out)
+        if not again or k.outcome:
+            return
+    stop(k, f"select made {k.terms.limits.selects_max} rounds of changes in one turn")
+
+
+def _gather(k: State, program: Program, free: int, asks: list[Ask], changed: list[Change]) -> None:
+    """What the program wants now: up to ``free`` calls, and the changes beside them."""
+    for wish in program.select(k):
+        if type(wish) is not Ask:
+            changed.append(wish)  # type: ignore[arg-type]
+            continue
+        asks.append(wish)
+        if len(asks) == free:
+            return
+
+
+def _ask(k: State, program: Program, wish: Ask, out: Out) -> bool:
+    """Send one call, or say why not. True where K changed such that select should look again."""
+    goal = k.goals.get(wish.goal.id)
+    if goal is None or goal.status != Status.OPEN:
+        return False
+    for item in wish.uses:
+        if not k.fresh(item):
+            refresh(k, goal, item, out)
+            return False
+    try:
+        attempts.ask(k, goal, wish, program.asks_once, out)
+        return False
+    except DoesNotFit as error:
+        failure = Failure(FailureKind.TOO_LARGE, str(error), sent=False)
+        verdict = attempts.too_large(k, goal, failure)
+        if verdict is not None:
+            give_up(k, program, goal, failure, out)
+    except Exception as error:
+        faulty(k, program, goal, "select", error, out)
+    return True
+
+
+__all__ = ["Goal", "absorb", "select", "step"]

@@ -1,0 +1,111 @@
+"""The author's face: a program is a few pure functions over K.
+
+    class Label(cortex.Program):
+        texts: list[str]
+
+        def begin(self, k):
+            for text in self.texts:
+                yield cortex.Goal("label", text)
+
+        def select(self, k):
+            for goal in k.open("label"):
+                yield cortex.Ask(goal, cortex.Prompt("label", (cortex.Part(cortex.Role.GOAL, goal.value),)))
+
+        def absorb(self, k, goal, reply):
+            yield cortex.Resolve(goal, cortex.as_choice(reply, ("bug", "praise")))
+
+Its fields are its parameters: typed, checked, and kept in the journal, so that a job can be resumed without them being
+given again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, TypeVar
+
+import msgspec
+
+from cortex.changes import Ask, Change, Emit, Fail, Resolve
+from cortex.events import Row
+from cortex.reply import Reply
+from cortex.state import Goal, State, Status
+from policies.failure import Failure
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Program(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all programs. Override what differs; ``select`` and ``absorb`` at least.
+
+    The methods are pure: they read K and yield changes. They may raise ``Malformed`` (discard this reply, ask for
+    another sample) or ``DoesNotFit`` (from a prompt that is too large); whatever else they raise fails the goal as
+    FAULTY and the job goes on.
+    """
+
+    name: ClassVar[str] = ""
+    tools: ClassVar[Mapping[str, Callable[..., Any]]] = {}
+    """Functions that workers run, by name; see ``tool``."""
+    keeps: ClassVar[bool] = True
+    """Whether ended top goals stay in K. Without it memory is flat, however many there are."""
+    asks_once: ClassVar[bool] = False
+    """Every question of a run differs from every other, so looking for equal ones is not worth it."""
+
+    def begin(self, k: State) -> Iterable[Change]:
+        """The first goals and items."""
+        return ()
+
+    def read(self, k: State, row: Row) -> Iterable[Change]:
+        """What one row of the source becomes; by default a goal of kind ``row``."""
+        yield Goal("row", row.body)
+
+    def select(self, k: State) -> Iterable[Ask | Change]:
+        """The next calls, best first. The loop takes as many as there are permits; the rest is asked for again later."""
+        raise NotImplementedError(f"{type(self).__name__} has no select")
+
+    def absorb(self, k: State, goal: Goal, reply: Reply) -> Iterable[Change]:
+        """What a reply changes. It must resolve, fail, reopen or set waiting the goal that was asked."""
+        raise NotImplementedError(f"{type(self).__name__} has no absorb")
+
+    def absorbed(self, k: State, goal: Goal, value: Any) -> Iterable[Change]:
+        """What the value of a tool run or of a child job changes; by default it is the goal's answer."""
+        yield Resolve(goal, value)
+
+    def failed(self, k: State, goal: Goal, failure: Failure) -> Iterable[Change]:
+        """What the final failure of a goal's call changes; by default the goal fails."""
+        yield Fail(goal, failure.message)
+
+    def satisfied(self, k: State) -> bool:
+        """Whether the top goal is met; by default when no goal is left and the source is read to its end."""
+        return k.live == 0 and k.source_ended
+
+    def answer(self, k: State) -> Any:
+        """The job's answer, from K when it is satisfied; by default the answers of the top goals."""
+        tops = [goal for goal in k.goals.values() if goal.parent == 0]
+        answers = [goal.answer for goal in tops if goal.status == Status.RESOLVED]
+        return answers[0] if len(tops) == 1 and answers else answers
+
+
+def tool(repeatable: bool = False) -> Callable[[F], F]:
+    """Mark a function as a tool. One that may be repeated is run again when its worker dies; else its goal fails."""
+
+    def mark(function: F) -> F:
+        function.repeatable = repeatable  # type: ignore[attr-defined]
+        return function
+
+    return mark
+
+
+def params_of(program: Program) -> bytes:
+    """A program's fields as deterministic JSON."""
+    return msgspec.json.encode(program, order="sorted")
+
+
+def build(type_: type[Program], params_json: bytes) -> Program:
+    """A program from its class and its fields. Raises ``ValueError`` naming the field that does not fit."""
+    try:
+        return msgspec.json.decode(params_json, type=type_, strict=False)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{type_.__name__}: {error}") from None
+
+
+__all__ = ["Emit", "Program", "build", "params_of", "tool"]

@@ -1,0 +1,276 @@
+"""K: the exact state of a job. Items, goals, where they came from, the ledger, and the indices over them.
+
+K is owned by one channel and changed only by ``loop.step``; a program reads it through the methods below. All of it is
+plain records, so that it encodes to the same bytes whenever the same journal is replayed.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from cortex.ledger import Charge, Ledger
+from cortex.limits import Terms
+from policies.failure import Failure
+from policies.join import Join
+from policies.tokens import Estimate
+
+
+class Status(enum.IntEnum):
+    """Where a goal stands."""
+
+    OPEN = 0
+    ASKED = 1
+    WAITING = 2
+    RESOLVED = 3
+    FAILED = 4
+    ABANDONED = 5
+
+
+ENDED = frozenset({Status.RESOLVED, Status.FAILED, Status.ABANDONED})
+
+TRANSITIONS: dict[Status, frozenset[Status]] = {
+    Status.OPEN: frozenset({Status.ASKED, Status.WAITING}) | ENDED,
+    Status.ASKED: frozenset({Status.OPEN, Status.WAITING}) | ENDED,
+    Status.WAITING: frozenset({Status.OPEN}) | ENDED,
+    Status.RESOLVED: frozenset(),
+    Status.FAILED: frozenset(),
+    Status.ABANDONED: frozenset(),
+}
+"""The law of a goal's life. ``asked -> open``: the attempt failed and may be repeated, did not fit, or its reply asks for
+another turn. ``waiting -> open``: its children met their join, its time came, or it was approved."""
+
+
+class IllegalTransition(RuntimeError):
+    """A goal was asked to go where its life does not lead. Nothing was changed; the message tells the goal's story."""
+
+
+class Goal(msgspec.Struct):
+    """A thing to achieve. A program makes one with ``kind``, ``value`` and ``parent``; the loop fills in the rest."""
+
+    kind: str
+    value: Any = None
+    parent: int = 0
+    """Id of the goal that this one serves; 0 for a top goal."""
+    id: int = 0
+    status: Status = Status.OPEN
+    depth: int = 0
+    sample: str = "0"
+    """Which sample of the question is asked; a resample takes the next number."""
+    tries: int = 0
+    """Attempts made so far, over all samples."""
+    broken: int = 0
+    """Attempts of this sample that failed, as the retry policy counts them; ``throttles`` of them by the rate limit."""
+    throttles: int = 0
+    question: bytes = b""
+    """Hash of what was asked last and is not yet absorbed: a reply to anything else comes too late."""
+    resamples: int = 0
+    too_large: int = 0
+    """How often its prompt was found too large: select sees it and must ask for less."""
+    constructor: str = ""
+    """The framing of the prompt that was sent last."""
+    due_at_s: float = 0.0
+    """An open goal is not offered to select before this time."""
+    join: Join | None = None
+    partial: bool = False
+    """The join it waited for could not be met in full, or its deadline passed: what is there is a part."""
+    children: list[int] = msgspec.field(default_factory=list)
+    children_resolved: int = 0
+    children_failed: int = 0
+    answer: Any = None
+    failure: Failure | None = None
+    assumed: dict[int, Charge] | None = None
+    """Attempts given up for lost, and what is charged for each until its reply turns up."""
+
+    @property
+    def joined(self) -> bool:
+        """Whether it has children and all of them have ended."""
+        return bool(self.children) and self.children_resolved + self.children_failed == len(self.children)
+
+    def story(self) -> str:
+        """One line for an error: what is known of this goal's life."""
+        said = f"goal {self.id} ({self.kind}) is {self.status.name.lower()} after {self.tries} tries"
+        if self.children:
+            said += f", {self.children_resolved} of {len(self.children)} children resolved"
+        if self.failure is not None:
+            said += f"; {self.failure.kind}: {self.failure.message}"
+        return said
+
+
+class Observation(msgspec.Struct, frozen=True):
+    """How an item was read from a world that changes: by which tool, when, and for how long it may be believed."""
+
+    tool: str
+    arguments: dict[str, Any]
+    read_at_s: float
+    trust_s: float
+    taken_at_s: float = -1.0
+    """When K took it in: within that turn it is believed, however short the trust."""
+
+
+class Item(msgspec.Struct):
+    """A thing in K: a source artefact, or one derived by a call. Large values are stored once and referred to by id."""
+
+    kind: str
+    value: Any = None
+    sources: tuple[int, ...] = ()
+    """Ids of the items that it was made from; select may go back to them."""
+    lossy: bool = False
+    """Whether something of its sources was lost on the way (a summary, a label)."""
+    id: int = 0
+    size_bytes: int = 0
+    call: str = ""
+    """The call whose reply it came from; empty for a source artefact."""
+    observation: Observation | None = None
+
+
+class Flight(msgspec.Struct, array_like=True):
+    """One attempt under way: sent, or about to be, and not yet durable."""
+
+    goal: int
+    attempt: int
+    sample: str
+    hash: bytes
+    asked_at_s: float
+    charge: Charge
+    prompt_bytes: int
+    followers: list[int] = msgspec.field(default_factory=list)
+    """Goals that asked the same question meanwhile and share the answer."""
+    abandoned: bool = False
+
+
+class Errand(msgspec.Struct, array_like=True):
+    """A tool run or a child job under way for a goal."""
+
+    goal: int
+    attempt: int
+    name: str
+    item: int = 0
+    """The observation that is being read again, if that is what it is."""
+    charge: Charge | None = None
+    repeatable: bool = False
+
+
+class Tally(msgspec.Struct):
+    """Counts of a job, for its summary."""
+
+    rows_read: int = 0
+    rows_refused: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    calls: int = 0
+    dropped: int = 0
+    """Replies that came for an answered call: counted, never absorbed."""
+    failures: dict[str, int] = msgspec.field(default_factory=dict)
+    """Failed attempts by kind."""
+
+
+class State(msgspec.Struct):
+    """K. The methods are for reading; programs never assign."""
+
+    terms: Terms
+    epoch: int = 1
+    at_s: float = 0.0
+    goals: dict[int, Goal] = msgspec.field(default_factory=dict)
+    items: dict[int, Item] = msgspec.field(default_factory=dict)
+    goals_by_kind: dict[str, dict[int, None]] = msgspec.field(default_factory=dict)
+    items_by_kind: dict[str, dict[int, None]] = msgspec.field(default_factory=dict)
+    open_by_kind: dict[str, dict[int, None]] = msgspec.field(default_factory=dict)
+    delayed: list[tuple[float, int]] = msgspec.field(default_factory=list)
+    """A heap of (when, goal): goals that are open but not due, and deadlines of joins."""
+    flights: dict[int, Flight] = msgspec.field(default_factory=dict)
+    asking: dict[bytes, int] = msgspec.field(default_factory=dict)
+    """Question -> flight that is asking it now."""
+    errands: dict[int, Errand] = msgspec.field(default_factory=dict)
+    next_goal: int = 1
+    next_item: int = 1
+    live: int = 0
+    """Goals that have not ended."""
+    permits: int = 0
+    hold_until_s: float = 0.0
+    """The provider said to wait: nothing is asked before."""
+    successes: int = 0
+    retries: int = 0
+    alike: int = 0
+    """Refusals with the same words in a row, no success between."""
+    alike_said: str = ""
+    faulty_in_row: int = 0
+    estimate: Estimate = msgspec.field(default_factory=Estimate)
+    ledger: Ledger = msgspec.field(default_factory=Ledger)
+    tally: Tally = msgspec.field(default_factory=Tally)
+    position: int = 0
+    source_ended: bool = True
+    held: dict[int, Any] = msgspec.field(default_factory=dict)
+    """Results that wait for their turn, where input order was asked for."""
+    emitted: int = 0
+    written_rows: int = 0
+    written_bytes: int = 0
+    short: bool = False
+    """The ledger refused the next call; something must settle first."""
+    paused: Failure | None = None
+    """What blocks the whole job: the account, the key, the model."""
+    stopping: str = ""
+    outcome: str = ""
+    why: str = ""
+
+    # -- what a program reads ------------------------------------------------------------------------------------
+
+    def open(self, kind: str | None = None) -> Iterator[Goal]:
+        """Goals that select may ask now, oldest first, of one kind or of all."""
+        kinds = [kind] if kind is not None else list(self.open_by_kind)
+        for name in kinds:
+            for goal_id in self.open_by_kind.get(name, ()):
+                yield self.goals[goal_id]
+
+    def goals_of(self, kind: str) -> Iterator[Goal]:
+        """All goals of a kind that K keeps, in the order in which they were made."""
+        return (self.goals[goal_id] for goal_id in self.goals_by_kind.get(kind, ()))
+
+    def items_of(self, kind: str) -> Iterator[Item]:
+        """All items of a kind, in the order in which they were made."""
+        return (self.items[item_id] for item_id in self.items_by_kind.get(kind, ()))
+
+    def children(self, goal: Goal) -> Iterator[Goal]:
+        """The goals made in the service of this one."""
+        return (self.goals[child] for child in goal.children if child in self.goals)
+
+    def tokens(self, text: str) -> int:
+        """How many tokens a text has, estimated from the usage reported so far: for packing, not for the bound."""
+        return self.estimate.tokens(len(text.encode()))
+
+    def prompt_tokens_max(self, output_tokens_max: int | None = None) -> int:
+        """M for a call that may answer with so many tokens."""
+        out = output_tokens_max if output_tokens_max is not None else self.terms.limits.output_tokens_max
+        return self.terms.prompt_tokens_max(out)
+
+    def fresh(self, item: Item) -> bool:
+        """Whether an item may be believed now. One that is no observation always may."""
+        seen = item.observation
+        return seen is None or seen.taken_at_s == self.at_s or self.at_s - seen.read_at_s <= seen.trust_s
+
+    # -- what a channel reads ------------------------------------------------------------------------------------
+
+    def call_id(self, goal: int, sample: str) -> str:
+        """``job/goal/sample``: from K, never from chance or a clock."""
+        return f"{self.terms.job}/{goal}/{sample}"
+
+    def rows_wanted(self) -> int:
+        """How many more rows of the source may be open in K."""
+        if self.source_ended or self.outcome or self.stopping:
+            return 0
+        return max(0, self.terms.limits.window_rows - self.live - len(self.held))
+
+    def due_at_s(self) -> float | None:
+        """When time alone will change something; None if it will not."""
+        times = [self.delayed[0][0]] if self.delayed else []
+        if self.hold_until_s > self.at_s:
+            times.append(self.hold_until_s)
+        return min(times) if times else None
+
+
+def flight_key(goal: int, attempt: int) -> int:
+    """One number for an attempt: goals fill the upper bits, a goal's tries the lower twenty."""
+    return goal << 20 | attempt
