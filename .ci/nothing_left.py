@@ -1,4 +1,4 @@
-"""Run a command, then see that every process it started is gone: ``python .ci/nothing_left.py COMMAND...``.
+"""Run a command, then see that all it started is gone: ``nothing_left.py [--grace SECONDS] COMMAND...``.
 
 The exit code is the command's; 1 when it succeeded but something was left. What is left is named and ended.
 
@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
@@ -77,28 +78,35 @@ def _run(command: list[str], mark: str) -> int:
             return code if code >= 0 else 128 - code
 
 
+def _wait_for_none(grace_s: float, find: Callable[[], dict[int, str]]) -> dict[int, str]:
+    """What is still there when the grace is over; mostly nothing, and then at once."""
+    deadline_s = time.monotonic() + grace_s
+    while (left := find()) and time.monotonic() < deadline_s:
+        _reap()
+        time.sleep(0.05)
+    _reap()
+    return left
+
+
 def main() -> int:
     """Run the command of the command line; see the text above."""
+    grace_s, command = GRACE_S, sys.argv[1:]
+    if command[:1] == ["--grace"]:
+        grace_s, command = float(command[1]), command[2:]
     mark = f"{os.getpid()}.{time.time_ns()}"
-    adopting = _adopt_orphans()
+    find = _descendants if _adopt_orphans() else lambda: _marked(mark)
     started_s = time.monotonic()
-    code = _run(sys.argv[1:], mark)
+    code = _run(command, mark)
     print(f"{time.monotonic() - started_s:.0f} s", file=sys.stderr)
 
-    deadline_s = time.monotonic() + GRACE_S
-    while True:
-        _reap()
-        left = _descendants() if adopting else _marked(mark)
-        if not left:
-            return code
-        if time.monotonic() > deadline_s:
-            break
-        time.sleep(0.1)
+    left = _wait_for_none(grace_s, find)
     for pid, words in left.items():
         print(f"left running after the command ended: {pid} {words[:200]}", file=sys.stderr)
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGKILL)
-    return code or 1
+    if left:
+        _wait_for_none(2.0, find)  # so that they are reaped here, not left as zombies to who adopts them
+    return code or (1 if left else 0)
 
 
 if __name__ == "__main__":
