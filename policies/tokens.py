@@ -1,0 +1,153 @@
+"""How many tokens is this text: at most, probably, and does it fit?
+
+Three readings of one size. The bound is never below the truth and decides what is sent without asking. The
+estimate, calibrated by reported usage, decides what to pack. The least decides what need not be asked about.
+"""
+
+import re
+import unicodedata
+from bisect import bisect_right
+from itertools import accumulate
+from typing import Any, Final, Literal
+
+import msgspec
+
+FRAMING_TOKENS: Final = 32
+"""What a provider puts around the text of a request with a system prompt and one message (measured: 7 to
+12). Each further message costs fewer tokens than the JSON around it has bytes."""
+TOOLS_TOKENS: Final = 600
+"""The hidden system prompt for tools, 530 at most over all models (also taken for that of structured output);
+https://docs.claude.com/en/docs/agents-and-tools/tool-use/overview."""
+TOOL_TOKENS: Final = 1_000
+"""One tool that the provider defines and the request only names, 735 at most; the same page."""
+IMAGE_TOKENS: Final = 6_000
+"""One image at its largest: about 1,600, on the models that see more finely 4,800;
+https://docs.claude.com/en/docs/build-with-claude/vision."""
+UNBOUNDED: Final = 1 << 40
+"""The bound of what no count of bytes bounds: documents, files and links, whose content is elsewhere or
+packed, and tools that the provider runs, which read on their own."""
+
+# In a string of JSON every quote is escaped, so these match keys and values of the request, never its text.
+_IMAGE: Final = re.compile(rb'"type"\s*:\s*"image"')
+_TOOLS: Final = re.compile(rb'"(?:tools|output_config|output_format)"\s*:')
+_TOOL: Final = re.compile(rb'"type"\s*:\s*"(?:bash|text_editor|computer|memory)_\d+"')
+_UNBOUNDED: Final = re.compile(
+    rb'"type"\s*:\s*"(?:document|file|url|container_upload|(?:web_search|web_fetch|code_execution)_\w+)"'
+    rb'|"mcp_servers"\s*:'
+)
+
+
+def tokens_bound(text: str | bytes, framing: int = FRAMING_TOKENS) -> int:
+    """The most tokens that this text can be, with the framing around it.
+
+    A token of a byte-level vocabulary covers a byte or more, so the UTF-8 bytes bound the tokens. Some
+    tokenizers first bring text into the form NFKC, which is longer for a few characters; the longer of the
+    two counts.
+    """
+    if text.isascii():
+        return len(text) + framing
+    if isinstance(text, bytes):
+        text = text.decode(errors="replace")
+    length = len(text.encode(errors="surrogatepass"))
+    if not unicodedata.is_normalized("NFKC", text):
+        length = max(length, len(unicodedata.normalize("NFKC", text).encode(errors="surrogatepass")))
+    return length + framing
+
+
+def body_tokens_bound(body: bytes) -> int:
+    """The most input tokens that a whole Messages request, as JSON, can be; UNBOUNDED where its bytes do
+    not say."""
+    if _UNBOUNDED.search(body):
+        return UNBOUNDED
+    tools = TOOLS_TOKENS + len(_TOOL.findall(body)) * TOOL_TOKENS if _TOOLS.search(body) else 0
+    images = len(_IMAGE.findall(body)) * IMAGE_TOKENS
+    return tokens_bound(_plain(body)) + tools + images
+
+
+def _plain(body: bytes) -> bytes:
+    """The same JSON without `\\u` escapes: six bytes that stand for a character of two or three, or of
+    many in NFKC."""
+    if b"\\u" not in body:
+        return body
+    try:
+        value: Any = msgspec.json.decode(body)
+        return msgspec.json.encode(value)
+    except (msgspec.DecodeError, UnicodeError):
+        return body
+
+
+_MILLI: Final = 1_000
+_STEPS: Final = 40
+# Bytes per token in thousandths, an eighth of an octave apart: 1 to 32.
+_EDGES: Final = tuple(round(_MILLI * 2 ** (step / 8)) for step in range(_STEPS))
+_PRIOR_MILLI: Final = 2 * _MILLI  # cautious: prose has 3 to 5 bytes a token, dense scripts and digits about 2
+_LEAST_PRIOR_MILLI: Final = 8 * _MILLI  # more bytes a token than any prose has
+_BYTES_MIN: Final = 512  # in a smaller prompt the framing outweighs the text
+_SAMPLES_MIN: Final = 20
+_OUTLIERS: Final = 100  # one in so many may lie outside
+_EIGHTS: Final = 8
+_EIGHTS_MAX: Final = 4 * _EIGHTS  # beyond five times the estimate the bound is nearer
+
+
+class Estimate(msgspec.Struct, frozen=True):
+    """Bytes per token, learnt from reported usage; a value that is replaced, never changed.
+
+    A histogram, so that the order in which usage was reported does not matter and its size is fixed. The
+    rule: at least 99 of 100 calls seen had no more tokens than `tokens` says of their bytes, and until 20
+    were seen the cautious prior holds as well. One lying report in a hundred moves nothing.
+    """
+
+    counts: tuple[int, ...] = (0,) * _STEPS
+    tightenings: int = 0
+
+    def update(self, prompt_bytes: int, tokens: int) -> "Estimate":
+        """With one more call: the UTF-8 bytes of its text and the input tokens reported, cached ones
+        included.
+
+        Small prompts and counts that cannot be are passed over.
+        """
+        if prompt_bytes < _BYTES_MIN or tokens < 1:
+            return self
+        step = max(bisect_right(_EDGES, prompt_bytes * _MILLI // tokens) - 1, 0)
+        counts = self.counts
+        return Estimate((*counts[:step], counts[step] + 1, *counts[step + 1 :]), self.tightenings)
+
+    def tightened(self) -> "Estimate":
+        """After the provider called a prompt too large that was thought to fit: an eighth more tokens from
+        now on."""
+        return Estimate(self.counts, min(self.tightenings + 1, _EIGHTS_MAX))
+
+    def tokens(self, prompt_bytes: int, framing: int = FRAMING_TOKENS) -> int:
+        """Probably not more than so many tokens: for packing. Never above the bound of plain text."""
+        counted = -(-prompt_bytes * _MILLI // self._low_milli())
+        counted = -(-counted * (_EIGHTS + self.tightenings) // _EIGHTS)
+        return min(counted, prompt_bytes) + framing
+
+    def tokens_least(self, prompt_bytes: int) -> int:
+        """Hardly fewer than so many tokens: what is over M by this reading need not be asked about."""
+        seen = next((step for step in reversed(range(_STEPS)) if self.counts[step]), 0)
+        high = _EDGES[seen + 1] if seen + 1 < _STEPS else 2 * _EDGES[seen]
+        return prompt_bytes * _MILLI // max(high, _LEAST_PRIOR_MILLI)
+
+    def _low_milli(self) -> int:
+        """The lower edge of the step below which at most one call in a hundred lies."""
+        total = sum(self.counts)
+        if not total:
+            return _PRIOR_MILLI
+        outliers = total // _OUTLIERS
+        low = next(step for step, below in enumerate(accumulate(self.counts)) if below > outliers)
+        return _EDGES[low] if total >= _SAMPLES_MIN else min(_EDGES[low], _PRIOR_MILLI)
+
+
+Verdict = Literal["send", "ask_counter", "too_large"]
+
+
+def verdict(bound: int, least: int, tokens_max: int) -> Verdict:
+    """Whether a prompt of at most `bound` and at least `least` tokens may be sent under `tokens_max`.
+
+    Sent only where the bound proves that it fits. Between the two the provider's own counter decides, and
+    where it cannot be asked the prompt does not fit.
+    """
+    if bound <= tokens_max:
+        return "send"
+    return "too_large" if least > tokens_max else "ask_counter"

@@ -1,0 +1,218 @@
+"""Sizes: a bound that is one, an estimate that keeps its promise, a verdict that never sends on a guess."""
+
+import json
+import unicodedata
+from itertools import pairwise
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.tokens import (
+    FRAMING_TOKENS,
+    IMAGE_TOKENS,
+    TOOL_TOKENS,
+    TOOLS_TOKENS,
+    UNBOUNDED,
+    Estimate,
+    body_tokens_bound,
+    tokens_bound,
+    verdict,
+)
+
+LIGATURE = "\ufdfa"  # three bytes; 18 characters in the form NFKC
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("", 0),
+        ("hello", 5),
+        (b"hello", 5),
+        ("wörld", 6),
+        ("wörld".encode(), 6),
+        ("中文", 6),
+        (LIGATURE, 33),
+        (LIGATURE.encode(), 33),
+        ("\u212b", 3),  # the Ångström sign shrinks in NFKC: the longer form counts
+        ("\ud800", 3),  # a lone surrogate is no reason to fail
+        (b"\xff\xfe", 6),  # two bytes that are no UTF-8, each replaced by three
+    ],
+)
+def test_bound(text: str | bytes, tokens: int) -> None:
+    assert tokens_bound(text) == tokens + FRAMING_TOKENS
+    assert tokens_bound(text, framing=0) == tokens
+
+
+@given(st.text())
+def test_the_bound_covers_a_token_per_byte_as_it_is_and_normalised(text: str) -> None:
+    for form in (text, unicodedata.normalize("NFKC", text), unicodedata.normalize("NFC", text)):
+        assert len(form.encode()) <= tokens_bound(text, framing=0)
+    assert tokens_bound(text) == tokens_bound(text.encode())
+
+
+@given(st.text())
+def test_a_body_is_bounded_by_its_text_however_it_is_escaped(text: str) -> None:
+    request = {"model": "m", "messages": [{"role": "user", "content": text}]}
+    for body in (json.dumps(request).encode(), json.dumps(request, ensure_ascii=False).encode()):
+        assert body_tokens_bound(body) >= tokens_bound(text)
+
+
+def test_escapes_do_not_make_a_body_look_larger() -> None:
+    request = {"content": "中文" * 100}
+    escaped, plain = json.dumps(request).encode(), json.dumps(request, ensure_ascii=False).encode()
+    assert len(escaped) > len(plain) + 500
+    assert body_tokens_bound(escaped) <= body_tokens_bound(plain)
+
+
+def test_a_body_that_is_no_json_still_has_a_bound() -> None:
+    assert body_tokens_bound(b'{"\\u00') == 6 + FRAMING_TOKENS
+
+
+def body(**keys: object) -> bytes:
+    return json.dumps({"messages": [{"role": "user", "content": "hi"}], **keys}).encode()
+
+
+def block(kind: str) -> bytes:
+    return body(messages=[{"role": "user", "content": [{"type": kind}, {"type": kind}]}])
+
+
+@pytest.mark.parametrize(
+    ("request_body", "more"),
+    [
+        (body(), 0),
+        (body(tools=[]), TOOLS_TOKENS),
+        (body(output_config={}), TOOLS_TOKENS),
+        (body(tools=[{"type": "bash_20250124", "name": "bash"}]), TOOLS_TOKENS + TOOL_TOKENS),
+        (block("image"), 2 * IMAGE_TOKENS),
+        (block("text"), 0),
+        (body(system='the words "type": "image" and "tools": in a text'), 0),
+    ],
+)
+def test_what_is_not_text_adds_its_own(request_body: bytes, more: int) -> None:
+    assert body_tokens_bound(request_body) == tokens_bound(request_body) + more
+
+
+@pytest.mark.parametrize(
+    "request_body",
+    [
+        block("document"),
+        block("container_upload"),
+        body(messages=[{"content": [{"type": "image", "source": {"type": "url", "url": "x"}}]}]),
+        body(messages=[{"content": [{"type": "image", "source": {"type": "file", "file_id": "x"}}]}]),
+        body(tools=[{"type": "web_search_20250305", "name": "web_search"}]),
+        body(mcp_servers=[]),
+    ],
+)
+def test_what_no_bytes_bound_is_unbounded(request_body: bytes) -> None:
+    assert body_tokens_bound(request_body) == UNBOUNDED
+    assert body_tokens_bound(request_body.replace(b": ", b":")) == UNBOUNDED
+
+
+# -- the estimate --------------------------------------------------------------------------------
+
+
+def seen(*samples: tuple[int, int]) -> Estimate:
+    estimate = Estimate()
+    for prompt_bytes, tokens in samples:
+        estimate = estimate.update(prompt_bytes, tokens)
+    return estimate
+
+
+samples = st.lists(st.tuples(st.integers(512, 100_000), st.integers(1, 100_000)), min_size=1, max_size=150)
+
+
+@given(samples)
+def test_of_100_calls_seen_99_had_no_more_than_estimated(pairs: list[tuple[int, int]]) -> None:
+    estimate = seen(*pairs)
+    over = [1 for size, tokens in pairs if min(tokens, size) > estimate.tokens(size)]
+    assert len(over) * 100 <= len(pairs)
+
+
+@given(samples)
+def test_no_call_seen_had_fewer_than_the_least(pairs: list[tuple[int, int]]) -> None:
+    estimate = seen(*pairs)
+    assert all(estimate.tokens_least(size) <= tokens for size, tokens in pairs if tokens * 32 >= size)
+
+
+@given(samples, st.randoms(use_true_random=False))
+def test_the_order_of_reports_does_not_matter(pairs: list[tuple[int, int]], random: object) -> None:
+    shuffled = pairs.copy()
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert seen(*pairs) == seen(*shuffled)
+
+
+@given(samples, st.integers(0, 10**7), st.integers(0, 40))
+def test_an_estimate_lies_between_the_least_and_the_bound(
+    pairs: list[tuple[int, int]], size: int, tightenings: int
+) -> None:
+    estimate = seen(*pairs)
+    for _ in range(tightenings):
+        estimate = estimate.tightened()
+    assert estimate.tokens_least(size) <= estimate.tokens(size) <= size + FRAMING_TOKENS
+
+
+@given(samples, st.integers(0, 10**6), st.integers(0, 10**6))
+def test_more_bytes_are_never_fewer_tokens(pairs: list[tuple[int, int]], size: int, more: int) -> None:
+    estimate = seen(*pairs)
+    assert estimate.tokens(size) <= estimate.tokens(size + more)
+    assert estimate.tokens_least(size) <= estimate.tokens_least(size + more)
+
+
+def test_before_anything_was_seen_the_prior_is_cautious() -> None:
+    assert Estimate().tokens(1_000) == 500 + FRAMING_TOKENS
+    assert Estimate().tokens_least(1_000) == 125
+
+
+def test_a_few_reports_do_not_lift_the_prior_and_many_do() -> None:
+    assert seen(*[(4_000, 1_000)] * 19).tokens(4_000) == 2_000 + FRAMING_TOKENS
+    assert seen(*[(4_000, 1_000)] * 20).tokens(4_000) == 1_000 + FRAMING_TOKENS
+
+
+def test_one_dense_text_is_believed_at_once() -> None:
+    assert seen((4_000, 4_000)).tokens(4_000) == 4_000 + FRAMING_TOKENS
+
+
+def test_one_lying_report_in_a_hundred_moves_nothing() -> None:
+    honest = [(4_000, 1_000)] * 99
+    assert seen(*honest, (4_000, 10**9)).tokens(4_000) == seen(*honest).tokens(4_000)
+    assert seen(*honest[:98], (4_000, 10**9)).tokens(4_000) == 4_000 + FRAMING_TOKENS
+
+
+@pytest.mark.parametrize(("prompt_bytes", "tokens"), [(511, 400), (0, 0), (4_000, 0), (4_000, -3)])
+def test_small_prompts_and_impossible_counts_are_passed_over(prompt_bytes: int, tokens: int) -> None:
+    assert Estimate().update(prompt_bytes, tokens) == Estimate()
+
+
+def test_a_refusal_as_too_large_tightens() -> None:
+    estimate = seen(*[(4_000, 1_000)] * 20)
+    readings = [estimate.tokens(80_000)]
+    for _ in range(50):
+        estimate = estimate.tightened()
+        readings.append(estimate.tokens(80_000))
+    assert readings[1] == 20_000 * 9 // 8 + FRAMING_TOKENS
+    assert all(earlier <= later for earlier, later in pairwise(readings))
+    assert readings[-1] == 80_000 + FRAMING_TOKENS  # the bound
+    assert estimate == estimate.tightened()
+
+
+def test_an_estimate_has_a_fixed_size_and_survives_the_snapshot() -> None:
+    estimate = seen(*((size, size // 3) for size in range(512, 3_000)))
+    assert len(msgspec.msgpack.encode(estimate)) < 200
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(estimate), type=Estimate) == estimate
+
+
+@pytest.mark.parametrize(
+    ("bound", "least", "tokens_max", "expected"),
+    [
+        (100, 10, 100, "send"),
+        (101, 10, 100, "ask_counter"),
+        (101, 100, 100, "ask_counter"),
+        (UNBOUNDED, 1, 100, "ask_counter"),
+        (800, 101, 100, "too_large"),
+        (1, 0, 0, "ask_counter"),
+    ],
+)
+def test_verdict(bound: int, least: int, tokens_max: int, expected: str) -> None:
+    assert verdict(bound, least, tokens_max) == expected
