@@ -1,0 +1,76 @@
+"""The cortex: admits jobs, leases them their share of what a provider allows, starts and ends branches and workers.
+
+Its decisions are ``cortex.scheduler.step``; it never sees a prompt or a reply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from actors.ports import Runtime
+from cortex import scheduler
+
+TICK_S = scheduler.LEASE_S / 3
+
+
+class Cortex:
+    """One per cluster namespace. ``branches`` and ``workers`` are how many of each serve the jobs."""
+
+    def __init__(self, runtime: Runtime, branches: int = 1, workers: int = 1) -> None:
+        self._runtime = runtime
+        self._branches = tuple(f"branch:{slot}" for slot in range(branches))
+        self._workers = tuple(f"worker:{slot}" for slot in range(workers))
+        self._leases = scheduler.Leases()
+        self._ticking: asyncio.Task[None] | None = None
+        self._met = False
+
+    async def begin(self, again: bool) -> None:
+        """Come to life. ``again``: an earlier incarnation may have granted what nobody here remembers."""
+        if again:
+            scheduler.step(self._leases, scheduler.Started(self._runtime.now_s()))
+
+    async def staff(self, workers: bool = False) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Names of the branches and workers, started where they do not live yet."""
+        if not self._met:
+            await asyncio.gather(*(self._runtime.start_actor("branch", name) for name in self._branches))
+            self._met = True
+        if workers:
+            await asyncio.gather(*(self._runtime.start_actor("worker", name) for name in self._workers))
+        return self._branches, self._workers
+
+    async def join(self, job: str, pool: str, wanted: int, held: int, weight: float = 1.0) -> int:
+        """A channel's claim, or its renewal: the permits it may use for one lease time."""
+        at_s = self._runtime.now_s()
+        grants = scheduler.step(self._leases, scheduler.Joined(at_s, job, pool, wanted, held, weight))
+        self._pass_on([grant for grant in grants if grant.job != job])
+        self._tick_on()
+        return next(grant.permits for grant in grants if grant.job == job)
+
+    async def leave(self, job: str) -> None:
+        """A job has ended."""
+        self._pass_on(scheduler.step(self._leases, scheduler.Left(self._runtime.now_s(), job)))
+
+    async def status(self) -> dict[str, Any]:
+        """Who holds what."""
+        holders = self._leases.holders.values()
+        return {"jobs": {holder.job: holder.granted for holder in holders}, "limits": dict(self._leases.limits)}
+
+    async def close(self) -> None:
+        """Stop."""
+        if self._ticking is not None:
+            self._ticking.cancel()
+
+    def _pass_on(self, grants: list[scheduler.Grant]) -> None:
+        for grant in grants:
+            self._runtime.peer(f"channel:{grant.job}").tell("granted", grant.permits)
+
+    def _tick_on(self) -> None:
+        if self._ticking is None or self._ticking.done():
+            self._ticking = asyncio.get_running_loop().create_task(self._tick())
+
+    async def _tick(self) -> None:
+        """Let leases expire while there are any; with no job there is nothing to do, and nothing is done."""
+        while self._leases.holders:
+            await asyncio.sleep(TICK_S)
+            self._pass_on(scheduler.step(self._leases, scheduler.Passed(self._runtime.now_s())))

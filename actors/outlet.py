@@ -1,0 +1,94 @@
+"""Results on their way to a sink: the latest ones in memory, all others read back out of the journal.
+
+A results file is a projection of the journal, so whoever comes late, or again, gets the same results in the same order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from actors.ports import Runtime
+from actors.store import Journal
+from cortex import commands, journal
+from cortex.loop import step
+from cortex.program import Program
+from cortex.state import State
+
+BUFFER_BYTES_MAX = 8_000_000
+READ_MAX = 2_000
+
+
+class Outlet:
+    """The latest results of a running job."""
+
+    def __init__(self, next_index: int) -> None:
+        self._recent: deque[tuple[int, Any, int]] = deque()
+        self._bytes = 0
+        self.next_index = next_index
+
+    def add(self, index: int, value: Any) -> None:
+        """One more result; the oldest leave where there are too many bytes."""
+        size = len(value) if isinstance(value, (bytes, str)) else 200
+        self._recent.append((index, value, size))
+        self._bytes += size
+        self.next_index = index + 1
+        while self._bytes > BUFFER_BYTES_MAX:
+            self._bytes -= self._recent.popleft()[2]
+
+    def read(self, index: int) -> list[tuple[int, Any]] | None:
+        """Results from an index on; None where they have left memory and the journal must be asked."""
+        first = self._recent[0][0] if self._recent else self.next_index
+        if index < first:
+            return None
+        return [(at, value) for at, value, _ in self._from(index - first)]
+
+    def _from(self, skip: int) -> Iterator[tuple[int, Any, int]]:
+        for place in range(skip, min(len(self._recent), skip + READ_MAX)):
+            yield self._recent[place]
+
+
+class Projection:
+    """Results read out of a journal from an index on, without a channel: what ``attach`` and ``results`` show."""
+
+    def __init__(self, path: Path, runtime: Runtime, index: int) -> None:
+        self._journal = Journal(path)
+        self._runtime = runtime
+        self._found: deque[tuple[int, Any]] = deque()
+        self.index = index
+        self._steps = self._replay()
+
+    def _replay(self) -> Iterator[None]:
+        """Replay from the last snapshot that is not beyond the index, a turn at a time."""
+        snapshot = self._journal.latest_snapshot(self.index)
+        k: State | None = journal.decode_state(snapshot[1]) if snapshot else None
+        program: Program | None = self._program(k) if k else None
+        for _, turn in self._journal.turns(snapshot[0] if snapshot else self._journal.opened_at()):
+            terms = journal.opening(turn)
+            if terms is not None or k is None:
+                assert terms is not None, "a generation begins with its opening"
+                k = journal.open_job(terms)
+                program = self._program(k)
+            assert program is not None
+            for command in step(k, program, turn):
+                if type(command) is commands.Emit and command.index >= self.index:
+                    self._found.append((command.index, command.value))
+            yield
+
+    def _program(self, k: State) -> Program:
+        return self._runtime.load_program(k.terms.program, k.terms.params_json)
+
+    def read(self, count: int = READ_MAX) -> list[tuple[int, Any]]:
+        """The next results; an empty list at the journal's end."""
+        while len(self._found) < count and next(self._steps, self) is not self:
+            pass
+        some = [self._found.popleft() for _ in range(min(count, len(self._found)))]
+        if some:
+            self.index = some[-1][0] + 1
+        return some
+
+    def close(self) -> None:
+        """Let go of the journal."""
+        self._journal.close()

@@ -1,0 +1,50 @@
+"""What an actor may know of the world it runs in. ``runtime`` gives it over Ray, ``inline`` in one event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from cortex.program import Program
+
+
+class Away(Exception):
+    """A peer does not answer now. It may be dead, or come back with what it held."""
+
+
+class Gone(Exception):
+    """A peer is dead for good, or never was."""
+
+
+class Peer(Protocol):
+    """Another actor, reached by name."""
+
+    name: str
+
+    async def ask(self, method: str, *args: Any) -> Any:
+        """Call a method and wait for its answer. Raises ``Away``, ``Gone``, or what the method raised."""
+
+    def tell(self, method: str, *args: Any) -> None:
+        """Call a method and wait for nothing; a dead peer hears nothing."""
+
+
+class Runtime(Protocol):
+    """The world as seen by actors. All arguments between actors are bytes, text and numbers."""
+
+    def now_s(self) -> float:
+        """Seconds since 1970."""
+
+    def peer(self, name: str) -> Peer:
+        """An actor by name, whether it lives or not."""
+
+    async def start_actor(self, role: str, name: str, *args: Any) -> Peer:
+        """The actor of this name, made if there is none: role ``channel``, ``branch`` or ``worker``."""
+
+    async def end_actor(self, name: str) -> None:
+        """End an actor for good."""
+
+    def load_program(self, where: str, params_json: bytes) -> Program:
+        """A program by the place that its terms name. Raises ``ValueError`` with one clear line."""
+
+
+Clock = Callable[[], float]
