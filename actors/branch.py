@@ -21,7 +21,7 @@ from actors.ports import Away, Gone, Runtime
 from cortex import commands, events
 from cortex.reply import Reply
 from policies.failure import Failure, FailureKind
-from policies.tokens import tokens_bound
+from policies.tokens import body_tokens_bound
 
 SWEEP_S = 0.25
 """How often deadlines are looked at: one sweep over what is in flight costs less than a timer a call."""
@@ -211,7 +211,7 @@ class Branch:
 
     async def _bound(self, model: Model, call: commands.Call) -> Failure | None:
         """A prompt above M is never sent: bytes bound its tokens, and between bytes and M the provider's counter decides."""
-        bound = tokens_bound(call.body)
+        bound = body_tokens_bound(call.body)
         if bound <= call.prompt_tokens_max:
             return None
         counted = await model.count_tokens(call.body)

@@ -18,7 +18,7 @@ from cortex.transitions import asked, reopen
 from policies.failure import RULES, Failure, FailureKind
 from policies.retry import backoff_s, may_retry
 from policies.timeout import attempt_timeout_s
-from policies.tokens import tokens_bound
+from policies.tokens import body_tokens_bound, tokens_bound
 
 AS_GIVEN = "as given"
 """The constructor's name of a request that the input brought whole: there is nothing to render, shorten or split."""
@@ -55,7 +55,7 @@ def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]
     sample = wish.sample if wish.sample is not None else goal.sample
     question = question_hash(k.terms.route.endpoint, body, sample)
     shared = None if once else k.flights.get(k.asking.get(question, -1))
-    bound = tokens_bound(body)
+    bound = body_tokens_bound(body)
     charge = worst_charge(k.terms.route.price, min(bound, tokens_max), output_tokens_max)
     limits = k.terms.limits
     if shared is None and not k.ledger.allows(charge, limits.max_cost_nusd, limits.max_job_tokens):
