@@ -1,0 +1,56 @@
+"""Cortex: very many bounded LLM calls under a scheduler that is plain code.
+
+This is the public vocabulary. ``run``, ``submit`` and ``attach`` open the world; all else here is pure.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cortex.changes import (
+    Abandon,
+    Ask,
+    Change,
+    Emit,
+    Fail,
+    Observe,
+    Reopen,
+    Resolve,
+    RunTool,
+    Spawn,
+    Wait,
+)
+from cortex.events import Row
+from cortex.limits import Limits
+from cortex.program import Program, tool
+from cortex.prompt import DoesNotFit, Part, Prompt, Role, Rule
+from cortex.reply import Malformed, Reply, as_choice, as_json, as_line
+from cortex.state import Goal, Item, State, Status
+from policies.failure import Failure, FailureKind
+from policies.join import Join
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    run: Callable[..., Any]
+    submit: Callable[..., Any]
+    attach: Callable[..., Any]
+
+__version__ = "0.1.0"
+
+_DOOR = ("run", "submit", "attach")
+
+__all__ = [
+    "Abandon", "Ask", "Change", "DoesNotFit", "Emit", "Fail", "Failure", "FailureKind", "Goal", "Item", "Join",
+    "Limits", "Malformed", "Observe", "Part", "Program", "Prompt", "Reopen", "Reply", "Resolve", "Role", "Row", "Rule",
+    "RunTool", "Spawn", "State", "Status", "Wait", "as_choice", "as_json", "as_line", "attach", "run", "submit", "tool",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """The one lazy door to the edge: what is pure stays importable without it."""
+    if name in _DOOR:
+        from actors.client import attach, run, submit
+
+        return {"run": run, "submit": submit, "attach": attach}[name]
+    raise AttributeError(f"module 'cortex' has no attribute {name!r}")

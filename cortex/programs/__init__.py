@@ -1,0 +1,7 @@
+"""Ready programs, by the name under which ``cortex run`` and ``cortex batch`` know them."""
+
+READY = {
+    "batch": "cortex.programs.batch:Batch",
+    "notes": "cortex.programs.notes:Notes",
+}
+"""Name -> ``module:Class``. Names, not imports: a program is loaded when it is run."""

@@ -1,0 +1,90 @@
+"""``batch``: many independent requests in, one result line each out, in the form of the Message Batches API.
+
+A row is a goal; it is asked as it stands; its answer, or what became of it, is emitted and leaves memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+import msgspec
+
+from cortex.changes import Ask, Change, Emit, Fail, Resolve
+from cortex.events import Row
+from cortex.program import Program
+from cortex.reply import Reply
+from cortex.state import Goal, State
+from policies.failure import RULES, Failure, FailureKind
+
+_encoder = msgspec.json.Encoder()
+
+
+class _Succeeded(msgspec.Struct, tag="succeeded", gc=False):
+    message: msgspec.Raw
+
+
+class _Canceled(msgspec.Struct, tag="canceled", gc=False):
+    pass
+
+
+class _Errored(msgspec.Struct, tag="errored", gc=False):
+    error: dict[str, Any]
+
+
+class _Line(msgspec.Struct, gc=False):
+    custom_id: str
+    result: _Succeeded | _Errored | _Canceled
+
+
+def succeeded_line(custom_id: str, message: bytes) -> bytes:
+    """The result line of a row for which the provider gave a message: whatever its stop reason, it was paid for."""
+    return _encoder.encode(_Line(custom_id, _Succeeded(msgspec.Raw(message))))
+
+
+def failed_line(custom_id: str, failure: Failure) -> bytes:
+    """The result line of a row that failed for good, or was cancelled by the user."""
+    if failure.kind == FailureKind.CANCELLED:
+        return _encoder.encode(_Line(custom_id, _Canceled()))
+    error = {"type": RULES[failure.kind].batch_error or "api_error", "message": failure.message}
+    return _encoder.encode(_Line(custom_id, _Errored({"type": "error", "error": error})))
+
+
+class Batch(Program, frozen=True):
+    """One call a row. ``ordered``: results come in the order of the input, else as they finish."""
+
+    name: ClassVar[str] = "batch"
+    keeps: ClassVar[bool] = False
+    asks_once: ClassVar[bool] = True  # the custom_id is the sample, and no two rows share one
+
+    ordered: bool = False
+
+    def read(self, k: State, row: Row) -> Iterable[Change]:
+        """A row becomes a goal; one that was refused by the check before has its line at once."""
+        place = k.tally.rows_read - 1
+        if row.refusal:
+            failure = Failure(FailureKind.REJECTED, row.refusal, sent=False)
+            yield Emit(failed_line(row.key, failure), place if self.ordered else None, failed=True)
+        else:
+            yield Goal("row", [row.key, row.body, row.output_tokens_max, place])
+
+    def select(self, k: State) -> Iterable[Ask]:
+        """Every open row, oldest first."""
+        for goal in k.open("row"):
+            key, body, output_tokens_max, _ = goal.value
+            yield Ask(goal, body=body, output_tokens_max=output_tokens_max, sample=key)
+
+    def absorb(self, k: State, goal: Goal, reply: Reply) -> Iterable[Change]:
+        """The message goes through as it came."""
+        key, _, _, place = goal.value
+        yield Emit(succeeded_line(key, reply.body), place if self.ordered else None)
+        yield Resolve(goal)
+
+    def failed(self, k: State, goal: Goal, failure: Failure) -> Iterable[Change]:
+        """A row that failed for good has its line too."""
+        key, _, _, place = goal.value
+        yield Emit(failed_line(key, failure), place if self.ordered else None, failed=True)
+        yield Fail(goal, failure.message)
+
+    def answer(self, k: State) -> None:
+        """The answer of a batch is its result file."""
