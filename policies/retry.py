@@ -92,9 +92,7 @@ def may_retry(
         return Decision(False, f"{kind}: asked to wait {failure.retry_after_s} s, too long", hold=True)
     budget = policy.budget_floor + int(policy.budget_share * successes)
     if kind is not FailureKind.LOST and retries_spent >= budget:
-        return Decision(
-            True, f"{kind}: {retries_spent} retries are over the budget of {budget}", deferred=True
-        )
+        return Decision(True, f"{kind}: {retries_spent} retries are over the budget of {budget}", deferred=True)
     return Decision(True, f"{kind} at attempt {tried} of {tried_max}")
 
 

@@ -116,9 +116,7 @@ def split(text: str, bytes_max: int) -> list[str]:
     character might not fit.
     """
     if bytes_max < _CHARACTER_BYTES_MAX:
-        raise ValueError(
-            f"a piece must have room for a character, {_CHARACTER_BYTES_MAX} bytes, not {bytes_max}"
-        )
+        raise ValueError(f"a piece must have room for a character, {_CHARACTER_BYTES_MAX} bytes, not {bytes_max}")
     return list(_pieces(text.encode(errors="surrogatepass"), bytes_max))
 
 

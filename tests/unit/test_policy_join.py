@@ -71,9 +71,7 @@ def test_every_count(join: Join) -> None:
         (Join("quorum", 9), 5, 5, 0, False, V.PARTIAL),
     ],
 )
-def test_named_cases(
-    join: Join, total: int, resolved: int, failed: int, late: bool, verdict: Verdict
-) -> None:
+def test_named_cases(join: Join, total: int, resolved: int, failed: int, late: bool, verdict: Verdict) -> None:
     assert decide(join, total, resolved, failed, late) == verdict
 
 

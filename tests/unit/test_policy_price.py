@@ -76,13 +76,12 @@ def test_unknown_cache_rates_never_look_cheaper_than_they_may_be() -> None:
         (PLAIN, 1_000, 100, False, True, 6_000_000 + 1_500_000),
         (PLAIN, 1_000, 100, False, False, 3_000_000 + 1_500_000),
         (PLAIN, 1_000, 100, True, False, 2_250_000),
+        (Price(D(1), D(1), D(2)), 1_000, 0, False, False, 2_000_000),  # a cache read may be dearer than plain
         (CLIFF, 100_000, 0, False, False, 10_000_000),
         (CLIFF, 100_001, 0, False, False, 50_000_500),
     ],
 )
-def test_worst(
-    price: Price, bound: int, output_max: int, batch: bool, caching: bool, expected_nusd: int
-) -> None:
+def test_worst(price: Price, bound: int, output_max: int, batch: bool, caching: bool, expected_nusd: int) -> None:
     assert worst_nusd(price, bound, output_max, batch, caching) == expected_nusd
 
 
@@ -158,9 +157,9 @@ def test_what_is_no_price_is_refused(make: object) -> None:
 
 def test_a_price_by_hand() -> None:
     assert parse_price("input=3, output=15") == Price(D(3), D(15), source="given by hand")
-    assert parse_price(
-        "output=15,input=3,cache_read=0.3,cache_creation=3.75,cache_creation_1h=6", "x"
-    ) == Price(D(3), D(15), D("0.3"), D("3.75"), D(6), source="x")
+    assert parse_price("output=15,input=3,cache_read=0.3,cache_creation=3.75,cache_creation_1h=6", "x") == Price(
+        D(3), D(15), D("0.3"), D("3.75"), D(6), source="x"
+    )
 
 
 @pytest.mark.parametrize(

@@ -150,6 +150,7 @@ def test_any_grouping_is_whole_in_order_within_bounds_and_small(
         ("", 10, []),
         ("short", 10, ["short"]),
         ("one two three", 10, ["one two ", "three"]),
+        ("a b c d e f", 10, ["a b c d e ", "f"]),  # after the last word that fits
         ("One. Two three", 10, ["One. Two ", "three"]),  # the sentence ends too early
         ("One two. Three", 10, ["One two. ", "Three"]),
         ("first\nsecond. third", 14, ["first\nsecond. ", "third"]),

@@ -162,6 +162,7 @@ def test_more_bytes_are_never_fewer_tokens(pairs: list[tuple[int, int]], size: i
 
 def test_before_anything_was_seen_the_prior_is_cautious() -> None:
     assert Estimate().tokens(1_000) == 500 + FRAMING_TOKENS
+    assert Estimate().tokens(1_001) == 501 + FRAMING_TOKENS
     assert Estimate().tokens_least(1_000) == 125
 
 
