@@ -1,0 +1,204 @@
+"""The key and the road to a provider, read once from an environment and handed on as a value.
+
+A `Credential` is made where the user's environment is known (the driver) and given to branches in a call; a branch
+never looks at its own environment. Nothing prints it: `repr`, `str` and rich show a fingerprint.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from typing import Final
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+
+import msgspec
+
+DEFAULT_BASE_URL: Final = "https://api.anthropic.com"
+"""Where the official SDK goes when nobody says otherwise."""
+
+REDACTED: Final = "[redacted]"
+
+# Each of these opens a door by itself. A proxy's URL is added when it holds a password.
+_SECRET_NAMES: Final = frozenset(
+    {
+        "ANTHROPIC_API_KEY",
+        "ANTHROPIC_AUTH_TOKEN",
+        "ANTHROPIC_CUSTOM_HEADERS",
+        "ANTHROPIC_IDENTITY_TOKEN",
+        "ANTHROPIC_WEBHOOK_SIGNING_KEY",
+    }
+)
+_PROXY_NAMES: Final = ("https_proxy", "http_proxy", "all_proxy")
+_AUTH_HEADERS: Final = frozenset({"authorization", "x-api-key"})
+_SECRET_LENGTH_MIN: Final = 6  # shorter values stand in ordinary text by accident
+# A key of the provider's that is not ours (a gateway's own, say) is nobody else's business either.
+_KEY_LIKE: Final = re.compile(r"\bsk-[A-Za-z0-9_-]{12,}|(?<=[Bb]earer )(?=[^\s\d]{0,64}\d)[A-Za-z0-9._~+/=-]{8,}")
+
+
+class CredentialError(ValueError):
+    """A key or header that cannot be sent. One line; names the variable, never its value."""
+
+
+class Credential(msgspec.Struct, frozen=True, kw_only=True):
+    """What opens the provider's door, and how to get there. Encodes with msgspec; never prints its secrets."""
+
+    api_key: str = ""
+    auth_token: str = ""
+    custom_headers: tuple[tuple[str, str], ...] = ()
+    base_url: str = ""
+    """Empty: the provider's own (`DEFAULT_BASE_URL`)."""
+    https_proxy: str = ""
+    http_proxy: str = ""
+    no_proxy: str = ""
+    ca_file: str = ""
+    """Path of a PEM file that replaces the system's trusted certificates (`SSL_CERT_FILE`)."""
+    ca_dir: str = ""
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str]) -> Credential | None:
+        """What the environment says; None where it holds no key, no token and no header that is one.
+
+        Reads ANTHROPIC_API_KEY, ANTHROPIC_AUTH_TOKEN (the key wins where both are set, as in the SDK),
+        ANTHROPIC_CUSTOM_HEADERS (lines of `name: value`), ANTHROPIC_BASE_URL, HTTPS_PROXY, HTTP_PROXY, ALL_PROXY,
+        NO_PROXY (in either case, the lower one first), SSL_CERT_FILE and SSL_CERT_DIR. Raises CredentialError.
+        """
+        api_key = _sendable("ANTHROPIC_API_KEY", environ.get("ANTHROPIC_API_KEY", ""))
+        auth_token = _sendable("ANTHROPIC_AUTH_TOKEN", environ.get("ANTHROPIC_AUTH_TOKEN", ""))
+        headers = _headers(environ.get("ANTHROPIC_CUSTOM_HEADERS", ""))
+        if not api_key and not auth_token and not any(name.lower() in _AUTH_HEADERS for name, _ in headers):
+            return None
+        https, http, any_scheme = (_either_case(environ, name) for name in _PROXY_NAMES)
+        return cls(
+            api_key=api_key,
+            auth_token="" if api_key else auth_token,
+            custom_headers=headers,
+            base_url=checked_url("ANTHROPIC_BASE_URL", environ.get("ANTHROPIC_BASE_URL", "").strip()),
+            https_proxy=checked_url("HTTPS_PROXY or ALL_PROXY", _with_scheme(https or any_scheme)),
+            http_proxy=checked_url("HTTP_PROXY or ALL_PROXY", _with_scheme(http or any_scheme)),
+            no_proxy=_either_case(environ, "no_proxy"),
+            ca_file=environ.get("SSL_CERT_FILE", ""),
+            ca_dir=environ.get("SSL_CERT_DIR", ""),
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """12 hex digits of SHA-256 over everything that identifies the payer: tells accounts apart, opens nothing."""
+        digest = hashlib.sha256(b"cortex credential\0")
+        for part in (self.api_key, self.auth_token, *(x for pair in self.custom_headers for x in pair)):
+            digest.update(part.encode() + b"\0")
+        return digest.hexdigest()[:12]
+
+    def secrets(self) -> tuple[str, ...]:
+        """Every text that must not be seen, the longest first, in each form in which it may come back."""
+        found = set(self._secrets_plain())
+        found |= {quote(secret, safe="") for secret in found}
+        found |= {base64.b64encode(pair.encode()).decode() for pair in self._proxy_pairs()}
+        return tuple(sorted((s for s in found if len(s) >= _SECRET_LENGTH_MIN), key=lambda s: (-len(s), s)))
+
+    def redactor(self) -> Callable[[str], str]:
+        """A function that takes every secret of this credential, and whatever looks like a key, out of a text."""
+        own = "|".join(re.escape(secret) for secret in self.secrets())
+        pattern = re.compile(f"{own}|{_KEY_LIKE.pattern}" if own else _KEY_LIKE.pattern)
+        return lambda text: pattern.sub(REDACTED, text)
+
+    def _secrets_plain(self) -> Iterator[str]:
+        yield self.api_key
+        yield self.auth_token
+        for name, value in self.custom_headers:
+            # `anthropic-beta` and its like are settings, and an error that names them must stay readable.
+            if not name.lower().startswith("anthropic-"):
+                yield value
+                yield value.rpartition(" ")[2]  # the token of "Bearer TOKEN"
+        for url in (self.base_url, self.https_proxy, self.http_proxy):
+            yield unquote(urlsplit(url).password or "") if "@" in url else ""
+
+    def _proxy_pairs(self) -> Iterator[str]:
+        for url in (self.base_url, self.https_proxy, self.http_proxy):
+            if "@" in url and (parts := urlsplit(url)).password:
+                yield f"{unquote(parts.username or '')}:{unquote(parts.password)}"
+
+    def __repr__(self) -> str:
+        return f"Credential({self.fingerprint}, {without_password(self.base_url) or DEFAULT_BASE_URL})"
+
+    def __rich_repr__(self) -> list[tuple[str, str]]:  # rich would else show every field
+        return [("fingerprint", self.fingerprint)]
+
+
+def scrub(environ: MutableMapping[str, str], credential: Credential | None = None) -> tuple[str, ...]:
+    """Take every secret out of `environ`, in place; returns the names removed, sorted.
+
+    Removed are the variables that hold a key, proxies with a password, and, given a credential, any variable whose
+    value contains one of its secrets, whatever its name.
+    """
+    secrets = credential.secrets() if credential else ()
+    removed = sorted(
+        name
+        for name, value in environ.items()
+        if name.upper() in _SECRET_NAMES
+        or (name.lower() in _PROXY_NAMES and without_password(value) != value)
+        or any(secret in value for secret in secrets)
+    )
+    for name in removed:
+        del environ[name]
+    return tuple(removed)
+
+
+def without_password(url: str) -> str:
+    """The URL without its `user:password@`, fit to be shown."""
+    if "@" not in url:
+        return url
+    if "://" not in url:
+        return url.rpartition("@")[2]
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def checked_url(name: str, url: str) -> str:
+    """The URL, or "" for none. Raises CredentialError, naming `name`, for what is no http or https URL with a host."""
+    if not url:
+        return ""
+    try:
+        parts = urlsplit(url)
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        sound = False
+    if not sound or re.search(r"\s", url):
+        raise CredentialError(f"{name} must be an http:// or https:// URL with a host, not {_shown(url)}")
+    return url
+
+
+def _shown(url: str) -> str:
+    return repr(f"…@{url.rpartition('@')[2]}" if "@" in url else url)
+
+
+def _with_scheme(proxy: str) -> str:
+    """`host:port` means an http proxy, as in curl."""
+    return proxy if not proxy or "://" in proxy else f"http://{proxy}"
+
+
+def _either_case(environ: Mapping[str, str], name: str) -> str:
+    return (environ.get(name) or environ.get(name.upper()) or "").strip()
+
+
+def _sendable(name: str, value: str) -> str:
+    """The value without the blanks and newline that `$(cat file)` and secret mounts leave around it."""
+    value = value.strip()
+    if not value.isascii() or not value.isprintable():
+        raise CredentialError(f"{name} holds a character that cannot be sent in a header")
+    return value
+
+
+def _headers(text: str) -> tuple[tuple[str, str], ...]:
+    """Lines of `name: value`, as the SDK reads them; the last of a name wins."""
+    found: dict[str, tuple[str, str]] = {}
+    for line in text.splitlines():
+        name, colon, value = line.partition(":")
+        name = name.strip()
+        if not colon or not name:
+            continue
+        if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
+            raise CredentialError("ANTHROPIC_CUSTOM_HEADERS holds a header whose name cannot be sent")
+        found[name.lower()] = (name, _sendable("ANTHROPIC_CUSTOM_HEADERS", value))
+    return tuple(found.values())

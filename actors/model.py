@@ -1,0 +1,287 @@
+"""A provider's model behind one small door: a bounded request in, a reply or a typed failure out.
+
+The only file that imports `anthropic`, and it does so late: the import takes two seconds. `AnthropicModel` keeps one
+`AsyncAnthropic` (retries off, every timeout explicit) and sends over aiohttp. Retry, deadlines and budgets are the
+core's; here one attempt is made and what became of it is told.
+
+Requests a second, one process, 100 at once, a server that answers in 20 ms, one core (see `benchmarks/`): through
+`messages.create` 900, through `client.post` with the body's bytes 1,450 (`through_sdk=True`), prepared by the SDK and
+sent by aiohttp 3,700 (the default).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import aiohttp
+import msgspec
+
+from actors import model_errors
+from actors.credential import DEFAULT_BASE_URL, Credential, checked_url, without_password
+from actors.model_direct import Answer, DirectRoad, Road, Template
+from actors.model_headers import RateLimits, rate_limits, tells_limits
+from actors.model_network import proxy_for, ssl_context
+from actors.model_reply import Unreadable, read_reply
+from actors.model_sdk import SdkRoad
+from actors.model_stream import StreamAssembler, StreamError
+from cortex.reply import Reply
+from policies.failure import Failure, FailureKind
+from policies.timeout import TimeoutPolicy, silence_max_s
+
+if TYPE_CHECKING:
+    import httpx2
+    from anthropic import AsyncAnthropic
+
+STREAM_ABOVE_TOKENS: Final = 8_000
+"""Replies that may be longer are streamed: at 50 tokens a second that is 160 s in which progress is to be seen, and
+networks drop a connection that is silent for some minutes."""
+
+MESSAGES: Final = "/v1/messages"
+COUNT_TOKENS: Final = "/v1/messages/count_tokens"
+
+# What the counter takes of a Messages request (`MessageCountTokensParams` of the SDK; a test compares). It refuses
+# the rest, `max_tokens` among it.
+COUNTED_FIELDS: Final = frozenset(
+    """messages model prefill cache_control output_config speed system thinking tool_choice tools""".split()
+)
+
+_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class AnthropicModel:
+    """A model (`actors.model_port.Model`) behind the Anthropic Messages API, wherever that is served.
+
+    Made from what it is given alone. Connections are opened by the first call, in whose event loop it then lives;
+    at most `concurrency` of them, so that many calls may be under way at once. With `through_sdk` every request goes
+    through the SDK's own client, for its traces (`open_telemetry`, as the SDK's client option) and error handling,
+    at a third of the speed. Raises CredentialError for an address that is none.
+    """
+
+    def __init__(
+        self,
+        credential: Credential,
+        *,
+        base_url: str = "",
+        endpoint: str = "",
+        concurrency: int = 100,
+        timeouts: TimeoutPolicy | None = None,
+        stream_above_tokens: int = STREAM_ABOVE_TOKENS,
+        through_sdk: bool = False,
+        open_telemetry: Any = False,
+    ) -> None:
+        self._base_url = checked_url("the base URL", base_url or credential.base_url or DEFAULT_BASE_URL)
+        self.endpoint = endpoint or without_password(self._base_url).rstrip("/")
+        self.concurrency = concurrency
+        self._credential = credential
+        self._timeouts = timeouts or TimeoutPolicy()
+        self._stream_above_tokens = stream_above_tokens
+        self._through_sdk = through_sdk
+        self._open_telemetry = open_telemetry
+        self._redact = credential.redactor()
+        self._road: Road | None = None
+        self._opening = asyncio.Lock()
+        self._closed = False
+        self._limit_headers: Mapping[str, str] | None = None
+        self._counter_missing = False
+
+    def __repr__(self) -> str:
+        return f"AnthropicModel({self.endpoint}, {self._credential!r})"
+
+    @property
+    def rate(self) -> RateLimits | None:
+        """The rate limits of the last answer that told any."""
+        return None if self._limit_headers is None else rate_limits(self._limit_headers)
+
+    async def call(
+        self,
+        body: bytes,
+        *,
+        output_tokens_max: int,
+        timeout_s: float,
+        progress: Callable[[int], None] | None = None,
+    ) -> Reply | Failure:
+        """One attempt, as `Model.call` says. `body` has no `stream`; `timeout_s` bounds the attempt; `progress` is told
+        the bytes of the answer so far, each time some come. Raises nothing but CancelledError."""
+        try:
+            road = self._road or await self._open()
+            silence_s = None
+            if output_tokens_max > self._stream_above_tokens:
+                body = _asking_to_stream(body)
+                silence_s = max(silence_max_s(self._timeouts, len(body), begun) for begun in (False, True))
+            async with road.send(MESSAGES, body, timeout_s=timeout_s, silence_s=silence_s) as answer:
+                return await self._take(answer, progress)
+        except Exception as error:  # whatever went wrong in this attempt is told, never raised
+            return model_errors.of_exception(error, self._redact)
+
+    async def count_tokens(self, body: bytes) -> int | None:
+        """Input tokens of this request by the provider's count; None where it cannot say, whatever the reason."""
+        if self._counter_missing:
+            return None
+        try:
+            fields = _FIELDS.decode(body)
+            asked = msgspec.json.encode({name: raw for name, raw in fields.items() if name in COUNTED_FIELDS})
+            road = self._road or await self._open()
+            timeout_s = self._timeouts.connect_s + self._timeouts.first_byte_s
+            async with road.send(COUNT_TOKENS, asked, timeout_s=timeout_s, silence_s=None) as answer:
+                said = await answer.read()
+                if answer.status != 200:
+                    failure = model_errors.of_answer(answer.status, answer.headers, said, self._redact)
+                    unknown_model = failure.kind is FailureKind.BLOCKED
+                    self._counter_missing = answer.status in (404, 405, 501) and not unknown_model
+                    return None
+                return msgspec.json.decode(said, type=_Counted).input_tokens
+        except Exception:  # a count is a service, its absence no failure
+            return None
+
+    async def open(self) -> None:
+        """Import the SDK and prepare the road now, so that the first call need not wait two seconds for it.
+
+        Raises ConfigurationFault for a certificate file or folder that cannot be used.
+        """
+        if self._road is None:
+            await self._open()
+
+    async def close(self) -> None:
+        """Close every connection; calls under way end as TRANSIENT."""
+        self._closed = True
+        road, self._road = self._road, None
+        if road is not None:
+            await road.close()
+
+    async def _take(self, answer: Answer, progress: Callable[[int], None] | None) -> Reply | Failure:
+        """The reply in an answer, or the failure that it is."""
+        status, headers = answer.status, answer.headers
+        if tells_limits(headers):
+            self._limit_headers = headers
+        if not 200 <= status < 300:
+            try:
+                said = await answer.read()
+            except (aiohttp.ClientError, TimeoutError, Unreadable):
+                said = b""  # an explanation cut short leaves the status, and that says enough
+            return model_errors.of_answer(status, headers, said, self._redact)
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        try:
+            if kind == "text/event-stream":
+                return read_reply(await _assembled(answer, progress))
+            if kind == "application/json":
+                whole = await answer.read()
+                if progress is not None:
+                    progress(len(whole))
+                return self._read_whole(whole, answer)
+            raise Unreadable(f"the answer is of type {kind[:80] or 'unknown'}, not JSON")
+        except StreamError as error:
+            return model_errors.of_stream_error(error, status, headers, self._redact)
+        except Unreadable as error:
+            return model_errors.unreadable(str(error), status, self._redact)
+
+    def _read_whole(self, whole: bytes, answer: Answer) -> Reply | Failure:
+        try:
+            return read_reply(whole)
+        except Unreadable:
+            if whole.lstrip().startswith(b"{") and model_errors.names_error(whole):  # a gateway's "200, but"
+                return model_errors.of_answer(answer.status, answer.headers, whole, self._redact)
+            raise
+
+    async def _open(self) -> Road:
+        async with self._opening:
+            if self._closed:
+                raise model_errors.ModelClosed
+            if self._road is None:
+                self._road = await self._made_road()
+            return self._road
+
+    async def _made_road(self) -> Road:
+        sdk = await asyncio.to_thread(_import_sdk)
+        secure = self._base_url.startswith("https:")
+        context = await asyncio.to_thread(ssl_context, self._credential) if secure else None
+        proxy = proxy_for(self._base_url, self._credential)
+        if self._through_sdk:
+            import httpx2
+
+            http_client = sdk.DefaultAioHttpClient(
+                limits=httpx2.Limits(max_connections=self.concurrency, max_keepalive_connections=self.concurrency),
+                verify=True if context is None else context,
+                proxy=proxy,
+                trust_env=False,
+                follow_redirects=False,  # a redirect could carry custom headers to another host
+            )
+            return SdkRoad(self._client(sdk, http_client), sdk, connect_s=self._timeouts.connect_s)
+        connector = aiohttp.TCPConnector(limit=self.concurrency, ssl=True if context is None else context)
+        templates = await self._templates(sdk)
+        return DirectRoad(templates, connector, proxy=proxy, connect_s=self._timeouts.connect_s)
+
+    def _client(self, sdk: ModuleType, http_client: httpx2.AsyncClient) -> AsyncAnthropic:
+        """The SDK's client, from the credential alone. It reads the environment only for what it is not given."""
+        import httpx2
+
+        credential = self._credential
+        headers: dict[str, Any] = dict(credential.custom_headers)
+        auth: dict[str, str] = {}
+        if credential.api_key:
+            auth["api_key"] = credential.api_key
+        else:
+            auth["auth_token"] = credential.auth_token or "unused"  # given nothing, the SDK would look for a key
+            if not credential.auth_token and "authorization" not in {name.lower() for name in headers}:
+                headers["Authorization"] = sdk.Omit()
+        client = sdk.AsyncAnthropic(
+            **auth,
+            base_url=self._base_url,
+            max_retries=0,  # retry is decided in one place, and that is the core
+            timeout=httpx2.Timeout(self._timeouts.ceiling_s, connect=self._timeouts.connect_s),
+            default_headers=headers,
+            http_client=http_client,
+            open_telemetry=self._open_telemetry,
+        )
+        return cast("AsyncAnthropic", client)
+
+    async def _templates(self, sdk: ModuleType) -> dict[str, Template]:
+        """What the SDK would send to each path: it is asked to, and a transport that goes nowhere looks on."""
+        import httpx2
+
+        seen: list[httpx2.Request] = []
+
+        def look(request: httpx2.Request) -> httpx2.Response:
+            seen.append(request)
+            return httpx2.Response(200, json={})
+
+        async with httpx2.AsyncClient(transport=httpx2.MockTransport(look), trust_env=False) as nowhere:
+            client = self._client(sdk, nowhere)
+            paths = (MESSAGES, COUNT_TOKENS)
+            for path in paths:
+                await client.post(path, content=b"{}", cast_to=httpx2.Response)
+        return {
+            path: Template(str(request.url), request.headers.multi_items())
+            for path, request in zip(paths, seen, strict=True)
+        }
+
+
+class _Counted(msgspec.Struct):
+    input_tokens: int
+
+
+async def _assembled(answer: Answer, progress: Callable[[int], None] | None) -> bytes:
+    assembler = StreamAssembler()
+    total = 0
+    async for chunk in answer.chunks():
+        total += len(chunk)
+        if progress is not None:
+            progress(total)
+        assembler.feed(chunk)
+        if assembler.done:
+            break
+    return assembler.message()
+
+
+def _asking_to_stream(body: bytes) -> bytes:
+    """The same request with `"stream": true`, without reading it."""
+    inside = body.rstrip().removesuffix(b"}").rstrip()
+    return inside + (b'"stream":true}' if inside.endswith(b"{") else b',"stream":true}')
+
+
+def _import_sdk() -> ModuleType:
+    import anthropic
+
+    return anthropic
