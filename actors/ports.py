@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
 from cortex.program import Program
@@ -47,4 +46,5 @@ class Runtime(Protocol):
         """A program by the place that its terms name. Raises ``ValueError`` with one clear line."""
 
 
-Clock = Callable[[], float]
+    def fingerprint(self, where: str, params_json: bytes) -> str:
+        """Hash over a program's source, its parameters and the release."""

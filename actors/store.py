@@ -23,7 +23,7 @@ NETWORK_FILE_SYSTEMS = frozenset(
 )  # fmt: skip
 """SQLite's write-ahead log needs shared memory, which these do not give: https://www.sqlite.org/wal.html."""
 
-_JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(~[0-9]+)*")
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS turns (seq INTEGER PRIMARY KEY, blob BLOB NOT NULL);

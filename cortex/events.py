@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from cortex.limits import Limits, Terms
+from cortex.ledger import Ledger
+from cortex.limits import Limits, Route, Terms
 from cortex.reply import Reply
 from policies.failure import Failure
 
@@ -24,6 +25,10 @@ class Opened(_Event, tag="opened"):
 
     terms: Terms
     epoch: int
+    first_goal: int = 1
+    """Goals of a job are numbered on, however often it begins anew: a late reply can be taken for no other's."""
+    carried: Ledger | None = None
+    """What the job had spent before it began anew: its cap still counts it."""
 
 
 class Rejoined(_Event, tag="rejoined"):
@@ -129,6 +134,8 @@ class LimitsSet(_Event, tag="limits_set"):
 
     who: str
     limits: Limits
+    route: Route | None = None
+    """Given where the credential or the price changed; another endpoint or model would be another job."""
 
 
 class Stopped(_Event, tag="stopped"):

@@ -22,7 +22,11 @@ def take(k: State, program: Program, event: events.Event, out: Out) -> None:
 
 def _opened(k: State, program: Program, event: events.Opened, out: Out) -> None:
     k.epoch = event.epoch
+    k.began_at_s = k.at_s
     k.source_ended = not event.terms.streams
+    k.next_goal = event.first_goal
+    if event.carried is not None:
+        k.ledger = event.carried
     try:
         make(k, program, None, list(program.begin(k)), out)
     except Exception as error:
@@ -94,7 +98,7 @@ def _written(k: State, program: Program, event: events.Written, out: Out) -> Non
 
 
 def _limits_set(k: State, program: Program, event: events.LimitsSet, out: Out) -> None:
-    k.terms = msgspec.structs.replace(k.terms, limits=event.limits)
+    k.terms = msgspec.structs.replace(k.terms, limits=event.limits, route=event.route or k.terms.route)
     k.short = False
 
 

@@ -96,6 +96,10 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     streams: bool = False
     """Whether rows of a source follow; without it the source counts as read to its end."""
+    fresh: bool = False
+    """Ask anew, whatever is remembered."""
+    places: dict[str, str] = msgspec.field(default_factory=dict)
+    """Where input and output are, for whoever resumes; the core does not read it."""
 
     def prompt_tokens_max(self, output_tokens_max: int) -> int:
         """M for a call that may answer with so many tokens: the window less the reply, or the user's smaller number."""

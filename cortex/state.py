@@ -174,6 +174,7 @@ class State(msgspec.Struct):
     terms: Terms
     epoch: int = 1
     at_s: float = 0.0
+    began_at_s: float = 0.0
     goals: dict[int, Goal] = msgspec.field(default_factory=dict)
     items: dict[int, Item] = msgspec.field(default_factory=dict)
     goals_by_kind: dict[str, dict[int, None]] = msgspec.field(default_factory=dict)

@@ -1,0 +1,61 @@
+"""What a branch is armed with: where calls go and what opens it. Travels in a call, is kept by branches alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from actors.credential import Credential
+from actors.model_port import Model
+from actors.simulator.settings import SimulatorSettings
+from policies.timeout import TimeoutPolicy
+
+
+class Arming(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that makes a model. Holds a secret: never written, never shown."""
+
+    endpoint: str
+    credential: Credential | None = None
+    simulated: SimulatorSettings | None = None
+    given: int = 0
+    """Number of a model object in this process, for one that the author gave; see ``lend``."""
+    concurrency: int = 100
+    timeouts: TimeoutPolicy = TimeoutPolicy()
+
+    def __repr__(self) -> str:
+        return f"Arming({self.endpoint})"
+
+
+_lent: dict[int, Model] = {}
+
+
+def lend(model: Model) -> int:
+    """Make an author's own model object reachable for branches of this process."""
+    _lent[id(model)] = model
+    return id(model)
+
+
+def encode(arming: Arming) -> bytes:
+    """An arming as it travels."""
+    return msgspec.msgpack.encode(arming)
+
+
+def make_model(blob: bytes) -> Model:
+    """The model that an arming describes."""
+    arming = msgspec.msgpack.decode(blob, type=Arming)
+    if arming.given:
+        return _lent[arming.given]
+    if arming.simulated is not None:
+        from actors.simulator.inprocess import SimulatedModel
+
+        return SimulatedModel(arming.simulated)
+    from actors.model import AnthropicModel
+
+    assert arming.credential is not None, "an arming is for a simulated model or has a credential"
+    return AnthropicModel(
+        arming.credential, endpoint=arming.endpoint, concurrency=arming.concurrency, timeouts=arming.timeouts
+    )
+
+
+ModelMaker = Callable[[bytes], Model]

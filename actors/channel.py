@@ -1,0 +1,343 @@
+"""A channel owns one job: its K, its ledger, its journal.
+
+    inbox -> step -> commit -> commands
+
+One commit a turn: what came in, what the step made of it, and only then what the step asks for. Whatever arrives while a
+turn is written waits together for the next, so a busy channel commits in groups and an idle one at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import msgspec
+
+from actors.dispatch import Dispatch
+from actors.memory import Memory
+from actors.opening import Opening, owner_record, resuming_batch
+from actors.outlet import Outlet, Projection
+from actors.ports import Away, Gone, Runtime
+from actors.store import Folder, Journal, StoreError
+from actors.summary import summary
+from actors.tasks import Errands
+from cortex import commands, events, journal, scheduler
+from cortex.loop import step
+from cortex.program import Program
+from cortex.state import State
+
+RENEW_S = scheduler.LEASE_S / 3
+TURN_EVENTS_MAX = 4_096
+"""Events in one turn at most, so that a flood cannot hold up the commit of what came first."""
+
+
+class _Entry:
+    """One message in the inbox: its bytes, for the journal; its events, where they are known already."""
+
+    __slots__ = ("batch", "blob", "durable", "size")
+
+    def __init__(
+        self, blob: bytes, size: int, durable: asyncio.Future[None] | None, batch: tuple[events.Event, ...] | None
+    ) -> None:
+        self.blob, self.size, self.durable, self.batch = blob, size, durable, batch
+
+
+def _entry(batch: list[events.Event]) -> _Entry:
+    return _Entry(journal.encode_batch(batch), len(batch), None, tuple(batch))
+
+
+class Channel:
+    """``folder`` is the state folder; all else that a channel needs stands in its journal or in the opening."""
+
+    def __init__(self, job: str, folder: str, runtime: Runtime) -> None:
+        self.job = job
+        self._folder = Folder(folder)
+        self._runtime = runtime
+        self._k: State
+        self._program: Program
+        self._journal: Journal
+        self._memory: Memory
+        self._outlet: Outlet
+        self._projection: Projection | None = None
+        self._dispatch: Dispatch
+        self._errands: Errands
+        self._inbox: list[_Entry] = []
+        self._wake = asyncio.Event()
+        self._news = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._events_since_snapshot = 0
+        self._looks_up = False
+        self.broken = ""
+        """Why this channel can go on no more, if so: its journal is fenced, or its disk is full."""
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    async def start(self, opening_blob: bytes = b"") -> None:
+        """Take the job's epoch, replay its journal, ask the branches what they hold, and go on.
+
+        ``opening_blob`` brings the terms of a new run; without it the channel was started again and goes on as it was.
+        Raises ``StoreError``.
+        """
+        opening = msgspec.msgpack.decode(opening_blob, type=Opening) if opening_blob else None
+        self._folder.prepare()
+        self._journal = Journal(self._folder.journal_path(self.job), create=opening is not None)
+        owner = opening.owner if opening else self._journal.meta("owner") or b""
+        epoch = self._journal.take_epoch(owner_record(owner))
+        k = self._replayed()
+        terms = opening.terms if opening else k.terms if k else None
+        if terms is None:
+            raise StoreError(f"the journal of {self.job} is empty: run it again")
+        self._dispatch = Dispatch(self.job, self._runtime, terms.limits, self._put_events)
+        self._errands = Errands(self.job, self._folder, self._runtime, self._put_events)
+        self._program = self._runtime.load_program(terms.program, terms.params_json)
+        branches, workers = await self._runtime.peer("cortex").ask("staff", bool(self._program.tools))
+        held = await self._dispatch.meet(tuple(branches), epoch)
+        self._errands.workers = tuple(workers)
+        batch, anew = resuming_batch(k, opening, epoch, held)
+        self._memory = Memory(self._folder, self.job)
+        self._memory.catch_up(self._journal)
+        self._looks_up = not terms.fresh and not self._memory.empty()
+        if anew or k is None:
+            self._journal.set_meta("opened_at", str(self._journal.seq).encode())
+            k = journal.open_job(terms)
+        self._k = k
+        self._outlet = Outlet(k.emitted)
+        self._turn([_entry(batch)])
+        self._tasks = [asyncio.create_task(self._run()), asyncio.create_task(self._hold_lease())]
+
+    def _replayed(self) -> State | None:
+        """K from the last snapshot and what came after it; None for a journal without a turn."""
+        if self._journal.seq == 0:
+            return None
+        snapshot = self._journal.latest_snapshot()
+        after = snapshot[0] if snapshot else self._journal.opened_at()
+        k = journal.decode_state(snapshot[1]) if snapshot else None
+        turns = (turn for _, turn in self._journal.turns(after))
+        if k is None and after == self._journal.seq:
+            return None  # it died between noting the opening and writing it
+        return journal.replay(k, turns, lambda terms: self._runtime.load_program(terms.program, terms.params_json))
+
+    async def close(self) -> None:
+        """Stop without ending the job: what is in flight is in the journal as asked."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if not hasattr(self, "_memory"):
+            return
+        await self._dispatch.close(forget=bool(self._k.outcome))
+        await self._errands.close()
+        if self._projection is not None:
+            self._projection.close()
+        self._memory.close()
+        self._journal.close()
+
+    # -- what it is told -------------------------------------------------------------------------------------------
+
+    async def deliver(self, sender: str, incarnation: str, blob: bytes) -> None:
+        """What happened at a branch or worker. Returns when it is on disk: only then may the sender forget it."""
+        await self._put(blob, 1 + len(blob) // 1_000)
+
+    async def feed(self, rows: bytes, position: int, ended: bool) -> int:
+        """A window of the source. Returns, once it is on disk, how many more rows are wanted now."""
+        window = msgspec.msgpack.decode(rows, type=tuple[events.Row, ...])
+        await self._put(journal.encode_batch([events.Fed(window, position, ended)]), len(window))
+        return self._k.rows_wanted()
+
+    async def written(self, rows: int, size_bytes: int) -> None:
+        """The sink holds so many results on disk."""
+        await self._put(journal.encode_batch([events.Written(rows, size_bytes)]), 1)
+
+    async def granted(self, permits: int) -> None:
+        """The cortex changes this job's share."""
+        self._put_events([events.Granted(permits)])
+
+    async def stop(self, how: str, who: str) -> None:
+        """``drain`` (resumable) or ``cancel`` (for good)."""
+        await self._put(journal.encode_batch([events.Stopped(who, how)]), 1)
+
+    async def results(self, index: int, wait_s: float) -> bytes:
+        """Results from an index on, as soon as there are any; an empty list after ``wait_s`` seconds without."""
+        some = self._read(index)
+        if not some and wait_s > 0 and not self._k.outcome and not self.broken:
+            self._news.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), wait_s)
+            some = self._read(index)
+        return msgspec.msgpack.encode(some)
+
+    async def status(self) -> bytes:
+        """The job's summary, and what its driver needs to know, as JSON."""
+        facts = summary(self._k)
+        facts["rows_wanted"] = self._k.rows_wanted()
+        facts["unarmed"] = self._dispatch.unarmed()
+        facts["in_flight"] = len(self._k.flights)
+        facts["permits"] = self._k.permits
+        facts["broken"] = self.broken
+        facts["paused"] = self._k.paused.message if self._k.paused else ""
+        facts["held_until_s"] = self._k.hold_until_s
+        return msgspec.json.encode(facts)
+
+    async def answer(self) -> bytes:
+        """The program's answer, as JSON; ``null`` where there is none yet."""
+        if self._k.outcome not in ("complete", "partial"):
+            return b"null"
+        return msgspec.json.encode(self._program.answer(self._k))
+
+    def _read(self, index: int) -> list[tuple[int, Any]]:
+        recent = self._outlet.read(index)
+        if recent is not None:
+            return recent
+        if self._projection is None or self._projection.index != index:
+            if self._projection is not None:
+                self._projection.close()
+            self._projection = Projection(self._journal.path, self._runtime, index)
+        return self._projection.read()
+
+    # -- turns -----------------------------------------------------------------------------------------------------
+
+    async def _put(self, blob: bytes, size: int) -> None:
+        """Give events to the next turn and wait until they are on disk. Raises where the channel is broken."""
+        if self.broken:
+            raise StoreError(self.broken)
+        durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._inbox.append(_Entry(blob, size, durable, None))
+        self._wake.set()
+        await durable
+
+    def _put_events(self, batch: list[events.Event]) -> None:
+        self._inbox.append(_entry(batch))
+        self._wake.set()
+
+    async def _run(self) -> None:
+        """Turn after turn, until the journal is another's or the disk is full."""
+        while not self.broken:
+            await self._something()
+            taken = self._taken()
+            try:
+                self._turn(taken or [_entry([events.Ticked()])])
+            except StoreError as error:
+                self.broken = str(error)
+            for entry in taken:
+                if entry.durable is None or entry.durable.done():
+                    continue
+                if self.broken:
+                    entry.durable.set_exception(StoreError(self.broken))
+                else:
+                    entry.durable.set_result(None)
+            await asyncio.sleep(0)  # those who were answered may put what they have before the next turn
+        self._news.set()
+
+    def _taken(self) -> list[_Entry]:
+        """What goes into the next turn."""
+        count = size = 0
+        for entry in self._inbox:
+            if count and size + entry.size > TURN_EVENTS_MAX:
+                break
+            count, size = count + 1, size + entry.size
+        taken, self._inbox = self._inbox[:count], self._inbox[count:]
+        return taken
+
+    async def _something(self) -> None:
+        """Wait for an event, or for the moment at which time alone changes something."""
+        if self._inbox:
+            return
+        due_at_s = None if self._k.outcome else self._k.due_at_s()
+        wait_s = None if due_at_s is None else max(0.001, due_at_s - self._runtime.now_s())
+        self._wake.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), wait_s)
+
+    def _turn(self, taken: list[_Entry]) -> None:
+        """One turn: decode, step, commit, and only then let the commands out."""
+        at_s = max(self._k.at_s, self._runtime.now_s())
+        turn = events.Turn(at_s, tuple(entry.batch or journal.decode_batch(entry.blob) for entry in taken))
+        out = step(self._k, self._program, turn)
+        seq = self._journal.append([journal.encode_turn(at_s, (entry.blob for entry in taken))])
+        self._settle(seq, turn)
+        self._carry_out(out)
+        if self._events_since_snapshot >= self._k.terms.limits.snapshot_events:
+            self._events_since_snapshot = 0
+            self._journal.snapshot(seq, self._k.emitted, journal.encode_state(self._k))
+
+    def _settle(self, seq: int, turn: events.Turn) -> None:
+        """What is on disk now: attempts that have come back, replies that can be remembered."""
+        paid = []
+        position = 0
+        for batch in turn.batches:
+            for event in batch:
+                if type(event) is events.Answered:
+                    paid.append((event.hash, seq, position))
+                    self._dispatch.settled(event.goal, event.attempt)
+                elif type(event) is events.Broke:
+                    self._dispatch.settled(event.goal, event.attempt)
+                position += 1
+        if paid:
+            self._memory.note(seq, paid)
+        self._events_since_snapshot += position
+
+    def _carry_out(self, out: list[commands.Command]) -> None:
+        calls: list[commands.Call] = []
+        abandoned: list[tuple[int, int]] = []
+        for command in out:
+            if type(command) is commands.Call:
+                calls.append(command)
+            elif type(command) is commands.Emit:
+                self._outlet.add(command.index, command.value)
+                self._news.set()
+            elif type(command) is commands.Abandon:
+                abandoned.append((command.goal, command.attempt))
+            elif type(command) is commands.Finish:
+                self._news.set()
+                self._ended.set()
+            elif isinstance(command, (commands.RunTool, commands.Launch)):
+                self._errands.begin(command, self._k)
+        calls = self._without_recalled(calls)
+        if abandoned:
+            self._dispatch.abandon(abandoned)
+        if calls:
+            self._dispatch.send(calls)
+
+    def _without_recalled(self, calls: list[commands.Call]) -> list[commands.Call]:
+        """Send only what nobody has paid for yet; the rest is answered from memory, in the next turn."""
+        if not calls or not (self._looks_up or not (self._program.asks_once or self._k.terms.fresh)):
+            return calls
+        found = self._memory.find([call.hash for call in calls], self._journal)
+        recalled: list[events.Event] = []
+        whole: list[events.Event] = []
+        for call in calls:
+            hit = found.get(call.hash)
+            if hit is not None:
+                own = hit.job == self.job
+                reply = None if own else hit.reply
+                recalled.append(events.Recalled(call.goal, call.sample, call.hash, reply, hit.seq, hit.position))
+                whole.append(events.Recalled(call.goal, call.sample, call.hash, hit.reply, hit.seq, hit.position))
+        if recalled:  # the step sees each reply whole; the journal keeps it once
+            self._inbox.append(_Entry(journal.encode_batch(recalled), len(recalled), None, tuple(whole)))
+            self._wake.set()
+        return [call for call in calls if call.hash not in found]
+
+    # -- the lease ---------------------------------------------------------------------------------------------------
+
+    async def _hold_lease(self) -> None:
+        """Claim this job's share of its pool, and renew the claim; a cortex that does not answer changes nothing."""
+        cortex = self._runtime.peer("cortex")
+        while not self.broken and not self._k.outcome:
+            terms = self._k.terms
+            pool = f"{terms.route.endpoint}|{terms.route.credential}"
+            held = max(self._k.permits, len(self._k.flights))
+            try:
+                permits = await cortex.ask("join", self.job, pool, terms.limits.concurrency, held)
+                if permits != self._k.permits:
+                    self._put_events([events.Granted(permits)])
+            except (Away, Gone):
+                pass  # a lease outlives the cortex that gave it
+            self._ended.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), RENEW_S)
+        with contextlib.suppress(Away, Gone):
+            await cortex.ask("leave", self.job)
+        if not self.broken:
+            await self._dispatch.close(forget=True)
+        self._memory.flush()

@@ -1,0 +1,111 @@
+"""The same actors in one process and one event loop: for a laptop, a notebook, a test."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+from actors import programs
+from actors.armoury import ModelMaker, make_model
+from actors.branch import Branch
+from actors.channel import Channel
+from actors.cortex_actor import Cortex
+from actors.ports import Gone, Peer
+from actors.worker import Worker
+from cortex.program import Program
+
+
+class InlineRuntime:
+    """Actors are objects here and messages are calls; everything else is as on a cluster."""
+
+    cluster = "inline"
+
+    def __init__(
+        self, models: ModelMaker = make_model, clock: Callable[[], float] = time.time, branches: int = 1
+    ) -> None:
+        self._models = models
+        self._clock = clock
+        self._actors: dict[str, Any] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._actors["cortex"] = Cortex(self, branches=branches)
+
+    def now_s(self) -> float:
+        """Seconds since 1970."""
+        return self._clock()
+
+    def peer(self, name: str) -> Peer:
+        """An actor by name."""
+        return _InlinePeer(name, self)
+
+    async def start_actor(self, role: str, name: str, *args: Any) -> Peer:
+        """The actor of this name, made if there is none."""
+        if name not in self._actors:
+            if role == "channel":
+                self._actors[name] = Channel(*args, self)
+            elif role == "branch":
+                self._actors[name] = Branch(name, self, self._models)
+            else:
+                self._actors[name] = Worker(name, self)
+        return self.peer(name)
+
+    async def end_actor(self, name: str) -> None:
+        """End an actor."""
+        actor = self._actors.pop(name, None)
+        if actor is not None:
+            await actor.close()
+
+    def load_program(self, where: str, params_json: bytes) -> Program:
+        """A program by its place."""
+        return programs.load(where, params_json)
+
+    def fingerprint(self, where: str, params_json: bytes) -> str:
+        """Hash over a program."""
+        return programs.fingerprint(where, params_json)
+
+    async def close(self) -> None:
+        """End all actors, channels first."""
+        for task in list(self._tasks):
+            task.cancel()
+        for name in sorted(self._actors, key=lambda name: not name.startswith("channel:")):
+            with contextlib.suppress(Exception):
+                await self.end_actor(name)
+
+    def find(self, name: str) -> Any:
+        """The actor itself. Raises ``Gone``."""
+        try:
+            return self._actors[name]
+        except KeyError:
+            raise Gone(name) from None
+
+    def background(self, work: Any) -> None:
+        """Run a call that nobody waits for."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever tells does not want to know
+
+
+class _InlinePeer:
+    """Messages as method calls."""
+
+    __slots__ = ("_runtime", "name")
+
+    def __init__(self, name: str, runtime: InlineRuntime) -> None:
+        self.name = name
+        self._runtime = runtime
+
+    async def ask(self, method: str, *args: Any) -> Any:
+        """Call and wait."""
+        return await getattr(self._runtime.find(self.name), method)(*args)
+
+    def tell(self, method: str, *args: Any) -> None:
+        """Call and go on."""
+        with contextlib.suppress(Gone):
+            self._runtime.background(getattr(self._runtime.find(self.name), method)(*args))

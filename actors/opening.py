@@ -1,0 +1,103 @@
+"""How a run of a job begins: who owns it, and which events the new incarnation of its channel puts first."""
+
+from __future__ import annotations
+
+import copy
+import os
+import socket
+from pathlib import Path
+
+import msgspec
+
+from cortex import events
+from cortex.ledger import Ledger
+from cortex.limits import Terms
+from cortex.state import State
+
+
+class Owner(msgspec.Struct, frozen=True, kw_only=True):
+    """Who runs a job: so that a second run can tell a live one from what a killed one left behind."""
+
+    host: str
+    pid: int
+    """The driver's process."""
+    started: str
+    """When that process started, as the system counts; with the pid it names one process and no other."""
+    cluster: str
+    """Where its actors live: ``inline``, ``local``, or a cluster's address."""
+    channel_pid: int = 0
+
+
+class Opening(msgspec.Struct, frozen=True, kw_only=True):
+    """What a driver tells a channel when a run begins."""
+
+    terms: Terms
+    owner: Owner
+    who: str = ""
+
+
+def this_owner(cluster: str) -> Owner:
+    """This process, as owner of a run."""
+    return Owner(host=socket.gethostname(), pid=os.getpid(), started=process_started(os.getpid()), cluster=cluster)
+
+
+def owner_record(owner: Owner | bytes) -> bytes:
+    """The owner as it stands beside the journal, with the process that serves it."""
+    known = msgspec.json.decode(owner, type=Owner) if isinstance(owner, bytes) and owner else owner
+    if isinstance(known, bytes):
+        known = this_owner("inline")
+    return msgspec.json.encode(msgspec.structs.replace(known, channel_pid=os.getpid()))
+
+
+def process_started(pid: int) -> str:
+    """When a process started, in the system's own count; empty where it is gone or the system does not tell."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except (OSError, IndexError):
+        return ""
+    return "" if fields[0] == "Z" else fields[19]
+
+
+def alive(owner: Owner) -> bool:
+    """Whether the owner's driver still runs. One on another host is taken to live."""
+    if owner.host != socket.gethostname():
+        return True
+    if Path("/proc/self/stat").exists():
+        return bool(owner.started) and process_started(owner.pid) == owner.started
+    try:
+        os.kill(owner.pid, 0)
+    except OSError:
+        return False
+    return True
+
+
+def changed(old: Terms, new: Terms) -> bool:
+    """Whether the new run asks something else: another program, other parameters, release, endpoint or model."""
+    return (old.fingerprint, old.route.endpoint, old.route.model) != (
+        new.fingerprint, new.route.endpoint, new.route.model,
+    )  # fmt: skip
+
+
+def resuming_batch(
+    k: State | None, opening: Opening | None, epoch: int, held: tuple[tuple[int, int], ...]
+) -> tuple[list[events.Event], bool]:
+    """The first events of a new incarnation, and whether K begins anew."""
+    if opening is not None and (k is None or opening.terms.fresh or changed(k.terms, opening.terms)):
+        carried = _carried(k.ledger) if k is not None else None
+        return [events.Opened(opening.terms, epoch, k.next_goal if k is not None else 1, carried)], True
+    batch: list[events.Event] = [events.Rejoined(epoch, held)]
+    if k is not None and opening is not None:
+        if (k.terms.limits, k.terms.route) != (opening.terms.limits, opening.terms.route):
+            batch.append(events.LimitsSet(opening.who, opening.terms.limits, opening.terms.route))
+        if k.outcome == "partial" or k.stopping or k.paused is not None:
+            batch.append(events.Resumed(opening.who))
+    return batch, False
+
+
+def _carried(ledger: Ledger) -> Ledger:
+    """What was spent before; what was reserved stays charged, since nobody will tell any more."""
+    kept = copy.copy(ledger)
+    kept.assumed_nusd += kept.reserved_nusd
+    kept.assumed_tokens += kept.reserved_tokens
+    kept.reserved_nusd = kept.reserved_tokens = 0
+    return kept

@@ -1,0 +1,100 @@
+"""Finding programs by the place that a journal names, and telling whether one has changed since."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from hashlib import sha256
+from pathlib import Path
+
+import cortex
+from cortex.program import Program, build
+from cortex.programs import READY
+
+_known: dict[str, type[Program]] = {}
+_FILE_MODULE = "cortex_program_"
+
+
+class NoSuchProgram(ValueError):
+    """No program is found at that place. The message is one clear line."""
+
+
+def place_of(type_: type[Program]) -> str:
+    """Where a class is found again: the name of a ready program, ``module:Class``, or ``file.py:Class``."""
+    where = f"{type_.__module__}:{type_.__qualname__}"
+    for name, place in READY.items():
+        if place == where:
+            return name
+    _known[where] = type_
+    if type_.__module__ == "__main__" or type_.__module__.startswith(_FILE_MODULE):
+        source = getattr(sys.modules.get(type_.__module__), "__file__", None)
+        if source is not None:
+            where = f"{Path(source).resolve()}:{type_.__qualname__}"
+            _known[where] = type_
+    return where
+
+
+def find(where: str) -> type[Program]:
+    """The class at a place. Raises ``NoSuchProgram``."""
+    place = READY.get(where, where)
+    if place in _known:
+        return _known[place]
+    module_name, _, class_name = place.rpartition(":")
+    if not module_name:
+        raise NoSuchProgram(f"no program {where!r}: ready ones are {', '.join(sorted(READY))}; else module:Class or file.py:Class")
+    try:
+        module = _file(Path(module_name)) if module_name.endswith(".py") else importlib.import_module(module_name)
+    except Exception as error:  # an author's module may raise anything while it is imported
+        raise NoSuchProgram(f"program {where!r} cannot be imported: {type(error).__name__}: {error}") from None
+    found: object = module
+    for part in class_name.split("."):
+        found = getattr(found, part, None)
+    if found is None:
+        raise NoSuchProgram(f"{module_name} has no {class_name}")
+    if not (isinstance(found, type) and issubclass(found, Program)):
+        raise NoSuchProgram(f"{where} is no cortex.Program")
+    _known[place] = found
+    return found
+
+
+def _file(path: Path) -> object:
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    name = _FILE_MODULE + sha256(str(path.resolve()).encode()).hexdigest()[:12]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def load(where: str, params_json: bytes) -> Program:
+    """A program from its place and its fields. Raises ``ValueError`` with one clear line."""
+    return build(find(where), params_json)
+
+
+def fingerprint(where: str, params_json: bytes) -> str:
+    """Hash over the source of a program and its bases, its parameters and the release."""
+    digest = sha256(cortex.__version__.encode() + b"\0" + params_json)
+    for base in find(where).__mro__:
+        if issubclass(base, Program) and base is not Program:
+            digest.update(_source(base))
+    return digest.hexdigest()[:24]
+
+
+def _source(type_: type) -> bytes:
+    """The module that defines a class, else the class alone (a notebook), else its name."""
+    module = sys.modules.get(type_.__module__)
+    try:
+        if type_.__module__ != "__main__" and module is not None:
+            return inspect.getsource(module).encode()
+        return inspect.getsource(type_).encode()
+    except (OSError, TypeError):
+        return type_.__qualname__.encode()

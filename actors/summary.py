@@ -1,0 +1,44 @@
+"""What a job came to, as the figures that people and programs read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cortex.state import State
+from policies.price import usd
+
+
+def summary(k: State) -> dict[str, Any]:
+    """The fields of ``--json``; money in USD, times in seconds."""
+    tally, ledger = k.tally, k.ledger
+    return {
+        "job": k.terms.job,
+        "outcome": k.outcome or "running",
+        "why": k.why,
+        "rows": tally.rows_read if k.terms.streams else tally.succeeded + tally.failed,
+        "rows_succeeded": tally.succeeded,
+        "rows_failed": tally.failed,
+        "rows_refused": tally.rows_refused,
+        "calls": tally.calls,
+        "attempts": ledger.attempts,
+        "failures": {str(kind): count for kind, count in sorted(tally.failures.items())},
+        "paid_calls": ledger.paid_calls,
+        "reused_calls": ledger.reused_calls,
+        "paid_again": ledger.paid_again,
+        "input_tokens": ledger.input_tokens,
+        "output_tokens": ledger.output_tokens,
+        "cache_read_tokens": ledger.cache_read_tokens,
+        "cache_creation_tokens": ledger.cache_creation_tokens,
+        "cost_usd": usd(ledger.known_nusd) if k.terms.route.price is not None else None,
+        "cost_assumed_usd": usd(ledger.assumed_nusd) if k.terms.route.price is not None else None,
+        "known_nusd": ledger.known_nusd,
+        "assumed_nusd": ledger.assumed_nusd,
+        "goals_live": k.live,
+        "results": k.emitted,
+        "results_written": k.written_rows,
+        "bytes_written": k.written_bytes,
+        "position": k.position,
+        "source_ended": k.source_ended,
+        "elapsed_s": round(k.at_s - k.began_at_s, 3) if k.began_at_s else 0.0,
+        "output": k.terms.places.get("output", ""),
+    }
