@@ -1,0 +1,125 @@
+"""What can go wrong at the simulated provider, by name: a table, in the provider's own wording.
+
+Wording and status codes are those of https://docs.claude.com/en/api/errors and of responses that users of the real
+provider reported; `error_code` values are those that the official SDK lists.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, Literal
+
+import msgspec
+
+Form = Literal["status", "reset", "hang", "truncated", "invalid_json", "slow_drip", "wrong_type", "message", "stream"]
+"""What a fault does to the answer.
+
+status         an error response instead of it       reset      the connection is reset, nothing is sent
+hang           nothing is sent, for long             truncated  the body ends half way, the connection with it
+invalid_json   a whole body that is no JSON          slow_drip  the whole body, a little at a time
+wrong_type     a web page with status 200            message    a whole message with an unusual end
+stream         a stream breaks off with an error event; outside a stream, the error response
+"""
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """An error response of the provider."""
+
+    status: int
+    error_type: str
+    message: str
+    error_code: str = ""
+    """Stands in ``error.details.error_code`` where given: the stable way to tell causes apart."""
+    retry_after_s: int | None = None
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """One way to go wrong. ``worked``: the answer had been worked out, so a real provider would bill it."""
+
+    name: str
+    form: Form
+    worked: bool
+    refusal: Refusal | None = None
+
+
+CREDIT: Final = Refusal(
+    400,
+    "invalid_request_error",
+    "Your credit balance is too low to access the Anthropic API. "
+    "Please go to Plans & Billing to upgrade or purchase credits.",
+)
+
+_SPEND_LIMIT = Refusal(
+    400,
+    "invalid_request_error",
+    "You have reached your specified API usage limits. You will regain access on {next_month} at 00:00 UTC.",
+)
+_TIER_CAP = Refusal(
+    429,
+    "rate_limit_error",
+    "Your organization has reached the monthly usage limit of its tier. "
+    "You will regain access on {next_month} at 00:00 UTC.",
+    error_code="enforced_spend_limit_reached",
+)
+_THROTTLED = Refusal(
+    429,
+    "rate_limit_error",
+    "This request would exceed your organization's rate limit. "
+    "For details, refer to: https://docs.claude.com/en/api/rate-limits.",
+)
+_BILLING = Refusal(
+    402,
+    "billing_error",
+    "There is an issue with your billing or payment information. Please review it in the Console.",
+)
+_OVERLOADED = Refusal(529, "overloaded_error", "Overloaded")
+
+
+def _status(name: str, refusal: Refusal) -> Fault:
+    return Fault(name, "status", False, refusal)
+
+
+_ALL: Final = (
+    _status("throttled", msgspec.structs.replace(_THROTTLED, retry_after_s=1)),
+    _status("throttled_bare", _THROTTLED),
+    _status("overloaded", _OVERLOADED),
+    _status("server_error", Refusal(500, "api_error", "Internal server error")),
+    _status("unavailable", Refusal(503, "api_error", "Service unavailable")),
+    _status("billing", _BILLING),
+    _status("credit", CREDIT),
+    _status("spend_limit", _SPEND_LIMIT),
+    _status("tier_cap", _TIER_CAP),
+    _status("unknown_model", Refusal(404, "not_found_error", "model: {model}")),
+    _status("unauthorised", Refusal(401, "authentication_error", "invalid x-api-key")),
+    Fault("reset", "reset", False),
+    Fault("reset_late", "reset", True),
+    Fault("hang", "hang", True),
+    Fault("truncated", "truncated", True),
+    Fault("invalid_json", "invalid_json", True),
+    Fault("slow_drip", "slow_drip", True),
+    Fault("wrong_content_type", "wrong_type", True),
+    Fault("refusal", "message", True),
+    Fault("empty", "message", True),
+    Fault("stream_error", "stream", True, _OVERLOADED),
+)
+
+FAULTS: Final[Mapping[str, Fault]] = MappingProxyType({fault.name: fault for fault in _ALL})
+"""Every fault by name, in the order in which shares are laid on the line from 0 to 1."""
+
+
+def drawn(shares: Mapping[str, float], at: float) -> Fault | None:
+    """The fault that the draw ``at`` meets; None beyond all shares."""
+    reached = 0.0
+    for name, fault in FAULTS.items():
+        share = shares.get(name)
+        if share:
+            reached += share
+            if at < reached:
+                return fault
+    return None
+
+
+def filled(refusal: Refusal, model: str, next_month: str, retry_after_s: int | None = None) -> Refusal:
+    """A refusal with its blanks filled in: the model's name, the first day of next month (ISO), the wait."""
+    message = refusal.message.replace("{model}", model).replace("{next_month}", next_month)
+    wait = refusal.retry_after_s if retry_after_s is None else retry_after_s
+    return msgspec.structs.replace(refusal, message=message, retry_after_s=wait)

@@ -1,0 +1,112 @@
+"""The simulated provider in process: a model like any other, without HTTP."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from actors.simulator import wire
+from actors.simulator.faults import Refusal
+from actors.simulator.provider import Outcome, Provider
+from actors.simulator.request import BadRequest
+from actors.simulator.settings import SimulatorSettings
+from actors.simulator.skills import SKILLS, Skill
+from cortex.reply import Reply, Usage
+from policies.failure import Failure, FailureKind, classify
+
+_BROKEN: Final = {
+    "reset": "the simulated connection was reset",
+    "truncated": "the simulated connection was lost in the middle of the body",
+    "invalid_json": "the simulated reply is no JSON",
+    "wrong_type": "the simulated reply is a web page, not JSON",
+}
+
+
+class SimulatedModel:
+    """A `Model` that answers from its own process. Repeatable: the same settings and calls give the same replies.
+
+    Its endpoint names what decides the text of an answer (`SimulatorSettings.answers_hash`), so that a rehearsal is
+    never taken for the provider, nor one seed's answers for another's.
+    """
+
+    def __init__(
+        self,
+        settings: SimulatorSettings | None = None,
+        skills: tuple[tuple[str, Skill], ...] = SKILLS,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """``clock`` gives seconds since the epoch, for rate limits; a test hands in its own."""
+        self.settings = settings or SimulatorSettings()
+        self.provider = Provider(self.settings, skills)
+        self.endpoint = f"sim:{self.settings.answers_hash()}"
+        self.rate: Any = None
+        self._clock = clock
+
+    async def call(
+        self,
+        body: bytes,
+        *,
+        output_tokens_max: int,
+        timeout_s: float,
+        progress: Callable[[int], None] | None = None,
+    ) -> Reply | Failure:
+        """Answer one Messages request (JSON without "stream"). Never raises but ``CancelledError``.
+
+        ``progress`` is told of the output tokens there are. Takes what latency the settings ask for; over
+        ``timeout_s`` it is TIMED_OUT, as a hang always is. ``output_tokens_max`` is the body's own ``max_tokens``.
+        """
+        provider = self.provider
+        provider.began()
+        try:
+            outcome = provider.decide(body, self._clock())
+            wait_s = self._wait_s(outcome)
+            if wait_s > 0:
+                await asyncio.sleep(min(wait_s, timeout_s))
+            if wait_s > timeout_s:
+                return Failure(FailureKind.TIMED_OUT, f"no whole answer within {timeout_s:g} s")
+            return self._told(outcome, progress)
+        finally:
+            provider.ended()
+
+    def _wait_s(self, outcome: Outcome) -> float:
+        form = outcome.fault.form if outcome.fault and outcome.refusal is None else ""
+        if form == "hang":
+            return max(self.settings.hang_s, outcome.latency_s)
+        return outcome.latency_s + (self.settings.drip_s if form == "slow_drip" else 0.0)
+
+    def _told(self, outcome: Outcome, progress: Callable[[int], None] | None) -> Reply | Failure:
+        if outcome.refusal is not None:
+            return failure_of(outcome.refusal)
+        assert outcome.ask is not None
+        if outcome.fault is not None and outcome.fault.form == "hang":
+            return Failure(FailureKind.TRANSIENT, "the simulated connection was closed after a long silence")
+        if outcome.fault is not None and outcome.fault.form in _BROKEN:
+            return Failure(FailureKind.TRANSIENT, _BROKEN[outcome.fault.form])
+        answer = outcome.answer
+        assert answer is not None
+        if progress is not None:
+            progress(answer.output_tokens)
+        self.provider.delivered(outcome.ask)
+        usage = Usage(outcome.ask.input_tokens, answer.output_tokens)
+        return Reply(wire.encoded(outcome.message()), answer.stop_reason, outcome.ask.model, usage)
+
+    async def count_tokens(self, body: bytes) -> int | None:
+        """The tokens of a request's prompt, by the simulator's own rule; None of a body that is no request."""
+        try:
+            return self.provider.count_tokens(body)
+        except BadRequest:
+            return None
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def failure_of(refusal: Refusal) -> Failure:
+    """The failure that an error response of the provider is."""
+    return Failure(
+        kind=classify(refusal.status, refusal.error_type, refusal.message, refusal.error_code),
+        message=refusal.message,
+        status=refusal.status,
+        error_type=refusal.error_type,
+        retry_after_s=None if refusal.retry_after_s is None else float(refusal.retry_after_s),
+    )

@@ -1,0 +1,127 @@
+"""The bounded reasoner: reads a request, works an answer out of its text, and errs as its bounds say.
+
+It reads nothing but the request body. It knows no label set, program or method: its skills are a table of general
+ways to follow an instruction (`actors.simulator.skills`), and every word it says stands in the text, numbers and the
+words of JSON apart.
+
+**How often it errs** is a function of the text alone, ``error_share``:
+
+    load  = 0.0005 + 0.003 * tokens / 1000 + 0.0004 * parts + 0.005 * max(0, nesting - 2)
+    share = min(0.9, 1 - exp(-load))
+
+where *parts* are the text's paragraphs and *nesting* is the deepest nesting of its brackets: more text, more pieces and
+deeper structure are harder, as they are for any bounded reader. A prompt of one short paragraph errs once in some
+thousand times, 5,000 tokens in 40 paragraphs three times in a hundred, brackets 100 deep four times in ten.
+
+**Whether it errs this time** is drawn by (seed, text, times seen): the same question put again is answered anew, and a
+run is repeatable. An error is a wrong answer of the right form; one in four misses the form instead, so that readers
+of the answer are tried too.
+"""
+
+import math
+from typing import Final
+
+import msgspec
+
+from actors.simulator import draws, pieces
+from actors.simulator.reading import Reading
+from actors.simulator.request import Ask
+from actors.simulator.skills import SKILLS, Skill, Thought
+
+LOAD: Final = 0.0005
+LOAD_PER_KTOKEN: Final = 0.003
+LOAD_PER_PART: Final = 0.0004
+LOAD_PER_NESTING: Final = 0.005
+NESTING_FREE: Final = 2
+SHARE_MAX: Final = 0.9
+FORM_SHARE: Final = 0.25
+"""Of its errors, the share that misses the asked form."""
+
+_NO_BRACKETS = bytes(set(range(256)) - set(b"()[]{}"))
+
+
+class Answer(msgspec.Struct, frozen=True, gc=False):
+    """What the reasoner says, cut to the bounds of the request."""
+
+    text: str
+    output_tokens: int
+    stop_reason: str
+    stop_sequence: str | None
+    skill: str
+    erred: bool
+
+
+def nesting(text: str) -> int:
+    """How deep brackets of any kind stand in each other, at most."""
+    if not ("(" in text or "[" in text or "{" in text):
+        return 0
+    depth = deepest = 0
+    for sign in text.encode("utf-8", "replace").translate(None, _NO_BRACKETS):
+        if sign in b"([{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif depth:
+            depth -= 1
+    return deepest
+
+
+def error_share(text: str, tokens: int) -> float:
+    """How probably the reasoner errs on this text, as the module's docstring states it."""
+    parts = text.count("\n\n") + 1
+    load = LOAD + LOAD_PER_KTOKEN * tokens / 1000 + LOAD_PER_PART * parts
+    load += LOAD_PER_NESTING * max(0, nesting(text) - NESTING_FREE)
+    return min(SHARE_MAX, 1 - math.exp(-load))
+
+
+class Reasoner:
+    """Answers requests. Holds its seed, its error rate and its skills, and nothing of any request."""
+
+    def __init__(
+        self, seed: int = 0, error: float | None = None, skills: tuple[tuple[str, Skill], ...] = SKILLS
+    ) -> None:
+        """``error``: share of wrong answers whatever the text; 0 is exact; None is ``error_share``."""
+        self._seed = seed
+        self._error = error
+        self._skills = skills
+
+    def answer(self, ask: Ask, seen: int) -> Answer:
+        """The answer to a request whose text was seen ``seen`` times before."""
+        if ask.max_tokens == 0:  # the provider then only warms its prompt cache
+            return Answer("", 0, "max_tokens", None, "", False)
+        reading = Reading(ask.text, ask.system, ask.schema)
+        skill, thought = self._thought(reading)
+        share = error_share(ask.text, ask.input_tokens) if self._error is None else self._error
+        erred = share > 0 and draws.draw(self._seed, ask.text_id, seen, draws.ERROR) < share
+        said = self._mistaken(thought, reading, ask, seen) if erred else thought.right
+        return self._bounded(said, ask, skill, erred)
+
+    def _thought(self, reading: Reading) -> tuple[str, Thought]:
+        for name, skill in self._skills:
+            thought = skill(reading)
+            if thought is not None:
+                return name, thought
+        return "", Thought(reading.text[:200])
+
+    def _mistaken(self, thought: Thought, reading: Reading, ask: Ask, seen: int) -> str:
+        at = draws.draw(self._seed, ask.text_id, seen, draws.FORM)
+        wrong = [each for each in thought.wrong if each != thought.right]
+        if thought.rambling != "" and not ask.tool and (at < FORM_SHARE or not wrong):
+            return thought.rambling or " ".join([thought.right, *reading.sentences[:1]])
+        if not wrong:
+            return thought.right
+        return wrong[int(draws.draw(self._seed, ask.text_id, seen, draws.CHOICE) * len(wrong))]
+
+    def _bounded(self, said: str, ask: Ask, skill: str, erred: bool) -> Answer:
+        if ask.prefill and said.startswith(ask.prefill):
+            said = said[len(ask.prefill) :]
+        reason: str = "tool_use" if ask.tool else "end_turn"
+        stopped_by: str | None = None
+        for stop in ask.stop_sequences:
+            at = said.find(stop)
+            if at >= 0:
+                said, reason, stopped_by = said[:at], "stop_sequence", stop
+        tokens = pieces.count(said)
+        if tokens > ask.max_tokens:
+            said, reason, stopped_by = pieces.cut(said, ask.max_tokens), "max_tokens", None
+            tokens = ask.max_tokens
+        return Answer(said, max(1, tokens), reason, stopped_by, skill, erred)

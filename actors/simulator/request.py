@@ -1,0 +1,241 @@
+"""A Messages request, read and checked as the provider would.
+
+Everything the simulator knows of a request comes from here: the text its reasoner reads, its tokens, its bounds.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from actors.simulator import draws, pieces
+
+TOKENS_PER_MESSAGE: Final = 3
+"""What the framing of one message costs, in tokens. Less than the bytes of its JSON."""
+IMAGE_TOKENS: Final = 1_600
+"""Of an image or a document block, at most; the provider's rule for an image of 1,568 pixels a side is near it."""
+STOP_SEQUENCES_MAX: Final = 8_192
+
+_UNSET = msgspec.UNSET
+
+
+class BadRequest(ValueError):
+    """A request that the provider would refuse with 400 invalid_request_error; the message is the refusal's."""
+
+
+class _Block(msgspec.Struct):
+    type: str
+    text: str = ""
+    source: msgspec.Raw = msgspec.Raw(b"")
+    content: msgspec.Raw = msgspec.Raw(b"")
+    input: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _Turn(msgspec.Struct):
+    role: str
+    content: str | list[_Block]
+
+
+class _Metadata(msgspec.Struct):
+    user_id: str | None = None
+
+
+class _Body(msgspec.Struct, forbid_unknown_fields=True):
+    """The parameters of the Messages API; those of no meaning here are taken and left."""
+
+    model: str
+    messages: list[_Turn]
+    max_tokens: int | msgspec.UnsetType = _UNSET
+    system: str | list[_Block] | None = None
+    metadata: _Metadata | None = None
+    stop_sequences: list[str] | None = None
+    stream: bool | None = None
+    tools: msgspec.Raw = msgspec.Raw(b"")
+    tool_choice: dict[str, Any] | None = None
+    output_config: dict[str, Any] | None = None
+    output_format: dict[str, Any] | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    thinking: Any = None
+    service_tier: Any = None
+    container: Any = None
+    context_management: Any = None
+    mcp_servers: Any = None
+    cache_control: Any = None
+    inference_geo: Any = None
+    speed: Any = None
+    diagnostics: Any = None
+    user_profile_id: Any = None
+    betas: Any = None
+
+
+_decoder = msgspec.json.Decoder(_Body)
+_plain_decoder = msgspec.json.Decoder()
+
+
+class Ask(msgspec.Struct, frozen=True, gc=False):
+    """What one request asks, and its names."""
+
+    body_id: int
+    """Names the whole request, ``stream`` apart: the identity by which answers are counted."""
+    text_id: int
+    """Names the text alone: by it the reasoner errs."""
+    model: str
+    text: str
+    system: str
+    input_tokens: int
+    max_tokens: int
+    stop_sequences: tuple[str, ...]
+    stream: bool
+    user_id: str | None
+    schema: dict[str, Any] | None
+    tool: str
+    """The tool that the request forces, whose input is the answer; else empty."""
+    prefill: str
+
+
+def read(body: bytes, counting: bool = False) -> Ask:
+    """The request in these bytes. Raises ``BadRequest``. ``counting``: ``max_tokens`` may be missing."""
+    try:
+        got = _decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise BadRequest(_wording(str(error))) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadRequest(f"The request body is not valid JSON: {error}") from None
+    max_tokens = _checked(got, counting)
+    texts = [said(turn.content) for turn in got.messages]
+    prefill = texts.pop() if got.messages[-1].role == "assistant" else ""
+    text = texts[-1] if len(texts) == 1 else "\n\n".join(texts)
+    system = said(got.system) if got.system else ""
+    tokens = pieces.count(text) + pieces.count(system) + pieces.count(prefill)
+    tokens += TOKENS_PER_MESSAGE * len(got.messages)
+    if got.tools or any(type(turn.content) is list for turn in got.messages):
+        tokens += _other_tokens(got)
+    named = draws.identity(body if got.stream is None else _without_stream(body))
+    whole = f"{system}\0{text}" if system else text
+    shaped = got.tool_choice or got.output_config or got.output_format
+    tool, schema = _answer_form(got) if shaped else ("", None)
+    return Ask(
+        body_id=named,
+        text_id=draws.identity(whole.encode("utf-8", "replace")),
+        model=got.model,
+        text=text,
+        system=system,
+        input_tokens=tokens,
+        max_tokens=max_tokens,
+        stop_sequences=tuple(got.stop_sequences or ()),
+        stream=bool(got.stream),
+        user_id=got.metadata.user_id if got.metadata else None,
+        schema=schema,
+        tool=tool,
+        prefill=prefill,
+    )
+
+
+def _checked(got: _Body, counting: bool) -> int:
+    """The value of ``max_tokens``, everything else checked on the way."""
+    if isinstance(got.max_tokens, msgspec.UnsetType):
+        if not counting:
+            raise BadRequest("max_tokens: Field required")
+        got.max_tokens = 0
+    if got.max_tokens < 0:
+        raise BadRequest("max_tokens: Input should be greater than or equal to 0")
+    if not got.model:
+        raise BadRequest("model: String should have at least 1 character")
+    if not got.messages:
+        raise BadRequest("messages: at least one message is required")
+    if got.messages[0].role != "user":
+        raise BadRequest('messages: first message must use the "user" role')
+    for at, turn in enumerate(got.messages):
+        if turn.role not in ("user", "assistant"):
+            raise BadRequest(f'messages.{at}.role: Input should be "user" or "assistant"')
+        last_prefill = at == len(got.messages) - 1 and turn.role == "assistant"
+        if not turn.content and not last_prefill:
+            raise BadRequest(f"messages.{at}: all messages must have non-empty content")
+        if isinstance(turn.content, list) and any(b.type == "text" and not b.text for b in turn.content):
+            raise BadRequest("messages: text content blocks must be non-empty")
+    if got.stop_sequences and len(got.stop_sequences) > STOP_SEQUENCES_MAX:
+        raise BadRequest(f"stop_sequences: List should have at most {STOP_SEQUENCES_MAX} items")
+    if got.stop_sequences and not all(each.strip() for each in got.stop_sequences):
+        raise BadRequest("stop_sequences: each stop sequence must contain non-whitespace")
+    if got.temperature is not None and not 0 <= got.temperature <= 1:
+        raise BadRequest("temperature: range: 0..1")
+    return got.max_tokens
+
+
+def said(content: str | list[_Block]) -> str:
+    """The text of a message: its text blocks, and the text of tool results."""
+    if isinstance(content, str):
+        return content
+    if len(content) == 1 and content[0].type == "text":
+        return content[0].text
+    texts = (each.text if each.type == "text" else _result_text(each) for each in content)
+    return "\n\n".join(each for each in texts if each)
+
+
+def _result_text(block: _Block) -> str:
+    """What a tool said, of a tool's result; of any other block, nothing that a reader could read."""
+    if block.type != "tool_result":
+        return ""
+    content = bytes(block.content)
+    if content.startswith(b'"'):
+        return str(_plain_decoder.decode(content))
+    try:
+        return said(msgspec.json.decode(content, type=list[_Block])) if content.startswith(b"[") else ""
+    except msgspec.ValidationError:
+        return ""
+
+
+def _other_tokens(got: _Body) -> int:
+    """Tokens of what is no text: tools, images, documents, a tool's input."""
+    tokens = pieces.count(bytes(got.tools)) if got.tools else 0
+    for turn in got.messages:
+        if isinstance(turn.content, str):
+            continue
+        for block in turn.content:
+            tokens += pieces.count(bytes(block.input)) + min(IMAGE_TOKENS, pieces.count(bytes(block.source)))
+    return tokens
+
+
+def _without_stream(body: bytes) -> bytes:
+    plain = _plain_decoder.decode(body)
+    plain.pop("stream", None)
+    return msgspec.json.encode(plain)
+
+
+def _answer_form(got: _Body) -> tuple[str, dict[str, Any] | None]:
+    """The forced tool's name, and the schema that the answer must meet; each may be nothing."""
+    choice = got.tool_choice
+    if choice and choice.get("type") in ("tool", "any") and got.tools:
+        tools = _plain_decoder.decode(bytes(got.tools))
+        wanted = [t for t in tools if isinstance(t, dict) and choice.get("name") in (None, t.get("name"))]
+        if not wanted:
+            raise BadRequest(f"tool_choice.tool: Tool '{choice.get('name')}' not found in provided tools")
+        schema = wanted[0].get("input_schema")
+        return str(wanted[0].get("name", "")), schema if isinstance(schema, dict) else {"type": "object"}
+    shape = (got.output_config or {}).get("format") or got.output_format or {}
+    schema = shape.get("schema") if isinstance(shape, dict) else None
+    return "", schema if isinstance(schema, dict) else None
+
+
+_KINDS = {
+    "int": "Input should be a valid integer",
+    "str": "Input should be a valid string",
+    "float": "Input should be a valid number",
+    "bool": "Input should be a valid boolean",
+    "array": "Input should be a valid list",
+    "object": "Input should be an object",
+}
+
+
+def _wording(message: str) -> str:
+    """The provider's words for what msgspec finds wrong."""
+    found, _, where = message.partition(" - at `$")
+    place = where.rstrip("`").replace("[...]", "").replace("[", ".").replace("]", "").lstrip(".")
+    name = found.split("`")[1] if "`" in found else ""
+    if found.startswith("Object missing required field"):
+        return f"{place}.{name}: Field required".lstrip(".")
+    if found.startswith("Object contains unknown field"):
+        return f"{place}.{name}: Extra inputs are not permitted".lstrip(".")
+    wanted = name.split(" | ")[0]
+    return f"{place or 'body'}: {_KINDS.get(wanted, found)}"

@@ -1,0 +1,198 @@
+"""Every setting of the simulated provider, in one frozen struct that is validated at birth."""
+
+import difflib
+import hashlib
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from actors.simulator.faults import FAULTS
+
+RELEASE = 1
+"""Counts the reasoner's releases: another number may answer the same text differently."""
+
+
+class SettingsError(ValueError):
+    """A setting that makes no sense, told in one line that names it."""
+
+
+class SimulatorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How the simulated provider behaves. The same settings and the same requests give the same run.
+
+    Raises ``SettingsError`` at birth. ``faults`` is copied and sorted by name; it is not changed afterwards.
+    """
+
+    seed: int = 0
+    error: float | None = None
+    """Share of wrong answers; 0 is exact. None: the reasoner's stated function of the text."""
+
+    latency_ms: float = 0.0
+    """Mean time to the answer, milliseconds, log-normal; drawn by seed, body and times seen."""
+    latency_spread: float = 0.5
+    """Sigma of the log-normal: 0 is constant; 0.5 puts p95 at twice the mean, a plausible provider."""
+    latency_ms_per_output_token: float = 0.0
+    """Added for every token of the answer, milliseconds."""
+    batch_ms: float = 50.0
+    """Mean time until a message batch has ended, milliseconds."""
+
+    faults: Mapping[str, float] = msgspec.field(default_factory=dict)
+    """Share of requests by fault, of the names in ``faults.FAULTS``; together at most 1."""
+    hang_s: float = 600.0
+    """How long a hanging request holds its connection before it is closed, seconds."""
+    drip_s: float = 5.0
+    """How long a slow drip takes to deliver its whole answer, seconds."""
+    throttled_retry_after_s: int = 1
+    """What the fault ``throttled`` says in Retry-After, seconds. Limits say what is true instead."""
+
+    rpm: int | None = None
+    itpm: int | None = None
+    otpm: int | None = None
+    """Limits of requests, input and output tokens a minute; None: no limit, and no rate-limit headers."""
+
+    context_window: int = 200_000
+    """Most tokens of a prompt and its ``max_tokens`` together."""
+    models: tuple[str, ...] = ()
+    """The models that exist; empty: every name is taken."""
+    keys: tuple[str, ...] = ()
+    """The API keys that are taken; empty: every key. They never leave the process."""
+
+    credit_calls: int | None = None
+    """Answers left before the account has no credit; None: no end."""
+    credit_usd: float | None = None
+    """Money left, at the two prices below; None: no end."""
+    usd_per_mtok_input: float = 3.0
+    usd_per_mtok_output: float = 15.0
+
+    remembered_max: int = 262_144
+    """How many request identities are kept for counting. Beyond it the oldest are forgotten, and counted so."""
+
+    def __post_init__(self) -> None:
+        for name in ("seed", "throttled_retry_after_s", "context_window", "remembered_max"):
+            _whole(name, getattr(self, name), least=0 if name == "seed" else 1)
+        for name in ("rpm", "itpm", "otpm", "credit_calls"):
+            if getattr(self, name) is not None:
+                _whole(name, getattr(self, name), least=0 if name == "credit_calls" else 1)
+        for name in _NUMBERS:
+            _number(name, getattr(self, name))
+        if self.error is not None:
+            _number("error", self.error, most=1.0)
+        if self.credit_usd is not None:
+            _number("credit_usd", self.credit_usd)
+        for name in ("models", "keys"):
+            if not all(isinstance(each, str) and each for each in getattr(self, name)):
+                raise SettingsError(f"{name}: names must be non-empty text")
+        msgspec.structs.force_setattr(self, "faults", _checked_faults(self.faults))
+
+    def answers_hash(self) -> str:
+        """Names what decides the *text* of an answer: seed, error rate and the reasoner's release.
+
+        Faults, limits, latency and credit are left out: they decide whether an answer comes, not what it says, so a
+        rehearsal that ran out of credit finds its paid replies again after a top-up.
+        """
+        named = f"{RELEASE}/{self.seed}/{self.error}".encode()
+        return hashlib.blake2b(named, digest_size=6).hexdigest()
+
+    def public(self) -> dict[str, Any]:
+        """The settings as plain values, without the keys."""
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        plain["keys"] = len(self.keys)
+        return plain
+
+
+_NUMBERS = (
+    "latency_ms",
+    "latency_spread",
+    "latency_ms_per_output_token",
+    "batch_ms",
+    "hang_s",
+    "drip_s",
+    "usd_per_mtok_input",
+    "usd_per_mtok_output",
+)
+
+
+def _whole(name: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise SettingsError(f"{name}: expected a whole number of at least {least}, got {value!r}")
+
+
+def _number(name: str, value: object, most: float = math.inf) -> None:
+    plain = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not plain or not math.isfinite(value) or not 0 <= value <= most:  # type: ignore[arg-type, operator]
+        between = "of at least 0" if most == math.inf else f"from 0 to {most:g}"
+        raise SettingsError(f"{name}: expected a number {between}, got {value!r}")
+
+
+def _checked_faults(faults: object) -> dict[str, float]:
+    if not isinstance(faults, Mapping):
+        raise SettingsError(f"faults: expected names with shares, got {faults!r}")
+    for name, share in faults.items():
+        if name not in FAULTS:
+            raise SettingsError(f"faults: unknown fault {name!r}{_near(str(name), FAULTS)}")
+        _number(f"faults: {name}", share, most=1.0)
+    if sum(faults.values()) > 1 + 1e-9:
+        raise SettingsError(f"faults: the shares add up to {sum(faults.values()):g}, more than 1")
+    return {name: float(faults[name]) for name in sorted(faults)}
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    known = list(known)
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known)}"
+
+
+def changed(settings: SimulatorSettings, changes: Mapping[str, Any]) -> SimulatorSettings:
+    """``settings`` with ``changes`` (plain values, as from JSON). Raises ``SettingsError``."""
+    known = SimulatorSettings.__struct_fields__
+    for name in changes:
+        if name not in known:
+            raise SettingsError(f"unknown setting {name!r}{_near(name, known)}")
+    plain = {name: getattr(settings, name) for name in known} | dict(changes)
+    try:
+        return msgspec.convert(plain, SimulatorSettings)
+    except msgspec.ValidationError as error:
+        raise SettingsError(_one_line(str(error))) from None
+
+
+def settings_from(pairs: Iterable[str], faults: Iterable[str] = ()) -> SimulatorSettings:
+    """Settings from ``key=value`` texts, and faults from ``name=share`` texts.
+
+    A fault may also stand among the pairs as ``fault.name=share``; several models or keys are parted by commas.
+    Raises ``SettingsError``, one line that names the pair.
+    """
+    values: dict[str, Any] = {}
+    shares: dict[str, Any] = {}
+    for pair in [*pairs, *(f"fault.{fault}" for fault in faults)]:
+        name, equals, text = pair.partition("=")
+        name, text = name.strip().replace("-", "_"), text.strip()
+        if not equals or not name or not text:
+            raise SettingsError(f"expected name=value, got {pair.removeprefix('fault.')!r}")
+        if name.startswith("fault."):
+            shares[name.removeprefix("fault.")] = _plain(text)
+        elif name in ("models", "keys"):
+            values[name] = tuple(each.strip() for each in text.split(","))
+        else:
+            values[name] = _plain(text)
+    if shares:
+        values["faults"] = shares
+    return changed(SimulatorSettings(), values)
+
+
+def _plain(text: str) -> Any:
+    if text.lower() in ("none", "null"):
+        return None
+    for read in (int, float):
+        try:
+            return read(text.replace("_", ""))
+        except ValueError:
+            continue
+    return text
+
+
+def _one_line(message: str) -> str:
+    """msgspec says ``Expected `int`, got `str` - at `$.rpm` ``; the name goes first here."""
+    said, _, where = message.partition(" - at `$.")
+    place = where.rstrip("`").replace('["', ".").rstrip('"]')
+    return f"{place}: {said[:1].lower()}{said[1:]}" if where else said

@@ -1,0 +1,30 @@
+"""The reasoner's skills: a table of small pure functions, each from a reading to an answer or None.
+
+The first that understands the request answers it; the last one always does. A further skill is a further row, put
+before the more general ones: ``(("moves", moves), *SKILLS)``.
+"""
+
+from typing import Final
+
+from actors.simulator.skills.choosing import choose, rate
+from actors.simulator.skills.counting import count
+from actors.simulator.skills.examples import by_example
+from actors.simulator.skills.extracting import claims, echo, extract, listing, plan
+from actors.simulator.skills.structured import structured
+from actors.simulator.skills.thought import Skill, Thought
+
+__all__ = ["SKILLS", "Skill", "Thought"]
+
+SKILLS: Final[tuple[tuple[str, Skill], ...]] = (
+    ("json", structured),
+    ("examples", by_example),
+    ("arithmetic", count),
+    ("rating", rate),
+    ("choice", choose),
+    ("echo", echo),
+    ("claims", claims),
+    ("plan", plan),
+    ("list", listing),
+    ("extract", extract),
+)
+"""From the most particular to the most general."""
