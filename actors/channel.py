@@ -139,10 +139,10 @@ class Channel:
         """What happened at a branch or worker. Returns when it is on disk: only then may the sender forget it."""
         await self._put(blob, 1 + len(blob) // 1_000)
 
-    async def feed(self, rows: bytes, position: int, ended: bool) -> int:
+    async def feed(self, rows: bytes, start: int, position: int, ended: bool) -> int:
         """A window of the source. Returns, once it is on disk, how many more rows are wanted now."""
         window = msgspec.msgpack.decode(rows, type=tuple[events.Row, ...])
-        await self._put(journal.encode_batch([events.Fed(window, position, ended)]), len(window))
+        await self._put(journal.encode_batch([events.Fed(window, start, position, ended)]), len(window))
         return self._k.rows_wanted()
 
     async def written(self, rows: int, size_bytes: int) -> None:
@@ -152,6 +152,14 @@ class Channel:
     async def granted(self, permits: int) -> None:
         """The cortex changes this job's share."""
         self._put_events([events.Granted(permits)])
+
+    async def resume(self, opening_blob: bytes) -> None:
+        """Go on with a job that ended partial while its channel lived, under what the user says now."""
+        opening = msgspec.msgpack.decode(opening_blob, type=Opening)
+        batch, anew = resuming_batch(self._k, opening, self._k.epoch, ())
+        if anew:
+            raise StoreError(f"{self.job} has changed since it began")
+        await self._put(journal.encode_batch(batch[1:] or [events.Ticked()]), 1)
 
     async def stop(self, how: str, who: str) -> None:
         """``drain`` (resumable) or ``cancel`` (for good)."""

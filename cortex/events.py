@@ -52,6 +52,8 @@ class Fed(_Event, tag="fed"):
     """A window of a source was read."""
 
     rows: tuple[Row, ...]
+    start: int
+    """Where this window begins: it is taken only if the one before it ended there."""
     position: int
     """Where reading goes on: bytes of the source, after decompression."""
     ended: bool

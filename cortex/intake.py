@@ -46,8 +46,8 @@ def _rejoined(k: State, program: Program, event: events.Rejoined, out: Out) -> N
 
 
 def _fed(k: State, program: Program, event: events.Fed, out: Out) -> None:
-    if k.source_ended or event.position < k.position:
-        return  # the same window twice, from a driver that did not hear our answer
+    if k.source_ended or event.start != k.position:
+        return  # the same window twice: its driver did not hear our answer, or another took over from it
     k.position, k.source_ended = event.position, event.ended
     for row in event.rows:
         k.tally.rows_read += 1

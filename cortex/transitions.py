@@ -274,7 +274,12 @@ def end(k: State, goal: Goal, to: Status, out: list[commands.Command], program: 
         parent.children_resolved += to == Status.RESOLVED
         parent.children_failed += to != Status.RESOLVED
         look_at_join(k, parent, out, program)
-    elif not program.keeps:
+        return
+    if program.rows_are_goals and to == Status.RESOLVED:
+        _emit(k, c.Emit(goal.answer), out, "", program)
+    elif program.rows_are_goals:
+        k.tally.failed += 1
+    if not program.keeps:
         _forget(k, goal)
 
 

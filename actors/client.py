@@ -1,0 +1,259 @@
+"""What the public door opens: ``run``, ``submit`` and ``attach``, for programs and notebooks.
+
+A job runs in a thread with an event loop of its own, so all of this works inside a running loop too: wait for it with
+``result()``, ``await`` it, or iterate over its results as they finish.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import queue
+import threading
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from typing import Any
+
+import msgspec
+
+from actors.bar import Bar
+from actors.destination import SetupError, Wish, remembered
+from actors.model_port import Model
+from actors.programs import load
+from actors.session import STATE_DEFAULT, Ended, Order, Session, who
+from actors.store import Folder, Journal, NoSuchJob
+from cortex import journal
+from cortex.limits import Limits
+from cortex.program import Program
+from cortex.state import State
+from policies.price import nusd
+
+_END = object()
+
+
+class Result:
+    """What a job came to. ``rows`` are its results in the order in which they finished."""
+
+    def __init__(self, ended: Ended, rows: list[Any]) -> None:
+        facts = ended.facts
+        self.job: str = facts["job"]
+        self.outcome: str = facts["outcome"]
+        self.why: str = facts["why"] or facts["broken"]
+        self.answer: Any = ended.answer
+        self.rows = rows
+        self.calls: int = facts["calls"]
+        self.failures: dict[str, int] = facts["failures"]
+        self.cost_usd: float | None = facts["cost_usd"]
+        self.facts = facts
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __repr__(self) -> str:
+        said = [f"{self.job}: {self.outcome}", f"{len(self.rows)} rows", f"{self.calls} calls"]
+        if self.cost_usd is not None:
+            said.append(f"{self.cost_usd:.4f} USD")
+        if self.failures:
+            said.append("failed attempts: " + ", ".join(f"{n} {kind}" for kind, n in self.failures.items()))
+        if self.why:
+            said.append(self.why)
+        answer = "" if self.answer is None or self.answer == self.rows else f"\nanswer: {_short(self.answer)}"
+        return f"<{'; '.join(said)}>{answer}"
+
+
+def _short(value: Any, length: int = 400) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+class _QueueSink:
+    """Results for whoever iterates; nothing is written, so nothing is cut back."""
+
+    def __init__(self) -> None:
+        self.rows: list[Any] = []
+        self.news: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def open(self, rows: int, size_bytes: int, own: bool) -> int:
+        """A new reader starts at the first result."""
+        return 0
+
+    def write(self, values: list[Any]) -> None:
+        """Pass them on."""
+        for value in values:
+            self.rows.append(value)
+            self.news.put(value)
+
+    def flush(self) -> tuple[int, int]:
+        """Nothing to put on disk."""
+        return len(self.rows), 0
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class Job:
+    """A job under way."""
+
+    def __init__(self, order: Order, model: Model | None, progress: bool | Callable[[dict[str, Any]], None]) -> None:
+        self._sink = _QueueSink()
+        self._bar = Bar() if progress is True else None
+        show = progress if callable(progress) else self._bar.show if self._bar is not None else _silent
+        self._facts: dict[str, Any] = {"outcome": "starting"}
+        self._show = show
+        self._session = Session(order, dict(os.environ), sink=self._sink, progress=self._shown, model=model)
+        self.name = self._session.job
+        self._ended: Ended | None = None
+        self._error: BaseException | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._run, name=f"cortex {self.name}", daemon=True)
+        self._thread.start()
+
+    def __repr__(self) -> str:
+        facts = self._facts
+        return f"<job {self.name}: {facts['outcome']}, {facts.get('results', 0)} results>"
+
+    def _shown(self, facts: dict[str, Any]) -> None:
+        self._facts = facts
+        self._show(facts)
+
+    def _run(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=new_loop) as runner:
+                self._loop = runner.get_loop()
+                self._ended = runner.run(self._session.run())
+        except BaseException as error:
+            self._error = error
+        finally:
+            if self._bar is not None:
+                self._bar.close()
+            self._sink.news.put(_END)
+
+    def status(self) -> dict[str, Any]:
+        """The latest known figures."""
+        return dict(self._facts)
+
+    def result(self, timeout_s: float | None = None) -> Result:
+        """Wait for the end. Raises what went wrong, or ``TimeoutError``; Ctrl-C drains the job, resumable."""
+        try:
+            self._thread.join(timeout_s)
+        except KeyboardInterrupt:
+            self.drain()
+            self._thread.join()
+            raise
+        if self._thread.is_alive():
+            raise TimeoutError(f"{self.name} still runs after {timeout_s} s")
+        if self._error is not None:
+            raise self._error
+        assert self._ended is not None
+        return Result(self._ended, list(self._sink.rows))
+
+    def drain(self) -> None:
+        """Finish what is in flight, then stop; the job can be resumed."""
+        self._stop("drain")
+
+    def cancel(self) -> None:
+        """End the job for good."""
+        self._stop("cancel")
+
+    def _stop(self, how: str) -> None:
+        if self._loop is not None and self._thread.is_alive():
+            with contextlib.suppress(RuntimeError):  # it ended at this very moment
+                asyncio.run_coroutine_threadsafe(self._session.stop(how, who()), self._loop)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Results as they finish."""
+        while (value := self._sink.news.get()) is not _END:
+            yield value
+        self._sink.news.put(_END)
+        if self._error is not None:
+            raise self._error
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        while (value := await asyncio.to_thread(self._sink.news.get)) is not _END:
+            yield value
+        self._sink.news.put(_END)
+        if self._error is not None:
+            raise self._error
+
+    def __await__(self) -> Generator[Any, None, Result]:
+        return asyncio.to_thread(self.result).__await__()
+
+
+def _silent(facts: dict[str, Any]) -> None:
+    """Nobody looks."""
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """The fastest event loop there is on this system."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+def submit(
+    program: Program, *, model: str | Model = "", job: str = "", state: str = "", cluster: str = "auto",
+    base_url: str = "", price: str = "", max_cost: float | None = None, max_job_tokens: int | None = None,
+    concurrency: int | None = None, limits: Limits | None = None, fresh: bool = False,
+    progress: bool | Callable[[dict[str, Any]], None] = False, wish: Wish | None = None,
+) -> Job:  # fmt: skip
+    """Start a program and go on; the job tells the rest.
+
+    ``model``: ``"local"``, ``"sim"``, a provider's model, or an object with the face of ``actors.model_port.Model``.
+    ``max_cost`` is in USD. Without ``job`` the name derives from the program and its parameters, so the same again
+    resumes, or shows, its own job; ``fresh`` asks anew. Raises ``SetupError`` when the job is begun, from ``result``.
+    """
+    bounds = limits or Limits()
+    if concurrency is not None:
+        bounds = msgspec.structs.replace(
+            bounds, concurrency=concurrency, window_rows=max(bounds.window_rows, concurrency)
+        )
+    if max_cost is not None:
+        bounds = msgspec.structs.replace(bounds, max_cost_nusd=nusd(max_cost))
+    if max_job_tokens is not None:
+        bounds = msgspec.structs.replace(bounds, max_job_tokens=max_job_tokens)
+    given = None if isinstance(model, str) else model
+    name = model if isinstance(model, str) else ""
+    order = Order(
+        program=program, wish=wish or Wish(model=name, base_url=base_url, price=price), limits=bounds, job=job,
+        state=state or os.environ.get("CORTEX_STATE", STATE_DEFAULT), cluster=cluster, fresh=fresh,
+    )  # fmt: skip
+    return Job(order, given, progress)
+
+
+def run(program: Program, **options: Any) -> Result:
+    """Run a program to its end. Takes what ``submit`` takes; shows progress unless told not to."""
+    options.setdefault("progress", True)
+    return submit(program, **options).result()
+
+
+def attach(job: str, *, state: str = "", progress: bool = False) -> Job:
+    """Go on with a job, or look at one that has ended, by its name alone. Raises ``NoSuchJob``."""
+    folder = state or os.environ.get("CORTEX_STATE", STATE_DEFAULT)
+    k = last_state(Folder(folder), job)
+    if k.terms.streams:
+        raise SetupError(f"{job} reads rows from a file: cortex resume {job}")
+    program = load(k.terms.program, k.terms.params_json)
+    order = Order(
+        program=program, wish=remembered(k.terms.places), limits=k.terms.limits, job=job, state=folder,
+        cluster=k.terms.places.get("cluster", "inline"),
+    )  # fmt: skip
+    return Job(order, None, progress)
+
+
+def last_state(folder: Folder, job: str) -> State:
+    """K of a job as its journal has it, read without touching it. Raises ``NoSuchJob``."""
+    source = Journal(folder.journal_path(job))
+    try:
+        snapshot = source.latest_snapshot()
+        turns = (turn for _, turn in source.turns(snapshot[0] if snapshot else source.opened_at()))
+        k = journal.decode_state(snapshot[1]) if snapshot else None
+        if k is None and source.seq == 0:
+            raise NoSuchJob(f"job {job} never began")
+        return journal.replay(k, turns, lambda terms: load(terms.program, terms.params_json))
+    finally:
+        source.close()

@@ -1,0 +1,230 @@
+"""A driver stands between a job's channel and its user: reads the source, writes the sink, arms the branches, shows progress.
+
+It alone sees the user's files. It may die and be replaced at any moment: what it has fed and what is written stands in
+the journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from actors.armoury import Arming, encode
+from actors.opening import Opening
+from actors.ports import Away, Gone, Peer, Runtime
+from cortex.events import Row
+
+FLUSH_S = 0.5
+"""How long a finished row may wait before it is on disk in the results file."""
+FLUSH_ROWS = 5_000
+LOOK_S = 0.5
+SETTLE_S = 60.0
+"""How long a failed driver waits for the calls in flight."""
+AWAY_PATIENCE_S = 120.0
+"""How long a channel that does not answer is waited for: on a cluster it is being started again."""
+
+
+class Window(Protocol):
+    """Rows of a source, and where reading goes on."""
+
+    rows: tuple[Row, ...]
+    position: int
+    ended: bool
+
+
+class Source(Protocol):
+    """What rows are read from."""
+
+    def seek(self, position: int) -> None:
+        """Go on reading there."""
+
+    def read(self, rows_max: int) -> Any:
+        """The next rows, a ``Window``."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+class Sink(Protocol):
+    """What results are written to."""
+
+    def open(self, rows: int, size_bytes: int, own: bool) -> int:
+        """Cut back to what is certain; how many results it holds now."""
+
+    def write(self, values: list[Any]) -> None:
+        """Write results."""
+
+    def flush(self) -> tuple[int, int]:
+        """Put them on disk; how many results and bytes are there now."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+class Lost(RuntimeError):
+    """The job's channel is gone. The job can be resumed."""
+
+
+class Driver:
+    """Runs one job from its beginning, or from wherever it stands, to its end."""
+
+    def __init__(
+        self, runtime: Runtime, folder: str, opening: Opening, arming: Arming, *,
+        source: Source | None = None, sink: Sink | None = None,
+        progress: Callable[[dict[str, Any]], None] = lambda facts: None, attach: bool = False,
+    ) -> None:  # fmt: skip
+        self._runtime = runtime
+        self._folder = folder
+        self._opening = opening
+        self._arming = encode(arming)
+        self._source = source
+        self._sink = sink
+        self._progress = progress
+        self._attach = attach
+        self._facts: dict[str, Any] = {}
+        self._draining = False
+        self.job = opening.terms.job
+        self._channel: Peer = runtime.peer(f"channel:{self.job}")
+
+    async def run(self) -> dict[str, Any]:
+        """The job's last status. Raises what the source, the sink or the store raise, having stopped the job first."""
+        await self._begin()
+        index = self._open_sink()
+        work = [asyncio.create_task(self._drain(index)), asyncio.create_task(self._look())]
+        if self._source is not None:
+            self._source.seek(self._facts["position"])
+            work.append(asyncio.create_task(self._feed()))
+        try:
+            await self._first_failure(work)
+        finally:
+            for task in work:
+                task.cancel()
+            await asyncio.gather(*work, return_exceptions=True)
+        return self._facts
+
+    async def _first_failure(self, work: list[asyncio.Task[None]]) -> None:
+        """Wait until the results are drained. A failure of any part stops the job, resumable, and is raised."""
+        drain = work[0]
+        while not drain.done():
+            done, _ = await asyncio.wait([task for task in work if not task.done()], return_when=asyncio.FIRST_COMPLETED)
+            failed = [error for task in done if (error := task.exception()) is not None]
+            if not failed:
+                continue
+            await self.stop("drain", "its driver, which failed")
+            await self._settle()
+            raise failed[0]
+        drain.result()
+
+    async def _settle(self) -> None:
+        """What is in flight was paid for: have it in the journal before the failure is told."""
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(SETTLE_S):
+                while not self._over(await self._refresh()):
+                    await asyncio.sleep(LOOK_S)
+
+    async def stop(self, how: str, who: str) -> None:
+        """Ask the job to end: ``drain`` or ``cancel``."""
+        if self._draining and how == "drain":
+            return
+        self._draining = True
+        with contextlib.suppress(Away, Gone):
+            await self._channel.ask("stop", how, who)
+
+    async def answer(self) -> Any:
+        """The program's answer."""
+        return msgspec.json.decode(await self._ask("answer"))
+
+    # -- parts -----------------------------------------------------------------------------------------------------
+
+    async def _begin(self) -> None:
+        branches, _ = await self._runtime.peer("cortex").ask("staff", False)
+        await asyncio.gather(*(self._arm(name) for name in branches))
+        if not self._attach:
+            self._channel = await self._runtime.start_actor("channel", f"channel:{self.job}", self.job, self._folder)
+            await self._channel.ask("start", msgspec.msgpack.encode(self._opening))
+        await self._refresh()
+
+    async def _arm(self, name: str) -> None:
+        with contextlib.suppress(Away, Gone):
+            await self._runtime.peer(name).ask("arm", self.job, self._arming)
+
+    def _open_sink(self) -> int:
+        """Where results go on. Nobody reads them where there is no sink."""
+        if self._sink is None:
+            return int(self._facts["results"])
+        own = bool(self._facts["results_written"] or self._facts["results"])
+        return self._sink.open(self._facts["results_written"], self._facts["bytes_written"], own)
+
+    async def _feed(self) -> None:
+        """Read ahead of the channel, a window at a time."""
+        source = self._source
+        assert source is not None
+        wanted = int(self._facts["rows_wanted"])
+        position = int(self._facts["position"])
+        ended = bool(self._facts["source_ended"])
+        while not ended and not self._over():
+            if wanted <= 0:
+                await asyncio.sleep(0.02)
+                wanted = (await self._refresh())["rows_wanted"]
+                continue
+            window = await asyncio.to_thread(source.read, wanted)
+            blob = msgspec.msgpack.encode(window.rows)
+            wanted = await self._ask("feed", blob, position, window.position, window.ended)
+            position, ended = window.position, window.ended
+
+    async def _drain(self, index: int) -> None:
+        """Take results as they come, and have them on disk soon after."""
+        loop = asyncio.get_running_loop()
+        unwritten, flushed_s = 0, loop.time()
+        while True:
+            some = msgspec.msgpack.decode(await self._ask("results", index, FLUSH_S))
+            if some and self._sink is not None:
+                self._sink.write([value for _, value in some])
+                unwritten += len(some)
+            index += len(some)
+            over = not some and self._over(await self._refresh()) and index >= self._facts["results"]
+            if unwritten and (over or unwritten >= FLUSH_ROWS or loop.time() - flushed_s >= FLUSH_S):
+                assert self._sink is not None
+                rows, size_bytes = await asyncio.to_thread(self._sink.flush)
+                await self._ask("written", rows, size_bytes)
+                unwritten, flushed_s = 0, loop.time()
+            if over:
+                await self._refresh()
+                return
+
+    async def _look(self) -> None:
+        """Show progress, and arm branches that came to life without a credential."""
+        while True:
+            facts = await self._refresh()
+            self._progress(facts)
+            for name in facts["unarmed"]:
+                await self._arm(name)
+            await asyncio.sleep(LOOK_S)
+
+    # -- asking ----------------------------------------------------------------------------------------------------
+
+    def _over(self, facts: dict[str, Any] | None = None) -> bool:
+        facts = facts or self._facts
+        return facts["outcome"] != "running" or bool(facts["broken"])
+
+    async def _refresh(self) -> dict[str, Any]:
+        self._facts = msgspec.json.decode(await self._ask("status"))
+        return self._facts
+
+    async def _ask(self, method: str, *args: Any) -> Any:
+        """Ask the channel; wait while it is away, since on a cluster it comes back by itself."""
+        waited_s = 0.0
+        while True:
+            try:
+                return await self._channel.ask(method, *args)
+            except Gone:
+                raise Lost(f"the channel of {self.job} is gone: cortex resume {self.job}") from None
+            except Away:
+                if waited_s >= AWAY_PATIENCE_S:
+                    raise Lost(f"the channel of {self.job} does not answer: cortex resume {self.job}") from None
+                await asyncio.sleep(LOOK_S)
+                waited_s += LOOK_S

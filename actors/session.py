@@ -1,0 +1,219 @@
+"""One run of one job, from what a user wants to how it ended: the road that the command line and Python share."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from actors import programs
+from actors.destination import Destination, SetupError, Wish, destination, remember
+from actors.driver import Driver, Sink, Source
+from actors.inline import InlineRuntime
+from actors.model_port import Model
+from actors.opening import Opening, Owner, alive, this_owner
+from actors.ports import Away, Gone
+from actors.store import Folder, Journal
+from cortex.limits import Limits, Terms
+from cortex.program import Program, params_of
+
+STATE_DEFAULT = ".cortex"
+
+
+class JobInUse(SetupError):
+    """Another run works on the job at this moment."""
+
+
+class Order(msgspec.Struct, kw_only=True):
+    """What a user asks for. ``job`` may be empty: then its name derives from program, input and output."""
+
+    program: Program
+    wish: Wish = Wish()
+    limits: Limits = Limits()
+    job: str = ""
+    state: str = STATE_DEFAULT
+    cluster: str = "auto"
+    input: str = ""
+    output: str = ""
+    fresh: bool = False
+    places: dict[str, str] = msgspec.field(default_factory=dict)
+    """Whatever else a later ``resume`` needs; never a secret."""
+
+    def named(self) -> str:
+        """The job's name."""
+        if self.job:
+            return self.job
+        where = programs.place_of(type(self.program))
+        parts = [where, params_of(self.program).decode(), _whole(self.input), _whole(self.output)]
+        stem = Path(self.input).name.split(".")[0] if self.input not in ("", "-") else ""
+        base = "-".join(part for part in (where.rpartition(":")[2].lower(), _safe(stem)) if part)
+        return f"{base}-{sha256(chr(0).join(parts).encode()).hexdigest()[:8]}"
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """How a run ended: the job's last status, and its answer."""
+
+    facts: dict[str, Any]
+    answer: Any = None
+
+
+def _whole(path: str) -> str:
+    return path if path in ("", "-") else str(Path(path).expanduser().resolve())
+
+
+def _safe(text: str) -> str:
+    return "".join(c if c.isalnum() and c.isascii() else "-" for c in text).strip("-")[:40]
+
+
+def who() -> str:
+    """The person at the keyboard, for events that say who did something."""
+    with contextlib.suppress(Exception):  # no name in a bare container
+        return getpass.getuser()
+    return "somebody"
+
+
+def check_free(folder: Folder, job: str, cluster: str) -> Owner | None:
+    """The last owner of a job that may be taken over. Raises ``JobInUse`` where a live run works on it."""
+    path = folder.journal_path(job)
+    if not path.exists():
+        return None
+    source = Journal(path)
+    try:
+        blob = source.meta("owner")
+    finally:
+        source.close()
+    if not blob:
+        return None
+    owner = msgspec.json.decode(blob, type=Owner)
+    if owner.pid != os.getpid() and alive(owner):
+        raise JobInUse(
+            f"job {job} is in use by process {owner.pid} on {owner.host}: wait for it, or give this run another --job"
+        )
+    return owner
+
+
+class Session:
+    """Runs an order. ``model``: an author's own model object, for inline runs."""
+
+    def __init__(
+        self, order: Order, environ: Mapping[str, str], *, source: Source | None = None, sink: Sink | None = None,
+        progress: Callable[[dict[str, Any]], None] = lambda facts: None, model: Model | None = None,
+    ) -> None:  # fmt: skip
+        self.order = order
+        self.job = order.named()
+        self.folder = Folder(order.state)
+        self._environ = environ
+        self._source = source
+        self._sink = sink
+        self._progress = progress
+        self._model = model
+        self._driver: Driver | None = None
+        self._stopped: tuple[str, str] | None = None
+        self.destination: Destination | None = None
+
+    async def run(self) -> Ended:
+        """Run it to its end. Raises ``SetupError``, ``StoreError``, or what source and sink raise."""
+        self.folder.prepare()
+        self.folder.journal_path(self.job)
+        owner = check_free(self.folder, self.job, self.order.cluster)
+        found = self.destination = destination(self.order.wish, self.order.limits, self._environ, self._model)
+        try:
+            cluster = self._cluster()
+            terms = self.terms(found, cluster)
+            if owner is not None:
+                self._clear_leftovers(owner)
+            runtime = await self._runtime(cluster)
+            try:
+                return await self._drive(runtime, terms, found, cluster)
+            finally:
+                await runtime.close()
+        finally:
+            found.close()
+
+    async def stop(self, how: str, by: str) -> None:
+        """Ask the job to end: ``drain`` or ``cancel``."""
+        self._stopped = (how, by)
+        if self._driver is not None:
+            await self._driver.stop(how, by)
+
+    def terms(self, found: Destination, cluster: str) -> Terms:
+        """What goes into the journal: all that a resumed run needs, and no secret."""
+        order = self.order
+        where = programs.place_of(type(order.program))
+        params = params_of(order.program)
+        places = {
+            **order.places, "wish": remember(order.wish), "cluster": cluster, "input": _whole(order.input),
+            "output": _whole(order.output),
+        }  # fmt: skip
+        return Terms(
+            job=self.job, program=where, params_json=params, fingerprint=programs.fingerprint(where, params),
+            route=found.route, limits=order.limits, streams=self._source is not None, fresh=order.fresh, places=places,
+        )  # fmt: skip
+
+    # -- parts -----------------------------------------------------------------------------------------------------
+
+    def _cluster(self) -> str:
+        if self.order.cluster != "auto":
+            return self.order.cluster
+        return self._environ.get("RAY_ADDRESS") or "inline"
+
+    async def _runtime(self, cluster: str) -> Any:
+        if cluster == "inline":
+            return InlineRuntime()
+        if self._model is not None:
+            raise SetupError("a model object lives in this process: give --cluster inline, or name a model")
+        from actors.runtime import start_runtime
+
+        return await start_runtime(cluster, self.folder, self._environ)
+
+    def _clear_leftovers(self, owner: Owner) -> None:
+        """Fence what a killed run left behind, then end it: it may still be paying and writing."""
+        if owner.cluster != "local" or owner.pid == os.getpid():
+            return
+        from actors.leftovers import end_leftovers
+
+        journal = Journal(self.folder.journal_path(self.job))
+        try:
+            journal.take_epoch(msgspec.json.encode(this_owner("local")))
+        finally:
+            journal.close()
+        end_leftovers(owner)
+
+    async def _drive(self, runtime: Any, terms: Terms, found: Destination, cluster: str) -> Ended:
+        opening = Opening(terms=terms, owner=this_owner(cluster), who=who())
+        attach = await self._lives(runtime)
+        if self._sink is not None and hasattr(self._sink, "check"):
+            self._sink.check()
+        self._driver = Driver(
+            runtime, str(self.folder.path), opening, found.arming, source=self._source, sink=self._sink,
+            progress=self._progress, attach=attach,
+        )  # fmt: skip
+        if self._stopped is not None:
+            await self._driver.stop(*self._stopped)
+        facts = await self._driver.run()
+        answer = await self._driver.answer() if facts["outcome"] in ("complete", "partial") else None
+        if facts["outcome"] != "running":
+            await runtime.end_actor(f"channel:{self.job}")
+        return Ended(facts, answer)
+
+    async def _lives(self, runtime: Any) -> bool:
+        """Whether the job goes on without a driver, on a cluster: then it is attached to, not begun."""
+        if runtime.cluster in ("inline", "local"):
+            return False
+        try:
+            facts = msgspec.json.decode(await runtime.peer(f"channel:{self.job}").ask("status"))
+        except (Away, Gone):
+            return False
+        if facts["outcome"] == "running" and not facts["broken"]:
+            return True
+        await runtime.end_actor(f"channel:{self.job}")
+        return False
+
+
+__all__ = ["Ended", "JobInUse", "Order", "Session", "SetupError", "check_free", "who"]
