@@ -51,12 +51,13 @@ def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]
     """
     output_tokens_max = wish.output_tokens_max or k.terms.limits.output_tokens_max
     tokens_max = k.terms.prompt_tokens_max(output_tokens_max)
-    body, constructor = _rendered(k, wish, output_tokens_max, tokens_max)
+    body, constructor, text_bytes = _rendered(k, wish, output_tokens_max, tokens_max)
     sample = wish.sample if wish.sample is not None else goal.sample
     question = question_hash(k.terms.route.endpoint, body, sample)
     shared = None if once else k.flights.get(k.asking.get(question, -1))
     bound = body_tokens_bound(body)
-    charge = worst_charge(k.terms.route.price, min(bound, tokens_max), output_tokens_max)
+    caching = b'"cache_control"' in body
+    charge = worst_charge(k.terms.route.price, min(bound, tokens_max), output_tokens_max, caching)
     limits = k.terms.limits
     if shared is None and not k.ledger.allows(charge, limits.max_cost_nusd, limits.max_job_tokens):
         k.short = True
@@ -71,7 +72,7 @@ def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]
     k.ledger.reserve(charge)
     k.ledger.paid_again += bool(goal.assumed)
     key = flight_key(goal.id, goal.tries)
-    k.flights[key] = Flight(goal.id, goal.tries, sample, question, k.at_s, charge, len(body))
+    k.flights[key] = Flight(goal.id, goal.tries, sample, question, k.at_s, charge, text_bytes)
     if not once:
         k.asking[question] = key
     timeout_s = attempt_timeout_s(limits.timeout, output_tokens_max, bound)
@@ -80,15 +81,20 @@ def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]
     )
 
 
-def _rendered(k: State, wish: Ask, output_tokens_max: int, tokens_max: int) -> tuple[bytes, str]:
+def _rendered(k: State, wish: Ask, output_tokens_max: int, tokens_max: int) -> tuple[bytes, str, int]:
+    """The request, its constructor's name, and the UTF-8 bytes of its text, from which the estimate learns.
+
+    A request that the input brought whole teaches nothing: nobody packs it, and its bytes are JSON as much as text.
+    """
     if tokens_max <= 0:
         raise DoesNotFit(f"a reply of {output_tokens_max} tokens leaves no room for a prompt")
     if wish.prompt is None:
         if wish.body is None:
             raise ValueError("an Ask needs a prompt or a body")
-        return wish.body, AS_GIVEN
+        return wish.body, AS_GIVEN, 0
     prompt = _fitted(k, wish.prompt, tokens_max)
-    return request_body(prompt, k.terms.route.model, output_tokens_max, wish.params), prompt.constructor
+    body = request_body(prompt, k.terms.route.model, output_tokens_max, wish.params)
+    return body, prompt.constructor, len(prompt.text().encode())
 
 
 def _fitted(k: State, prompt: Prompt, tokens_max: int) -> Prompt:
@@ -112,7 +118,7 @@ def answered(k: State, event: events.Answered, out: list[commands.Command]) -> l
         _no_longer_asking(k, flight)
         k.ledger.release(flight.charge)
         k.ledger.know(event.reply.usage, price)
-        k.estimate = k.estimate.update(flight.prompt_bytes, event.reply.usage.input_tokens_billed)
+        k.estimate = k.estimate.update(flight.text_bytes, event.reply.usage.input_tokens_billed)
         goal_ids += flight.followers
     elif goal is not None and goal.assumed and event.attempt in goal.assumed:
         k.ledger.unassume(goal.assumed.pop(event.attempt))
@@ -265,6 +271,8 @@ def too_large(k: State, goal: Goal, failure: Failure) -> Verdict | None:
     """Back to select, which sees ``goal.too_large`` and must ask for less; what it cannot shrink is the end."""
     goal.too_large += 1
     goal.question = b""
+    if failure.status >= 400:  # the provider says so, against our estimate
+        k.estimate = k.estimate.tightened()
     if goal.constructor == AS_GIVEN or goal.too_large > 2:
         return Verdict(goal, failure)
     if goal.status != Status.OPEN:

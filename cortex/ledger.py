@@ -92,7 +92,12 @@ class Ledger(msgspec.Struct):
         self.paid_calls += 1
 
 
-def worst_charge(price: Price | None, prompt_tokens_bound: int, output_tokens_max: int) -> Charge:
-    """The most that one attempt can cost, from bounds that are never below the truth."""
-    nusd = worst_nusd(price, prompt_tokens_bound, output_tokens_max) if price is not None else 0
+def worst_charge(price: Price | None, prompt_tokens_bound: int, output_tokens_max: int, caching: bool) -> Charge:
+    """The most that one attempt can cost, from bounds that are never below the truth.
+
+    ``caching``: the request asks for its prompt to be cached, which costs more than plain input.
+    """
+    nusd = 0
+    if price is not None:
+        nusd = worst_nusd(price, prompt_tokens_bound, output_tokens_max, caching=caching)
     return Charge(nusd, prompt_tokens_bound + output_tokens_max)

@@ -136,7 +136,7 @@ class Flight(msgspec.Struct, array_like=True):
     hash: bytes
     asked_at_s: float
     charge: Charge
-    prompt_bytes: int
+    text_bytes: int
     followers: list[int] = msgspec.field(default_factory=list)
     """Goals that asked the same question meanwhile and share the answer."""
     abandoned: bool = False
