@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 import msgspec
@@ -45,7 +45,7 @@ COUNT_TOKENS: Final = "/v1/messages/count_tokens"
 # What the counter takes of a Messages request (`MessageCountTokensParams` of the SDK; a test compares). It refuses
 # the rest, `max_tokens` among it.
 COUNTED_FIELDS: Final = frozenset(
-    """messages model prefill cache_control output_config speed system thinking tool_choice tools""".split()
+    """messages model cache_control output_config speed system thinking tool_choice tools""".split()
 )
 
 _FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -209,12 +209,16 @@ class AnthropicModel:
                 follow_redirects=False,  # a redirect could carry custom headers to another host
             )
             return SdkRoad(self._client(sdk, http_client), sdk, connect_s=self._timeouts.connect_s)
-        connector = aiohttp.TCPConnector(limit=self.concurrency, ssl=True if context is None else context)
-        templates = await self._templates(sdk)
-        return DirectRoad(templates, connector, proxy=proxy, connect_s=self._timeouts.connect_s)
+        return DirectRoad(
+            await self._templates(sdk),
+            connections_max=self.concurrency,
+            context=context,
+            proxy=proxy,
+            connect_s=self._timeouts.connect_s,
+        )
 
     def _client(self, sdk: ModuleType, http_client: httpx2.AsyncClient) -> AsyncAnthropic:
-        """The SDK's client, from the credential alone. It reads the environment only for what it is not given."""
+        """The SDK's client, from the credential alone: it looks at the environment for whatever it is not given."""
         import httpx2
 
         credential = self._credential
@@ -226,7 +230,7 @@ class AnthropicModel:
             auth["auth_token"] = credential.auth_token or "unused"  # given nothing, the SDK would look for a key
             if not credential.auth_token and "authorization" not in {name.lower() for name in headers}:
                 headers["Authorization"] = sdk.Omit()
-        client = sdk.AsyncAnthropic(
+        client: AsyncAnthropic = sdk.AsyncAnthropic(
             **auth,
             base_url=self._base_url,
             max_retries=0,  # retry is decided in one place, and that is the core
@@ -235,7 +239,8 @@ class AnthropicModel:
             http_client=http_client,
             open_telemetry=self._open_telemetry,
         )
-        return cast("AsyncAnthropic", client)
+        client._custom_headers = headers  # else those of ANTHROPIC_CUSTOM_HEADERS would be there too
+        return client
 
     async def _templates(self, sdk: ModuleType) -> dict[str, Template]:
         """What the SDK would send to each path: it is asked to, and a transport that goes nowhere looks on."""

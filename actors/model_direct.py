@@ -7,6 +7,7 @@ is asked once, and its answer is kept as a template. The bytes on the wire are t
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
 from typing import Final, Protocol
@@ -22,10 +23,6 @@ BODY_BYTES_MAX: Final = 64 * 1024 * 1024
 
 # These belong to one request, or to what this side of the wire can do: aiohttp sets them.
 _NOT_KEPT: Final = frozenset({"host", "content-length", "connection", "transfer-encoding", "accept-encoding"})
-
-ONE_REQUEST: Final = {"Connection": "close"}
-"""Sent when a stream is asked for. llama.cpp hangs up after one without having said so, and a request sent on that
-connection would be lost; a connection more is nothing beside a reply that is long enough to be streamed."""
 
 
 class Answer(Protocol):
@@ -58,14 +55,13 @@ class Road(Protocol):
 class Template:
     """Where a request goes and with which headers, as the SDK built them. Holds the key: never shown."""
 
-    __slots__ = ("headers", "headers_streaming", "url")
+    __slots__ = ("headers", "url")
 
     def __init__(self, url: str, headers: list[tuple[str, str]]) -> None:
         self.url = URL(url, encoded=True).with_user(None)
         kept = CIMultiDict((name, value) for name, value in headers if name.lower() not in _NOT_KEPT)
         kept["Accept-Encoding"] = "gzip, deflate"
         self.headers = CIMultiDictProxy(kept)
-        self.headers_streaming = CIMultiDictProxy(CIMultiDict([*kept.items(), *ONE_REQUEST.items()]))
 
 
 class DirectRoad:
@@ -74,24 +70,36 @@ class DirectRoad:
     def __init__(
         self,
         templates: Mapping[str, Template],
-        connector: aiohttp.BaseConnector,
         *,
+        connections_max: int,
+        context: ssl.SSLContext | None,
         proxy: str | None,
         connect_s: float,
     ) -> None:
         self._templates = templates
         self._proxy = proxy
         self._connect_s = connect_s
-        self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+
+        def session(one_request_each: bool) -> aiohttp.ClientSession:
+            connector = aiohttp.TCPConnector(
+                limit=connections_max, ssl=True if context is None else context, force_close=one_request_each
+            )
+            return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+
+        self._session = session(one_request_each=False)
+        # llama.cpp hangs up after a stream without having said so, and a request sent on that connection is lost. One
+        # connection more is nothing beside a reply that is long enough to be streamed.
+        self._session_of_streams = session(one_request_each=True)
 
     def send(self, path: str, body: bytes, *, timeout_s: float, silence_s: float | None) -> Exchange:
         """`timeout_s` bounds the whole exchange; `silence_s`, given for a stream, the time without a byte."""
         template = self._templates[path]
+        session = self._session if silence_s is None else self._session_of_streams
         return _DirectExchange(
-            self._session.post(
+            session.post(
                 template.url,
                 data=body,
-                headers=template.headers if silence_s is None else template.headers_streaming,
+                headers=template.headers,
                 allow_redirects=False,
                 proxy=self._proxy,
                 # `connect` bounds everything before the request is written: lookup, connection, handshake, tunnel.
@@ -101,6 +109,7 @@ class DirectRoad:
 
     async def close(self) -> None:
         await self._session.close()
+        await self._session_of_streams.close()
 
 
 class _DirectExchange:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from actors.model_direct import ONE_REQUEST, Answer, Exchange, bounded
+from actors.model_direct import Answer, Exchange, bounded
 
 if TYPE_CHECKING:
     import httpx2
@@ -51,7 +51,8 @@ class _SdkExchange:
         import httpx2
 
         timeout = httpx2.Timeout(self._silence_s, connect=self._connect_s, pool=self._connect_s)
-        headers = {} if self._silence_s is None else ONE_REQUEST
+        # A stream's connection is not used again: see `DirectRoad`.
+        headers = {} if self._silence_s is None else {"Connection": "close"}
         await self._deadline.__aenter__()
         try:
             self._response = await self._client.post(

@@ -114,10 +114,11 @@ class StreamAssembler:
 
 
 def _tool_input(text: str) -> Any:
-    """A tool's input from its JSON text; from the part there is, where `max_tokens` cut it, as the SDK does."""
+    """A tool's input from its JSON text, numbers to the digit; of one that `max_tokens` cut, what was whole before."""
     try:
-        return msgspec.json.decode(text)
+        msgspec.json.decode(text)
+        return msgspec.Raw(msgspec.json.format(text.encode(), indent=-1))
     except msgspec.DecodeError:
-        import jiter  # a dependency of the SDK's; wanted here alone
+        import jiter  # a dependency of the SDK's, which uses it so; wanted here alone
 
         return jiter.from_json(text.encode(), partial_mode=True)

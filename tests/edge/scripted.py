@@ -1,0 +1,198 @@
+"""A server that answers as a test says, to the byte, and remembers what it was asked; and a proxy in front of it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import enum
+import json
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+MESSAGE: dict[str, Any] = {
+    "id": "msg_01",
+    "type": "message",
+    "role": "assistant",
+    "model": "claude-test",
+    "content": [{"type": "text", "text": "yes — é"}],
+    "stop_reason": "end_turn",
+    "stop_sequence": None,
+    "usage": {
+        "input_tokens": 10,
+        "cache_creation_input_tokens": 3,
+        "cache_read_input_tokens": 4,
+        "output_tokens": 2,
+        "service_tier": "standard",
+    },
+}
+
+
+class Step(enum.Enum):
+    """What a server can do instead of sending bytes."""
+
+    HANG = enum.auto()  # keep the connection and say nothing until the client goes away
+    CUT = enum.auto()  # close it
+    RESET = enum.auto()  # close it with a reset
+
+
+@dataclass
+class Asked:
+    """One request as it came."""
+
+    method: str
+    target: str
+    headers: dict[str, str]
+    body: bytes
+    connection: int
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+Answer = Sequence[bytes | Step]
+Script = Callable[[Asked], Answer | Awaitable[Answer]]
+
+
+@dataclass
+class Scripted:
+    """The running server."""
+
+    url: str
+    script: Script
+    asked: list[Asked] = field(default_factory=list)
+    connections: int = 0
+    left: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when a client went away while the server was hanging."""
+
+
+def compact(value: Any) -> bytes:
+    """JSON as the provider writes it."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def http(
+    body: bytes | dict[str, Any], status: int = 200, content_type: str = "application/json", **headers: str
+) -> list[bytes | Step]:
+    """A whole answer. Header names are written with underscores for dashes."""
+    said = body if isinstance(body, bytes) else compact(body)
+    fields = {"content-type": content_type, "content-length": str(len(said))}
+    fields |= {name.replace("_", "-"): value for name, value in headers.items()}
+    head = "".join(f"{name}: {value}\r\n" for name, value in fields.items() if value)
+    return [f"HTTP/1.1 {status} Said\r\n{head}\r\n".encode() + said]
+
+
+def streamed(events: Sequence[dict[str, Any]]) -> bytes:
+    """The text of a stream of events."""
+    return b"".join(b"event: %s\ndata: %s\n\n" % (event["type"].encode(), compact(event)) for event in events)
+
+
+def chunked(
+    body: bytes, content_type: str = "text/event-stream", size: int = 100, end: bool = True
+) -> list[bytes | Step]:
+    """A chunked answer; without `end` its last chunk never comes."""
+    parts = [body[at : at + size] for at in range(0, len(body), size)]
+    said = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + (b"0\r\n\r\n" if end else b"")
+    return [f"HTTP/1.1 200 OK\r\ncontent-type: {content_type}\r\ntransfer-encoding: chunked\r\n\r\n".encode(), said]
+
+
+@contextlib.asynccontextmanager
+async def scripted(script: Script, context: ssl.SSLContext | None = None) -> AsyncIterator[Scripted]:
+    """The server on a free loopback port, for the length of the block."""
+    served = Scripted("", script)
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        served.connections += 1
+        number = served.connections
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task)
+        with contextlib.suppress(asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError, ssl.SSLError):
+            while await _answer_one(served, reader, writer, number):
+                pass
+        tasks.discard(task)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context, backlog=500)
+    port = server.sockets[0].getsockname()[1]
+    served.url = f"{'https' if context else 'http'}://127.0.0.1:{port}"
+    try:
+        yield served
+    finally:
+        server.close()
+        for task in list(tasks):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _answer_one(
+    served: Scripted, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int
+) -> bool:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+    method, target, _ = head[0].split(" ", 2)
+    headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:] if line)}
+    body = await reader.readexactly(int(headers.get("content-length", "0")))
+    asked = Asked(method, target, headers, body, number)
+    served.asked.append(asked)
+    answer = served.script(asked)
+    for part in await answer if isinstance(answer, Awaitable) else answer:
+        if isinstance(part, bytes):
+            writer.write(part)
+            await writer.drain()
+        elif part is Step.HANG:
+            await reader.read()
+            served.left.set()
+            return False
+        elif part is Step.RESET:
+            writer.transport.abort()
+            return False
+        else:
+            return False
+    return True
+
+
+@dataclass
+class Tunnel:
+    """A running proxy for CONNECT, and what it was asked to connect to."""
+
+    url: str
+    opened: list[str] = field(default_factory=list)
+
+
+@contextlib.asynccontextmanager
+async def tunnel(user_password: str = "") -> AsyncIterator[Tunnel]:
+    """A proxy on a free loopback port that knows CONNECT alone, and asks for a password where one is set."""
+    running = Tunnel("")
+    wanted = "Basic " + base64.b64encode(user_password.encode()).decode()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        where = head.split(" ")[1]
+        running.opened.append(where)
+        if user_password and f"Proxy-Authorization: {wanted}" not in head:
+            writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 0\r\n\r\n")
+            writer.close()
+            return
+        host, _, port = where.rpartition(":")
+        far_reader, far_writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        await asyncio.gather(_copy(reader, far_writer), _copy(far_reader, writer))
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    running.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    try:
+        yield running
+    finally:
+        server.close()
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(ConnectionError):
+        while block := await reader.read(65_536):
+            writer.write(block)
+            await writer.drain()
+    writer.close()

@@ -1,0 +1,157 @@
+"""The credential: what it takes from an environment, and that nobody sees it."""
+
+from __future__ import annotations
+
+import io
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from actors.credential import REDACTED, Credential, CredentialError, scrub, without_password
+
+KEY = "sk-ant-api03-verysecretkey-0123456789"
+
+
+def test_nothing_that_opens_a_door_is_no_credential() -> None:
+    assert Credential.from_environ({}) is None
+    assert Credential.from_environ({"ANTHROPIC_API_KEY": "", "ANTHROPIC_BASE_URL": "http://x"}) is None
+    assert Credential.from_environ({"ANTHROPIC_API_KEY": " \n"}) is None
+    assert Credential.from_environ({"ANTHROPIC_CUSTOM_HEADERS": "x-team: blue"}) is None
+
+
+def test_everything_in_the_environment_is_read() -> None:
+    found = Credential.from_environ(
+        {
+            "ANTHROPIC_API_KEY": f"{KEY}\n",
+            "ANTHROPIC_AUTH_TOKEN": "token",
+            "ANTHROPIC_CUSTOM_HEADERS": "x-team: blue\nnonsense\n X-Key:a: b\nx-TEAM: red",
+            "ANTHROPIC_BASE_URL": "https://gateway.example/llm",
+            "HTTPS_PROXY": "upper:1",
+            "https_proxy": "lower.example:2",
+            "ALL_PROXY": "http://all.example:3",
+            "NO_PROXY": "localhost",
+            "SSL_CERT_FILE": "/ca.pem",
+            "SSL_CERT_DIR": "/ca",
+        }
+    )
+    assert found == Credential(
+        api_key=KEY,
+        custom_headers=(("x-TEAM", "red"), ("X-Key", "a: b")),
+        base_url="https://gateway.example/llm",
+        https_proxy="http://lower.example:2",
+        http_proxy="http://all.example:3",
+        no_proxy="localhost",
+        ca_file="/ca.pem",
+        ca_dir="/ca",
+    )
+
+
+def test_a_token_or_a_header_is_a_credential_too() -> None:
+    token = Credential.from_environ({"ANTHROPIC_AUTH_TOKEN": "token"})
+    header = Credential.from_environ({"ANTHROPIC_CUSTOM_HEADERS": "X-API-Key: abc"})
+    assert token == Credential(auth_token="token")
+    assert header == Credential(custom_headers=(("X-API-Key", "abc"),))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ANTHROPIC_API_KEY", "sk-ant-a\nb"),
+        ("ANTHROPIC_AUTH_TOKEN", "schlüssel"),
+        ("ANTHROPIC_CUSTOM_HEADERS", "bad name: secretvalue"),
+        ("ANTHROPIC_BASE_URL", "gateway.example"),
+        ("ANTHROPIC_BASE_URL", "http://user:secretvalue@"),
+        ("ANTHROPIC_BASE_URL", "https://[secretvalue"),
+        ("HTTPS_PROXY", "socks5://user:secretvalue@x:1"),
+    ],
+)
+def test_what_cannot_be_sent_is_named_without_its_value(name: str, value: str) -> None:
+    with pytest.raises(CredentialError) as caught:
+        Credential.from_environ({"ANTHROPIC_API_KEY": KEY} | {name: value})
+    said = str(caught.value)
+    assert name in said and "\n" not in said
+    assert "user:" not in said and "schl" not in said and "sk-ant" not in said
+
+
+def test_it_shows_its_fingerprint_and_no_more() -> None:
+    credential = Credential(
+        api_key=KEY, custom_headers=(("x-gateway", "gateway-secret"),), https_proxy="http://me:pass-word@p:1"
+    )
+    shown = io.StringIO()
+    Console(file=shown, width=200).print(credential, [credential], {"a": credential})
+    for text in (repr(credential), str(credential), f"{credential}", repr([credential]), shown.getvalue()):
+        assert credential.fingerprint in text
+        assert KEY not in text and "secret" not in text and "pass-word" not in text
+
+
+def test_the_fingerprint_tells_accounts_apart_and_is_short() -> None:
+    prints = {
+        Credential(api_key="a").fingerprint,
+        Credential(api_key="b").fingerprint,
+        Credential(auth_token="a").fingerprint,
+        Credential(custom_headers=(("authorization", "a"),)).fingerprint,
+        Credential(api_key="a", base_url="http://elsewhere").fingerprint,  # the same payer
+    }
+    assert len(prints) == 4
+    assert {len(text) for text in prints} == {12}
+    assert Credential(api_key="a").fingerprint == Credential(api_key="a").fingerprint
+
+
+def test_it_travels_as_a_message() -> None:
+    credential = Credential(api_key=KEY, custom_headers=(("a", "b"),), ca_file="/x")
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(credential), type=Credential) == credential
+    assert msgspec.json.decode(msgspec.json.encode(credential), type=Credential) == credential
+
+
+def test_every_form_of_a_secret_is_redacted() -> None:
+    credential = Credential(
+        api_key=KEY,
+        custom_headers=(
+            ("Authorization", "Bearer gatewaytoken"),
+            ("x-odd", "a b/c+d"),
+            ("anthropic-beta", "files-2025"),
+            ("x-short", "on"),
+        ),
+        https_proxy="http://me:p%40ssword@proxy:1",
+    )
+    redact = credential.redactor()
+    said = redact(
+        f"key {KEY}, gatewaytoken, a b/c+d, a%20b%2Fc%2Bd, p@ssword, p%40ssword, bWU6cEBzc3dvcmQ=, "
+        "sk-ant-another-key-of-theirs1, Bearer abc123def456, files-2025, on"
+    )
+    assert said == ", ".join([f"key {REDACTED}"] + [REDACTED] * 7 + [f"Bearer {REDACTED}", "files-2025", "on"])
+    assert redact("Bearer authentication is on; sk-learn") == "Bearer authentication is on; sk-learn"
+
+
+def test_scrub_leaves_no_secret_behind() -> None:
+    environ = {
+        "ANTHROPIC_API_KEY": KEY,
+        "ANTHROPIC_AUTH_TOKEN": "t",
+        "ANTHROPIC_CUSTOM_HEADERS": "a: b",
+        "ANTHROPIC_BASE_URL": "https://gateway.example",
+        "HTTPS_PROXY": "http://me:password@proxy:1",
+        "http_proxy": "http://proxy:1",
+        "MY_COPY": f"export KEY={KEY}",
+        "PATH": "/bin",
+    }
+    removed = scrub(environ, Credential(api_key=KEY))
+    assert removed == (
+        "ANTHROPIC_API_KEY",
+        "ANTHROPIC_AUTH_TOKEN",
+        "ANTHROPIC_CUSTOM_HEADERS",
+        "HTTPS_PROXY",
+        "MY_COPY",
+    )
+    assert environ == {
+        "ANTHROPIC_BASE_URL": "https://gateway.example",
+        "http_proxy": "http://proxy:1",
+        "PATH": "/bin",
+    }
+    assert scrub(environ) == ()
+
+
+def test_an_address_is_shown_without_its_password() -> None:
+    assert without_password("https://u:p@host:1/a?b") == "https://host:1/a?b"
+    assert without_password("u:p@host:1") == "host:1"
+    assert without_password("https://host/a@b") == "https://host/a@b"
