@@ -57,8 +57,7 @@ class Branch:
         self._queue: deque[_Under] = deque()
         self._unarmed: dict[str, list[_Under]] = {}
         self._under: dict[tuple[str, int, int], _Under] = {}
-        self._idle = 0
-        self._ready = asyncio.Event()
+        self._idle: deque[asyncio.Future[None]] = deque()
         self._hands: set[asyncio.Task[None]] = set()
         self._couriers: dict[str, Courier] = {}
         self._sweeper: asyncio.Task[None] | None = None
@@ -75,10 +74,13 @@ class Branch:
         """Give a peer branch, which was restarted, what it needs to work for this job."""
         return self._armings.get(job)
 
-    async def work(self, job: str, epoch: int, blob: bytes, peers: tuple[str, ...] = ()) -> bool:
-        """Make these calls. False, and nothing done, where a newer incarnation of the channel has been heard."""
+    async def work(self, job: str, epoch: int, blob: bytes, peers: tuple[str, ...] = ()) -> str:
+        """Make these calls; which incarnation of this branch has them now.
+
+        Empty, and nothing done, where a newer incarnation of the channel has been heard.
+        """
         if epoch < self._epochs.get(job, 0):
-            return False
+            return ""
         self._epochs[job] = epoch
         if job not in self._armings:
             await self._ask_peers(job, peers)
@@ -91,7 +93,7 @@ class Branch:
                 self._enqueue(under)
             else:
                 self._unarmed.setdefault(job, []).append(under)
-        return True
+        return self.incarnation
 
     async def abandon(self, job: str, epoch: int, calls: tuple[tuple[int, int], ...]) -> None:
         """Nobody waits for these calls: stop them where that still saves something."""
@@ -110,13 +112,11 @@ class Branch:
 
     async def beat(self, job: str) -> dict[str, Any]:
         """Signs of life: which incarnation this is, and what it does for a job."""
-        rates = [model.rate for model in self._models.values() if model.rate is not None]
         return {
             "incarnation": self.incarnation,
             "phase": "calling" if self._under else "idle",
             "calling": len(self._under),
             "armed": job in self._armings,
-            "rates": len(rates),
         }
 
     async def forget(self, job: str) -> None:
@@ -158,8 +158,11 @@ class Branch:
 
     def _enqueue(self, under: _Under) -> None:
         self._queue.append(under)
-        if self._idle:
-            self._ready.set()
+        while self._idle:
+            waiter = self._idle.popleft()
+            if not waiter.done():
+                waiter.set_result(None)  # wakes one hand, not all of them
+                break
         else:
             hand = asyncio.get_running_loop().create_task(self._hand())
             self._hands.add(hand)
@@ -173,13 +176,9 @@ class Branch:
         assert task is not None
         while True:
             while not self._queue:
-                self._idle += 1
-                try:
-                    await self._ready.wait()
-                finally:
-                    self._idle -= 1
-                if not self._queue:
-                    self._ready.clear()
+                waiter = asyncio.get_running_loop().create_future()
+                self._idle.append(waiter)
+                await waiter
             under = self._queue.popleft()
             if under.verdict is None:
                 under.task = task
@@ -210,7 +209,7 @@ class Branch:
             under.task = None
 
     async def _bound(self, model: Model, call: commands.Call) -> Failure | None:
-        """A prompt above M is never sent: bytes bound its tokens, and between bytes and M the provider's counter decides."""
+        """A prompt above M is never sent. Its bytes bound its tokens; above that the provider's own counter decides."""
         bound = body_tokens_bound(call.body)
         if bound <= call.prompt_tokens_max:
             return None

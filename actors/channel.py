@@ -2,8 +2,8 @@
 
     inbox -> step -> commit -> commands
 
-One commit a turn: what came in, what the step made of it, and only then what the step asks for. Whatever arrives while a
-turn is written waits together for the next, so a busy channel commits in groups and an idle one at once.
+One commit a turn: what came in, what the step made of it, and only then what the step asks for. Whatever arrives while
+a turn is written waits together for the next, so a busy channel commits in groups and an idle one at once.
 """
 
 from __future__ import annotations
@@ -153,26 +153,18 @@ class Channel:
         """The cortex changes this job's share."""
         self._put_events([events.Granted(permits)])
 
-    async def resume(self, opening_blob: bytes) -> None:
-        """Go on with a job that ended partial while its channel lived, under what the user says now."""
-        opening = msgspec.msgpack.decode(opening_blob, type=Opening)
-        batch, anew = resuming_batch(self._k, opening, self._k.epoch, ())
-        if anew:
-            raise StoreError(f"{self.job} has changed since it began")
-        await self._put(journal.encode_batch(batch[1:] or [events.Ticked()]), 1)
-
     async def stop(self, how: str, who: str) -> None:
         """``drain`` (resumable) or ``cancel`` (for good)."""
         await self._put(journal.encode_batch([events.Stopped(who, how)]), 1)
 
     async def results(self, index: int, wait_s: float) -> bytes:
         """Results from an index on, as soon as there are any; an empty list after ``wait_s`` seconds without."""
-        some = self._read(index)
+        some = await self._read(index)
         if not some and wait_s > 0 and not self._k.outcome and not self.broken:
             self._news.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._news.wait(), wait_s)
-            some = self._read(index)
+            some = await self._read(index)
         return msgspec.msgpack.encode(some)
 
     async def status(self) -> bytes:
@@ -193,15 +185,16 @@ class Channel:
             return b"null"
         return msgspec.json.encode(self._program.answer(self._k))
 
-    def _read(self, index: int) -> list[tuple[int, Any]]:
+    async def _read(self, index: int) -> list[tuple[int, Any]]:
         recent = self._outlet.read(index)
         if recent is not None:
             return recent
-        if self._projection is None or self._projection.index != index:
-            if self._projection is not None:
-                self._projection.close()
-            self._projection = Projection(self._journal.path, self._runtime, index)
-        return self._projection.read()
+        past = self._projection
+        if past is None or past.index != index or past.ended:
+            if past is not None:
+                past.close()
+            past = self._projection = Projection(self._journal.path, self._runtime, index)
+        return await asyncio.to_thread(past.read)
 
     # -- turns -----------------------------------------------------------------------------------------------------
 
@@ -341,7 +334,6 @@ class Channel:
                     self._put_events([events.Granted(permits)])
             except (Away, Gone):
                 pass  # a lease outlives the cortex that gave it
-            self._ended.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._ended.wait(), RENEW_S)
         with contextlib.suppress(Away, Gone):

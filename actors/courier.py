@@ -1,4 +1,4 @@
-"""A courier brings what happened at a branch or worker to one channel, and keeps it until it is on that channel's disk."""
+"""A courier brings what happened at a branch to one channel, and keeps it until it is on that channel's disk."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from actors.ports import Away, Gone, Peer
+from actors.ports import Peer
 
 MESSAGE_EVENTS_MAX = 256
 MESSAGE_BYTES_MAX = 90_000
@@ -84,7 +84,7 @@ class Courier:
             try:
                 await self._channel.ask("deliver", self._sender, self._incarnation, blob)
                 return
-            except (Away, Gone):
+            except Exception:  # away, gone, fenced, a full disk: whoever owns the job next shall have it
                 if waited_s >= PATIENCE_S:
                     return
                 await asyncio.sleep(pause_s)

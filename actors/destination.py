@@ -61,7 +61,7 @@ def destination(
     route = found.route if price is None else msgspec.structs.replace(found.route, price=price)
     if limits.max_cost_nusd is not None and route.price is None:
         found.close()
-        raise SetupError(f"no price is known for {route.model!r}, so --max-cost cannot hold: give --price, {PRICE_FORM}")
+        raise SetupError(f"no price known for {route.model!r}, so --max-cost cannot hold: give --price, {PRICE_FORM}")
     return msgspec.structs.replace(found, route=route)
 
 

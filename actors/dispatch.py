@@ -132,7 +132,8 @@ class Dispatch:
                 blob, keys = self._packed(link)
                 while True:
                     try:
-                        await link.peer.ask("work", self._job, self.epoch, blob, tuple(self._links))
+                        said = await link.peer.ask("work", self._job, self.epoch, blob, tuple(self._links))
+                        self._heard(link, said, keys)
                         break
                     except Gone:
                         self._declare_lost(link, "its branch died")
@@ -146,6 +147,15 @@ class Dispatch:
             if link.queue:
                 link.carrying = True
                 self._start(self._carry(link))
+
+    def _heard(self, link: _Link, incarnation: str, keys: list[int]) -> None:
+        """The branch took a message. If it is not the one that took those before, they died with that one."""
+        if link.incarnation and incarnation and link.incarnation != incarnation:
+            new = {key: link.out.pop(key) for key in keys if key in link.out}
+            self._declare_lost(link, "its branch died and was started again", queued=False)
+            link.out.update(new)
+            self._where.update((key, link) for key in new)
+        link.incarnation = incarnation or link.incarnation
 
     def _packed(self, link: _Link) -> tuple[bytes, list[int]]:
         blobs: list[msgspec.Raw] = []
@@ -189,15 +199,18 @@ class Dispatch:
             self._declare_lost(link, "its branch died and was started again")
         link.incarnation = beat["incarnation"]
 
-    def _declare_lost(self, link: _Link, why: str) -> None:
-        """What this branch held is gone with it; what still waits to be sent to it goes with the rest."""
-        lost = [
-            events.Broke(call.goal, call.sample, call.attempt, Failure(FailureKind.LOST, why))
-            for call in link.out.values()
-        ]
-        link.queue.clear()
-        for key in link.out:
+    def _declare_lost(self, link: _Link, why: str, queued: bool = True) -> None:
+        """What this branch held is gone with it. What waits to be sent to it goes with the rest if ``queued``."""
+        waiting = {flight_key(call.goal, call.attempt) for call in link.queue}
+        lost: list[events.Event] = []
+        for key, call in list(link.out.items()):
+            if key in waiting and not queued:
+                continue
+            failure = Failure(FailureKind.LOST, why, sent=key not in waiting)
+            lost.append(events.Broke(call.goal, call.sample, call.attempt, failure))
+            del link.out[key]
             self._where.pop(key, None)
-        link.out.clear()
+        if queued:
+            link.queue.clear()
         if lost:
-            self._lost(list(lost))
+            self._lost(lost)

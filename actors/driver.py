@@ -1,4 +1,4 @@
-"""A driver stands between a job's channel and its user: reads the source, writes the sink, arms the branches, shows progress.
+"""A driver stands between a job's channel and its user: source, sink, credential, progress.
 
 It alone sees the user's files. It may die and be replaced at any moment: what it has fed and what is written stands in
 the journal.
@@ -16,6 +16,7 @@ import msgspec
 from actors.armoury import Arming, encode
 from actors.opening import Opening
 from actors.ports import Away, Gone, Peer, Runtime
+from actors.store import StoreError
 from cortex.events import Row
 
 FLUSH_S = 0.5
@@ -110,7 +111,8 @@ class Driver:
         """Wait until the results are drained. A failure of any part stops the job, resumable, and is raised."""
         drain = work[0]
         while not drain.done():
-            done, _ = await asyncio.wait([task for task in work if not task.done()], return_when=asyncio.FIRST_COMPLETED)
+            running = [task for task in work if not task.done()]
+            done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
             failed = [error for task in done if (error := task.exception()) is not None]
             if not failed:
                 continue
@@ -124,7 +126,7 @@ class Driver:
         with contextlib.suppress(Exception):
             async with asyncio.timeout(SETTLE_S):
                 while not self._over(await self._refresh()):
-                    await asyncio.sleep(LOOK_S)
+                    await asyncio.sleep(LOOK_S)  # noqa: ASYNC110 - the channel is another process
 
     async def stop(self, how: str, who: str) -> None:
         """Ask the job to end: ``drain`` or ``cancel``."""
@@ -190,7 +192,8 @@ class Driver:
             if unwritten and (over or unwritten >= FLUSH_ROWS or loop.time() - flushed_s >= FLUSH_S):
                 assert self._sink is not None
                 rows, size_bytes = await asyncio.to_thread(self._sink.flush)
-                await self._ask("written", rows, size_bytes)
+                with contextlib.suppress(StoreError):  # a broken journal is told by the status; the file is whole
+                    await self._ask("written", rows, size_bytes)
                 unwritten, flushed_s = 0, loop.time()
             if over:
                 await self._refresh()

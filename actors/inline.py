@@ -44,7 +44,8 @@ class InlineRuntime:
         """The actor of this name, made if there is none."""
         if name not in self._actors:
             if role == "channel":
-                self._actors[name] = Channel(*args, self)
+                job, folder = args
+                self._actors[name] = Channel(job, folder, self)
             elif role == "branch":
                 self._actors[name] = Branch(name, self, self._models)
             else:

@@ -1,6 +1,6 @@
 """Remembered replies: an index over the hashes of all questions that the journals of a state folder hold answers to.
 
-It stays out of the commit that absorbs and can be rebuilt from the journals, so it is written lazily and without waiting
+It stays out of the commit that absorbs and can be rebuilt from the journals, so it is written lazily, without waiting
 for the disk.
 """
 

@@ -58,6 +58,8 @@ class Projection:
         self._runtime = runtime
         self._found: deque[tuple[int, Any]] = deque()
         self.index = index
+        self.ended = False
+        """The journal, as it was when reading began, has been read to its end."""
         self._steps = self._replay()
 
     def _replay(self) -> Iterator[None]:
@@ -82,8 +84,8 @@ class Projection:
 
     def read(self, count: int = READ_MAX) -> list[tuple[int, Any]]:
         """The next results; an empty list at the journal's end."""
-        while len(self._found) < count and next(self._steps, self) is not self:
-            pass
+        while len(self._found) < count and not self.ended:
+            self.ended = next(self._steps, self) is self
         some = [self._found.popleft() for _ in range(min(count, len(self._found)))]
         if some:
             self.index = some[-1][0] + 1

@@ -46,10 +46,10 @@ _FIELDS = {
 }
 
 
-def _rates(prices: Any) -> tuple[dict[str, Decimal], dict[int, dict[str, Decimal]]]:
+def _rates(prices: Any) -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
     """The base rates, and for each threshold of input tokens the rates that change there."""
-    base: dict[str, Decimal] = {}
-    tiers: dict[int, dict[str, Decimal]] = {}
+    base: dict[str, Any] = {}
+    tiers: dict[int, dict[str, Any]] = {}
     for theirs, ours in _FIELDS.items():
         rate = getattr(prices, theirs, None)
         if rate is None:

@@ -43,7 +43,8 @@ def find(where: str) -> type[Program]:
         return _known[place]
     module_name, _, class_name = place.rpartition(":")
     if not module_name:
-        raise NoSuchProgram(f"no program {where!r}: ready ones are {', '.join(sorted(READY))}; else module:Class or file.py:Class")
+        ready = ", ".join(sorted(READY))
+        raise NoSuchProgram(f"no program {where!r}: ready ones are {ready}; else module:Class or file.py:Class")
     try:
         module = _file(Path(module_name)) if module_name.endswith(".py") else importlib.import_module(module_name)
     except Exception as error:  # an author's module may raise anything while it is imported

@@ -106,7 +106,7 @@ class Journal:
         if found is None:
             self.set_meta("format", str(journal.FORMAT).encode())
         elif int(found) > journal.FORMAT:
-            raise StoreError(f"{self.path.stem} was written by a newer release (format {int(found)}): upgrade to open it")
+            raise StoreError(f"{self.path.stem} is of a newer release (format {int(found)}): upgrade to open it")
 
     @property
     def seq(self) -> int:
@@ -161,7 +161,7 @@ class Journal:
             row = self._db.execute("SELECT value FROM meta WHERE key = 'epoch'").fetchone()
             if row is None or int(row[0]) != self.epoch:
                 raise Fenced(f"{self.path.stem}: another run has taken the job over")
-            seq = self._seq
+            seq = self.seq
             for blob in blobs:
                 seq += 1
                 self._db.execute("INSERT INTO turns VALUES (?, ?)", (seq, blob))

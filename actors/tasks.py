@@ -77,7 +77,8 @@ class Errands:
             await self._open_child(name, command, parent)
             event = await self._returned(name, command)
         except (StoreError, ValueError) as error:
-            event = events.Returned(command.goal, command.attempt, None, failure=Failure(FailureKind.FAULTY, str(error)))
+            failure = Failure(FailureKind.FAULTY, str(error))
+            event = events.Returned(command.goal, command.attempt, None, failure=failure)
         self._put([event])
 
     async def _open_child(self, name: str, command: commands.Launch, parent: Terms) -> None:

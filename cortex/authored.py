@@ -48,7 +48,7 @@ def give_up(k: State, program: Program, goal: Goal, failure: Failure, out: Out) 
     except Exception as error:  # the last word of an author's code: nothing else is asked of it
         _count_fault(k, "failed", error)
         goal.failure = Failure(FailureKind.FAULTY, said("failed", error))
-    if goal.status == Status.ASKED or goal.failure.kind == FailureKind.FAULTY and goal.status not in ENDED:
+    if goal.status == Status.ASKED or (goal.failure.kind == FailureKind.FAULTY and goal.status not in ENDED):
         end(k, goal, Status.FAILED, out, program)
 
 

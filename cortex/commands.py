@@ -11,7 +11,7 @@ class _Command(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Common form on the wire: an array whose first element names the command."""
 
 
-class Call(_Command, tag="call"):
+class Call(_Command, frozen=True, tag="call"):
     """Make one bounded request. Its id is ``job/goal/sample``, taken from K; ``attempt`` numbers the tries."""
 
     goal: int
@@ -27,7 +27,7 @@ class Call(_Command, tag="call"):
     timeout_s: float
 
 
-class RunTool(_Command, tag="run_tool"):
+class RunTool(_Command, frozen=True, tag="run_tool"):
     """Run one tool on a worker. ``key`` is the call's id, an idempotency key for tools that take one."""
 
     goal: int
@@ -38,7 +38,7 @@ class RunTool(_Command, tag="run_tool"):
     timeout_s: float
 
 
-class Launch(_Command, tag="launch"):
+class Launch(_Command, frozen=True, tag="launch"):
     """Start, or join, the child job whose answer resolves this goal."""
 
     goal: int
@@ -49,21 +49,21 @@ class Launch(_Command, tag="launch"):
     max_job_tokens: int | None
 
 
-class Abandon(_Command, tag="abandon"):
+class Abandon(_Command, frozen=True, tag="abandon"):
     """Nobody waits for this attempt any more. Its reply is welcome all the same: it may have been paid."""
 
     goal: int
     attempt: int
 
 
-class Emit(_Command, tag="emit"):
+class Emit(_Command, frozen=True, tag="emit"):
     """Result number ``index`` of the job is ready for its sink."""
 
     index: int
     value: Any
 
 
-class Finish(_Command, tag="finish"):
+class Finish(_Command, frozen=True, tag="finish"):
     """The job has ended: ``complete``, ``partial`` (resumable), ``failed`` or ``cancelled``, and why."""
 
     outcome: str

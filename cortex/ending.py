@@ -5,7 +5,8 @@ from __future__ import annotations
 from cortex import commands
 from cortex.authored import Out, said, stop
 from cortex.program import Program
-from cortex.state import State
+from cortex.state import State, Status
+from cortex.transitions import reopen
 
 
 def satisfied(k: State, program: Program) -> bool:
@@ -34,9 +35,15 @@ def see_end(k: State) -> None:
 
 
 def finish(k: State, out: Out) -> None:
-    """Tell the world, and whoever still works for the job."""
+    """Tell the world, and whoever still works for the job. What is under way stays charged in full."""
     for flight in k.flights.values():
         if not flight.abandoned:
-            flight.abandoned = True
             out.append(commands.Abandon(flight.goal, flight.attempt))
+        k.ledger.assume(flight.charge)
+        for goal_id in (flight.goal, *flight.followers):
+            goal = k.goals.get(goal_id)
+            if goal is not None and goal.status == Status.ASKED and goal.question == flight.hash:
+                reopen(k, goal)
+    k.flights.clear()
+    k.asking.clear()
     out.append(commands.Finish(k.outcome, k.why))

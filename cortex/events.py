@@ -20,7 +20,7 @@ class _Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Common form on the wire and in the journal: an array whose first element names the event."""
 
 
-class Opened(_Event, tag="opened"):
+class Opened(_Event, frozen=True, tag="opened"):
     """A job begins, or begins anew because its program changed. K starts here; replay starts at the last one."""
 
     terms: Terms
@@ -31,7 +31,7 @@ class Opened(_Event, tag="opened"):
     """What the job had spent before it began anew: its cap still counts it."""
 
 
-class Rejoined(_Event, tag="rejoined"):
+class Rejoined(_Event, frozen=True, tag="rejoined"):
     """A new incarnation of the channel owns the job. Attempts that no branch still holds are lost."""
 
     epoch: int
@@ -48,7 +48,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     refusal: str = ""
 
 
-class Fed(_Event, tag="fed"):
+class Fed(_Event, frozen=True, tag="fed"):
     """A window of a source was read."""
 
     rows: tuple[Row, ...]
@@ -59,13 +59,13 @@ class Fed(_Event, tag="fed"):
     ended: bool
 
 
-class Granted(_Event, tag="granted"):
+class Granted(_Event, frozen=True, tag="granted"):
     """The cortex leases this many permits to the job, in place of what it leased before."""
 
     permits: int
 
 
-class Answered(_Event, tag="answered"):
+class Answered(_Event, frozen=True, tag="answered"):
     """A call was answered."""
 
     goal: int
@@ -76,7 +76,7 @@ class Answered(_Event, tag="answered"):
     elapsed_s: float = 0.0
 
 
-class Recalled(_Event, tag="recalled"):
+class Recalled(_Event, frozen=True, tag="recalled"):
     """A call was found among the remembered replies: nothing is sent, nothing is paid.
 
     The journal keeps the reference alone where this same journal holds the reply; a reply that another job paid for is
@@ -91,7 +91,7 @@ class Recalled(_Event, tag="recalled"):
     position: int = 0
 
 
-class Broke(_Event, tag="broke"):
+class Broke(_Event, frozen=True, tag="broke"):
     """An attempt ended without a reply."""
 
     goal: int
@@ -101,7 +101,7 @@ class Broke(_Event, tag="broke"):
     elapsed_s: float = 0.0
 
 
-class Observed(_Event, tag="observed"):
+class Observed(_Event, frozen=True, tag="observed"):
     """A tool read something of the outside world, or did something there."""
 
     goal: int
@@ -111,7 +111,7 @@ class Observed(_Event, tag="observed"):
     failure: Failure | None = None
 
 
-class Returned(_Event, tag="returned"):
+class Returned(_Event, frozen=True, tag="returned"):
     """A child job ended."""
 
     goal: int
@@ -124,14 +124,14 @@ class Returned(_Event, tag="returned"):
     failure: Failure | None = None
 
 
-class Written(_Event, tag="written"):
+class Written(_Event, frozen=True, tag="written"):
     """The sink holds the first ``rows`` results, whole, in its first ``size_bytes`` bytes, on disk."""
 
     rows: int
     size_bytes: int
 
 
-class LimitsSet(_Event, tag="limits_set"):
+class LimitsSet(_Event, frozen=True, tag="limits_set"):
     """An operator changed the job's bounds: who, and what they are now."""
 
     who: str
@@ -140,20 +140,20 @@ class LimitsSet(_Event, tag="limits_set"):
     """Given where the credential or the price changed; another endpoint or model would be another job."""
 
 
-class Stopped(_Event, tag="stopped"):
+class Stopped(_Event, frozen=True, tag="stopped"):
     """Someone asked the job to end: ``cancel`` for good, ``drain`` to be resumed later."""
 
     who: str
     how: str
 
 
-class Resumed(_Event, tag="resumed"):
+class Resumed(_Event, frozen=True, tag="resumed"):
     """Someone asked an ended but resumable job to go on."""
 
     who: str
 
 
-class Ticked(_Event, tag="ticked"):
+class Ticked(_Event, frozen=True, tag="ticked"):
     """Nothing but time passed: something was due."""
 
 

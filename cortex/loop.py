@@ -45,7 +45,7 @@ def step(k: State, program: Program, turn: events.Turn) -> list[commands.Command
 
 
 def absorb(k: State, program: Program, event: events.Answered, out: Out) -> None:
-    """Fold a reply into K, once, for every goal that asked this question: all of what the program yields, or nothing."""
+    """Fold a reply into K, once, for every goal that asked: all of what the program yields, or nothing."""
     for goal in attempts.answered(k, event, out):
         fold(k, program, goal, "absorb", lambda goal=goal: program.absorb(k, goal, event.reply), out)  # type: ignore[misc]
 

@@ -61,7 +61,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
         yield Goal("row", row.body)
 
     def select(self, k: State) -> Iterable[Ask | Change]:
-        """The next calls, best first. The loop takes as many as there are permits; the rest is asked for again later."""
+        """The next calls, best first. The loop takes as many as there are permits, and asks again later."""
         raise NotImplementedError(f"{type(self).__name__} has no select")
 
     def absorb(self, k: State, goal: Goal, reply: Reply) -> Iterable[Change]:

@@ -96,7 +96,7 @@ def as_line(reply: Reply, length_max: int = 4_000) -> str:
 
 
 def as_json(reply: Reply, type_: type[T]) -> T:
-    """The reply as a value of ``type_`` (anything msgspec can check), fenced code blocks allowed; else ``Malformed``."""
+    """The reply as a value of ``type_`` (anything msgspec can check), fenced or not; else ``Malformed``."""
     said = reply.text.strip()
     if said.startswith("```"):
         said = said.split("\n", 1)[-1].rsplit("```", 1)[0]

@@ -125,7 +125,7 @@ def _share_out(state: Leases, pool: str, at_s: float, asker: str) -> list[Grant]
 
 
 def fair_shares(claims: list[tuple[int, float]], limit: int) -> list[int]:
-    """Divide a limit over (wanted, weight): in proportion to weight, nobody above what it wants, everybody at least one.
+    """Divide a limit over (wanted, weight): in proportion to weight, nobody above what it wants, each at least one.
 
     Progressive filling (max-min fairness, Bertsekas and Gallager, Data Networks, 6.5.2), in whole permits, the
     remainder to the first. With more holders than permits, the first ones get one each.

@@ -40,8 +40,8 @@ TRANSITIONS: dict[Status, frozenset[Status]] = {
     Status.FAILED: frozenset(),
     Status.ABANDONED: frozenset(),
 }
-"""The law of a goal's life. ``asked -> open``: the attempt failed and may be repeated, did not fit, or its reply asks for
-another turn. ``waiting -> open``: its children met their join, its time came, or it was approved."""
+"""The law of a goal's life. ``asked -> open``: the attempt failed and may be repeated, did not fit, or its reply asks
+for another turn. ``waiting -> open``: its children met their join, its time came, or it was approved."""
 
 
 class IllegalTransition(RuntimeError):

@@ -22,7 +22,7 @@ from policies.failure import Failure, FailureKind
 from policies.join import Verdict, decide
 
 _PLAIN = frozenset({str, bytes, int, float, bool, type(None)})
-_TARGET = {c.Resolve: Status.RESOLVED, c.Fail: Status.FAILED, c.Wait: Status.WAITING, c.Reopen: Status.OPEN,
+_TARGET: dict[type[Any], Status] = {c.Resolve: Status.RESOLVED, c.Fail: Status.FAILED, c.Wait: Status.WAITING, c.Reopen: Status.OPEN,
            c.Abandon: Status.ABANDONED, c.RunTool: Status.WAITING, c.Observe: Status.WAITING,
            c.Spawn: Status.WAITING}  # fmt: skip
 
@@ -35,7 +35,7 @@ def plain(value: Any) -> Any:
 
 
 def apply(k: State, changed: Sequence[c.Change], out: list[commands.Command], *, call: str, program: Program) -> None:
-    """Make these changes, all or none. Raises ``IllegalTransition``; ``Malformed`` where they plan beyond the bounds."""
+    """Make these changes, all or none. Raises ``IllegalTransition``; ``Malformed`` for a plan beyond the bounds."""
     _check(k, changed)
     for change in changed:
         _APPLY[type(change)](k, change, out, call, program)
@@ -44,6 +44,7 @@ def apply(k: State, changed: Sequence[c.Change], out: list[commands.Command], *,
 def _check(k: State, changed: Sequence[c.Change]) -> None:
     limits = k.terms.limits
     status: dict[int, Status] = {}
+    kind: type[Any]
     added = 0
     for change in changed:
         kind = type(change)
@@ -59,9 +60,10 @@ def _check(k: State, changed: Sequence[c.Change]) -> None:
                 if parent.depth + 1 > limits.depth_max:
                     raise Malformed(f"goals nested deeper than {limits.depth_max}: {parent.story()}")
         elif kind in _TARGET:
-            goal = _known(k, change.goal.id)  # type: ignore[union-attr]
-            _legal(goal, status.get(goal.id, goal.status), _TARGET[kind])  # type: ignore[index]
-            status[goal.id] = _TARGET[kind]  # type: ignore[index]
+            about: Any = change
+            goal = _known(k, about.goal.id)
+            _legal(goal, status.get(goal.id, goal.status), _TARGET[kind])
+            status[goal.id] = _TARGET[kind]
         elif kind not in _APPLY:
             raise TypeError(f"a program may not yield {change!r:.80} here")
     if added > limits.plan_goals_max:

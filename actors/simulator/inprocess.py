@@ -3,8 +3,10 @@
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from email.utils import formatdate
+from typing import Final
 
+from actors.model_headers import RateLimits, rate_limits
 from actors.simulator import wire
 from actors.simulator.faults import Refusal
 from actors.simulator.provider import Outcome, Provider
@@ -39,7 +41,8 @@ class SimulatedModel:
         self.settings = settings or SimulatorSettings()
         self.provider = Provider(self.settings, skills)
         self.endpoint = f"sim:{self.settings.answers_hash()}"
-        self.rate: Any = None
+        self.rate: RateLimits | None = None
+        """The rate limits as the last answer told them; None without limits."""
         self._clock = clock
 
     async def call(
@@ -58,7 +61,11 @@ class SimulatedModel:
         provider = self.provider
         provider.began()
         try:
-            outcome = provider.decide(body, self._clock())
+            now_s = self._clock()
+            outcome = provider.decide(body, now_s)
+            headers = provider.headers(now_s)
+            if headers:
+                self.rate = rate_limits(headers | {"date": formatdate(now_s, usegmt=True)})
             wait_s = self._wait_s(outcome)
             if wait_s > 0:
                 await asyncio.sleep(min(wait_s, timeout_s))

@@ -6,16 +6,19 @@ material) and no particular program's. Nothing but the request's own text goes i
 
 import re
 import zlib
+from bisect import bisect_left
 from typing import Any, Final, NamedTuple
 
 from actors.simulator.words import all_words, sentences, words
 
-_TAG = re.compile(r"<([A-Za-z][\w-]*)(\s[^<>]*)?>(.*?)</\1>", re.DOTALL)
+_OPEN = re.compile(r"<([A-Za-z][\w-]{0,40})(\s[^<>]{0,400})?>")
+_CLOSE = re.compile(r"</([A-Za-z][\w-]{0,40})>")
+_TAG_DEPTH_MAX = 3
 _ATTRIBUTE = re.compile(r"[\w-]+\s*=\s*[\"']?([^\"'>]+)[\"']?")
 _FIELD = re.compile(r"^\s{0,3}(?:#{1,6}\s+|\*\*)?([A-Za-z][A-Za-z0-9 _/#-]{0,40}?)(?:\*\*)?\s*:(?:\*\*)?(?:\s+(.*))?$")
 _HEADING = re.compile(r"^#{1,6}\s+([A-Za-z][A-Za-z0-9 _/#-]{0,40})$")
 _CUE = re.compile(
-    r"^\W*(?:please\s+)?(?:now\s+)?(?:answer|reply|respond|return|write|classify|label|extract|list|summari[sz]e|choose"
+    r"^\W{0,8}(?:please\s+)?(?:now\s+)?(?:answer|reply|respond|return|write|classify|label|extract|list|summari[sz]e|choose"
     r"|pick|select|decide|say|output|give|judge|rate|score|tell|determine|identify|categori[sz]e|you (?:are|will|must"
     r"|should|have)|your (?:task|job|goal)|plan|break|decompose|compute|calculate|evaluate|repeat|use only|do not|don't"
     r"|in at most|explain|describe|compare|combine|merge|synthesi[sz]e|read the|given the|below (?:is|are)|here (?:is"
@@ -138,20 +141,28 @@ class _Found(NamedTuple):
     parts: list[Part]
 
 
-def _untagged(text: str) -> tuple[str, list[Part]]:
+def _untagged(text: str, depth: int = 0) -> tuple[str, list[Part]]:
     """The text outside of tags, and the tags' contents; of tags within tags, the innermost."""
-    if "</" not in text:
+    if "</" not in text or depth == _TAG_DEPTH_MAX:
         return text, []
+    closings: dict[str, list[int]] = {}
+    for closing in _CLOSE.finditer(text):
+        closings.setdefault(closing[1], []).append(closing.start())
     parts: list[Part] = []
-    for match in _TAG.finditer(text):
-        name, attributes, content = match[1].lower().replace("_", " "), match[2] or "", match[3].strip()
-        inner = _untagged(content)[1] if "</" in content else []
-        if inner and name not in _QUESTION:
-            parts.extend(inner)
-        else:
-            title = " ".join(_ATTRIBUTE.findall(attributes))
-            parts.append(Part(name.removesuffix("s") if name == "examples" else name, title, content))
-    return _TAG.sub("\n", text), parts
+    outside: list[str] = []
+    at = 0
+    for opening in _OPEN.finditer(text):
+        ends = closings.get(opening[1], [])
+        nearest = bisect_left(ends, opening.end())
+        if opening.start() < at or nearest == len(ends):
+            continue
+        content = text[opening.end() : ends[nearest]].strip()
+        outside.append(text[at : opening.start()])
+        at = ends[nearest] + len(opening[1]) + 3
+        name = opening[1].lower().replace("_", " ")
+        inner = _untagged(content, depth + 1)[1] if name not in _QUESTION else []
+        parts.extend(inner or [Part(name, " ".join(_ATTRIBUTE.findall(opening[2] or "")), content)])
+    return "\n".join([*outside, text[at:]]), parts
 
 
 def _fielded(frame: str) -> _Found:
@@ -213,8 +224,10 @@ def _parted(lead: list[str]) -> tuple[list[str], str]:
         if quoted:
             return [whole.replace(quoted[0], " ")], quoted[1]
         paragraphs = re.split(r"(?<=[.!?])\s+", whole)
-    asks = [each for each in paragraphs if _CUE.match(each) or each.rstrip().endswith("?")]
-    rest = [each for each in paragraphs if each not in asks]
+    asks: list[str] = []
+    rest: list[str] = []
+    for each in paragraphs:
+        (asks if _CUE.match(each) or each.rstrip().endswith("?") else rest).append(each)
     if not asks or not rest:
         return [whole], ""
     return asks, "\n\n".join(rest)

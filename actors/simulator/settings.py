@@ -149,6 +149,8 @@ def changed(settings: SimulatorSettings, changes: Mapping[str, Any]) -> Simulato
     for name in changes:
         if name not in known:
             raise SettingsError(f"unknown setting {name!r}{_near(name, known)}")
+    if "faults" in changes:
+        _checked_faults(changes["faults"])
     plain = {name: getattr(settings, name) for name in known} | dict(changes)
     try:
         return msgspec.convert(plain, SimulatorSettings)

@@ -13,16 +13,16 @@ _SUFFIXES = ("ations", "ation", "ingly", "ings", "ing", "edly", "ies", "ied", "e
 _STOPS: Final = frozenset(
     """a about above after again all also am an and any are as at be because been before being below best between
     both but by can could did do does doing down during each either else every few for from further get gives go
-    had has have having he her here him his how i if in into is it its itself just less many may me might more most
-    much must my neither never no non none nor not now of off on once one only onto or other our out over own per
-    rather same shall she should since so some such than that the their them then there these they this those
-    through to too under until up upon us very was we well were what when where whether which while who whom whose
-    why will with within without would yes yet you your
+    had has have having he her here him his how i if in into is it its itself just less made make makes making
+    many may me might more most much must my neither never no non none nor not now of off on once one only onto
+    or other our out over own per rather same shall she should since so some such than that the their them then
+    there these they this those through to too under until up upon us very was we well were what when where
+    whether which while who whom whose why will with within without would yes yet you your
     answer answers anything asked below best briefly choose classify contain contains content correct decide
     describe described discuss document documents exactly explain extract fact facts false find following give
-    given item items label labels line lines list mention mentioned mentions name note notes output passage please
-    question read relevant reply respond response return say says sentence sentences short state statement
-    summarise summarize summary task tell text true use word words write""".split()
+    given item items label labels line lines list mention mentioned mentions name note notes output passage
+    please question read relevant reply respond response return say says sentence sentences short state
+    statement summarise summarize summary task tell text true use word words write""".split()
 )
 
 

@@ -14,7 +14,8 @@ _LIST = re.compile(
     re.IGNORECASE,
 )
 _AS = re.compile(
-    r"\b(?:classify|label|categori[sz]e|mark|judge|sort)\b[^.\n:]*?\b(?:as|into)\s+([^.;:?\n]{3,200})", re.IGNORECASE
+    r"\b(?:classify|label|categori[sz]e|mark|judge|sort)\b[^.\n:]{0,200}?\b(?:as|into)\s+([^.;:?\n]{3,200})",
+    re.IGNORECASE,
 )
 _SAY = re.compile(
     r"\b(?:answer|reply|respond|say|output|return|write|print)(?:ing)?\b(?:\s+(?:only|just|exactly|simply|with|using|a"
@@ -24,7 +25,7 @@ _SAY = re.compile(
 _ONE_OF = re.compile(r"\b(?:one of|either|between)\s+([^.;:?\n]{3,200})", re.IGNORECASE)
 _IS_IT = re.compile(r"\b(?:is|are)\s+(?:it|this|that|the [\w-]+|this [\w-]+)\s+([^.;:?\n]{3,80})\?", re.IGNORECASE)
 _BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d{1,2}[.)])\s+(.+)$")
-_LETTERED = re.compile(r"^\s*\(?([A-Z])[).:]\s+(.+)$", re.MULTILINE)
+_LETTERED = re.compile(r"^[ \t]*\(?([A-Z])[).:]\s+(.+)$", re.MULTILINE)
 _SPLIT = re.compile(r"\s*(?:,\s*(?:or|and)\s+|,|[/|]|\s+or\s+|\s+and\s+(?=[\"'`]))\s*", re.IGNORECASE)
 _DESCRIBED = re.compile(r"^[\"'`*]*(.{1,60}?)[\"'`*]*(?:\s*:\s+|\s+[-–—]\s+|\s*\()(.+)$")
 _NO_OPTION = re.compile(

@@ -10,7 +10,7 @@ from typing import Final
 from actors.simulator.reading import Reading
 from actors.simulator.skills.thought import Thought
 
-_EXPRESSION = r"([-+(]*\d[\d\s.,+\-*/^%()×÷]*)"
+_EXPRESSION = r"([-+(]{0,20}\d[\d\s.,+\-*/^%()×÷]{0,200})"
 _ASKED = re.compile(
     r"\b(?:what is|what's|compute|calculate|evaluate|how much is|solve|work out|result of|value of)\W*?"
     r"(?:the (?:value|result) of\W*?)?(?<![\d(+-])" + _EXPRESSION,

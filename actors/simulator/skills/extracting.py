@@ -20,7 +20,7 @@ _PLAN = re.compile(
     re.IGNORECASE,
 )
 _LISTED = re.compile(
-    r"(?:^|[.!?:]\s+|\n)\W*(?:please\s+)?(?:list|enumerate|name)\b|\b(?:numbered|bulleted|bullet) list\b"
+    r"(?:^|[.!?:]\s+|\n)\W{0,8}(?:please\s+)?(?:list|enumerate|name)\b|\b(?:numbered|bulleted|bullet) list\b"
     r"|\bone per line\b|\bcomma-separated\b",
     re.IGNORECASE,
 )
