@@ -125,8 +125,8 @@ class Driver:
         """What is in flight was paid for: have it in the journal before the failure is told."""
         with contextlib.suppress(Exception):
             async with asyncio.timeout(SETTLE_S):
-                while not self._over(await self._refresh()):
-                    await asyncio.sleep(LOOK_S)  # noqa: ASYNC110 - the channel is another process
+                while not self._over(await self._refresh()):  # noqa: ASYNC110 - the channel is another process
+                    await asyncio.sleep(LOOK_S)
 
     async def stop(self, how: str, who: str) -> None:
         """Ask the job to end: ``drain`` or ``cancel``."""

@@ -22,9 +22,10 @@ from policies.failure import Failure, FailureKind
 from policies.join import Verdict, decide
 
 _PLAIN = frozenset({str, bytes, int, float, bool, type(None)})
-_TARGET: dict[type[Any], Status] = {c.Resolve: Status.RESOLVED, c.Fail: Status.FAILED, c.Wait: Status.WAITING, c.Reopen: Status.OPEN,
-           c.Abandon: Status.ABANDONED, c.RunTool: Status.WAITING, c.Observe: Status.WAITING,
-           c.Spawn: Status.WAITING}  # fmt: skip
+_TARGET: dict[type[Any], Status] = {
+    c.Resolve: Status.RESOLVED, c.Fail: Status.FAILED, c.Abandon: Status.ABANDONED, c.Reopen: Status.OPEN,
+    c.Wait: Status.WAITING, c.RunTool: Status.WAITING, c.Observe: Status.WAITING, c.Spawn: Status.WAITING,
+}  # fmt: skip
 
 
 def plain(value: Any) -> Any:
