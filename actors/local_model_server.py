@@ -18,6 +18,7 @@ CHAT_TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}"
 
 
 def main() -> None:
+    """Read the settings, serve, and end with the parent."""
     report = os.fdopen(os.dup(1), "w")
     _silence()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which may still have replies to wait for

@@ -29,11 +29,18 @@ class Answer(Protocol):
     """An answer whose body is still to be read."""
 
     @property
-    def status(self) -> int: ...
+    def status(self) -> int:
+        """The HTTP status."""
+
     @property
-    def headers(self) -> Mapping[str, str]: ...
-    def chunks(self) -> AsyncIterator[bytes]: ...
-    async def read(self) -> bytes: ...
+    def headers(self) -> Mapping[str, str]:
+        """By name, in any case."""
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """The body as it comes. Raises Unreadable beyond `BODY_BYTES_MAX`."""
+
+    async def read(self) -> bytes:
+        """The whole body, under the same bound."""
 
 
 class Exchange(Protocol):
@@ -48,8 +55,11 @@ class Exchange(Protocol):
 class Road(Protocol):
     """A way to send prepared bytes to a path of the provider's."""
 
-    def send(self, path: str, body: bytes, *, timeout_s: float, silence_s: float | None) -> Exchange: ...
-    async def close(self) -> None: ...
+    def send(self, path: str, body: bytes, *, timeout_s: float, silence_s: float | None) -> Exchange:
+        """`timeout_s` bounds the whole exchange; `silence_s`, given for a stream, the time without a byte."""
+
+    async def close(self) -> None:
+        """Close every connection."""
 
 
 class Template:

@@ -1,0 +1,58 @@
+"""A model wired to a scripted server, and the few words that tests of single attempts share."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import pytest
+
+from actors.credential import Credential
+from actors.model import AnthropicModel
+from policies.failure import Failure
+from tests.edge.scripted import Answer, Script, Scripted, scripted
+
+KEY = "sk-ant-api03-verysecretkey-0123456789"
+CREDENTIAL = Credential(api_key=KEY)
+BODY = b'{"model":"claude-test",  "max_tokens":16,"messages":[{"role":"user","content":"\xc3\xa9?"}]}'
+
+ROADS = ("direct", "sdk")
+"""Prepared by the SDK and sent by aiohttp, and through the SDK's client."""
+
+Connect = Callable[..., AbstractAsyncContextManager[tuple[Scripted, AnthropicModel]]]
+
+
+def connected(request: pytest.FixtureRequest) -> Connect:
+    """To be made a fixture over `ROADS`: a server with a script, and a model that speaks to it."""
+
+    @asynccontextmanager
+    async def connect(
+        script: Script, credential: Credential = CREDENTIAL, **settings: Any
+    ) -> AsyncIterator[tuple[Scripted, AnthropicModel]]:
+        async with scripted(script) as server:
+            settings = {"base_url": server.url, "through_sdk": request.param == "sdk"} | settings
+            model = AnthropicModel(credential, **settings)
+            try:
+                yield server, model
+            finally:
+                await model.close()
+
+    return connect
+
+
+def always(answer: Answer) -> Script:
+    """The same answer to everything."""
+    return lambda _: answer
+
+
+def error(kind: str, message: str, **more: Any) -> dict[str, Any]:
+    """An error as the provider words it."""
+    return {"type": "error", "error": {"type": kind, "message": message} | more, "request_id": "req_1"}
+
+
+async def failed(model: AnthropicModel, timeout_s: float = 5.0, output_tokens_max: int = 16) -> Failure:
+    """The failure of one call that must fail."""
+    found = await model.call(BODY, output_tokens_max=output_tokens_max, timeout_s=timeout_s)
+    assert isinstance(found, Failure)
+    return found
