@@ -1,0 +1,174 @@
+"""A whole job in one process, for tests: rows from a list, results into a list, a model that is a function."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from actors import programs
+from actors.armoury import Arming, lend
+from actors.driver import Driver
+from actors.inline import InlineRuntime
+from actors.opening import Opening, this_owner
+from cortex.events import Row
+from cortex.limits import Limits, Route, Terms
+from cortex.program import Program, params_of
+from cortex.programs.batch import Batch
+from cortex.reply import Reply, Usage
+from policies.failure import Failure
+from policies.price import Price
+
+Answering = Callable[[bytes], Reply | Failure | None]
+PRICE = Price(input_usd_per_mtok=3, output_usd_per_mtok=15)  # type: ignore[arg-type]
+
+
+def reply(text: str, usage: Usage = Usage(10, 2), stop_reason: str = "end_turn") -> Reply:
+    """A message of the provider with this text."""
+    body = msgspec.json.encode({"content": [{"type": "text", "text": text}], "stop_reason": stop_reason})
+    return Reply(body, stop_reason, "m", usage)
+
+
+class FunctionModel:
+    """Answers by a function of the body; ``None`` hangs until cancelled. Counts what was asked."""
+
+    rate = None
+
+    def __init__(self, answer: Answering = lambda body: reply("ok"), endpoint: str = "test", pause_s: float = 0.0) -> None:
+        self.endpoint = endpoint
+        self.asked: list[bytes] = []
+        self.complete: list[bytes] = []
+        self.most_at_once = 0
+        self._at_once = 0
+        self._answer = answer
+        self._pause_s = pause_s
+
+    async def call(self, body: bytes, *, output_tokens_max: int, timeout_s: float, progress: Any = None) -> Any:
+        self.asked.append(body)
+        self._at_once += 1
+        self.most_at_once = max(self.most_at_once, self._at_once)
+        try:
+            await asyncio.sleep(self._pause_s)
+            said = self._answer(body)
+            if said is None:
+                await asyncio.Event().wait()
+            if isinstance(said, Reply):
+                self.complete.append(body)
+            return said
+        finally:
+            self._at_once -= 1
+
+    async def count_tokens(self, body: bytes) -> int | None:
+        return None
+
+    async def close(self) -> None:
+        pass
+
+
+class ListSource:
+    """Rows of a list; a position is an index."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.rows = rows
+        self.at = 0
+
+    def seek(self, position: int) -> None:
+        self.at = position
+
+    def read(self, rows_max: int) -> Any:
+        some = tuple(self.rows[self.at : self.at + rows_max])
+        self.at += len(some)
+        return _Window(some, self.at, self.at >= len(self.rows))
+
+    def close(self) -> None:
+        pass
+
+
+class _Window(msgspec.Struct):
+    rows: tuple[Row, ...]
+    position: int
+    ended: bool
+
+
+class ListSink:
+    """Results in a list. ``lose`` forgets the last ones, as a file that was not yet on disk does."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+
+    def open(self, rows: int, size_bytes: int, own: bool) -> int:
+        del self.values[rows:]
+        return len(self.values)
+
+    def write(self, values: list[Any]) -> None:
+        self.values += values
+
+    def flush(self) -> tuple[int, int]:
+        return len(self.values), 0
+
+    def close(self) -> None:
+        pass
+
+    def lose(self, count: int) -> None:
+        del self.values[len(self.values) - count :]
+
+    def keys(self) -> list[str]:
+        return [msgspec.json.decode(value)["custom_id"] for value in self.values]
+
+    def results(self) -> dict[str, Any]:
+        return {line["custom_id"]: line["result"] for line in map(msgspec.json.decode, self.values)}
+
+
+def rows(count: int) -> list[Row]:
+    return [Row(f"r{i}", body(f"row {i}"), 8) for i in range(count)]
+
+
+def body(text: str) -> bytes:
+    return msgspec.json.encode(
+        {"max_tokens": 8, "messages": [{"role": "user", "content": text}], "model": "m"}, order="sorted"
+    )
+
+
+class Run:
+    """One run of a job over one state folder. ``begin`` it again for the next incarnation."""
+
+    def __init__(
+        self, folder: Path, model: FunctionModel, *, program: Program | None = None, source: ListSource | None = None,
+        sink: ListSink | None = None, job: str = "j", limits: Limits = Limits(), price: Price | None = None,
+        fresh: bool = False, branches: int = 1,
+    ) -> None:  # fmt: skip
+        program = program or Batch()
+        where, params = programs.place_of(type(program)), params_of(program)
+        self.runtime = InlineRuntime(branches=branches)
+        terms = Terms(
+            job=job, program=where, params_json=params, fingerprint=programs.fingerprint(where, params), fresh=fresh,
+            route=Route(endpoint=model.endpoint, model="m", price=price), limits=limits, streams=source is not None,
+        )  # fmt: skip
+        self.sink = sink if sink is not None else ListSink()
+        self.driver = Driver(
+            self.runtime, str(folder), Opening(terms=terms, owner=this_owner("inline"), who="test"),
+            Arming(endpoint=model.endpoint, given=lend(model)), source=source, sink=self.sink,
+        )  # fmt: skip
+        self.facts: dict[str, Any] = {}
+        self.answer: Any = None
+
+    async def to_end(self) -> Run:
+        try:
+            self.facts = await self.driver.run()
+            self.answer = await self.driver.answer()
+            return self
+        finally:
+            await self.runtime.close()
+
+    async def crash_after(self, done: Callable[[], bool]) -> None:
+        """Die without a word as soon as ``done``: nothing is flushed, nobody is told."""
+        task = asyncio.create_task(self.driver.run())
+        while not done() and not task.done():
+            await asyncio.sleep(0.001)
+        everything = asyncio.all_tasks() - {asyncio.current_task()}
+        for other in everything:
+            other.cancel()
+        await asyncio.gather(*everything, return_exceptions=True)
