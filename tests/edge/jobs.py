@@ -26,7 +26,11 @@ Answering = Callable[[bytes], Reply | Failure | None]
 PRICE = Price(input_usd_per_mtok=3, output_usd_per_mtok=15)  # type: ignore[arg-type]
 
 
-def reply(text: str, usage: Usage = Usage(10, 2), stop_reason: str = "end_turn") -> Reply:
+USAGE = Usage(10, 2)
+LIMITS = Limits()
+
+
+def reply(text: str, usage: Usage = USAGE, stop_reason: str = "end_turn") -> Reply:
     """A message of the provider with this text."""
     body = msgspec.json.encode({"content": [{"type": "text", "text": text}], "stop_reason": stop_reason})
     return Reply(body, stop_reason, "m", usage)
@@ -37,7 +41,9 @@ class FunctionModel:
 
     rate = None
 
-    def __init__(self, answer: Answering = lambda body: reply("ok"), endpoint: str = "test", pause_s: float = 0.0) -> None:
+    def __init__(
+        self, answer: Answering = lambda body: reply("ok"), endpoint: str = "test", pause_s: float = 0.0
+    ) -> None:
         self.endpoint = endpoint
         self.asked: list[bytes] = []
         self.complete: list[bytes] = []
@@ -137,7 +143,7 @@ class Run:
 
     def __init__(
         self, folder: Path, model: FunctionModel, *, program: Program | None = None, source: ListSource | None = None,
-        sink: ListSink | None = None, job: str = "j", limits: Limits = Limits(), price: Price | None = None,
+        sink: ListSink | None = None, job: str = "j", limits: Limits = LIMITS, price: Price | None = None,
         fresh: bool = False, branches: int = 1,
     ) -> None:  # fmt: skip
         program = program or Batch()
@@ -166,7 +172,7 @@ class Run:
     async def crash_after(self, done: Callable[[], bool]) -> None:
         """Die without a word as soon as ``done``: nothing is flushed, nobody is told."""
         task = asyncio.create_task(self.driver.run())
-        while not done() and not task.done():
+        while not done() and not task.done():  # noqa: ASYNC110 - the very next moment is wanted
             await asyncio.sleep(0.001)
         everything = asyncio.all_tasks() - {asyncio.current_task()}
         for other in everything:

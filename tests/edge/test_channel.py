@@ -255,7 +255,7 @@ async def test_cancel_ends_for_good_and_every_open_row_says_so(tmp_path: Path) -
     run = Run(tmp_path, model, source=ListSource(rows(10)))
 
     async def cancel() -> None:
-        while len(model.complete) < 9:
+        while len(model.complete) < 9:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         await run.driver.stop("cancel", "test")
 
