@@ -18,6 +18,7 @@ import msgspec
 
 from actors.bar import Bar
 from actors.destination import SetupError, Wish, remembered
+from actors.errors import ClearError
 from actors.model_port import Model
 from actors.programs import load
 from actors.session import STATE_DEFAULT, Ended, Order, Session, who
@@ -146,7 +147,7 @@ class Job:
         if self._thread.is_alive():
             raise TimeoutError(f"{self.name} still runs after {timeout_s} s")
         if self._error is not None:
-            raise self._error
+            raise self._error.with_traceback(None) if isinstance(self._error, ClearError) else self._error
         assert self._ended is not None
         return Result(self._ended, list(self._sink.rows))
 

@@ -9,6 +9,7 @@ import msgspec
 
 from actors.armoury import Arming, lend
 from actors.credential import Credential, CredentialError
+from actors.errors import ClearError
 from actors.model_port import Model
 from actors.simulator.settings import SimulatorSettings
 from cortex.limits import Limits, Route
@@ -18,7 +19,7 @@ FREE = Price(input_usd_per_mtok=0, output_usd_per_mtok=0, source="runs on this m
 DEFAULT_ENDPOINT = "https://api.anthropic.com"
 
 
-class SetupError(ValueError):
+class SetupError(ClearError, ValueError):
     """The job cannot be set up as asked. The message is one clear line that says what to do."""
 
 

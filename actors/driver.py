@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import msgspec
 
 from actors.armoury import Arming, encode
+from actors.errors import ClearError
 from actors.opening import Opening
 from actors.ports import Away, Gone, Peer, Runtime
 from actors.store import StoreError
@@ -66,7 +67,7 @@ class Sink(Protocol):
         """Let go of it."""
 
 
-class Lost(RuntimeError):
+class Lost(ClearError):
     """The job's channel is gone. The job can be resumed."""
 
 

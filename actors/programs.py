@@ -10,6 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import cortex
+from actors.errors import ClearError
 from cortex.program import Program, build
 from cortex.programs import READY
 
@@ -17,7 +18,7 @@ _known: dict[str, type[Program]] = {}
 _FILE_MODULE = "cortex_program_"
 
 
-class NoSuchProgram(ValueError):
+class NoSuchProgram(ClearError, ValueError):
     """No program is found at that place. The message is one clear line."""
 
 

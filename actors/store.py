@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from actors.errors import ClearError
 from cortex import events, journal
 
 NETWORK_FILE_SYSTEMS = frozenset(
@@ -31,7 +32,7 @@ CREATE TABLE IF NOT EXISTS snapshots (seq INTEGER PRIMARY KEY, emitted INTEGER N
 """
 
 
-class StoreError(Exception):
+class StoreError(ClearError):
     """The state folder or a journal cannot be used. The message is one clear line."""
 
 
