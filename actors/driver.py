@@ -13,11 +13,12 @@ from typing import Any, Protocol
 
 import msgspec
 
+from actors import control
 from actors.armoury import Arming, encode
 from actors.errors import ClearError
 from actors.opening import Opening
 from actors.ports import Away, Gone, Peer, Runtime
-from actors.store import StoreError
+from actors.store import Folder, StoreError
 from cortex.events import Row
 
 FLUSH_S = 0.5
@@ -71,13 +72,17 @@ class Lost(ClearError):
     """The job's channel is gone. The job can be resumed."""
 
 
+class Broken(StoreError):
+    """The job's journal can be written no more: the disk is full, or another run has taken over. It can be resumed."""
+
+
 class Driver:
     """Runs one job from its beginning, or from wherever it stands, to its end."""
 
     def __init__(
         self, runtime: Runtime, folder: str, opening: Opening, arming: Arming, *,
         source: Source | None = None, sink: Sink | None = None,
-        progress: Callable[[dict[str, Any]], None] = lambda facts: None, attach: bool = False,
+        progress: Callable[[dict[str, Any]], None] = lambda facts: None, attach: bool = False, own: bool = False,
     ) -> None:  # fmt: skip
         self._runtime = runtime
         self._folder = folder
@@ -87,6 +92,10 @@ class Driver:
         self._sink = sink
         self._progress = progress
         self._attach = attach
+        self._own = own
+        self._control = Folder(folder)
+        self._wanted: tuple[str, str] | None = None
+        self._begun = False
         self._facts: dict[str, Any] = {}
         self._draining = False
         self.job = opening.terms.job
@@ -95,10 +104,15 @@ class Driver:
     async def run(self) -> dict[str, Any]:
         """The job's last status. Raises what the source, the sink or the store raise, having stopped the job first."""
         await self._begin()
-        index = self._open_sink()
+        try:
+            index = self._open_sink()
+            if self._source is not None:
+                self._source.seek(self._facts["position"])
+        except Exception:
+            await self._give_up()
+            raise
         work = [asyncio.create_task(self._drain(index)), asyncio.create_task(self._look())]
         if self._source is not None:
-            self._source.seek(self._facts["position"])
             work.append(asyncio.create_task(self._feed()))
         try:
             await self._first_failure(work)
@@ -106,6 +120,8 @@ class Driver:
             for task in work:
                 task.cancel()
             await asyncio.gather(*work, return_exceptions=True)
+        if self._facts["broken"]:
+            raise Broken(self._facts["broken"])
         return self._facts
 
     async def _first_failure(self, work: list[asyncio.Task[None]]) -> None:
@@ -117,23 +133,27 @@ class Driver:
             failed = [error for task in done if (error := task.exception()) is not None]
             if not failed:
                 continue
-            await self.stop("drain", "its driver, which failed")
-            await self._settle()
+            await self._give_up()
             raise failed[0]
         drain.result()
 
-    async def _settle(self) -> None:
-        """What is in flight was paid for: have it in the journal before the failure is told."""
+    async def _give_up(self) -> None:
+        """Send nothing more. What is in flight was paid for: have it in the journal before the failure is told."""
+        with contextlib.suppress(StoreError):
+            await self.stop("drain", "its driver, which failed")
         with contextlib.suppress(Exception):
             async with asyncio.timeout(SETTLE_S):
                 while not self._over(await self._refresh()):  # noqa: ASYNC110 - the channel is another process
                     await asyncio.sleep(LOOK_S)
 
     async def stop(self, how: str, who: str) -> None:
-        """Ask the job to end: ``drain`` or ``cancel``."""
+        """Ask the job to end: ``drain`` or ``cancel``. Before it has begun this is remembered."""
         if self._draining and how == "drain":
             return
         self._draining = True
+        self._wanted = (how, who)
+        if not self._begun:
+            return
         with contextlib.suppress(Away, Gone):
             await self._channel.ask("stop", how, who)
 
@@ -149,6 +169,9 @@ class Driver:
         if not self._attach:
             self._channel = await self._runtime.start_actor("channel", f"channel:{self.job}", self.job, self._folder)
             await self._channel.ask("start", msgspec.msgpack.encode(self._opening))
+        self._begun = True
+        if self._wanted is not None:
+            await self._channel.ask("stop", *self._wanted)
         await self._refresh()
 
     async def _arm(self, name: str) -> None:
@@ -159,8 +182,7 @@ class Driver:
         """Where results go on. Nobody reads them where there is no sink."""
         if self._sink is None:
             return int(self._facts["results"])
-        own = bool(self._facts["results_written"] or self._facts["results"])
-        return self._sink.open(self._facts["results_written"], self._facts["bytes_written"], own)
+        return self._sink.open(self._facts["results_written"], self._facts["bytes_written"], self._own)
 
     async def _feed(self) -> None:
         """Read ahead of the channel, a window at a time."""
@@ -176,7 +198,10 @@ class Driver:
                 continue
             window = await asyncio.to_thread(source.read, wanted)
             blob = msgspec.msgpack.encode(window.rows)
-            wanted = await self._ask("feed", blob, position, window.position, window.ended)
+            try:
+                wanted = await self._ask("feed", blob, position, window.position, window.ended)
+            except StoreError:
+                return  # a broken journal is told when the results are drained
             position, ended = window.position, window.ended
 
     async def _drain(self, index: int) -> None:
@@ -201,10 +226,14 @@ class Driver:
                 return
 
     async def _look(self) -> None:
-        """Show progress, and arm branches that came to life without a credential."""
+        """Show progress, hear what other processes want, arm branches that came to life without a credential."""
         while True:
             facts = await self._refresh()
             self._progress(facts)
+            wanted = control.read(self._control, self.job, self._opening.owner)
+            if wanted is not None:
+                await self.stop(wanted.how, wanted.who)
+                control.obeyed(self._control, self.job)
             for name in facts["unarmed"]:
                 await self._arm(name)
             await asyncio.sleep(LOOK_S)

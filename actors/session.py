@@ -16,9 +16,11 @@ from actors import programs
 from actors.destination import Destination, SetupError, Wish, destination, remember
 from actors.driver import Driver, Sink, Source
 from actors.inline import InlineRuntime
+from actors.joblock import Held, hold
 from actors.model_port import Model
-from actors.opening import Opening, Owner, alive, this_owner
+from actors.opening import Opening, Owner, this_owner
 from actors.ports import Away, Gone
+from actors.records import last_owner, last_terms, said_in_use
 from actors.store import Folder, Journal
 from cortex.limits import Limits, Terms
 from cortex.program import Program, params_of
@@ -78,26 +80,6 @@ def who() -> str:
     return "somebody"
 
 
-def check_free(folder: Folder, job: str, cluster: str) -> Owner | None:
-    """The last owner of a job that may be taken over. Raises ``JobInUse`` where a live run works on it."""
-    path = folder.journal_path(job)
-    if not path.exists():
-        return None
-    source = Journal(path)
-    try:
-        blob = source.meta("owner")
-    finally:
-        source.close()
-    if not blob:
-        return None
-    owner = msgspec.json.decode(blob, type=Owner)
-    if owner.pid != os.getpid() and alive(owner):
-        raise JobInUse(
-            f"job {job} is in use by process {owner.pid} on {owner.host}: wait for it, or give this run another --job"
-        )
-    return owner
-
-
 class Session:
     """Runs an order. ``model``: an author's own model object, for inline runs."""
 
@@ -120,12 +102,18 @@ class Session:
     async def run(self) -> Ended:
         """Run it to its end. Raises ``SetupError``, ``StoreError``, or what source and sink raise."""
         self.folder.prepare()
-        self.folder.journal_path(self.job)
-        owner = check_free(self.folder, self.job, self.order.cluster)
+        try:
+            with hold(self.folder, self.job):
+                return await self._run()
+        except Held:
+            raise JobInUse(said_in_use(self.folder, self.job)) from None
+
+    async def _run(self) -> Ended:
         found = self.destination = destination(self.order.wish, self.order.limits, self._environ, self._model)
         try:
-            cluster = self._cluster()
+            cluster = self.cluster()
             terms = self.terms(found, cluster)
+            owner = last_owner(self.folder, self.job)
             if owner is not None:
                 self._clear_leftovers(owner)
             runtime = await self._runtime(cluster)
@@ -156,12 +144,13 @@ class Session:
             route=found.route, limits=order.limits, streams=self._source is not None, fresh=order.fresh, places=places,
         )  # fmt: skip
 
-    # -- parts -----------------------------------------------------------------------------------------------------
-
-    def _cluster(self) -> str:
+    def cluster(self) -> str:
+        """Where the job runs: ``auto`` is the Ray that ``RAY_ADDRESS`` names, else this process."""
         if self.order.cluster != "auto":
             return self.order.cluster
         return self._environ.get("RAY_ADDRESS") or "inline"
+
+    # -- parts -----------------------------------------------------------------------------------------------------
 
     async def _runtime(self, cluster: str) -> Any:
         if cluster == "inline":
@@ -186,13 +175,15 @@ class Session:
         end_leftovers(owner)
 
     async def _drive(self, runtime: Any, terms: Terms, found: Destination, cluster: str) -> Ended:
+        before = last_terms(self.folder, self.job)
+        own = before is not None and before.places.get("output") == terms.places["output"]
         opening = Opening(terms=terms, owner=this_owner(cluster), who=who())
         attach = await self._lives(runtime)
         if self._sink is not None and hasattr(self._sink, "check"):
             self._sink.check()
         self._driver = Driver(
             runtime, str(self.folder.path), opening, found.arming, source=self._source, sink=self._sink,
-            progress=self._progress, attach=attach,
+            progress=self._progress, attach=attach, own=own,
         )  # fmt: skip
         if self._stopped is not None:
             await self._driver.stop(*self._stopped)
@@ -216,4 +207,4 @@ class Session:
         return False
 
 
-__all__ = ["Ended", "JobInUse", "Order", "Session", "SetupError", "check_free", "who"]
+__all__ = ["Ended", "JobInUse", "Order", "Session", "SetupError", "who"]
