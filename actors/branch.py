@@ -54,11 +54,14 @@ class Branch:
         self._armings: dict[str, bytes] = {}
         self._models: dict[bytes, Model] = {}
         self._epochs: dict[str, int] = {}
+        self._heard: dict[str, tuple[int, int]] = {}
+        """Epoch and number of the last message of each job."""
         self._queue: deque[_Under] = deque()
         self._unarmed: dict[str, list[_Under]] = {}
         self._under: dict[tuple[str, int, int], _Under] = {}
         self._idle: deque[asyncio.Future[None]] = deque()
         self._hands: set[asyncio.Task[None]] = set()
+        self._asking: set[asyncio.Task[None]] = set()
         self._couriers: dict[str, Courier] = {}
         self._sweeper: asyncio.Task[None] | None = None
 
@@ -67,6 +70,7 @@ class Branch:
     async def arm(self, job: str, arming: bytes) -> None:
         """Take endpoint and credential for a job. Sent in a call, never in a constructor or an environment."""
         self._armings[job] = arming
+        self._model(job)  # now, and not under the first call: a client takes seconds to import
         for under in self._unarmed.pop(job, []):
             self._enqueue(under)
 
@@ -74,21 +78,27 @@ class Branch:
         """Give a peer branch, which was restarted, what it needs to work for this job."""
         return self._armings.get(job)
 
-    async def work(self, job: str, epoch: int, blob: bytes, peers: tuple[str, ...] = ()) -> str:
-        """Make these calls; which incarnation of this branch has them now.
+    async def work(
+        self, job: str, epoch: int, incarnation: str, number: int, blob: bytes, peers: tuple[str, ...] = ()
+    ) -> str:
+        """Make these calls, if the message is for this very incarnation, which is what it answers.
 
-        Empty, and nothing done, where a newer incarnation of the channel has been heard.
+        A message whose number was heard before is not taken twice. Empty, and nothing done, where a newer incarnation
+        of the channel has been heard.
         """
         if epoch < self._epochs.get(job, 0):
             return ""
         self._epochs[job] = epoch
+        if incarnation != self.incarnation or (epoch, number) <= self._heard.get(job, (0, 0)):
+            return self.incarnation
+        self._heard[job] = (epoch, number)
+        calls = _calls_decoder.decode(blob)
         if job not in self._armings:
-            await self._ask_peers(job, peers)
-        for call in _calls_decoder.decode(blob):
-            key = (job, call.goal, call.attempt)
-            if key in self._under or self._courier(job).holds(call.goal, call.attempt):
-                continue  # the same message twice
-            under = self._under[key] = _Under(job, call)
+            task = asyncio.get_running_loop().create_task(self._ask_peers(job, peers))
+            self._asking.add(task)
+            task.add_done_callback(self._asking.discard)
+        for call in calls:
+            under = self._under[job, call.goal, call.attempt] = _Under(job, call)
             if job in self._armings:
                 self._enqueue(under)
             else:
@@ -104,11 +114,15 @@ class Branch:
             if under is not None:
                 self._cancel(under, FailureKind.CANCELLED)
 
-    async def held(self, job: str, epoch: int) -> tuple[tuple[int, int], ...]:
-        """(goal, attempt) of the calls of a job that are under way here, or whose replies wait to be taken."""
+    async def held(self, job: str, epoch: int) -> tuple[str, bool, tuple[tuple[int, int], ...]]:
+        """Which incarnation this is, whether it is armed, and (goal, attempt) of the calls of a job that are under way
+        here, or whose replies wait to be taken.
+        """
         self._epochs[job] = max(epoch, self._epochs.get(job, 0))
         under = [(goal, attempt) for (of, goal, attempt) in self._under if of == job]
-        return (*under, *self._courier(job).keys())
+        courier = self._couriers.get(job)
+        kept = courier.keys() if courier is not None else ()
+        return self.incarnation, job in self._armings, (*under, *kept)
 
     async def beat(self, job: str) -> dict[str, Any]:
         """Signs of life: which incarnation this is, and what it does for a job."""
@@ -123,6 +137,7 @@ class Branch:
         """The job has ended: drop what was kept for it, its credential first."""
         self._armings.pop(job, None)
         self._unarmed.pop(job, None)
+        self._heard.pop(job, None)
         courier = self._couriers.pop(job, None)
         if courier is not None:
             await courier.close()
@@ -131,7 +146,7 @@ class Branch:
 
     async def close(self) -> None:
         """Stop everything now."""
-        for task in [*self._hands, *([self._sweeper] if self._sweeper else [])]:
+        for task in [*self._hands, *self._asking, *([self._sweeper] if self._sweeper else [])]:
             task.cancel()
         await asyncio.gather(*self._hands, return_exceptions=True)
         for job in list(self._couriers):

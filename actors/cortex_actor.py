@@ -23,7 +23,6 @@ class Cortex:
         self._workers = tuple(f"worker:{slot}" for slot in range(workers))
         self._leases = scheduler.Leases()
         self._ticking: asyncio.Task[None] | None = None
-        self._met = False
 
     async def begin(self, again: bool) -> None:
         """Come to life. ``again``: an earlier incarnation may have granted what nobody here remembers."""
@@ -32,9 +31,7 @@ class Cortex:
 
     async def staff(self, workers: bool = False) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Names of the branches and workers, started where they do not live yet."""
-        if not self._met:
-            await asyncio.gather(*(self._runtime.start_actor("branch", name) for name in self._branches))
-            self._met = True
+        await asyncio.gather(*(self._runtime.start_actor("branch", name) for name in self._branches))
         if workers:
             await asyncio.gather(*(self._runtime.start_actor("worker", name) for name in self._workers))
         return self._branches, self._workers

@@ -42,10 +42,6 @@ class Courier:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    def holds(self, goal: int, attempt: int) -> bool:
-        """Whether a reply of this attempt waits here."""
-        return (goal, attempt) in self._kept
-
     def keys(self) -> tuple[tuple[int, int], ...]:
         """(goal, attempt) of all that waits here."""
         return tuple(self._kept)

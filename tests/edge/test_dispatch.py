@@ -1,0 +1,207 @@
+"""A message to a branch is taken once, by the incarnation it was meant for; a call is lost only with its process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from actors import dispatch as module
+from actors.dispatch import Dispatch
+from actors.ports import Away, Gone
+from cortex import commands, events
+from cortex.limits import Limits
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "AWAY_S", 0.001)
+    monkeypatch.setattr(module, "BEAT_S", 0.005)
+    monkeypatch.setattr(module, "MEET_S", 0.003)
+
+
+class FakeBranch:
+    """Takes messages as a branch does; ``trouble`` may raise before or after a message is taken."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.life = 1
+        self.armed = True
+        self.heard: set[int] = set()
+        self.taken: list[tuple[int, int]] = []
+        self.before: list[Exception] = []
+        self.after: list[Exception] = []
+        self.told: list[Any] = []
+        self.staffed = 0
+
+    @property
+    def incarnation(self) -> str:
+        return f"{self.name}.{self.life}"
+
+    def die(self) -> None:
+        self.life += 1
+        self.heard.clear()
+
+    async def ask(self, method: str, *args: Any) -> Any:
+        if method == "staff":
+            self.staffed += 1
+            return None
+        if method == "held":
+            return self.incarnation, self.armed, ()
+        if method == "beat":
+            return {"incarnation": self.incarnation, "armed": self.armed}
+        assert method == "work"
+        _, _, meant_for, number, blob, _ = args
+        if self.before:
+            raise self.before.pop()
+        if meant_for == self.incarnation and number not in self.heard:
+            self.heard.add(number)
+            self.taken += [(c.goal, self.life) for c in msgspec.msgpack.decode(blob, type=list[commands.Call])]
+        if self.after:
+            raise self.after.pop()
+        return self.incarnation
+
+    def tell(self, method: str, *args: Any) -> None:
+        self.told.append((method, *args))
+
+
+class FakeRuntime:
+    def __init__(self, *branches: FakeBranch) -> None:
+        self.peers = {branch.name: branch for branch in branches}
+        self.cortex = FakeBranch("cortex")
+
+    def peer(self, name: str) -> Any:
+        return self.peers.get(name, self.cortex)
+
+
+def call(goal: int) -> commands.Call:
+    return commands.Call(goal, "0", 1, b"", b"{}", 1, 100, 10.0)
+
+
+async def until(done: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not done():  # noqa: ASYNC110 - the fake has no event to wait for
+            await asyncio.sleep(0.001)
+
+
+class Scene:
+    def __init__(self, *branches: FakeBranch) -> None:
+        self.runtime = FakeRuntime(*branches)
+        self.lost: list[events.Broke] = []
+        self.dispatch = Dispatch("j", self.runtime, Limits(), self.lost.extend)  # type: ignore[arg-type]
+        self.names = tuple(branch.name for branch in branches)
+
+    async def meet(self) -> Dispatch:
+        await self.dispatch.meet(self.names, 1)
+        return self.dispatch
+
+
+async def test_a_message_that_was_heard_but_not_answered_is_not_taken_twice() -> None:
+    branch = FakeBranch("a")
+    scene = Scene(branch)
+    dispatch = await scene.meet()
+    branch.after = [Away(), Away()]
+    dispatch.send([call(1)])
+    await until(lambda: not branch.after)
+    dispatch.send([call(2)])
+    await until(lambda: len(branch.taken) == 2)
+    assert branch.taken == [(1, 1), (2, 1)]
+    assert scene.lost == []
+    await dispatch.close(forget=False)
+
+
+async def test_a_message_that_nobody_heard_is_sent_again() -> None:
+    branch = FakeBranch("a")
+    scene = Scene(branch)
+    dispatch = await scene.meet()
+    branch.before = [Away(), Away()]
+    dispatch.send([call(1)])
+    await until(lambda: branch.taken == [(1, 1)])
+    assert scene.lost == []
+    await dispatch.close(forget=False)
+
+
+async def test_what_a_dead_branch_held_is_lost_and_what_it_never_got_is_not() -> None:
+    """It died between two messages: the second finds its successor, which takes it once it is meant."""
+    branch = FakeBranch("a")
+    scene = Scene(branch)
+    dispatch = await scene.meet()
+    dispatch.send([call(1)])
+    await until(lambda: branch.taken == [(1, 1)])
+    branch.die()
+    dispatch.send([call(2)])
+    await until(lambda: (2, 2) in branch.taken)
+    assert [(e.goal, e.failure.sent) for e in scene.lost] == [(1, True)]
+    assert branch.taken == [(1, 1), (2, 2)]
+    await dispatch.close(forget=False)
+
+
+async def test_a_message_that_a_dead_branch_may_have_heard_is_lost_and_not_sent_again() -> None:
+    branch = FakeBranch("a")
+    scene = Scene(branch)
+    dispatch = await scene.meet()
+    branch.after = [Away()]
+    dispatch.send([call(1)])
+    await until(lambda: branch.taken == [(1, 1)])
+    branch.die()
+    await until(lambda: bool(scene.lost))
+    dispatch.send([call(2)])
+    await until(lambda: (2, 2) in branch.taken)
+    assert [(e.goal, e.failure.sent) for e in scene.lost] == [(1, True)]
+    assert (1, 2) not in branch.taken
+    await dispatch.close(forget=False)
+
+
+async def test_a_dead_branch_is_noticed_by_its_beat() -> None:
+    branch = FakeBranch("a")
+    scene = Scene(branch)
+    dispatch = await scene.meet()
+    dispatch.send([call(1)])
+    await until(lambda: branch.taken == [(1, 1)])
+    branch.die()
+    await until(lambda: bool(scene.lost))
+    assert [e.goal for e in scene.lost] == [1]
+    await dispatch.close(forget=False)
+
+
+async def test_calls_go_to_the_branch_that_answers() -> None:
+    dead, alive = FakeBranch("a"), FakeBranch("b")
+    scene = Scene(dead, alive)
+    dispatch = await scene.meet()
+    dead.before = [Away() for _ in range(1_000)]
+    dispatch.send([call(1)])
+    await until(lambda: len(dead.before) < 1_000)
+    dispatch.send([call(goal) for goal in range(2, 12)])
+    await until(lambda: len(alive.taken) == 10)
+    assert [goal for goal, _ in alive.taken] == list(range(2, 12))
+    assert scene.lost == []
+    await dispatch.close(forget=False)
+
+
+async def test_a_branch_that_is_gone_for_good_is_replaced() -> None:
+    branch = FakeBranch("a")
+    scene = Scene(branch)
+    dispatch = await scene.meet()
+    branch.before = [Gone()]
+    dispatch.send([call(1)])
+    await until(lambda: bool(scene.lost))
+    assert [e.goal for e in scene.lost] == [1]
+    await until(lambda: scene.runtime.cortex.staffed == 1)
+    await dispatch.close(forget=False)
+
+
+async def test_what_is_not_sent_yet_is_taken_back_when_nobody_waits_for_it() -> None:
+    branch = FakeBranch("a")
+    scene = Scene(branch)
+    dispatch = await scene.meet()
+    dispatch.send([call(1)])
+    await until(lambda: branch.taken == [(1, 1)])
+    dispatch.send([call(2)])
+    dispatch.abandon([(1, 1), (2, 1)])
+    assert [(e.goal, e.failure.sent) for e in scene.lost] == [(2, False)]
+    assert branch.told == [("abandon", "j", 1, ((1, 1),))]
+    await dispatch.close(forget=False)
+    assert branch.taken == [(1, 1)]
