@@ -29,6 +29,11 @@ SWEEP_S = 0.25
 _calls_decoder = msgspec.msgpack.Decoder(tuple[commands.Call, ...])
 
 
+def _family(job: str) -> str:
+    """The job that a user started: its child jobs, named ``job~goal``, work with its credential."""
+    return job.partition("~")[0]
+
+
 class _Under:
     """One call under way here."""
 
@@ -69,14 +74,14 @@ class Branch:
 
     async def arm(self, job: str, arming: bytes) -> None:
         """Take endpoint and credential for a job. Sent in a call, never in a constructor or an environment."""
-        self._armings[job] = arming
+        self._armings[_family(job)] = arming
         self._model(job)  # now, and not under the first call: a client takes seconds to import
-        for under in self._unarmed.pop(job, []):
+        for under in self._unarmed.pop(_family(job), []):
             self._enqueue(under)
 
     async def hand_over(self, job: str) -> bytes | None:
         """Give a peer branch, which was restarted, what it needs to work for this job."""
-        return self._armings.get(job)
+        return self._armings.get(_family(job))
 
     async def work(
         self, job: str, epoch: int, incarnation: str, number: int, blob: bytes, peers: tuple[str, ...] = ()
@@ -93,16 +98,16 @@ class Branch:
             return self.incarnation
         self._heard[job] = (epoch, number)
         calls = _calls_decoder.decode(blob)
-        if job not in self._armings:
+        if _family(job) not in self._armings:
             task = asyncio.get_running_loop().create_task(self._ask_peers(job, peers))
             self._asking.add(task)
             task.add_done_callback(self._asking.discard)
         for call in calls:
             under = self._under[job, call.goal, call.attempt] = _Under(job, call)
-            if job in self._armings:
+            if _family(job) in self._armings:
                 self._enqueue(under)
             else:
-                self._unarmed.setdefault(job, []).append(under)
+                self._unarmed.setdefault(_family(job), []).append(under)
         return self.incarnation
 
     async def abandon(self, job: str, epoch: int, calls: tuple[tuple[int, int], ...]) -> None:
@@ -122,7 +127,7 @@ class Branch:
         under = [(goal, attempt) for (of, goal, attempt) in self._under if of == job]
         courier = self._couriers.get(job)
         kept = courier.keys() if courier is not None else ()
-        return self.incarnation, job in self._armings, (*under, *kept)
+        return self.incarnation, _family(job) in self._armings, (*under, *kept)
 
     async def beat(self, job: str) -> dict[str, Any]:
         """Signs of life: which incarnation this is, and what it does for a job."""
@@ -130,11 +135,11 @@ class Branch:
             "incarnation": self.incarnation,
             "phase": "calling" if self._under else "idle",
             "calling": len(self._under),
-            "armed": job in self._armings,
+            "armed": _family(job) in self._armings,
         }
 
     async def forget(self, job: str) -> None:
-        """The job has ended: drop what was kept for it, its credential first."""
+        """The job has ended: drop what was kept for it, its credential first. A child leaves its family's."""
         self._armings.pop(job, None)
         self._unarmed.pop(job, None)
         self._heard.pop(job, None)
@@ -236,7 +241,7 @@ class Branch:
         return Failure(FailureKind.TOO_LARGE, said, sent=False)
 
     def _model(self, job: str) -> Model:
-        arming = self._armings[job]
+        arming = self._armings[_family(job)]
         model = self._models.get(arming)
         if model is None:
             model = self._models[arming] = self._make_model(arming)
