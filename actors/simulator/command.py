@@ -11,6 +11,7 @@ from actors.simulator.http_face import serve
 from actors.simulator.settings import SimulatorSettings
 
 LOOPBACK: Final = "127.0.0.1"
+PORT_MAX: Final = 65_535
 
 
 class CannotListen(OSError):
@@ -33,6 +34,8 @@ def simulate(
     ``ready`` is given the URL as soon as connections are taken. Port 0 is any free one. Anybody who reaches the address
     may use it and change its settings, so it is the loopback one unless another is asked for. Raises ``CannotListen``.
     """
+    if not 0 <= port <= PORT_MAX:  # uvloop would take it modulo 65536
+        raise CannotListen(f"cannot listen on {host} port {port}: a port is a number from 0 to {PORT_MAX}")
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_until_stopped(settings, host, port, ready))
     return 0
@@ -58,8 +61,8 @@ async def _until_stopped(
         loop.add_signal_handler(sign, stopped.set)
     try:
         server = await serve(settings, host, port)
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+    except OSError as error:
+        reason = (error.strerror or str(error)).strip()
         raise CannotListen(f"cannot listen on {host} port {port}: {reason}") from None
     gc.freeze()  # what is alive now lives as long as the server: no collection needs to look at it again
     try:
