@@ -21,7 +21,7 @@ from actors.simulator.faults import Refusal
 from actors.simulator.http_batches import BatchRoutes
 from actors.simulator.http_delivery import Delivery, Whole
 from actors.simulator.provider import Provider
-from actors.simulator.request import BadRequest
+from actors.simulator.request import BadRequest, checked_for_counting
 from actors.simulator.settings import SettingsError, SimulatorSettings
 from actors.simulator.skills import SKILLS, Skill
 
@@ -137,7 +137,7 @@ class Face:
 
     async def _count_tokens(self, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
         try:
-            return self.told({"input_tokens": self.provider.count_tokens(body)})
+            return self.told({"input_tokens": self.provider.count_tokens(checked_for_counting(body))})
         except BadRequest as error:
             return self.refused(Refusal(400, "invalid_request_error", str(error)))
 

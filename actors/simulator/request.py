@@ -15,6 +15,11 @@ IMAGE_TOKENS: Final = 1_600
 """Of an image or a document block, at most; the provider's rule for an image of 1,568 pixels a side is near it."""
 STOP_SEQUENCES_MAX: Final = 8_192
 
+COUNTED_FIELDS: Final = frozenset(
+    "messages model cache_control output_config output_format speed system thinking tool_choice tools".split()
+)
+"""What the token counter takes of a request; it refuses the rest, ``max_tokens`` among it."""
+
 _UNSET = msgspec.UNSET
 
 
@@ -92,6 +97,18 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
     tool: str
     """The tool that the request forces, whose input is the answer; else empty."""
     prefill: str
+
+
+def checked_for_counting(body: bytes) -> bytes:
+    """The same bytes, where the provider's token counter would take them. Raises ``BadRequest``."""
+    try:
+        fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadRequest(f"The request body is not valid JSON: {error}") from None
+    for name in fields:
+        if name not in COUNTED_FIELDS:
+            raise BadRequest(f"{name}: Extra inputs are not permitted")
+    return body
 
 
 def read(body: bytes, counting: bool = False) -> Ask:

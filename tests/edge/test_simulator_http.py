@@ -106,6 +106,8 @@ async def test_count_tokens_and_models() -> None:
         counted = await client.messages.count_tokens(model="one", messages=TURN, system="Be brief.")
         message = await create(client, model="one", system="Be brief.")
         assert counted.input_tokens == message.usage.input_tokens
+        with pytest.raises(anthropic.BadRequestError, match="max_tokens: Extra inputs are not permitted"):
+            await client.messages.count_tokens(model="one", messages=TURN, extra_body={"max_tokens": 5})
         assert server.provider.stats()["token_counts"] == 1
         models = [model async for model in client.models.list()]
         assert [(model.id, model.max_input_tokens) for model in models] == [("one", 9_000), ("two", 9_000)]

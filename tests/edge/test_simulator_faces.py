@@ -1,0 +1,81 @@
+"""Both faces of the simulated provider are one: a call that goes through HTTP and the project's own client ends as the
+same call does in process, reply for reply to the byte and failure for failure by kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from actors.credential import Credential
+from actors.model import AnthropicModel
+from actors.simulator import SimulatedModel, SimulatorSettings
+from actors.simulator.faults import FAULTS
+from actors.simulator.http_face import serve
+from cortex.reply import Reply
+from policies.failure import Failure
+
+STREAMED_TOKENS = 20_000  # above it the project's client asks for a stream
+
+
+def request(text: str, max_tokens: int = 100) -> bytes:
+    return msgspec.json.encode(
+        {"model": "sim", "max_tokens": max_tokens, "messages": [{"role": "user", "content": text}]}
+    )
+
+
+async def both(settings: dict[str, Any], bodies: list[bytes], timeout_s: float = 5.0) -> list[tuple[Any, Any]]:
+    near = SimulatedModel(SimulatorSettings(**settings))
+    server = await serve(SimulatorSettings(**settings))
+    far = AnthropicModel(Credential(api_key="k", base_url=server.url))
+    found = []
+    try:
+        for body in bodies:
+            tokens = msgspec.json.decode(body)["max_tokens"]
+            found.append(
+                (
+                    await near.call(body, output_tokens_max=tokens, timeout_s=timeout_s),
+                    await far.call(body, output_tokens_max=tokens, timeout_s=timeout_s),
+                )
+            )
+        assert await near.count_tokens(bodies[0]) == await far.count_tokens(bodies[0])
+        ours, theirs = near.provider.stats(), server.provider.stats()
+        names = ["requests", "complete_answers", "second_complete_answers", "faults"]
+        if "stream_error" not in settings.get("faults", {}):  # only a stream has begun to be worked out by then
+            names += ["worked", "output_tokens"]
+        for name in names:
+            assert ours[name] == theirs[name], name
+    finally:
+        await far.close()
+        await server.close()
+    return found
+
+
+async def test_replies_are_the_same_to_the_byte() -> None:
+    labels = "Answer with one of: red, green, blue.\n\nText: a red thing"
+    bodies = [
+        request(labels),
+        request(labels),
+        request("Say hello", STREAMED_TOKENS),
+        request("é — ü", STREAMED_TOKENS),
+    ]
+    bodies += [request("Reply with exactly 'one two three four'", 2)]
+    for near, far in await both({"seed": 6, "error": 0.5}, bodies * 6):
+        assert isinstance(near, Reply)
+        assert near == far
+
+
+@pytest.mark.parametrize("max_tokens", [100, STREAMED_TOKENS])
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_faults_are_taken_for_the_same(fault: str, max_tokens: int) -> None:
+    settings = {"faults": {fault: 1.0}, "error": 0.0, "drip_s": 60.0}
+    slow = fault in ("hang", "slow_drip")
+    [(near, far)] = await both(settings, [request("Say hello", max_tokens)], timeout_s=0.05 if slow else 5.0)
+    if isinstance(near, Failure):
+        assert isinstance(far, Failure)
+        assert (near.kind, near.retry_after_s, near.sent) == (far.kind, far.retry_after_s, far.sent)
+        if near.status:
+            assert (near.status, near.error_type, near.message) == (far.status, far.error_type, far.message)
+    else:
+        assert near == far
