@@ -70,6 +70,11 @@ class Branch:
         self._couriers: dict[str, Courier] = {}
         self._sweeper: asyncio.Task[None] | None = None
 
+    @property
+    def busy(self) -> bool:
+        """Whether it makes a call, or holds a reply."""
+        return bool(self._under) or any(courier.keys() for courier in self._couriers.values())
+
     # -- what it is told -------------------------------------------------------------------------------------------
 
     async def arm(self, job: str, arming: bytes) -> None:

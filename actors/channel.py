@@ -15,19 +15,19 @@ from typing import Any
 import msgspec
 
 from actors.dispatch import Dispatch
+from actors.lease import Lease
 from actors.memory import Memory
 from actors.opening import Opening, owner_record, resuming_batch
 from actors.outlet import Outlet, Projection
-from actors.ports import Away, Gone, Runtime
+from actors.ports import Runtime
 from actors.store import Folder, Journal, StoreError
 from actors.summary import summary
 from actors.tasks import Errands
-from cortex import commands, events, journal, scheduler
+from cortex import commands, events, journal
 from cortex.loop import step
 from cortex.program import Program
 from cortex.state import State
 
-RENEW_S = scheduler.LEASE_S / 3
 TURN_EVENTS_MAX = 4_096
 """Events in one turn at most, so that a flood cannot hold up the commit of what came first."""
 
@@ -61,11 +61,11 @@ class Channel:
         self._outlet: Outlet
         self._projection: Projection | None = None
         self._dispatch: Dispatch
+        self._lease: Lease
         self._errands: Errands
         self._inbox: list[_Entry] = []
         self._wake = asyncio.Event()
         self._news = asyncio.Event()
-        self._ended = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._events_since_snapshot = 0
         self._looks_up = False
@@ -104,6 +104,7 @@ class Channel:
             k = journal.open_job(terms)
         self._k = k
         self._outlet = Outlet(k.emitted)
+        self._lease = Lease(self.job, self._runtime, lambda: self._k, self._take_permits)
         self._turn([_entry(batch)])
         self._tasks = [asyncio.create_task(self._run()), asyncio.create_task(self._hold_lease())]
 
@@ -133,6 +134,16 @@ class Channel:
         self._memory.close()
         self._journal.close()
 
+    @property
+    def over(self) -> bool:
+        """Whether nothing will happen here any more: it never began, the job has ended, or it can go on no more."""
+        return not self._tasks or bool(self._k.outcome or self.broken)
+
+    @property
+    def busy(self) -> bool:
+        """Whether something of it is in flight."""
+        return not self.over and bool(self._k.flights or self._k.errands)
+
     # -- what it is told -------------------------------------------------------------------------------------------
 
     async def deliver(self, sender: str, incarnation: str, blob: bytes) -> None:
@@ -151,6 +162,9 @@ class Channel:
 
     async def granted(self, permits: int) -> None:
         """The cortex changes this job's share."""
+        self._lease.given(permits)
+
+    def _take_permits(self, permits: int) -> None:
         self._put_events([events.Granted(permits)])
 
     async def stop(self, how: str, who: str) -> None:
@@ -258,6 +272,7 @@ class Channel:
         seq = self._journal.append([journal.encode_turn(at_s, (entry.blob for entry in taken))])
         self._settle(seq, turn)
         self._carry_out(out)
+        self._lease.look()
         if self._events_since_snapshot >= self._k.terms.limits.snapshot_events:
             self._events_since_snapshot = 0
             self._journal.snapshot(seq, self._k.emitted, journal.encode_state(self._k))
@@ -291,7 +306,6 @@ class Channel:
                 abandoned.append((command.goal, command.attempt))
             elif type(command) is commands.Finish:
                 self._news.set()
-                self._ended.set()
             elif isinstance(command, (commands.RunTool, commands.Launch)):
                 self._errands.begin(command, self._k)
         calls = self._without_recalled(calls)
@@ -319,25 +333,9 @@ class Channel:
             self._wake.set()
         return [call for call in calls if call.hash not in found]
 
-    # -- the lease ---------------------------------------------------------------------------------------------------
-
     async def _hold_lease(self) -> None:
-        """Claim this job's share of its pool, and renew the claim; a cortex that does not answer changes nothing."""
-        cortex = self._runtime.peer("cortex")
-        while not self.broken and not self._k.outcome:
-            terms = self._k.terms
-            pool = f"{terms.route.endpoint}|{terms.route.credential}"
-            held = max(self._k.permits, len(self._k.flights))
-            try:
-                permits = await cortex.ask("join", self.job, pool, terms.limits.concurrency, held)
-                if permits != self._k.permits:
-                    self._put_events([events.Granted(permits)])
-            except (Away, Gone):
-                pass  # a lease outlives the cortex that gave it
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._ended.wait(), RENEW_S)
-        with contextlib.suppress(Away, Gone):
-            await cortex.ask("leave", self.job)
+        """Have a share for as long as the job runs; then let everybody go."""
+        await self._lease.hold()
         if not self.broken:
             await self._dispatch.close(forget=True)
         self._memory.flush()

@@ -26,6 +26,12 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str
     """Where its actors live: ``inline``, ``local``, or a cluster's address."""
     channel_pid: int = 0
+    ray_folder: str = ""
+    """Where a Ray of the driver's own keeps its files."""
+    ray_mark: str = ""
+    """Stands in the environment of all its processes, and in no other's."""
+    ray_pids: tuple[tuple[int, str], ...] = ()
+    """Its processes when the run began, with their start times."""
 
 
 class Opening(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,6 +15,10 @@ class Gone(Exception):
     """A peer is dead for good, or never was."""
 
 
+class ClusterError(Exception):
+    """The cluster cannot be reached or used. The message is one clear line."""
+
+
 class Peer(Protocol):
     """Another actor, reached by name."""
 

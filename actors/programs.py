@@ -15,6 +15,8 @@ from cortex.program import Program, build
 from cortex.programs import READY
 
 _known: dict[str, type[Program]] = {}
+_sources: dict[str, bytes] = {}
+"""Source texts of classes that came from another process, by qualified name."""
 _FILE_MODULE = "cortex_program_"
 
 
@@ -61,6 +63,34 @@ def find(where: str) -> type[Program]:
     return found
 
 
+def adopt(where: str, type_: type[Program], sources: dict[str, bytes]) -> None:
+    """Take in a class that came from another process, with the source texts of its classes by qualified name."""
+    _known[READY.get(where, where)] = type_
+    _sources.update(sources)
+
+
+def forget(where: str) -> None:
+    """Look a class up anew the next time: its source may have changed."""
+    place = READY.get(where, where)
+    type_ = _known.pop(place, None)
+    if type_ is not None and type_.__module__ != "__main__" and not type_.__module__.startswith("cortex."):
+        sys.modules.pop(type_.__module__, None)
+        importlib.invalidate_caches()
+
+
+def programs_in(path: str) -> list[str]:
+    """Names of the programs that a file defines. Raises ``NoSuchProgram``."""
+    try:
+        module = _file(Path(path))
+    except Exception as error:  # an author's module may raise anything while it is imported
+        raise NoSuchProgram(f"program {path!r} cannot be imported: {type(error).__name__}: {error}") from None
+    own = _FILE_MODULE + sha256(str(Path(path).resolve()).encode()).hexdigest()[:12]
+    return [
+        name for name, value in vars(module).items()
+        if isinstance(value, type) and issubclass(value, Program) and value.__module__ == own
+    ]  # fmt: skip
+
+
 def _file(path: Path) -> object:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
@@ -87,12 +117,14 @@ def fingerprint(where: str, params_json: bytes) -> str:
     digest = sha256(cortex.__version__.encode() + b"\0" + params_json)
     for base in find(where).__mro__:
         if issubclass(base, Program) and base is not Program:
-            digest.update(_source(base))
+            digest.update(source(base))
     return digest.hexdigest()[:24]
 
 
-def _source(type_: type) -> bytes:
-    """The module that defines a class, else the class alone (a notebook), else its name."""
+def source(type_: type) -> bytes:
+    """Source of the module that defines a class, else of the class alone (a notebook), else its name."""
+    if type_.__module__ == "__main__" and type_.__qualname__ in _sources:
+        return _sources[type_.__qualname__]
     module = sys.modules.get(type_.__module__)
     try:
         if type_.__module__ != "__main__" and module is not None:

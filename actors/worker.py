@@ -20,6 +20,12 @@ class Worker:
     def __init__(self, name: str, runtime: Runtime) -> None:
         self.name = name
         self._runtime = runtime
+        self._running = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether it runs a tool."""
+        return self._running > 0
 
     async def run(
         self, program: str, params_json: bytes, tool: str, arguments: bytes, key: str, timeout_s: float
@@ -31,6 +37,7 @@ class Worker:
         read_at_s = self._runtime.now_s()
         value: Any = None
         failure: Failure | None = None
+        self._running += 1
         try:
             function = self._runtime.load_program(program, params_json).tools[tool]
             given = msgspec.msgpack.decode(arguments, type=dict[str, Any])
@@ -43,6 +50,8 @@ class Worker:
             failure = Failure(FailureKind.TIMED_OUT, f"effect unknown: {tool} ran for more than {timeout_s:.0f} s")
         except Exception as error:  # an author's tool may raise anything
             failure = Failure(FailureKind.FAULTY, f"the tool {tool} raised {type(error).__name__}: {error}")
+        finally:
+            self._running -= 1
         return msgspec.msgpack.encode((value, read_at_s, failure))
 
     async def beat(self, job: str) -> dict[str, Any]:

@@ -1,0 +1,133 @@
+"""What is to be known and done before Ray is spoken to: its address, its environment, a folder of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from actors.credential import Credential, CredentialError, scrub
+from actors.leftovers import MARK, below, marked
+from actors.opening import process_started
+from actors.ports import ClusterError
+
+PROBE_S = 3.0
+"""How long an address may take to answer."""
+PORTS = {"": 6379, "ray://": 10001}
+OBJECT_STORE_BYTES = 80_000_000
+"""About the least that Ray takes; nothing of ours goes through its object store."""
+_SOCKET_PATH_MAX = 103
+"""Bytes in the path of a Unix socket: 104 with its end on macOS and BSD, 108 on Linux (sys/un.h)."""
+_SOCKET_BELOW = "/cortex-12345678/session_2026-01-01_00-00-00_123456_4194304/sockets/plasma_store"
+_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+"""An HTTP/2 client's first words and an empty SETTINGS frame: RFC 9113, 3.4 and 6.5."""
+_SETTINGS_FRAME = 4
+
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_enable_pipe_based_agent_to_parent_health_check": "1",
+    "RAY_task_events_report_interval_ms": "0",
+    "RAY_enable_metrics_collection": "0",
+}
+"""How a private Ray is set up: it tells nobody anything, and its agents notice when it dies."""
+
+
+def checked_address(cluster: str) -> str:
+    """The address as Ray takes it, with its port. Raises ``ClusterError`` where it is none, or nobody answers."""
+    if re.match(r"https?://", cluster):
+        raise ClusterError(
+            f"--cluster {cluster}: a job is not submitted over HTTP; give the head's own address, host:6379 or "
+            "ray://host:10001"
+        )
+    found = re.fullmatch(r"(ray://)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?", cluster)
+    if found is None or not (found[1] or found[3]):
+        raise ClusterError(f"--cluster {cluster}: give inline, local, host:6379 or ray://host:10001")
+    scheme, host, port = found[1] or "", found[2], int(found[3] or PORTS[found[1] or ""])
+    _probe(cluster, host.strip("[]"), port)
+    return f"{scheme}{host}:{port}"
+
+
+def _probe(cluster: str, host: str, port: int) -> None:
+    """Ray waits for minutes where nobody is; here is known at once whether somebody speaks HTTP/2, as its head does."""
+    try:
+        with socket.create_connection((host, port), PROBE_S) as line:
+            line.settimeout(PROBE_S)
+            line.sendall(_GREETING)
+            answer = line.recv(9)
+    except OSError as error:
+        said = "no answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
+        raise ClusterError(f"no Ray answers at {cluster}: {said}") from None
+    if len(answer) < 4 or answer[3] != _SETTINGS_FRAME:
+        raise ClusterError(f"no Ray answers at {cluster}: something else listens there")
+
+
+@contextlib.contextmanager
+def environment(environ: Mapping[str, str], extra: Mapping[str, str]) -> Iterator[None]:
+    """While Ray starts: no secret in the environment, which its processes inherit, and ``extra`` in it.
+
+    ``environ`` is where the user's key stands, so that it is found under other names as well.
+    """
+    before = dict(os.environ)
+    try:
+        credential = Credential.from_environ(environ)
+    except CredentialError:
+        credential = None
+    try:
+        scrub(os.environ, credential)
+        os.environ.update(extra)
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+class Private(msgspec.Struct, frozen=True):
+    """The Ray that one process started for itself."""
+
+    folder: str
+    mark: str
+    """Stands in the environment of all its processes, and in no other's."""
+
+    @classmethod
+    def prepare(cls) -> Private:
+        """A folder of its own, with a path short enough for the sockets in it, and a mark."""
+        places = [tempfile.gettempdir(), *(["/tmp"] if sys.platform != "win32" else [])]
+        base = next((p for p in places if len((p + _SOCKET_BELOW).encode()) <= _SOCKET_PATH_MAX), places[-1])
+        return cls(tempfile.mkdtemp(prefix="cortex-", dir=base), secrets.token_hex(8))
+
+    def environ(self) -> dict[str, str]:
+        """What stands in the environment while it starts."""
+        return {**QUIET, MARK: self.mark}
+
+    def processes(self) -> tuple[tuple[int, str], ...]:
+        """Ids and start times of the processes that it has now."""
+        roots = marked(self.mark)
+        found = {(pid, process_started(pid)) for pid in roots}.union(*map(below, roots))
+        return tuple(sorted((pid, started) for pid, started in found if started))
+
+    def remove(self) -> None:
+        """Remove its folder."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def code_paths() -> tuple[str, ...]:
+    """Where this process finds code, so that actors find the same: ours, and the program's modules."""
+    own = str(Path(__file__).resolve().parent.parent)
+    paths = [str(Path(path or ".").resolve()) for path in sys.path if not path.endswith(".zip")]
+    return tuple(dict.fromkeys(path for path in (*paths, own) if Path(path).is_dir()))
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, in one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = lines[-1] if lines and "Traceback" in str(error) else lines[0] if lines else type(error).__name__
+    return said[:300]

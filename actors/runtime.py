@@ -1,0 +1,379 @@
+"""The same actors over Ray: each in a process of its own, detached, found by name. The only file that imports ray."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import ray
+from ray import cloudpickle, exceptions
+from ray._private import worker as ray_worker
+from ray.experimental import internal_kv
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from actors import programs, travel
+from actors.armoury import make_model
+from actors.leftovers import end_processes
+from actors.opening import Owner, this_owner
+from actors.ports import Away, ClusterError, Gone, Peer
+from actors.ray_start import OBJECT_STORE_BYTES, Private, checked_address, code_paths, environment, first_line
+from actors.seat import methods
+from actors.store import Folder
+from cortex import __version__
+from cortex.program import Program
+from cortex.programs import READY
+
+NAMESPACE = "cortex"
+CALLS_AT_ONCE = 10_000
+"""Calls that one actor takes in at once: waiting for results is one too."""
+BRANCHES = 2
+_SHARED = b"cortex/program/"
+"""Where programs are found in the cluster's key-value store."""
+CLOSE_S = 5.0
+"""How long an actor may take to close its files before it is ended."""
+
+_log = logging.getLogger("cortex.ray")
+_lock = threading.Lock()
+_connection: _Connection | None = None
+
+
+# -- the connection of this process ----------------------------------------------------------------------------------
+
+
+class _Connection:
+    """This process's connection to a Ray, shared by all runs in it; the last to go closes it."""
+
+    def __init__(self, cluster: str, private: Private | None, own: bool) -> None:
+        self.cluster = cluster
+        self.private = private
+        self.own = own
+        """Whether it was made here, and not by the program that we are part of."""
+        self.users = 1
+
+    def close(self) -> None:
+        """Disconnect; end a private Ray, and wait until no process of it is left."""
+        processes = self.private.processes() if self.private is not None else ()
+        if self.own and ray.is_initialized():
+            ray.shutdown()
+        if self.private is not None:
+            end_processes(processes, self.private.mark)
+            self.private.remove()
+
+
+def _connect(cluster: str, environ: Mapping[str, str]) -> _Connection:
+    """Start a private Ray, or join the one at an address. Raises ``ClusterError``."""
+    global _connection
+    with _lock:
+        if _connection is not None:
+            if _connection.cluster != cluster:
+                raise ClusterError(f"this process works on --cluster {_connection.cluster}: another one at a time")
+            _connection.users += 1
+            return _connection
+        if ray.is_initialized():
+            _connection = _given(cluster)
+        elif cluster == "local":
+            _connection = _private(environ)
+        else:
+            _connection = _joined(cluster, environ)
+        return _connection
+
+
+def _given(cluster: str) -> _Connection:
+    """The program that we are part of has connected itself already."""
+    address = ray.get_runtime_context().gcs_address
+    if cluster.removeprefix("ray://").split(":")[0] not in (address.split(":")[0], "auto"):
+        raise ClusterError(f"this process is connected to the Ray at {address}: give --cluster {address}")
+    return _Connection(cluster, None, own=False)
+
+
+def _private(environ: Mapping[str, str]) -> _Connection:
+    private = Private.prepare()
+    try:
+        with environment(environ, private.environ()):
+            _init(
+                address="local", _temp_dir=private.folder, _node_ip_address="127.0.0.1", include_dashboard=False,
+                object_store_memory=OBJECT_STORE_BYTES, num_cpus=max(2, os.cpu_count() or 1),
+            )  # fmt: skip
+    except BaseException:
+        end_processes(private.processes(), private.mark)
+        private.remove()
+        raise
+    made = _Connection("local", private, own=True)
+    atexit.register(_close_at_exit, made)
+    return made
+
+
+def _joined(cluster: str, environ: Mapping[str, str]) -> _Connection:
+    with environment(environ, {}):
+        _init(address=checked_address(cluster))
+    return _Connection(cluster, None, own=True)
+
+
+def _init(**options: Any) -> None:
+    ray_worker.print_to_stdstream = _to_log  # type: ignore[assignment]  # what Ray would print among the user's results
+    try:
+        ray.init(namespace=NAMESPACE, log_to_driver=False, logging_level=logging.CRITICAL, **options)
+    except Exception as error:
+        raise ClusterError(f"Ray does not start: {first_line(error)}") from None
+
+
+def _to_log(told: Any, ignore_prefix: bool = False) -> None:
+    _log.debug("%s", told.get("lines"))
+
+
+def _let_go(connection: _Connection) -> None:
+    global _connection
+    with _lock:
+        connection.users -= 1
+        if connection.users == 0:
+            _connection = None
+            connection.close()
+
+
+def _close_at_exit(connection: _Connection) -> None:
+    if connection is _connection:
+        connection.close()
+
+
+# -- the runtime -----------------------------------------------------------------------------------------------------
+
+
+async def start_runtime(cluster: str, folder: Folder, environ: Mapping[str, str]) -> RayRuntime:
+    """Connect to a Ray, and see that a cortex lives there. Raises ``ClusterError``.
+
+    ``cluster``: ``local`` for a private Ray that ends with this process, else an address. Actors find the state folder
+    where this process finds it: the channel stays on this node.
+    """
+    connection = await asyncio.to_thread(_connect, cluster, environ)
+    runtime = RayRuntime(cluster, connection)
+    try:
+        starting = [runtime.start_actor("cortex", "cortex", BRANCHES)]
+        if cluster == "local":  # nobody else can have started them: side by side is faster
+            starting += [runtime.start_actor("branch", f"branch:{slot}") for slot in range(BRANCHES)]
+        await asyncio.gather(*starting)
+    except BaseException:
+        await runtime.close()
+        raise
+    return runtime
+
+
+class RayRuntime:
+    """What actors and drivers know of a Ray cluster. Without a connection of its own it is an actor's."""
+
+    def __init__(self, cluster: str, connection: _Connection | None = None) -> None:
+        self.cluster = cluster
+        self._connection = connection
+        self._handles: dict[str, Any] = {}
+        self._node = ray.get_runtime_context().get_node_id()
+        self._learnt: dict[str, bytes] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def now_s(self) -> float:
+        """Seconds since 1970."""
+        return time.time()
+
+    def owner(self) -> Owner:
+        """This process as owner of a run, and how to find what would be left behind if it were killed."""
+        private = self._connection.private if self._connection is not None else None
+        mine = this_owner(self.cluster)
+        if private is None:
+            return mine
+        return msgspec.structs.replace(
+            mine, ray_folder=private.folder, ray_mark=private.mark, ray_pids=private.processes()
+        )
+
+    # -- actors ----------------------------------------------------------------------------------------------------
+
+    def peer(self, name: str) -> Peer:
+        """An actor by name, whether it lives or not."""
+        return _RayPeer(name, self)
+
+    async def start_actor(self, role: str, name: str, *args: Any) -> Peer:
+        """The actor of this name, made if there is none, and alive. Raises ``ClusterError`` where it cannot live."""
+        self._handles[name] = await asyncio.to_thread(self._made, role, name, args)
+        peer = self.peer(name)
+        try:
+            release, _ = await peer.ask("hello")
+        except Gone as gone:
+            raise ClusterError(f"{name} cannot start on {self.cluster}: {gone.__cause__ or gone}") from None
+        except Away:
+            return peer  # it lives, and is being started again
+        if release != __version__:
+            raise ClusterError(f"{self.cluster} runs cortex {release}, this is {__version__}: use the same release")
+        return peer
+
+    def _made(self, role: str, name: str, args: tuple[Any, ...]) -> Any:
+        where: Any = "SPREAD" if role in ("branch", "worker") else "DEFAULT"
+        if role == "channel":  # its journal is on this node's disk
+            where = NodeAffinitySchedulingStrategy(self._node, soft=False)
+        remote: Any = ray.remote(_process_class(role))
+        actor = remote.options(
+            name=name, namespace=NAMESPACE, lifetime="detached", get_if_exists=True, max_restarts=-1,
+            max_task_retries=0, max_concurrency=CALLS_AT_ONCE, num_cpus=0, scheduling_strategy=where,
+        )  # fmt: skip
+        return actor.remote(code_paths(), role, name, args, self.cluster)
+
+    async def end_actor(self, name: str) -> None:
+        """End an actor for good, having let it close its files."""
+        peer = self.peer(name)
+        with contextlib.suppress(Exception):
+            await asyncio.wait_for(peer.ask("close"), CLOSE_S)
+        handle = self._handles.pop(name, None)
+        if handle is not None:
+            await asyncio.to_thread(ray.kill, handle, no_restart=True)
+
+    async def end_self(self) -> None:
+        """End the actor whose runtime this is."""
+        ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
+
+    async def handle(self, name: str) -> Any:
+        """Ray's own handle of an actor. Raises ``Gone``."""
+        try:
+            found = await asyncio.to_thread(ray.get_actor, name, NAMESPACE)
+        except ValueError:
+            raise Gone(name) from None
+        self._handles[name] = found
+        return found
+
+    def known(self, name: str) -> Any:
+        """The handle, if it was found before."""
+        return self._handles.get(name)
+
+    def forget(self, name: str) -> None:
+        """An actor is gone: whoever has its name next is another."""
+        self._handles.pop(name, None)
+
+    def background(self, work: Any) -> None:
+        """Run a call that nobody waits for."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Let go of the cluster; a private one ends."""
+        for task in list(self._tasks):
+            task.cancel()
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        if connection.private is not None and connection.users == 1:
+            channels = [name for name in self._handles if name.startswith("channel:")]
+            await asyncio.gather(*map(self.end_actor, channels))
+        await asyncio.to_thread(_let_go, connection)
+
+    # -- programs --------------------------------------------------------------------------------------------------
+
+    def make_model(self, blob: bytes) -> Any:
+        """The model that an arming describes."""
+        return make_model(blob)
+
+    def share_program(self, where: str) -> None:
+        """Let the actors find a program of this process: where its code is, or, from a notebook, the code itself."""
+        if where not in READY:
+            packed = travel.pack(where, code_paths(), cloudpickle.CloudPickler)
+            internal_kv._internal_kv_put(_SHARED + where.encode(), packed, overwrite=True)
+
+    def load_program(self, where: str, params_json: bytes) -> Program:
+        """A program by its place, as whoever shared it last has it."""
+        self._learn(where)
+        return programs.load(where, params_json)
+
+    def fingerprint(self, where: str, params_json: bytes) -> str:
+        """Hash over a program."""
+        self._learn(where)
+        return programs.fingerprint(where, params_json)
+
+    def _learn(self, where: str) -> None:
+        if where in READY or self._connection is not None:
+            return
+        packed: bytes | None = internal_kv._internal_kv_get(_SHARED + where.encode())
+        if packed is not None and packed != self._learnt.get(where):
+            travel.unpack(where, packed)
+            self._learnt[where] = packed
+
+
+class _RayPeer:
+    """Messages as calls of a Ray actor."""
+
+    __slots__ = ("_runtime", "name")
+
+    def __init__(self, name: str, runtime: RayRuntime) -> None:
+        self.name = name
+        self._runtime = runtime
+
+    async def ask(self, method: str, *args: Any) -> Any:
+        """Call and wait. Raises ``Away``, ``Gone``, or what the method raised."""
+        handle = self._runtime.known(self.name) or await self._runtime.handle(self.name)
+        try:
+            return await getattr(handle, method).remote(*args)
+        except exceptions.RayTaskError as error:
+            raise error.cause from None
+        except exceptions.ActorUnavailableError:
+            raise Away(self.name) from None
+        except exceptions.RayActorError as error:
+            self._runtime.forget(self.name)
+            raise Gone(self.name) from RuntimeError(first_line(error))
+        except exceptions.RayError as error:  # the object store, a node on its way out
+            raise Away(f"{self.name}: {first_line(error)}") from None
+
+    def tell(self, method: str, *args: Any) -> None:
+        """Call and go on; what goes wrong nobody hears."""
+        self._runtime.background(self._said(method, args))
+
+    async def _said(self, method: str, args: tuple[Any, ...]) -> None:
+        with contextlib.suppress(Exception):
+            await self.ask(method, *args)
+
+
+# -- the process of an actor -----------------------------------------------------------------------------------------
+
+
+def _process_class(role: str) -> type:
+    """The class that Ray runs for a role. It travels by value, and finds our code before it needs it."""
+
+    class Process:
+        def __init__(
+            self, paths: tuple[str, ...], role: str, name: str, args: tuple[Any, ...], cluster: str
+        ) -> None:
+            import os.path
+            import sys
+
+            sys.path[:] = dict.fromkeys([*(path for path in paths if os.path.isdir(path)), *sys.path])
+            from actors.runtime import seated
+
+            self.name = name
+            self.seat = seated(role, name, args, cluster)
+
+        def __repr__(self) -> str:
+            return self.name
+
+    for method in methods(role):
+        setattr(Process, method, _forwarding(method))
+    Process.__name__ = Process.__qualname__ = role.capitalize()
+    return Process
+
+
+def _forwarding(method: str) -> Any:
+    async def forward(self: Any, *args: Any) -> Any:
+        return await self.seat.call(method, args)
+
+    forward.__name__ = forward.__qualname__ = method
+    return forward
+
+
+def seated(role: str, name: str, args: tuple[Any, ...], cluster: str) -> Any:
+    """The seat of an actor, in its own process."""
+    from actors.seat import Seat, die_with_parent
+
+    if cluster == "local":
+        die_with_parent()
+    again = bool(ray.get_runtime_context().was_current_actor_reconstructed)
+    return Seat(role, name, args, RayRuntime(cluster), again)

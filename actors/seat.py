@@ -1,0 +1,162 @@
+"""One actor in a process of its own: which parts of its life the cluster does not see to.
+
+An actor that was started again goes on by itself; whoever asks meanwhile waits. One that hears of no cortex for three
+lease times, or whose job has ended and whom nobody asks any more, ends itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import inspect
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from actors.branch import Branch
+from actors.channel import Channel
+from actors.cortex_actor import Cortex
+from actors.ports import Away, Gone, Runtime
+from actors.worker import Worker
+from cortex import __version__
+from cortex.scheduler import LEASE_S
+
+FORLORN_S = 3 * LEASE_S
+"""How long an actor goes on without hearing of a cortex."""
+IDLE_S = 60.0
+"""How long the channel of an ended job waits for somebody who wants its results."""
+_RETRY_S = 0.5
+_BUSINESS_OF_OTHERS = frozenset({"granted", "deliver", "hello"})
+"""What a channel is told whether or not anybody wants something of it."""
+
+ROLES: dict[str, type[Any]] = {"cortex": Cortex, "channel": Channel, "branch": Branch, "worker": Worker}
+
+
+class World(Runtime, Protocol):
+    """What a seat needs beyond what its actor needs."""
+
+    def make_model(self, blob: bytes) -> Any:
+        """The model that an arming describes."""
+
+    async def end_self(self) -> None:
+        """End this actor for good."""
+
+
+def methods(role: str) -> tuple[str, ...]:
+    """What actors of a role can be asked."""
+    found = (name for name in vars(ROLES[role]) if not name.startswith("_"))
+    return ("hello", *(name for name in found if inspect.iscoroutinefunction(getattr(ROLES[role], name))))
+
+
+class Seat:
+    """The process of one actor. ``again``: an earlier process of the same actor died."""
+
+    def __init__(self, role: str, name: str, args: tuple[Any, ...], runtime: World, again: bool) -> None:
+        self.role, self.name = role, name
+        self._args = args
+        self._runtime = runtime
+        self._actor = self._made()
+        self._starting = asyncio.Lock()
+        self._ready = role != "channel"
+        self._failed: Exception | None = None
+        self._asked_s = time.monotonic()
+        self._tasks = [asyncio.create_task(self._watch_over())]
+        if again:
+            self._tasks.append(asyncio.create_task(self._go_on()))
+        gc.collect()
+        gc.freeze()  # what is alive now lives as long as this process
+
+    def _made(self) -> Any:
+        if self.role == "cortex":
+            return Cortex(self._runtime, *self._args)
+        if self.role == "channel":
+            job, folder = self._args
+            return Channel(job, folder, self._runtime)
+        if self.role == "branch":
+            return Branch(self.name, self._runtime, self._runtime.make_model)
+        return Worker(self.name, self._runtime)
+
+    # -- being asked -----------------------------------------------------------------------------------------------
+
+    async def call(self, method: str, args: tuple[Any, ...]) -> Any:
+        """Have the actor do something. Raises what it raises; ``Away`` from one that never began."""
+        if method == "hello":
+            return __version__, os.getpid()
+        if method not in _BUSINESS_OF_OTHERS:
+            self._asked_s = time.monotonic()
+        if method == "start":
+            return await self._start(*args)
+        if not self._ready:
+            await self._readiness()
+        answer = await getattr(self._actor, method)(*args)
+        if method == "arm":
+            gc.freeze()  # a client was imported
+        return answer
+
+    async def _readiness(self) -> None:
+        """Wait until a channel that is starting has started."""
+        async with self._starting:
+            if self._ready:
+                return
+        raise self._failed or Away(f"{self.name} has not begun")
+
+    async def _start(self, *args: Any) -> None:
+        """Begin, with an opening or without one; a channel that had begun makes way for the new run."""
+        async with self._starting:
+            if self._ready:
+                await self._actor.close()
+            self._ready = False
+            self._actor = self._made()
+            await self._actor.start(*args)
+            self._ready, self._failed = True, None
+            gc.freeze()
+
+    # -- by itself -------------------------------------------------------------------------------------------------
+
+    async def _go_on(self) -> None:
+        """Take up where the earlier process was, as soon as the others answer."""
+        if self.role == "cortex":
+            await self._actor.begin(True)
+        while self.role == "channel" and not self._ready:
+            try:
+                await self._start()
+            except (Away, Gone):
+                await asyncio.sleep(_RETRY_S)
+            except Exception as error:  # whoever asks is told; a driver may start it with an opening
+                self._failed = error
+                return
+
+    async def _watch_over(self) -> None:
+        silent_s = 0.0
+        while True:
+            await asyncio.sleep(LEASE_S)
+            if self.role == "channel" and self._actor.over and time.monotonic() - self._asked_s >= IDLE_S:
+                break
+            if self.role == "cortex" or await self._hears(lambda: self._runtime.peer("cortex").ask("hello")):
+                silent_s = 0.0
+                continue
+            silent_s += LEASE_S
+            if silent_s >= FORLORN_S and not self._actor.busy:
+                break
+        with contextlib.suppress(Exception):
+            await self._actor.close()
+        await self._runtime.end_self()
+
+    async def _hears(self, ask: Callable[[], Any]) -> bool:
+        try:
+            await asyncio.wait_for(ask(), LEASE_S)
+        except (Away, Gone, TimeoutError):
+            return False
+        return True
+
+
+def die_with_parent() -> None:
+    """Have the system end this process at the moment its parent dies, where it can: nobody is left to pay and write."""
+    if sys.platform == "linux":
+        import ctypes
+        import signal
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: prctl(2)
