@@ -15,6 +15,8 @@ import msgspec
 
 from cortex.prompt import Part, Prompt, Role, Rule
 from cortex.reply import Malformed, Reply, as_json, as_line, finished
+from policies.selection import cut
+from policies.tokens import tokens_bound
 
 PLAN: Final = "plan"
 FILTER: Final = "filter"
@@ -30,19 +32,23 @@ CLAIM_CHARS_MAX: Final = 600
 SUB_QUESTION_CHARS_MAX: Final = 300
 NAME_CHARS_MAX: Final = 120
 """So much of a note's name is shown; the answer gives it whole."""
-CHARS_PER_WORD_MAX: Final = 10
-"""Letters, a space and the markup of a long word; what is longer than its words allow is refused."""
-TOKENS_PER_WORD: Final = 2
-"""Room for a reply of so many words: English has about 1.3 tokens a word, other languages more."""
+NAMES_BYTES_MAX: Final = 2_000
+"""What a planning call sees of all names: enough to tell what kind of notes they are."""
+BYTES_PER_WORD: Final = 16
+"""A reply may have so many bytes for each word that it is allowed: English has 6, text full of links some 12."""
+TOKENS_PER_WORD: Final = 3
+"""Room for a reply of so many words: English has about 1.3 tokens a word, links and other languages more."""
 
 Says = Literal["yes", "no", "neither"]
 
 _FRAMINGS: Final = {
     DOCUMENTS: "",
     CONNECTED: " Each <connection> says which notes belong together: weigh those against each other.",
-    OPPOSED: " The notes disagree, as each <connection> says: resolve the tension, or say which side is better supported.",
+    OPPOSED: " The notes disagree, as the <connection> says: resolve the tension, or say which side has more for it.",
     SUMMARIES: " The notes are too long to be read at once: you are given summaries of them, and some of their claims.",
 }
+LONGEST: Final = max(_FRAMINGS, key=lambda framing: len(_FRAMINGS[framing]))
+"""The framing whose instruction takes most room."""
 
 
 class Judgement(msgspec.Struct, forbid_unknown_fields=True):
@@ -50,8 +56,14 @@ class Judgement(msgspec.Struct, forbid_unknown_fields=True):
 
     relevant: bool
     why: str
-    says: Says
     claims: list[str]
+    says: Says = "neither"
+    """What it answers, where the question can be answered by yes or no."""
+
+
+def size_bytes(text: str) -> int:
+    """The most tokens that a text can be within a request: its bytes as they stand there, in JSON."""
+    return tokens_bound(msgspec.json.encode(text), framing=0) - 2
 
 
 # -- parts -------------------------------------------------------------------------------------------------------
@@ -60,6 +72,11 @@ class Judgement(msgspec.Struct, forbid_unknown_fields=True):
 def shown(name: str) -> str:
     """A name as it may stand in a tag of a prompt."""
     return re.sub(r"[\s<>\"]+", " ", name).strip()[:NAME_CHARS_MAX]
+
+
+def title(name: str, start: int, end: int, whole: int) -> str:
+    """A note's name, with the place of the piece where only a piece of its ``whole`` characters is meant."""
+    return name if end - start == whole else f"{name} [{start}-{end}]"
 
 
 def _tagged(tag: str, name: str, text: str) -> str:
@@ -112,9 +129,9 @@ def _aspects(sub_questions: Sequence[str]) -> str:
 
 
 def plan(question: str, names: Sequence[str], lines_max: int) -> Prompt:
-    """Into which sub-questions does the question fall, for notes of these names? The names may be cut."""
+    """Into which sub-questions does the question fall, for notes of these names? Only the first names are shown."""
     task = f"Task: Break a question into at most {lines_max} sub-questions that can be looked up in notes."
-    titles = Part(Role.DOCUMENT, _tagged("names", "", "\n".join(map(shown, names))), 0, Rule.DROP)
+    titles = Part(Role.DOCUMENT, _tagged("names", "", cut("\n".join(map(shown, names)), NAMES_BYTES_MAX)), 0, Rule.DROP)
     form = (
         "Reply with the numbered sub-questions and nothing else, each on a line of its own, like this:\n"
         "1. first sub-question\n2. second sub-question"
@@ -122,17 +139,28 @@ def plan(question: str, names: Sequence[str], lines_max: int) -> Prompt:
     return Prompt(PLAN, (Part(Role.GOAL, task, 9), titles, _question(question), Part(Role.GOAL, form, 9)))
 
 
+_POLAR = re.compile(
+    r"(?:am|are|can|could|did|do|does|had|has|have|is|may|might|must|shall|should|was|were|will|would)\b[^?]*\?\s*",
+    re.IGNORECASE,
+)
+
+
+def polar(question: str) -> bool:
+    """Whether the question can be answered by yes or no, as far as its English words tell. One that may be is asked as
+    an open one where this says no: then notes are never told apart by the side they take."""
+    return _POLAR.fullmatch(re.split(r"(?<=[.!:])\s+", question.strip())[-1]) is not None
+
+
 def judge(question: str, sub_questions: Sequence[str], claims_max: int, documents: Sequence[Part]) -> Prompt:
-    """Is this note relevant, why, and what does it claim?"""
+    """Is this note relevant, why, and what does it claim? Of a question that allows it: which side does it take?"""
     task = "Task: Judge whether a note helps to answer a question, and draw out what the note says about it."
+    says = '"says": "yes" or "no" or "neither", ' if polar(question) else ""
     form = (
-        'Put under "says" what the note answers where the question can be answered by yes or no, else "neither". '
         f'Put under "claims" at most {claims_max} claims in words of the note, each at most {CLAIM_WORDS_MAX} words; '
-        "none where the note is not relevant.\n"
-        "Reply with one line of JSON in this form and nothing else:\n"
-        '{"relevant": true or false, "why": "one short sentence", "says": "yes" or "no" or "neither", '
-        '"claims": ["claim", "claim"]}'
-    )
+        "none where the note is not relevant." + (' Put under "says" what the note answers.' if says else "")
+        + "\nReply with one line of JSON in this form and nothing else:\n"
+        f'{{"relevant": true or false, "why": "one short sentence", {says}"claims": ["claim", "claim"]}}'
+    )  # fmt: skip
     first = Part(Role.GOAL, task + _aspects(sub_questions), 9)
     return Prompt(FILTER, (first, *documents, _question(question), Part(Role.GOAL, form, 9)))
 
@@ -193,16 +221,23 @@ def as_judgement(reply: Reply, claims_max: int) -> Judgement:
 
 
 def as_summary(reply: Reply, bytes_max: int) -> str:
-    """A summary of at most so many UTF-8 bytes: one that ran into ``max_tokens`` is as lossy as any. Else ``Malformed``."""
-    text = as_line(reply, bytes_max)
-    if len(text.encode()) > bytes_max:
-        raise Malformed(f"a summary of {len(text.encode())} bytes; at most {bytes_max}")
+    """A summary of at most so many bytes; else ``Malformed``. One that ran into ``max_tokens`` is as lossy as any."""
+    text = _said(reply, bytes_max)
+    if (size := size_bytes(text)) > bytes_max:
+        raise Malformed(f"a summary of {size} bytes; at most {bytes_max}")
     return text
 
 
 def as_answer(reply: Reply, words_max: int) -> tuple[str, bool]:
     """The answer's text, and whether the model ended it by itself. ``Malformed`` where it is empty or far too long."""
-    return as_line(reply, words_max * 2 * CHARS_PER_WORD_MAX), finished(reply)
+    return _said(reply, words_max * 2 * BYTES_PER_WORD), finished(reply)
+
+
+def _said(reply: Reply, chars_max: int) -> str:
+    """Text that may have been cut at ``max_tokens``; a refusal is no text."""
+    if not finished(reply) and reply.stop_reason != "max_tokens":
+        raise Malformed(f"the reply stopped at {reply.stop_reason}")
+    return as_line(reply, chars_max)
 
 
 def _whole(reply: Reply) -> str:

@@ -1,0 +1,151 @@
+"""Drives ``cortex.loop.step`` with a scripted model: a channel, a branch and a store in one small synchronous loop.
+
+The model is a function from a request's text to the reply's text (or to a whole ``Reply``, or a ``Failure``). The
+branch's bound is kept as in a run: a prompt whose bytes do not prove that it fits M is counted, and refused above it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from cortex import commands, events, journal
+from cortex.limits import Limits, Route, Terms
+from cortex.loop import step
+from cortex.program import Program, params_of
+from cortex.reply import Reply, Usage
+from cortex.state import Goal, State
+from policies.failure import Failure, FailureKind
+from policies.tokens import body_tokens_bound
+
+Model = Callable[[str], "str | Reply | Failure"]
+Counter = Callable[[str], int]
+
+TURNS_MAX = 20_000
+
+
+def spoken(body: bytes) -> str:
+    """All text of a request, as the model reads it."""
+    request = msgspec.json.decode(body)
+    said = "\n\n".join(message["content"] for message in request["messages"])
+    return f"{request['system']}\n\n{said}" if "system" in request else said
+
+
+def by_fours(text: str) -> int:
+    """A tokenizer: four bytes a token, and a little for the frame."""
+    return len(text.encode()) // 4 + 8
+
+
+def replied(text: str, stop_reason: str = "end_turn", input_tokens: int = 1, output_tokens: int = 1) -> Reply:
+    """A reply of one text block."""
+    body = msgspec.json.encode({"content": [{"type": "text", "text": text}]})
+    return Reply(body, stop_reason, "scripted", Usage(input_tokens, output_tokens))
+
+
+class Driver:
+    """One job under a scripted model. ``k`` is its state; ``calls`` are all that it asked for, in order, and
+    ``answered`` those that reached the model.
+
+    ``order`` shuffles the order in which replies arrive (a seed; None keeps the order in which they were asked), and
+    ``together`` is how many arrive in one turn. ``counter`` counts tokens as the provider would; ``countable`` is
+    whether the branch may ask it.
+    """
+
+    def __init__(
+        self, program: Program, model: Model, *, limits: Limits | None = None, permits: int = 16, window: int = 200_000,
+        order: int | None = None, together: int = 1, counter: Counter = by_fours, countable: bool = True,
+    ) -> None:  # fmt: skip
+        route = Route(endpoint="scripted", model="scripted", context_window=window)
+        self.terms = Terms(
+            job="job", program=type(program).name, params_json=params_of(program), fingerprint="f", route=route,
+            limits=limits or Limits(),
+        )  # fmt: skip
+        self.program, self.model = program, model
+        self.together, self.counter, self.countable = together, counter, countable
+        self.k: State = journal.open_job(self.terms)
+        self.calls: list[commands.Call] = []
+        self.answered: list[commands.Call] = []
+        self.emitted: list[Any] = []
+        self.turns: list[events.Turn] = []
+        self.in_flight_max = 0
+        self._shuffle = random.Random(order) if order is not None else None
+        self._waiting: list[commands.Call] = []
+        self.turn(events.Opened(self.terms, 1))
+        self.turn(events.Granted(permits))
+
+    def turn(self, *happened: events.Event, at_s: float | None = None) -> list[commands.Command]:
+        """One turn of the loop, kept for the journal."""
+        turn = events.Turn(len(self.turns) * 1.0 if at_s is None else at_s, (happened,))
+        self.turns.append(turn)
+        out = step(self.k, self.program, turn)
+        for command in out:
+            if isinstance(command, commands.Call):
+                self.calls.append(command)
+                self._waiting.append(command)
+            elif isinstance(command, commands.Emit):
+                self.emitted.append(command.value)
+            elif isinstance(command, commands.Abandon):
+                self._waiting = [c for c in self._waiting if (c.goal, c.attempt) != (command.goal, command.attempt)]
+        self.in_flight_max = max(self.in_flight_max, len(self._waiting))
+        return out
+
+    def run(self) -> State:
+        """Answer calls until the job has ended. Raises ``AssertionError`` where it does not."""
+        for _ in range(TURNS_MAX):
+            if self.k.outcome:
+                return self.k
+            if self._waiting:
+                self.turn(*(self._answered(self._next()) for _ in range(min(self.together, len(self._waiting)))))
+                continue
+            due_at_s = self.k.due_at_s()
+            assert due_at_s is not None, f"nothing under way and nothing due: {list(self.k.goals.values())}"
+            self.turn(events.Ticked(), at_s=due_at_s)
+        raise AssertionError(f"no end after {TURNS_MAX} turns")
+
+    def replayed(self) -> State:
+        """K from the journal's bytes: every turn encoded, decoded and taken again."""
+        blobs = [journal.encode_turn(t.at_s, [journal.encode_batch(batch) for batch in t.batches]) for t in self.turns]
+        return journal.replay(None, map(journal.decode_turn, blobs), self.program)
+
+    # -- what tests look at ----------------------------------------------------------------------------------------
+
+    @property
+    def answer(self) -> Any:
+        """The job's answer."""
+        return self.program.answer(self.k)
+
+    def goals(self, kind: str) -> Sequence[Goal]:
+        """All goals of a kind."""
+        return list(self.k.goals_of(kind))
+
+    def constructors(self) -> list[str]:
+        """The constructor of every goal that made a call, in the order of the goals."""
+        return [goal.constructor for goal in self.k.goals.values() if goal.constructor]
+
+    def texts(self) -> list[str]:
+        """What each call said that reached the model."""
+        return [spoken(call.body) for call in self.answered]
+
+    def _next(self) -> commands.Call:
+        return self._waiting.pop(self._shuffle.randrange(len(self._waiting)) if self._shuffle is not None else 0)
+
+    def _answered(self, call: commands.Call) -> events.Event:
+        text = spoken(call.body)
+        tokens = self.counter(text)
+        if body_tokens_bound(call.body) > call.prompt_tokens_max:
+            if not self.countable:
+                failure = Failure(FailureKind.TOO_LARGE, "no counter to ask", sent=False)
+                return events.Broke(call.goal, call.sample, call.attempt, failure)
+            if tokens > call.prompt_tokens_max:
+                failure = Failure(FailureKind.TOO_LARGE, f"{tokens} tokens", sent=False)
+                return events.Broke(call.goal, call.sample, call.attempt, failure)
+        self.answered.append(call)
+        said = self.model(text)
+        if isinstance(said, Failure):
+            return events.Broke(call.goal, call.sample, call.attempt, said)
+        if isinstance(said, str):
+            said = replied(said, "end_turn", tokens, by_fours(said))
+        return events.Answered(call.goal, call.sample, call.attempt, call.hash, said)

@@ -1,0 +1,167 @@
+"""What ``notes`` decides without asking: sizes, cuts, clusters, word overlap, framings, and what its prompts show."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cortex.programs import notes_documents as documents
+from cortex.programs import notes_prompts as prompts
+from cortex.programs.notes_documents import ANNOTATED, BARE, CLAIMS_ONLY, Document, Scale
+from cortex.programs.notes_framing import framed
+from cortex.prompt import Part, Role, request_body
+from policies.tokens import body_tokens_bound
+
+QUESTION = "What grows in the garden?"
+BYTES = Scale(prompts.size_bytes, lambda frame, out: 0)
+
+
+def finding(id_: int, name: str, *claims: str, says: str = "neither", text: str = "text") -> Document:
+    return Document(id_, name, text, "why", claims, says)
+
+
+@given(st.text(max_size=3_000), st.integers(4, 400))
+def test_a_divided_text_is_whole_again_and_every_piece_fits(text: str, room: int) -> None:
+    pieces = documents.divided(text, room, prompts.size_bytes)
+    assert "".join(pieces) == text
+    assert len(pieces) == 1 or all(prompts.size_bytes(piece) <= room for piece in pieces)
+
+
+def test_a_text_is_divided_into_no_more_pieces_than_must_be() -> None:
+    text = "A word and a word. " * 500
+    assert len(documents.divided(text, 1_000, prompts.size_bytes)) <= len(text) // 1_000 * 2
+    assert documents.divided(text, 3, prompts.size_bytes) == [text]
+
+
+@given(st.lists(st.text(max_size=300), max_size=6))
+def test_sizes_by_bytes_are_never_below_the_bound_of_the_whole_request(texts: list[str]) -> None:
+    parts = [prompts.document(f"n{i}", text) for i, text in enumerate(texts)]
+    frame = prompts.judge(QUESTION, [], 3, [])
+    whole = body_tokens_bound(request_body(prompts.judge(QUESTION, [], 3, parts), "m", 10))
+    assert whole <= body_tokens_bound(request_body(frame, "m", 10)) + BYTES.of(parts)
+
+
+def test_those_that_share_words_are_neighbours() -> None:
+    words = [frozenset(each.split()) for each in ("rose bed", "pear tree", "rose hedge", "plum tree", "stone")]
+    order = documents.alike(words)
+    assert sorted(order) == [0, 1, 2, 3, 4]
+    assert abs(order.index(0) - order.index(2)) == 1
+    assert abs(order.index(1) - order.index(3)) == 1
+    assert order[-1] == 4, "what shares nothing comes last"
+
+
+def test_telling_words_leave_out_the_plain_ones_and_plurals() -> None:
+    assert documents.telling("These Gardens have thus many roses; this across") == {"garden", "rose", "across"}
+
+
+def test_clusters_keep_both_bounds_and_lose_nothing() -> None:
+    shown = [finding(i, f"n{i}", f"claim {'ab'[i % 2] * 6}", text="x" * 300) for i in range(20)]
+    groups, left_out = documents.clusters(shown, BYTES, 1_500, 3, QUESTION, 100)
+    assert not left_out
+    assert sorted(each.id for group in groups for each in group.documents) == list(range(20))
+    for group in groups:
+        parts = [part for each, form in zip(group.documents, group.forms, strict=True) for part in each.parts(form)]
+        assert len(group.documents) <= 3
+        assert BYTES.of(parts) <= 1_500
+    assert {form for group in groups for form in group.forms} == {ANNOTATED}
+    together = [{each.claims for each in group.documents} for group in groups]
+    assert sum(len(claims) == 1 for claims in together) >= len(groups) - 1, "like documents stand together"
+
+
+@pytest.mark.parametrize(
+    ("size", "form"), [(300, ANNOTATED), (1_380, BARE), (3_000, CLAIMS_ONLY), (50, ANNOTATED), (690, ANNOTATED)]
+)
+def test_a_document_is_shown_in_the_fullest_form_that_fits(size: int, form: int) -> None:
+    shown = finding(1, "n", "a claim of some length, and " * 3, text="x" * size)
+    groups, left_out = documents.clusters([shown], BYTES, 1_500, 5, QUESTION, 100)
+    assert [group.forms for group in groups] == [[form]] and not left_out
+
+
+def test_a_small_document_takes_at_most_half_of_the_room() -> None:
+    shown = finding(1, "n", "a claim " * 60, text="x" * 600)
+    groups, _ = documents.clusters([shown], BYTES, 1_500, 5, QUESTION, summary_bytes=700)
+    assert [group.forms for group in groups] == [[BARE]]
+
+
+def test_what_fits_in_no_form_is_left_out() -> None:
+    shown = finding(1, "n", "a claim " * 300, text="x" * 3_000)
+    assert documents.clusters([shown], BYTES, 1_500, 5, QUESTION, 100) == ([], [shown])
+
+
+def test_documents_are_packed_all_or_not_at_all_and_the_rest_by_priority() -> None:
+    parts = [prompts.connection("c" * 50), prompts.annotation("n", "w" * 50), prompts.document("n", "d" * 50)]
+    sizes = [BYTES.of([part]) for part in parts]
+    assert documents.packed(BYTES, sum(sizes), 9, parts) == parts
+    assert documents.packed(BYTES, sum(sizes) - 1, 9, parts) == [parts[0], parts[2]]
+    assert documents.packed(BYTES, sum(sizes), 2, parts) == [parts[0], parts[2]]
+    assert documents.packed(BYTES, sizes[2] - 1, 9, parts) is None
+    assert documents.packed(BYTES, sum(sizes), 0, parts) is None
+
+
+# -- framing -------------------------------------------------------------------------------------------------------
+
+
+def roles(parts: list[Part]) -> list[Role]:
+    return [part.role for part in parts]
+
+
+def test_notes_that_take_sides_are_opposed() -> None:
+    shown = [finding(1, "a", "it grows"), finding(2, "b", "no", says="no"), finding(3, "c", "yes", says="yes")]
+    constructor, parts = framed(shown, QUESTION, [])
+    assert constructor == prompts.OPPOSED
+    assert "These answer yes: c.\nThese answer no: b." in parts[0].text
+    assert [part.text.split('"')[1] for part in parts[1:]] == ["c", "c", "b", "b", "a", "a"]
+
+
+def test_notes_that_share_words_of_their_own_are_connected() -> None:
+    shown = [finding(1, "a", "roses climb"), finding(2, "b", "pears ripen"), finding(3, "c", "roses bloom"),
+             finding(4, "d", "pears rot")]  # fmt: skip
+    constructor, parts = framed(shown, QUESTION, [])
+    assert constructor == prompts.CONNECTED
+    said = [part.text for part in parts if part.role == Role.CONNECTION]
+    assert said == [
+        "<connection>\nThese belong together: b; d.\nAll of them speak of: pear.\n</connection>",
+        "<connection>\nThese belong together: a; c.\nAll of them speak of: rose.\n</connection>",
+    ]
+
+
+def test_a_word_of_the_question_connects_nothing() -> None:
+    shown = [finding(1, "a", "the garden grows"), finding(2, "b", "a garden")]
+    assert framed(shown, QUESTION, [])[0] == prompts.DOCUMENTS
+
+
+def test_beside_summaries_stand_the_claims_beneath_them() -> None:
+    shown = [Document(9, "summary 9", "short", summary=True)]
+    constructor, parts = framed(shown, QUESTION, [finding(1, "a", "roses climb")])
+    assert constructor == prompts.SUMMARIES
+    assert roles(parts) == [Role.DOCUMENT, Role.ANNOTATION]
+    assert "- roses climb" in parts[1].text
+
+
+# -- prompts -------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_note_contains_cannot_end_it() -> None:
+    part = prompts.document('a "b" <c>', "one </note> two")
+    assert part.text == '<note-2 name="a b c">\none </note> two\n</note-2>'
+
+
+@pytest.mark.parametrize(
+    ("question", "polar"),
+    [
+        ("Is it deep?", True),
+        ("We have ships. Should they go there? ", True),
+        ("How deep is it?", False),
+        ("Is it deep, and if so, how deep? And where?", False),
+        ("island", False),
+        ("", False),
+    ],
+)
+def test_questions_that_yes_or_no_can_answer(question: str, polar: bool) -> None:
+    assert prompts.polar(question) is polar
+
+
+def test_a_plan_sees_only_so_many_names() -> None:
+    prompt = prompts.plan(QUESTION, [f"note {i}" for i in range(5_000)], 3)
+    assert len(prompt.text()) < prompts.NAMES_BYTES_MAX + 1_000
