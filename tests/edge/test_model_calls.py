@@ -102,6 +102,17 @@ async def test_the_environment_of_the_process_is_not_looked_at(
     assert "other" not in server.asked[0].headers.values()
 
 
+async def test_a_header_alone_opens_the_door_and_no_key_is_looked_for(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_PROFILE", "nobody")  # given no key, the SDK would look for this one's on disk
+    credential = Credential(custom_headers=(("X-Api-Key", "abc"),))
+    async with connect(always(http(MESSAGE)), credential) as (server, model):
+        reply = await model.call(BODY, output_tokens_max=16, timeout_s=5)
+    assert isinstance(reply, Reply), reply
+    assert "authorization" not in server.asked[0].headers
+
+
 async def test_a_base_url_may_have_a_path(connect: Connect) -> None:
     async with scripted(always(http(MESSAGE))) as server:
         for base_url in (f"{server.url}/llm", f"{server.url}/llm/"):

@@ -114,14 +114,22 @@ async def test_an_explanation_cut_short_leaves_the_status() -> None:
 async def test_what_comes_broken_is_transient_and_was_sent(
     connect: Connect, answer: Answer, status: int, words: str
 ) -> None:
-    async with connect(always(answer)) as (_, model):
+    async with connect(always(answer), concurrency=1) as (_, model):
         failure = await failed(model)
         assert (failure.kind, failure.sent) == (FailureKind.TRANSIENT, True), failure
         # The two roads may notice a broken line at different moments, so the status of one is not that of the other.
         assert failure.status in (0, status)
         assert words in failure.message or failure.status == 0
-        again = await failed(model)  # and the next call is not spoiled by it
-        assert again.kind is FailureKind.TRANSIENT
+        again = await failed(model)  # the next call finds the one connection free, or a new one
+        assert (again.kind, again.sent) == (FailureKind.TRANSIENT, True), again
+
+
+async def test_an_answer_that_is_not_read_to_its_end_gives_its_connection_back(connect: Connect) -> None:
+    page = [*http(b"<html>", content_type="text/html", content_length="900"), Step.HANG]
+    async with connect(always(page), concurrency=1) as (server, model):
+        failure = await failed(model)
+        await asyncio.wait_for(server.left.wait(), 5)
+    assert (failure.kind, failure.status) == (FailureKind.TRANSIENT, 200)
 
 
 @pytest.mark.parametrize("answer", [[Step.HANG], [http(MESSAGE)[0][:-9], Step.HANG]])  # type: ignore[index]
@@ -137,7 +145,7 @@ async def test_a_silent_stream_is_noticed_before_the_deadline(connect: Connect) 
     answer = [*chunked(streamed(events_of(MESSAGE))[:300], end=False), Step.HANG]
     policy = TimeoutPolicy(first_byte_s=0.1, between_bytes_s=0.2)
     async with connect(always(answer), timeouts=policy, stream_above_tokens=100) as (_, model):
-        failure = await asyncio.wait_for(failed(model, 60, output_tokens_max=101), 5)
+        failure = await failed(model, 60, output_tokens_max=101)
     assert failure.kind is FailureKind.TIMED_OUT
 
 

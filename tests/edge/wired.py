@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
@@ -52,7 +53,8 @@ def error(kind: str, message: str, **more: Any) -> dict[str, Any]:
 
 
 async def failed(model: AnthropicModel, timeout_s: float = 5.0, output_tokens_max: int = 16) -> Failure:
-    """The failure of one call that must fail."""
-    found = await model.call(BODY, output_tokens_max=output_tokens_max, timeout_s=timeout_s)
+    """The failure of one call that must fail, and soon."""
+    call = model.call(BODY, output_tokens_max=output_tokens_max, timeout_s=timeout_s)
+    found = await asyncio.wait_for(call, 10)
     assert isinstance(found, Failure)
     return found
