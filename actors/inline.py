@@ -13,6 +13,7 @@ from actors.armoury import ModelMaker, make_model
 from actors.branch import Branch
 from actors.channel import Channel
 from actors.cortex_actor import Cortex
+from actors.opening import Owner, this_owner
 from actors.ports import Gone, Peer
 from actors.worker import Worker
 from cortex.program import Program
@@ -57,6 +58,13 @@ class InlineRuntime:
         actor = self._actors.pop(name, None)
         if actor is not None:
             await actor.close()
+
+    def owner(self) -> Owner:
+        """This process, as owner of a run."""
+        return this_owner(self.cluster)
+
+    def share_program(self, where: str) -> None:
+        """Nobody else is to find it."""
 
     def load_program(self, where: str, params_json: bytes) -> Program:
         """A program by its place."""
