@@ -17,8 +17,8 @@ class Bar:
         self._rows = rows
         self._live: Any = None
         self._task: Any = None
-        self._next_line_s = 0.0
         self._began_s = time.monotonic()
+        self._next_line_s = self._began_s + LINE_EVERY_S
         self._first: int | None = None
         self._last = ""
 

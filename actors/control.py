@@ -44,7 +44,9 @@ def read(folder: Folder, job: str, owner: Owner) -> Wanted | None:
     except (OSError, msgspec.DecodeError):
         return None
     theirs, ours = wanted.owner, owner
-    return wanted if (theirs.host, theirs.pid, theirs.started) == (ours.host, ours.pid, ours.started) else None
+    return (
+        wanted if (theirs.host, theirs.pid, theirs.started) == (ours.host, ours.pid, ours.started) else None
+    )
 
 
 def obeyed(folder: Folder, job: str) -> None:

@@ -46,5 +46,7 @@ def in_use(folder: Folder, job: str) -> str:
 def said_in_use(folder: Folder, job: str) -> str:
     """The line for a job that another run holds."""
     owner = last_owner(folder, job)
-    whom = f"process {owner.pid} on {owner.host}" if owner is not None else "another run that is just beginning"
+    whom = (
+        f"process {owner.pid} on {owner.host}" if owner is not None else "another run that is just beginning"
+    )
     return f"job {job} is in use by {whom}: wait for it, end it with `cortex cancel {job}`, or give another --job"

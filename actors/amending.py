@@ -1,0 +1,89 @@
+"""Events for the journal of a job that nobody runs: no channel, no call, one turn."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from actors import programs
+from actors.joblock import Held, hold
+from actors.opening import owner_record, this_owner
+from actors.outlet import Projection
+from actors.records import said_in_use
+from actors.store import Folder, Journal, StoreError
+from cortex import events, journal
+from cortex.limits import Terms
+from cortex.loop import step
+from cortex.program import Program
+from cortex.state import State
+
+
+class _Programs:
+    """What a projection needs of a runtime."""
+
+    @staticmethod
+    def load_program(where: str, params_json: bytes) -> Program:
+        return programs.load(where, params_json)
+
+
+def amend(folder: Folder, job: str, batch_of: Callable[[int], list[events.Event]]) -> State:
+    """Take the job's epoch and append what ``batch_of`` makes of it; K after that. Raises ``StoreError``."""
+    try:
+        with hold(folder, job):
+            source = Journal(folder.journal_path(job))
+            try:
+                return _amended(source, batch_of)
+            finally:
+                source.close()
+    except Held:
+        raise StoreError(said_in_use(folder, job)) from None
+
+
+def _amended(source: Journal, batch_of: Callable[[int], list[events.Event]]) -> State:
+    epoch = source.take_epoch(owner_record(this_owner("inline")))
+    snapshot = source.latest_snapshot()
+    k = journal.decode_state(snapshot[1]) if snapshot else None
+    turns = (turn for _, turn in source.turns(snapshot[0] if snapshot else source.opened_at()))
+    k = journal.replay(k, turns, _loaded)
+    batch = batch_of(epoch)
+    turn = events.Turn(max(k.at_s, time.time()), (tuple(batch),))
+    step(k, _loaded(k.terms), turn)
+    source.append([journal.encode_turn(turn.at_s, [journal.encode_batch(batch)])])
+    return k
+
+
+def _loaded(terms: Terms) -> Program:
+    return programs.load(terms.program, terms.params_json)
+
+
+def cancel(folder: Folder, job: str, who: str) -> State:
+    """End for good a job that nobody runs. Raises ``StoreError``."""
+
+    def cancelling(epoch: int) -> list[events.Event]:
+        return [events.Rejoined(epoch), events.Resumed(who), events.Stopped(who, "cancel")]
+
+    return amend(folder, job, cancelling)
+
+
+def copy_results(
+    folder: Folder, job: str, sink: Any, rows: int = 0, size_bytes: int = 0, own: bool = False
+) -> int:
+    """Write a job's results, as far as its journal has them, into a sink that holds ``rows`` of them already.
+
+    ``own``: the sink is the job's own output, so the journal is told how much stands there. The number of results.
+    """
+    reader: Projection | None = None
+    try:
+        index = sink.open(rows, size_bytes, own)
+        reader = Projection(folder.journal_path(job), _Programs(), index)  # type: ignore[arg-type]
+        while some := reader.read():
+            sink.write([value for _, value in some])
+        written = sink.flush()
+    finally:
+        if reader is not None:
+            reader.close()
+        sink.close()
+    if own and written != (rows, size_bytes):
+        amend(folder, job, lambda epoch: [events.Written(*written)])
+    return int(written[0])

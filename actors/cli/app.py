@@ -1,0 +1,150 @@
+"""The commands and their arguments. What they do is imported when it is done, so that asking for help is quick."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from actors.cli.options import GOING_ON, LOOKING, RUNNING, Options, takes
+from actors.cli.problems import COMPLETE, CommandError
+
+app = typer.Typer(
+    name="cortex", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+    help="Very many bounded LLM calls under a scheduler that is plain code: parallel, durable, each paid once.",
+    epilog="Exit codes: 0 complete; 1 failed, or a row failed; 2 bad usage, or rows refused before sending; "
+    "3 partial and resumable; 130 interrupted, 143 terminated.",
+)  # fmt: skip
+
+Input = Annotated[
+    str, typer.Argument(help="JSON Lines in the Message Batches request format; .gz; - for stdin")
+]
+Output = Annotated[
+    str, typer.Option("--output", "-o", help="results, a line each; .gz; - for stdout", metavar="FILE")
+]
+Job = Annotated[str, typer.Argument(help="the job's name, as `cortex jobs` lists it")]
+Port = Annotated[
+    int, typer.Option("--port", help="where to listen, on this machine only; 0: any", min=0, max=65535)
+]
+Faults = Annotated[
+    list[str], typer.Option("--fault", help="share of requests that fail so", metavar="KIND=SHARE")
+]
+Settings = Annotated[
+    list[str], typer.Option("--set", "-s", help="a setting of the provider", metavar="NAME=VALUE")
+]
+Params = Annotated[
+    list[str], typer.Option("--param", "-p", help="a parameter of the program", metavar="NAME=VALUE")
+]
+_NOTHING: list[str] = []
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        import cortex
+
+        print(f"cortex {cortex.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _cortex(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="which release")
+    ] = False,
+) -> None:
+    """Options before the command."""
+
+
+@app.command()
+@takes(*RUNNING, "ordered")
+def batch(input: Input, output: Output, options: Options) -> int:  # noqa: A002 - the argument's name
+    """Ask every request of INPUT, once; give the same command again after a crash and it goes on."""
+    from actors.cli.beginning import batch as begin
+
+    return begin(input, output, options)
+
+
+@app.command()
+@takes(*RUNNING)
+def run(
+    program: Annotated[str, typer.Argument(help="notes, module:Class or file.py:Class")],
+    options: Options,
+    inputs: Annotated[list[str], typer.Argument(help="folders, text files or JSON Lines")] = _NOTHING,
+    output: Output = "",
+    param: Params = _NOTHING,
+) -> int:
+    """Run a program."""
+    from actors.cli.beginning import run as begin
+
+    return begin(program, list(inputs or ()), output, list(param or ()), options)
+
+
+@app.command()
+@takes(*GOING_ON)
+def resume(job: Job, options: Options) -> int:
+    """Go on with a job that was interrupted, or stopped by a cap or a block."""
+    from actors.cli.going_on import go_on
+
+    return go_on(job, options, attaching=False)
+
+
+@app.command()
+@takes(*GOING_ON, "overwrite")
+def attach(job: Job, options: Options, output: Output = "") -> int:
+    """Follow a job that goes on in a cluster; -o writes its results there too."""
+    from actors.cli.going_on import go_on
+
+    return go_on(job, options, attaching=True, copy=output)
+
+
+@app.command()
+@takes(*LOOKING)
+def cancel(job: Job, options: Options) -> int:
+    """End a job for good, whoever runs it."""
+    from actors.cli.going_on import cancel as end
+
+    return end(job, options)
+
+
+@app.command()
+@takes(*LOOKING)
+def status(options: Options, job: Annotated[str, typer.Argument(help="the latest, if left out")] = "") -> int:
+    """Show how a job stands."""
+    from actors.cli.looking import status as show
+
+    return show(job, options)
+
+
+@app.command()
+@takes(*LOOKING)
+def jobs(options: Options) -> int:
+    """List the jobs of the state folder, the latest first."""
+    from actors.cli.looking import jobs as show
+
+    return show(options)
+
+
+@app.command()
+@takes("state", "overwrite", "verbose")
+def results(job: Job, options: Options, output: Output = "-") -> int:
+    """Write the results that a job has so far."""
+    from actors.cli.looking import results as show
+
+    return show(job, output, options)
+
+
+@app.command()
+@takes("verbose")
+def simulate(options: Options, port: Port = 0, fault: Faults = _NOTHING, setting: Settings = _NOTHING) -> int:
+    """Be a provider, to rehearse against: Messages, token counting and Message Batches over HTTP."""
+    from actors.cli.keys import taken_environ
+    from actors.simulator.command import CannotListen
+    from actors.simulator.command import simulate as serve
+    from actors.simulator.settings import SettingsError, settings_from
+
+    taken_environ()
+    try:
+        settings = settings_from(setting or (), fault or ())
+        return serve(settings, port=port) or COMPLETE
+    except (CannotListen, SettingsError) as error:
+        raise CommandError(str(error)) from None

@@ -1,0 +1,252 @@
+"""``batch`` and ``run``: from a command line to a session, everything that can be wrong looked at first."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from actors import programs
+from actors.cli.carrying import Work, carry_out, report
+from actors.cli.finding import built, program_named
+from actors.cli.keys import taken_environ
+from actors.cli.options import Options
+from actors.cli.problems import CommandError, say
+from actors.cli.settings import cluster_of, folder_of, limits_of, share_of, wish_of
+from actors.cli.standings import standing_of
+from actors.cli.telling import OVER
+from actors.cli.texts import notes_of
+from actors.client import last_state
+from actors.destination import remember
+from actors.input_lines import keep
+from actors.line_source import LineSource
+from actors.records import in_use, last_terms
+from actors.session import CONTENT, Order, Session, whole
+from actors.sink import FileSink, SinkError
+from actors.source import BatchSource, Check
+from actors.store import Folder
+from cortex.limits import Limits, Terms
+from cortex.program import params_of
+from cortex.programs.batch import Batch
+
+BATCH = "batch"
+LINES = "lines"
+
+
+def batch(path: str, output: str, options: Options) -> int:
+    """``cortex batch``; the exit code."""
+    folder, limits = _prepared(options)
+    rows_model = body_model(options.model)
+    order = Order(
+        program=Batch(ordered=options.ordered), limits=limits, job=options.job, state=str(folder.path),
+        cluster=cluster_of(options), input=path, output=output, fresh=options.fresh,
+        places={"kind": BATCH, "rows_model": rows_model, "output_tokens_max": str(options.max_output_tokens or "")},
+    )  # fmt: skip
+    source = batch_source(folder, order, _given_input(folder, order))
+    with contextlib.closing(source):
+        check = source.check()
+        tell_problems(path, check)
+        order.wish = wish_of(options, options.model or _one_model(check))
+        return _begun(order, options, folder, source, check)
+
+
+def run(where: str, inputs: list[str], output: str, pairs: list[str], options: Options) -> int:
+    """``cortex run``; the exit code."""
+    if where == BATCH:
+        raise CommandError("`cortex batch INPUT -o OUTPUT` runs this program")
+    type_ = program_named(where)
+    notes = "notes" in type_.__struct_fields__
+    program = built(type_, pairs, {"notes": notes_of(inputs)} if notes and inputs else {})
+    folder, limits = _prepared(options)
+    if inputs and not notes and len(inputs) > 1:
+        raise CommandError(f"{where} reads its rows from one file, not from {len(inputs)}: join them first")
+    lines = bool(inputs) and not notes
+    order = Order(
+        program=program, wish=wish_of(options, options.model), limits=limits, job=options.job,
+        state=str(folder.path), cluster=cluster_of(options), input=inputs[0] if inputs else "", output=output,
+        fresh=options.fresh, places={"kind": LINES} if lines else {},
+    )  # fmt: skip
+    if not lines:
+        return _begun(order, options, folder, None, None)
+    _given_input(folder, order)
+    source = LineSource(order.input, spool=spool_of(folder, order.named()))
+    with contextlib.closing(source):
+        return _begun(order, options, folder, source, source.check())
+
+
+def _prepared(options: Options) -> tuple[Folder, Limits]:
+    share_of(options)
+    limits = limits_of(options)
+    return folder_of(options), limits
+
+
+# -- the input -----------------------------------------------------------------------------------------------------
+
+
+def body_model(model: str) -> str:
+    """What stands in a request for a model that the user named; empty: the rows' own stay."""
+    if model != "local":
+        return model
+    from actors.local_model import LOCAL_MODEL_NAME
+
+    return LOCAL_MODEL_NAME
+
+
+def spool_of(folder: Folder, job: str) -> Path:
+    """Where an input that can be read only once is kept for a job."""
+    return folder.journal_path(job).with_suffix(".input")
+
+
+def batch_source(folder: Folder, order: Order, stdin: io.BytesIO | None = None) -> BatchSource:
+    """The rows of a batch, as the order's places have them."""
+    tokens = order.places["output_tokens_max"]
+    return BatchSource(
+        order.input, model=order.places["rows_model"] or None, output_tokens_max=int(tokens) if tokens else None,
+        spool=spool_of(folder, order.named()), stdin=stdin,
+    )  # fmt: skip
+
+
+def _given_input(folder: Folder, order: Order) -> io.BytesIO | None:
+    """Keep what comes on standard input first: without ``--job`` its content is a part of the job's name.
+
+    Returns the stream to read besides what is kept: an empty one, since nothing more will come.
+    """
+    if order.input != "-" or order.job:
+        return None
+    part = folder.path / "jobs" / f".input-{os.getpid()}"
+    try:
+        keep(sys.stdin.buffer if sys.stdin is not None else None, part, "standard input")
+        order.places[CONTENT] = _digest(part)
+        os.replace(part, spool_of(folder, order.named()))
+    finally:
+        part.unlink(missing_ok=True)
+    return io.BytesIO()
+
+
+def _digest(path: Path) -> str:
+    digest = blake2b(digest_size=16)
+    with path.open("rb") as content:
+        while some := content.read(1 << 20):
+            digest.update(some)
+    return digest.hexdigest()
+
+
+def tell_problems(path: str, check: Check) -> None:
+    """What is wrong with the input, line by line, ten at most; the rest is done all the same."""
+    if not check.problems:
+        return
+    said = []
+    if check.refused:
+        said.append(f"{check.refused:,} of {check.rows:,} rows are refused before sending")
+    if check.unreadable:
+        said.append(f"{check.unreadable:,} lines are no rows and are passed over")
+    name = "standard input" if path == "-" else path
+    say(f"{name}: {'; '.join(said)}")
+    for problem in check.problems:
+        say(f"{name} line {problem.line}: {problem.said}")
+    if check.problems_more:
+        say(f"{name}: and {check.problems_more:,} more lines like these")
+
+
+def _one_model(check: Check) -> str:
+    if len(check.models) > 1:
+        named = ", ".join(check.models[:5]) + (", ..." if len(check.models) > 5 else "")
+        raise CommandError(
+            f"the rows name several models ({named}): a job asks one: give --model NAME, or split them"
+        )
+    return check.models[0] if check.models else ""
+
+
+# -- the job -------------------------------------------------------------------------------------------------------
+
+
+def _begun(order: Order, options: Options, folder: Folder, source: Any, check: Check | None) -> int:
+    """Begin the job, or go on with it, or say that it is over."""
+    job = order.named()
+    if said := in_use(folder, job):
+        raise CommandError(said)
+    if check is not None:
+        order.places |= {"digest": check.digest, "rows": str(check.rows), "unreadable": str(check.unreadable)}
+    before = last_terms(folder, job)
+    if before is not None and not order.fresh:
+        _refuse_other_places(order, before, job)
+        code = _already_over(order, options, folder, before, job)
+        if code is not None:
+            return code
+    sink = sink_of(order.output, order.input, options.overwrite)
+    if sink is not None:
+        own = before is not None and before.places.get("output") == whole(order.output)
+        check_output(sink, order.output, own or options.overwrite)
+    session = Session(order, taken_environ(), source=source, sink=sink)
+    note = "it goes on where it stopped" if before is not None and not order.fresh else ""
+    work = Work(session=session, options=options, source=source, sink=sink, note=note)
+    if check is not None:
+        work.rows, work.unreadable = check.rows, check.unreadable
+    return carry_out(work)
+
+
+def _refuse_other_places(order: Order, before: Terms, job: str) -> None:
+    """The same job reads the same input and writes to the same output."""
+    then, now = before.places, order.places
+    if then.get("digest", "") != now.get("digest", ""):
+        name = "standard input" if order.input == "-" else order.input
+        raise CommandError(
+            f"{name} is not what job {job} began with: give another --job (equal rows are not paid again), or --fresh"
+        )
+    if then.get("output", "") != whole(order.output):
+        was = then.get("output") or "no file"
+        raise CommandError(
+            f"job {job} writes to {was}: give another --job, or `cortex results {job} -o FILE`"
+        )
+
+
+def _already_over(order: Order, options: Options, folder: Folder, before: Terms, job: str) -> int | None:
+    """The exit code of a job that has ended for good, and asks the same; None where there is something to do."""
+    where, params = programs.place_of(type(order.program)), params_of(order.program)
+    same = before.fingerprint == programs.fingerprint(where, params)
+    if not same or before.places.get("wish") != remember(order.wish):
+        return None
+    k = last_state(folder, job)
+    if k.outcome not in OVER:
+        return None
+    standing = standing_of(folder, job, k)
+    say(f"job {job} is {k.outcome} already: nothing is asked again (--fresh asks anew)")
+    if k.outcome == "complete":
+        complete_output(folder, job, standing.facts, order.input, options.overwrite)
+    return report(standing, options)
+
+
+def complete_output(
+    folder: Folder, job: str, facts: dict[str, Any], input_path: str, overwrite: bool
+) -> None:
+    """See that the results file of a job that is over is whole; what is missing is written from the journal."""
+    from actors.amending import copy_results
+
+    path = facts["output"]
+    if path in ("", "-"):
+        return
+    rows, size_bytes = facts["results_written"], facts["bytes_written"]
+    there = Path(path).stat().st_size if Path(path).exists() else -1
+    if there == size_bytes and rows == facts["results"]:
+        return
+    say(f"{path} is not whole: written again from the journal")
+    sink = sink_of(path, input_path, overwrite)
+    copy_results(folder, job, sink, rows, size_bytes, own=True)
+
+
+def sink_of(output: str, input_path: str, overwrite: bool = False) -> FileSink | None:
+    """Where results go; None where nobody asked for them."""
+    if not output:
+        return None
+    return FileSink(output, overwrite=overwrite, keep_off=() if input_path in ("", "-") else (input_path,))
+
+
+def check_output(sink: FileSink, output: str, may_exist: bool) -> None:
+    """Refuse an output before anything is asked, rather than after. Raises ``SinkError``."""
+    sink.check()
+    if sink.cuts_back and not may_exist and Path(output).exists():
+        raise SinkError(f"{output} exists: give --overwrite to write over it, or name another output")

@@ -1,0 +1,127 @@
+"""A session carried out for a user: run it, say what came of it, end with the right exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import Any
+
+import msgspec
+
+from actors.bar import Bar
+from actors.cli.conduct import Conduct, StoppedNow
+from actors.cli.options import Options
+from actors.cli.problems import PARTIAL, say, told
+from actors.cli.settings import share_of
+from actors.cli.standings import standing_of
+from actors.cli.telling import Standing, headline, why
+from actors.session import Session
+from actors.store import StoreError
+
+
+class Work(msgspec.Struct, kw_only=True):
+    """What is to be carried out, and what must be let go of afterwards."""
+
+    session: Session
+    options: Options
+    source: Any = None
+    sink: Any = None
+    rows: int = 0
+    unreadable: int = 0
+    note: str = ""
+    """What the header says besides."""
+
+
+def carry_out(work: Work) -> int:
+    """Run it; the exit code. Raises what is wrong before anything was sent."""
+    share_of(work.options)
+    session, said = work.session, ""
+    conduct = Conduct(session, Bar(rows=work.rows or None), lambda session: header(session, work.note))
+    ended = None
+    session.progress = conduct.progress
+    try:
+        ended = conduct.run()
+    except StoppedNow:
+        pass
+    except Exception as error:
+        known = told(error)
+        if known is None or known[0] != PARTIAL:
+            raise
+        said = known[1]
+    finally:
+        for each in (work.source, work.sink):
+            if each is not None:
+                with contextlib.suppress(OSError):
+                    each.close()
+    if ended is not None:
+        standing = Standing(facts=ended.facts, state=session.folder.path, answer=ended.answer)
+        standing.rows, standing.unreadable = work.rows, work.unreadable
+    else:
+        try:
+            standing = standing_of(session.folder, session.job)
+        except StoreError as error:  # it never began, or even reading fails on that disk
+            say(said or str(error))
+            return conduct.code or PARTIAL
+        if standing.outcome == "running":  # our own lock is gone: what runs is another run, or nothing
+            standing.facts["outcome"] = "interrupted"
+    code = report(standing, work.options, said)
+    return conduct.code if conduct.code and standing.resume else PARTIAL if said else code
+
+
+def header(session: Session, note: str) -> str:
+    """What runs, and where: said once, before the first figures."""
+    found = session.destination
+    where = session.cluster()
+    said = f"job {session.job}, model {found.route.model if found is not None else '?'}, cluster {where}"
+    if session.order.cluster == "auto":
+        said += " (auto)"
+    now = "it runs there already, and is attached to" if session.attached else note
+    for more in (found.notice if found is not None else "", now):
+        said += f"; {more}" if more else ""
+    return said
+
+
+def report(standing: Standing, options: Options, said: str = "") -> int:
+    """Tell people, then programs, how a job ended; the exit code that belongs to it."""
+    output = standing.facts["output"]
+    say(headline(standing))
+    for line in filter(None, (said or why(standing),)):
+        say(line)
+    if output not in ("", "-"):
+        say(f"results: {output}")
+    if standing.resume:
+        say(f"to go on: {standing.resume}{_raised(standing)}")
+        if output == "-":
+            say("standard output cannot be cut back: the rows since the last flush may come again")
+    show_answer(standing, options)
+    return standing.code(share_of(options), options.accept_partial)
+
+
+def _raised(standing: Standing) -> str:
+    """What must be given besides, so that a job stopped by its own cap can go on."""
+    return (
+        " --max-cost USD (or --max-job-tokens N), higher"
+        if standing.facts["why"].startswith("over_budget")
+        else ""
+    )
+
+
+def show_answer(standing: Standing, options: Options) -> None:
+    """The object of ``--json``, or the answer where there is no file that holds the results."""
+    output = standing.facts["output"]
+    if options.as_json:
+        print(standing.as_json(), file=sys.stderr if output == "-" else sys.stdout, flush=True)
+    elif not output and standing.answer is not None:
+        print(answer_text(standing.answer), flush=True)
+
+
+def answer_text(answer: Any) -> str:
+    """An answer for people: a text as it is, also one that comes with particulars; all else as JSON."""
+    if isinstance(answer, str):
+        return answer
+    if isinstance(answer, dict) and isinstance(answer.get("text"), str):
+        partial = answer.get("partial")
+        reasons = answer.get("why")
+        missing = "; ".join(map(str, reasons)) if isinstance(reasons, list) else str(reasons or "")
+        return f"{answer['text']}\n\n(partial: {missing})" if partial else str(answer["text"])
+    return msgspec.json.format(msgspec.json.encode(answer), indent=2).decode()

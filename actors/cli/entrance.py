@@ -1,0 +1,86 @@
+"""From arguments to an exit code. Nothing leaves here as a traceback, unless it was asked for."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any
+
+from actors.cli.problems import (
+    FAILED,
+    INTERRUPTED,
+    TERMINATED,
+    USAGE,
+    Terminated,
+    say,
+    told,
+    told_anyway,
+    trace,
+    wants_trace,
+)
+
+
+def enter(arguments: list[str]) -> int:
+    """Run the command that the arguments name; its exit code. Must run in the main thread."""
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        return _ran(arguments)
+    except KeyboardInterrupt:
+        say("interrupted before anything was sent")
+        return INTERRUPTED
+    except Terminated:
+        say("terminated before anything was sent")
+        return TERMINATED
+    except BrokenPipeError:
+        _nobody_reads()
+        return FAILED
+    except Exception as error:
+        return _failed(error, wants_trace(arguments))
+
+
+def _ran(arguments: list[str]) -> int:
+    import typer
+    from typer.main import get_command
+
+    from actors.cli.app import app
+
+    command: Any = get_command(app)
+    try:
+        code = command.main(args=arguments, prog_name="cortex", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except typer.TyperException as error:
+        return _misused(error)
+    except typer.Abort:
+        return INTERRUPTED
+
+
+def _misused(error: Any) -> int:
+    """Bad usage: the parser's own words, on one line, and where to look."""
+    said = " ".join(str(error.format_message()).split()).rstrip(".")
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "cortex"
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(error.format_message(), file=sys.stderr)
+    else:
+        say(f"{said}: see `{path} --help`")
+    return USAGE
+
+
+def _failed(error: Exception, trace_wanted: bool) -> int:
+    known = told(error)
+    if trace_wanted:
+        trace(error)
+    say(known[1] if known else told_anyway(error))
+    return known[0] if known else FAILED
+
+
+def _terminated(number: int, frame: object) -> None:
+    raise Terminated
+
+
+def _nobody_reads() -> None:
+    """Who read our output is gone: let the interpreter end without a complaint."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())

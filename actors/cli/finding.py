@@ -1,0 +1,80 @@
+"""The program that a user names, with its parameters from texts."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from actors import programs
+from actors.cli.problems import CommandError
+from cortex.program import Program, build
+
+_MISSING = "Object missing required field `"
+
+
+def program_named(where: str) -> type[Program]:
+    """The class: a ready program, ``module:Class``, ``file.py:Class``, or a file or module that holds just one.
+
+    Modules are looked for in the working folder too, after all other places. Raises ``CommandError``.
+    """
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)  # last, so that nothing there hides what is installed
+    try:
+        if where.endswith(".py") and ":" not in where:
+            return _only_one(where)
+        return programs.find(where)
+    except programs.NoSuchProgram as error:
+        raise CommandError(str(error)) from None
+
+
+def _only_one(path: str) -> type[Program]:
+    found = programs.programs_in(path)
+    if len(found) != 1:
+        there = f"it holds {', '.join(found)}" if found else "it holds no cortex.Program"
+        raise CommandError(f"{path}: {there}: name the program as {path}:Class")
+    return programs.find(f"{path}:{found[0]}")
+
+
+def built(type_: type[Program], pairs: list[str], given: dict[str, Any]) -> Program:
+    """The program with its parameters: those of ``-p name=value``, and those that come from its inputs.
+
+    Raises ``CommandError`` naming the parameter that is unknown, missing or does not fit.
+    """
+    named = type_.name or type_.__name__
+    fields = {field.encode_name: field for field in msgspec.structs.fields(type_)}
+    values: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or not name:
+            raise CommandError(f"-p {pair!r}: give it as name=value")
+        if name not in fields:
+            takes = ", ".join(known for known in fields if known not in given) or "none"
+            raise CommandError(f"-p {name}: {named} has no such parameter; it takes: {takes}")
+        values[name] = text if fields[name].type is str else _plain(text)
+    try:
+        return build(type_, msgspec.json.encode({**given, **values}))
+    except ValueError as error:
+        said = str(error)
+        if _MISSING in said:
+            name = said.split(_MISSING, 1)[1].split("`", 1)[0]
+            raise CommandError(
+                f"{named} needs {name}: give -p {name}=... {_inputs_hint(name)}".rstrip()
+            ) from None
+        raise CommandError(said) from None
+
+
+def _inputs_hint(name: str) -> str:
+    return "or its files as INPUTS" if name == "notes" else ""
+
+
+def _plain(text: str) -> Any:
+    """A value for a field that is no text: as JSON, else as it stands."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text

@@ -1,0 +1,46 @@
+"""Whether somebody's own folder hides one of our packages: Python imports the first of a name that it finds."""
+
+from __future__ import annotations
+
+import importlib.util
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+PACKAGES = ("actors", "cortex", "policies")
+HERE = Path(__file__).resolve().parents[2]
+"""The folder that our packages stand in."""
+
+
+def hidden_line(home: Path = HERE) -> str:
+    """One line that names what hides a package, and the way out; empty where nothing does."""
+    for name in PACKAGES:
+        place = _place(importlib.util.find_spec(name))
+        if place is None:
+            return (
+                f"the package {name} is missing beside {home / 'actors'}: install cortex-bounded-calls again"
+            )
+        if place.parent != home:
+            return (
+                f"{place} hides the package {name} of cortex (in {home}): "
+                f"rename it, run elsewhere, or take {place.parent} off PYTHONPATH"
+            )
+    return ""
+
+
+def in_folder(folder: Path, home: Path = HERE) -> str:
+    """The same for a folder that workers of a cluster will look in before ours."""
+    if folder.resolve() == home:
+        return ""
+    for name in PACKAGES:
+        for place in (folder / name / "__init__.py", folder / f"{name}.py"):
+            if place.exists():
+                return f"{place} would hide cortex's package {name} from the workers: rename it, or run elsewhere"
+    return ""
+
+
+def _place(spec: ModuleSpec | None) -> Path | None:
+    if spec is None:
+        return None
+    if spec.submodule_search_locations:
+        return Path(next(iter(spec.submodule_search_locations))).resolve()
+    return Path(spec.origin).resolve() if spec.origin else None

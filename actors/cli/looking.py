@@ -1,0 +1,120 @@
+"""``status``, ``jobs`` and ``results``: what the journals tell, without a runtime and without a key."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+
+from actors.amending import copy_results
+from actors.cli.beginning import check_output, sink_of
+from actors.cli.options import Options
+from actors.cli.problems import COMPLETE, CommandError, say
+from actors.cli.settings import named_folder
+from actors.cli.standings import standing_of
+from actors.cli.telling import Standing, cost, failed_kinds, span, why
+from actors.errors import ClearError
+from actors.records import last_owner
+from actors.sink import SinkClosed
+from actors.store import Folder, Journal
+
+_STATES = {
+    "interrupted": "interrupted: resumable", "partial": "partial: resumable",
+    "detached": "in a cluster, without a driver",
+}  # fmt: skip
+
+
+def jobs(options: Options) -> int:
+    """``cortex jobs``: every job of the state folder, the latest first; the exit code."""
+    folder = named_folder(options)
+    names = [name for name in folder.jobs() if "~" not in name]
+    found = [_row(folder, name) for name in names]
+    if options.as_json:
+        print(msgspec.json.encode({"jobs": [row["json"] for row in found]}).decode())
+        return COMPLETE
+    if not found:
+        say(f"no jobs in {folder.path}")
+        return COMPLETE
+    table = [("JOB", "STATE", "ROWS", "COST", "LAST TURN"), *(row["line"] for row in found)]
+    widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
+    for line in table:
+        print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+    return COMPLETE
+
+
+def _row(folder: Folder, name: str) -> dict[str, Any]:
+    when = _ago(folder.journal_path(name).stat().st_mtime)
+    try:
+        standing = standing_of(folder, name)
+    except (
+        ClearError,
+        ValueError,
+    ) as error:  # a damaged journal, a program that is gone: the others are shown
+        said = str(error)
+        return {
+            "json": {"job": name, "outcome": "unreadable", "why": said},
+            "line": (name, said, "", "", when),
+        }
+    facts = standing.facts
+    rows = f"{facts['rows_succeeded'] + facts['rows_failed']:,}/{max(standing.rows, facts['rows']):,}"
+    money = cost(facts) if facts["cost_usd"] is not None else ""
+    state = _STATES.get(standing.outcome, standing.outcome)
+    return {"json": msgspec.json.decode(standing.as_json()), "line": (name, state, rows, money, when)}
+
+
+def _ago(then_s: float) -> str:
+    return span(max(0.0, time.time() - then_s)) + " ago"
+
+
+def status(job: str, options: Options) -> int:
+    """``cortex status``: one job, by default the latest; the exit code."""
+    folder = named_folder(options)
+    if not job:
+        names = [name for name in folder.jobs() if "~" not in name]
+        if not names:
+            raise CommandError(f"no jobs in {folder.path}")
+        job = names[0]
+    standing = standing_of(folder, job)
+    if options.as_json:
+        print(standing.as_json())
+        return COMPLETE
+    for name, said in _particulars(folder, job, standing):
+        print(f"{name:<10}{said}")
+    return COMPLETE
+
+
+def _particulars(folder: Folder, job: str, standing: Standing) -> list[tuple[str, str]]:
+    facts = standing.facts
+    owner = last_owner(folder, job)
+    state = _STATES.get(standing.outcome, standing.outcome)
+    if standing.outcome == "running" and owner is not None:
+        state += f": process {owner.pid} on {owner.host}, cluster {owner.cluster}"
+    rows = f"{facts['rows_succeeded']:,} of {max(standing.rows, facts['rows']):,} succeeded"
+    kinds = failed_kinds(facts)
+    if facts["rows_failed"]:
+        rows += f", {facts['rows_failed']:,} failed" + (f" ({kinds})" if kinds else "")
+    attempts = ", ".join(f"{count:,} {kind}" for kind, count in facts["failures"].items())
+    calls = f"{facts['calls']:,}, {facts['attempts']:,} attempts, {facts['reused_calls']:,} remembered"
+    lines = [("job", job), ("state", state), ("why", why(standing)), ("rows", rows), ("calls", calls)]
+    lines += [("failed", f"attempts: {attempts}" if attempts else "")]
+    lines += [("tokens", f"{facts['input_tokens']:,} in, {facts['output_tokens']:,} out")]
+    lines += [("cost", cost(facts) if facts["cost_usd"] is not None else "")]
+    lines += [("time", span(facts["elapsed_s"])), ("output", facts["output"]), ("resume", standing.resume)]
+    return [(name, said) for name, said in lines if said]
+
+
+def results(job: str, output: str, options: Options) -> int:
+    """``cortex results``: the results that a job has so far, to standard output or a file; the exit code."""
+    folder = named_folder(options)
+    Journal(folder.journal_path(job)).close()  # raises where there is no such job, before a file is made
+    sink = sink_of(output or "-", "", options.overwrite)
+    assert sink is not None
+    check_output(sink, output or "-", options.overwrite)
+    try:
+        count = copy_results(folder, job, sink)
+    except SinkClosed:
+        return COMPLETE  # `| head` has seen enough
+    standing = standing_of(folder, job)
+    say(f"{count:,} results of {job}, which is {_STATES.get(standing.outcome, standing.outcome)}")
+    return COMPLETE

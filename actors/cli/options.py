@@ -1,0 +1,115 @@
+"""Options that several commands share: declared once, each also an environment variable, gathered into one record."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+
+class Options(msgspec.Struct, kw_only=True):
+    """What the user said. Empty or None: nothing was said."""
+
+    model: str = ""
+    base_url: str = ""
+    job: str = ""
+    state: str = ".cortex"
+    max_cost: str = ""
+    max_job_tokens: int | None = None
+    max_output_tokens: int | None = None
+    prompt_tokens_max: int | None = None
+    concurrency: int | None = None
+    price: str = ""
+    cluster: str = ""
+    sim: list[str] = msgspec.field(default_factory=list)
+    fresh: bool = False
+    overwrite: bool = False
+    ordered: bool = False
+    accept_failed: str = ""
+    accept_partial: bool = False
+    as_json: bool = False
+    verbose: bool = False
+
+
+def _option(
+    flag: str, told: str, metavar: str | None = None, least: int | None = None, short: str = ""
+) -> Any:
+    variable = (
+        "CORTEX_DEBUG"
+        if flag == "--verbose"
+        else "CORTEX_" + flag.removeprefix("--").replace("-", "_").upper()
+    )
+    flags = (flag, short) if short else (flag,)
+    return typer.Option(*flags, help=told, metavar=metavar, envvar=variable, show_default=False, min=least)
+
+
+_DECLARED: dict[str, tuple[Any, Any]] = {
+    "model": (str, _option("--model", "local, sim, or a provider's model; replaces the rows' own", "NAME")),
+    "base_url": (str, _option("--base-url", "where the provider is", "URL")),
+    "job": (str, _option("--job", "the job's name; else it derives from program, input and output", "NAME")),
+    "state": (str, _option("--state", "folder of the journals (default .cortex)", "FOLDER")),
+    "max_cost": (str, _option("--max-cost", "cap on what the job may cost, in USD; never passed", "USD")),
+    "max_job_tokens": (int, _option("--max-job-tokens", "cap on tokens, input and output together", "N", 1)),
+    "max_output_tokens": (int, _option("--max-output-tokens", "most tokens of one reply", "N", 1)),
+    "prompt_tokens_max": (int, _option("--prompt-tokens-max", "M: most tokens of one prompt", "N", 1)),
+    "concurrency": (int, _option("--concurrency", "most calls in flight (default 100)", "N", 1)),
+    "price": (str, _option("--price", "input=3,output=15 and so on, USD per million tokens", "RATES")),
+    "cluster": (str, _option("--cluster", "auto (default), inline, local, or a Ray's address", "WHERE")),
+    "sim": (
+        list[str],
+        _option("--sim", "setting or fault of the simulated provider, may be repeated", "NAME=VALUE"),
+    ),
+    "fresh": (bool, _option("--fresh", "ask anew, whatever is remembered")),
+    "overwrite": (bool, _option("--overwrite", "write over an output that exists")),
+    "ordered": (bool, _option("--ordered", "results in the order of the input")),
+    "accept_failed": (
+        str,
+        _option("--accept-failed", "this share of failed rows still counts as complete", "SHARE"),
+    ),
+    "accept_partial": (bool, _option("--accept-partial", "a partial result counts as complete")),
+    "as_json": (bool, _option("--json", "a summary as one JSON object, last on standard output")),
+    "verbose": (bool, _option("--verbose", "show where errors come from", short="-v")),
+}
+
+LOOKING = ("state", "as_json", "verbose")
+"""Options of commands that only read."""
+GOING_ON = (
+    "base_url", "state", "max_cost", "max_job_tokens", "concurrency", "price", "cluster", "sim", "accept_failed",
+    "accept_partial", "as_json", "verbose",
+)  # fmt: skip
+"""Options under which a job may go on; all others are a part of what the job is."""
+RUNNING = (
+    "model", "base_url", "job", "state", "max_cost", "max_job_tokens", "max_output_tokens", "prompt_tokens_max",
+    "concurrency", "price", "cluster", "sim", "fresh", "overwrite", "accept_failed", "accept_partial", "as_json",
+    "verbose",
+)  # fmt: skip
+"""Options of commands that begin a job."""
+
+
+def takes(*names: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """A command that takes these options and gets them as one argument, ``options``."""
+
+    def wrap(function: Callable[..., int]) -> Callable[..., int]:
+        def command(**given: Any) -> int:
+            said = {name: value for name in names if (value := given.pop(name)) not in (None, [])}
+            return function(**given, options=Options(**said))
+
+        own = inspect.signature(function, eval_str=True).parameters.values()
+        parameters = [each for each in own if each.name != "options"]
+        parameters += [_parameter(name) for name in names]
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {each.name: each.annotation for each in parameters}
+        command.__doc__, command.__name__ = function.__doc__, function.__name__
+        return command
+
+    return wrap
+
+
+def _parameter(name: str) -> inspect.Parameter:
+    kind, option = _DECLARED[name]
+    annotation: Any = Annotated[kind, option] if kind is bool else Annotated[kind | None, option]
+    default = False if kind is bool else None
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

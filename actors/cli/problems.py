@@ -1,0 +1,88 @@
+"""What can go wrong, as the line that a user reads and the exit code that a script reads."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from actors.credential import Credential
+
+COMPLETE = 0
+FAILED = 1
+USAGE = 2
+PARTIAL = 3
+INTERRUPTED = 130
+TERMINATED = 143
+
+
+class CommandError(Exception):
+    """A command cannot do what was asked. The message is one clear line."""
+
+    def __init__(self, said: str, code: int = USAGE) -> None:
+        super().__init__(said)
+        self.code = code
+
+
+class Terminated(BaseException):
+    """SIGTERM came while nothing was under way that had to be drained."""
+
+
+def say(line: str) -> None:
+    """One line for people, on standard error."""
+    print(f"cortex: {line}", file=sys.stderr, flush=True)
+
+
+def told(error: BaseException) -> tuple[int, str] | None:
+    """(exit code, line) for an error that is clear by itself; None for one that nobody expected."""
+    from actors.credential import CredentialError
+    from actors.driver import Broken, Lost
+    from actors.errors import ClearError
+    from actors.input_lines import SourceError
+    from actors.sink import SinkClosed, SinkError, SinkFull
+    from actors.store import DiskFull, Fenced
+
+    if isinstance(error, CommandError):
+        return error.code, str(error)
+    if isinstance(error, (Broken, DiskFull, Fenced, Lost, SinkClosed, SinkFull)):
+        return PARTIAL, str(error)
+    if isinstance(error, (ClearError, CredentialError, SinkError, SourceError)):
+        return USAGE, str(error)
+    return None
+
+
+def told_anyway(error: BaseException) -> str:
+    """The line for an error that nobody expected; what looks like a key is taken out."""
+    said = " ".join(str(error).split()) or "no more is known"
+    return _redacted(
+        f"unexpected {type(error).__name__}: {said} (a fault of cortex: -v or CORTEX_DEBUG=1 shows where)"
+    )
+
+
+def trace(error: BaseException) -> None:
+    """Where an error came from, for whoever asked for it."""
+    print(_redacted("".join(traceback.format_exception(error))), file=sys.stderr, flush=True)
+
+
+def _redacted(text: str) -> str:
+    from actors.credential import Credential
+
+    for credential in _secrets or [Credential()]:
+        text = credential.redactor()(text)
+    return text
+
+
+_secrets: list[Credential] = []
+
+
+def never_show(credential: Credential) -> None:
+    """The key of this run, which no error may show."""
+    _secrets.append(credential)
+
+
+def wants_trace(arguments: list[str]) -> bool:
+    """Whether the user asked to see where errors come from."""
+    asked = os.environ.get("CORTEX_DEBUG", "").lower() not in ("", "0", "false", "no", "off")
+    return asked or "-v" in arguments or "--verbose" in arguments

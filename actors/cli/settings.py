@@ -1,0 +1,140 @@
+"""From what the user said to the records that a job runs under. Whatever makes no sense is one clear line."""
+
+from __future__ import annotations
+
+from decimal import Decimal, InvalidOperation
+
+import msgspec
+
+from actors.cli.options import Options
+from actors.cli.problems import CommandError
+from actors.credential import CredentialError, checked_url, without_password
+from actors.destination import Wish
+from actors.simulator.faults import FAULTS
+from actors.simulator.settings import SettingsError, SimulatorSettings, settings_from
+from actors.store import Folder
+from cortex.limits import Limits
+from policies.price import nusd
+
+
+def folder_of(options: Options) -> Folder:
+    """The state folder, ready for use. Raises ``StoreError``."""
+    return named_folder(options).prepare()
+
+
+def named_folder(options: Options) -> Folder:
+    """The state folder as it is: looking changes nothing."""
+    if "://" in options.state:
+        raise CommandError(
+            f"--state {without_password(options.state)}: this release keeps its journals in a folder"
+        )
+    return Folder(options.state)
+
+
+def wish_of(options: Options, model: str) -> Wish:
+    """Where calls go. ``model`` is the name that was given, or that the rows have."""
+    simulated = simulated_of(options.sim)
+    if simulated is not None and model != "sim":
+        raise CommandError("--sim sets the simulated provider: give --model sim too")
+    return Wish(model=model, base_url=base_url_of(options), price=options.price, simulated=simulated)
+
+
+def changed_wish(options: Options, before: Wish) -> Wish:
+    """Where a job's calls go from now on."""
+    simulated = simulated_of(options.sim)
+    if simulated is not None and before.model != "sim":
+        raise CommandError("--sim sets the simulated provider, and this job asks another model")
+    return msgspec.structs.replace(
+        before, base_url=base_url_of(options) or before.base_url, price=options.price or before.price,
+        simulated=simulated or before.simulated,
+    )  # fmt: skip
+
+
+def base_url_of(options: Options) -> str:
+    """The provider's address. It is kept with the job, so it must hold no password."""
+    try:
+        url = checked_url("--base-url", options.base_url.strip())
+    except CredentialError as error:
+        raise CommandError(str(error)) from None
+    if without_password(url) != url:
+        raise CommandError("--base-url holds a password, which would be kept: set ANTHROPIC_BASE_URL instead")
+    return url
+
+
+def simulated_of(pairs: list[str]) -> SimulatorSettings | None:
+    """Settings and faults of the simulated provider, as ``name=value``."""
+    if not pairs:
+        return None
+    fields = SimulatorSettings.__struct_fields__
+    named = []
+    for pair in pairs:
+        name = pair.partition("=")[0].strip().replace("-", "_")
+        if name == "keys":
+            raise CommandError(
+                "--sim keys: in one process nobody asks for a key; it is a setting of `cortex simulate`"
+            )
+        named.append(
+            f"fault.{name}={pair.partition('=')[2]}" if name in FAULTS and name not in fields else pair
+        )
+    try:
+        return settings_from(named)
+    except SettingsError as error:
+        raise CommandError(f"--sim {error}") from None
+
+
+def limits_of(options: Options, before: Limits | None = None) -> Limits:
+    """The job's bounds: those that were given, over those it has."""
+    limits = before or Limits()
+    said: dict[str, int] = {}
+    if options.concurrency is not None:
+        said |= {
+            "concurrency": options.concurrency,
+            "window_rows": max(limits.window_rows, options.concurrency),
+        }
+    if options.max_cost:
+        said["max_cost_nusd"] = _money(options.max_cost)
+    for name, value in (
+        ("max_job_tokens", options.max_job_tokens),
+        ("output_tokens_max", options.max_output_tokens),
+        ("prompt_tokens_max", options.prompt_tokens_max),
+    ):
+        if value is not None:
+            said[name] = value
+    try:
+        return msgspec.structs.replace(limits, **said)
+    except ValueError as error:
+        raise CommandError(str(error)) from None
+
+
+def _money(text: str) -> int:
+    try:
+        amount = nusd(text.strip().removeprefix("$"))
+    except ValueError:
+        amount = 0
+    if amount <= 0:
+        raise CommandError(f"--max-cost {text!r}: give an amount of USD above zero, like 2.50")
+    return amount
+
+
+def share_of(options: Options) -> Decimal:
+    """The share of rows that may fail: 0.05 or 5%."""
+    text = options.accept_failed.strip()
+    if not text:
+        return Decimal(0)
+    try:
+        share = Decimal(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except InvalidOperation:
+        share = Decimal(-1)
+    if not share.is_finite() or not 0 <= share <= 1:
+        raise CommandError(
+            f"--accept-failed {options.accept_failed!r}: give a share from 0 to 1, like 0.05 or 5%"
+        )
+    return share
+
+
+def cluster_of(options: Options, before: str = "auto") -> str:
+    """Where the job runs: what was given, else ``before``."""
+    where = options.cluster.strip() or before
+    if where not in ("auto", "inline", "local") and ":" not in where:
+        raise CommandError(f"--cluster {where!r}: give auto, inline, local, or an address like host:6379")
+    return where

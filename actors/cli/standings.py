@@ -1,0 +1,55 @@
+"""How a job stands, as its journal alone tells it."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import msgspec
+
+from actors.cli.telling import Standing
+from actors.client import last_state
+from actors.joblock import is_held
+from actors.programs import load
+from actors.records import last_owner
+from actors.store import Folder
+from actors.summary import summary
+from cortex.state import State
+
+
+def standing_of(folder: Folder, job: str, k: State | None = None) -> Standing:
+    """The job's standing. Raises ``NoSuchJob``, or ``NoSuchProgram`` where its program is gone."""
+    k = last_state(folder, job) if k is None else k
+    facts = summary(k)
+    facts["outcome"] = k.outcome or _living(folder, job)
+    places = k.terms.places
+    return Standing(
+        facts=facts, state=folder.path, answer=_answer(k), rows=number(places, "rows"),
+        unreadable=number(places, "unreadable"),
+    )  # fmt: skip
+
+
+def _living(folder: Folder, job: str) -> str:
+    """What a job does that has not ended: somebody runs it, it goes on in a cluster alone, or its run was killed."""
+    if is_held(folder, job):
+        return "running"
+    owner = last_owner(folder, job)
+    alone = owner is not None and owner.cluster not in ("inline", "local", "child")
+    return "detached" if alone else "interrupted"
+
+
+def _answer(k: State) -> Any:
+    if k.outcome not in ("complete", "partial"):
+        return None
+    with contextlib.suppress(
+        Exception
+    ):  # an author's code may raise anything, above all on half of what it needs
+        program = load(k.terms.program, k.terms.params_json)
+        return msgspec.to_builtins(program.answer(k))
+    return None
+
+
+def number(places: dict[str, str], name: str) -> int:
+    """A count that was kept with the job; 0 where none was."""
+    text = places.get(name, "")
+    return int(text) if text.isdecimal() else 0

@@ -1,0 +1,130 @@
+"""How a job stands, for people and for programs."""
+
+from __future__ import annotations
+
+import os
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from actors.cli.problems import COMPLETE, FAILED, PARTIAL, USAGE
+from actors.session import STATE_DEFAULT
+
+FIELDS = (
+    "job", "outcome", "rows", "rows_succeeded", "rows_failed", "calls", "attempts", "failures", "paid_calls",
+    "reused_calls", "paid_again", "input_tokens", "output_tokens", "cache_read_tokens", "cache_creation_tokens",
+    "cost_usd", "cost_assumed_usd", "elapsed_s", "answer", "output", "resume",
+)  # fmt: skip
+"""What ``--json`` gives: these, no more and no less."""
+
+RESUMABLE = frozenset({"partial", "interrupted"})
+OVER = frozenset({"complete", "failed", "cancelled"})
+
+
+class Standing(msgspec.Struct, kw_only=True):
+    """A job's figures, as ``actors.summary`` has them, and what else a user wants to know."""
+
+    facts: dict[str, Any]
+    state: Path
+    answer: Any = None
+    rows: int = 0
+    """Rows of the whole input, as they were counted when the job began; 0 where it has none."""
+    unreadable: int = 0
+    """Lines of the input that were no rows."""
+
+    @property
+    def outcome(self) -> str:
+        """``complete``, ``partial``, ``failed``, ``cancelled``, ``running``, ``interrupted`` or ``detached``."""
+        return str(self.facts["outcome"])
+
+    @property
+    def resume(self) -> str:
+        """The command that goes on with the job; empty where nothing can or need go on."""
+        if self.outcome not in RESUMABLE:
+            return ""
+        return f"cortex resume {self.facts['job']}{self.where}"
+
+    @property
+    def where(self) -> str:
+        """The option that names the state folder, where a command would not find it by itself."""
+        usual = Path(os.environ.get("CORTEX_STATE") or STATE_DEFAULT).expanduser().resolve()
+        return "" if usual == self.state else f" --state {self.state}"
+
+    def as_json(self) -> str:
+        """The one object of ``--json``, on one line."""
+        facts = {
+            **self.facts, "rows": max(self.rows, self.facts["rows"]), "answer": self.answer,
+            "output": self.facts["output"] or None, "resume": self.resume or None,
+        }  # fmt: skip
+        return msgspec.json.encode({name: facts[name] for name in FIELDS}).decode()
+
+    def code(self, failed_share_max: Decimal, partial_is_complete: bool) -> int:
+        """The exit code of a run that ended so, signals apart."""
+        facts = self.facts
+        if self.outcome != "complete" and not (partial_is_complete and self.outcome in RESUMABLE):
+            return PARTIAL if self.outcome in RESUMABLE else FAILED
+        failed, refused = facts["rows_failed"], facts["rows_refused"]
+        bad, lines = failed + self.unreadable, facts["rows"] + self.unreadable
+        if not bad or Decimal(bad) / lines <= failed_share_max:
+            return COMPLETE
+        return FAILED if failed > refused else USAGE
+
+
+def headline(standing: Standing) -> str:
+    """What was done, in one line."""
+    facts = standing.facts
+    said = [f"{facts['job']}: {standing.outcome}"]
+    rows = max(standing.rows, facts["rows"])
+    noun = "row" if standing.rows or facts["rows_refused"] else "result"
+    said.append(f"{facts['rows_succeeded']:,} of {_many(rows, noun)} succeeded" if rows else "no rows")
+    if facts["rows_failed"]:
+        kinds = failed_kinds(facts)
+        said.append(f"{facts['rows_failed']:,} failed" + (f" ({kinds})" if kinds else ""))
+    said.append(_many(facts["calls"], "call"))
+    if facts["reused_calls"]:
+        said.append(f"{facts['reused_calls']:,} of them remembered")
+    if facts["cost_usd"] is not None:
+        said.append(cost(facts))
+    said.append(span(facts["elapsed_s"]))
+    return ", ".join(said)
+
+
+def failed_kinds(facts: dict[str, Any]) -> str:
+    """Rows that failed, by kind."""
+    said = [f"{count:,} {kind}" for kind, count in facts["rows_failed_by_kind"].items()]
+    if facts["rows_refused"]:
+        said.append(f"{facts['rows_refused']:,} refused before sending")
+    return ", ".join(said)
+
+
+def cost(facts: dict[str, Any]) -> str:
+    """Money for people; what may have been billed besides is said apart."""
+    from policies.price import usd_text
+
+    known, assumed = usd_text(facts["known_nusd"]), facts["assumed_nusd"]
+    return known + (
+        f" (and perhaps {usd_text(assumed)} for attempts whose cost nobody reported)" if assumed else ""
+    )
+
+
+def span(seconds: float) -> str:
+    """A time for people."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, s = divmod(int(seconds), 60)
+    hours, m = divmod(minutes, 60)
+    return f"{hours} h {m:02d} min" if hours else f"{m} min {s:02d} s"
+
+
+def why(standing: Standing) -> str:
+    """Why the job is not complete, with what to do; empty where it is."""
+    said = standing.facts["why"]
+    if not said or said in ("drain", "cancel"):
+        return ""
+    return f"{said}"
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
