@@ -131,12 +131,15 @@ async def test_a_refusal() -> None:
         _, body = await read(server, session)
         told = json.loads(body)
         assert (told["stop_reason"], told["content"], told["stop_details"]["type"]) == ("refusal", [], "refusal")
+        _, events = await read(server, session, stream=True)
+        start = json.loads(events.split(b"data: ", 2)[1].split(b"\n")[0])["message"]
+        assert start["stop_reason"] is None and "stop_details" not in start
         client = anthropic.AsyncAnthropic(api_key="k", base_url=server.url, max_retries=0)
         async with client.messages.stream(**BODY) as stream:
             message = await stream.get_final_message()
         assert (message.stop_reason, message.content) == ("refusal", [])
         await client.close()
-        assert counts(server) == (2, 2)  # paid, and delivered
+        assert counts(server) == (3, 3)  # paid, and delivered
 
 
 async def test_another_connection_is_not_harmed() -> None:

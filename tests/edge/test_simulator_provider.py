@@ -266,6 +266,7 @@ def test_headers_name_all_limits_and_never_a_time_too_early() -> None:
     told = headers(sim, NOW + 0.4)
     assert {name.rsplit("-", 1)[0] for name in told} == {"requests", "input-tokens", "output-tokens", "tokens"}
     assert told["tokens-limit"] == "1100"
+    assert told["tokens-reset"] == max(told["input-tokens-reset"], told["output-tokens-reset"])
     reset_s = datetime.fromisoformat(told["requests-reset"]).timestamp()
     assert NOW + 0.4 + 60 / 7 <= reset_s <= NOW + 2 + 60 / 7
 

@@ -85,6 +85,9 @@ def options_of(reading: Reading) -> Options:
     lettered = _lettered(reading.text)
     if lettered:
         return Options(lettered)
+    low = reading.low
+    if not (" or " in low or "," in low or ":" in low or "/" in low or "|" in low or " or " in reading.question):
+        return NO_OPTIONS  # what names several answers parts them by one of these
     lead, found = _named(reading.instruction, reading.question)
     listed = _bulleted(f"{reading.system}\n{reading.text}", lead) if lead else []
     return Options(listed) if listed else found
@@ -182,6 +185,9 @@ def polar(options: list[Option]) -> tuple[str, str, str] | None:
         if no and others <= _UNSURE:
             return name, names[no], names[others.pop()] if others else ""
     return None
+
+
+NO_OPTIONS: Final = Options([])
 
 
 def chosen(reading: Reading, options: Options) -> str:

@@ -46,6 +46,9 @@ SENTENCE_WORDS_MAX: Final = 40
 
 def _nothing(reading: Reading) -> str:
     """What the request wants said where the material does not speak of the question, if it does not; else empty."""
+    low = reading.low
+    if not ("if " in low or "when " in low or "where " in low):
+        return ""
     match = _NOTHING.search(reading.instruction)
     return match[1] if match and not judged(reading) else ""
 

@@ -29,13 +29,15 @@ def _number(text: str) -> int:
 
 def words_max(instruction: str, default: int = WORDS_DEFAULT) -> int:
     """Most words that the instruction allows; where it names several limits, the smallest."""
+    if "word" not in instruction and "Word" not in instruction:
+        return default
     found = [_number(n) - (1 if below and _number(n) > 1 else 0) for below, n in _WORDS.findall(instruction)]
     return min(found) if found else default
 
 
 def sentences_max(instruction: str) -> int | None:
     """Most sentences that the instruction allows; None where it does not say."""
-    found = _SENTENCES.search(instruction)
+    found = _SENTENCES.search(instruction) if "sentence" in instruction else None
     return _number(found[1]) if found else None
 
 
