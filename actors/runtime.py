@@ -9,13 +9,14 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 import ray
 from ray import cloudpickle, exceptions
 from ray._private import worker as ray_worker
+from ray._private.node import Node
 from ray.experimental import internal_kv
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -25,7 +26,7 @@ from actors.leftovers import end_processes
 from actors.opening import Owner, this_owner
 from actors.ports import Away, ClusterError, Gone, Peer
 from actors.ray_start import OBJECT_STORE_BYTES, Private, checked_address, code_paths, environment, first_line
-from actors.seat import methods
+from actors.seat import process_class
 from actors.store import Folder
 from cortex import __version__
 from cortex.program import Program
@@ -40,6 +41,7 @@ _SHARED = b"cortex/program/"
 CLOSE_S = 5.0
 """How long an actor may take to close its files before it is ended."""
 
+_NOT_NEEDED = ("start_monitor", "start_log_monitor", "start_api_server")
 _log = logging.getLogger("cortex.ray")
 _lock = threading.Lock()
 _connection: _Connection | None = None
@@ -97,7 +99,7 @@ def _given(cluster: str) -> _Connection:
 def _private(environ: Mapping[str, str]) -> _Connection:
     private = Private.prepare()
     try:
-        with environment(environ, private.environ()):
+        with environment(environ, private.environ()), _lean():
             _init(
                 address="local", _temp_dir=private.folder, _node_ip_address="127.0.0.1", include_dashboard=False,
                 object_store_memory=OBJECT_STORE_BYTES, num_cpus=max(2, os.cpu_count() or 1),
@@ -109,6 +111,27 @@ def _private(environ: Mapping[str, str]) -> _Connection:
     made = _Connection("local", private, own=True)
     atexit.register(_close_at_exit, made)
     return made
+
+
+@contextlib.contextmanager
+def _lean() -> Iterator[None]:
+    """Start without what a Ray of one process has no use for: autoscaler, log forwarding, dashboard.
+
+    It has no option for these; each is a Python process, and together they double the time of the start. Where a
+    release of Ray has them no more under these names, they are started after all.
+    """
+
+    def nothing(node: Any, **options: Any) -> None:
+        node._webui_url = ""
+
+    kept = {name: vars(Node)[name] for name in _NOT_NEEDED if name in vars(Node)}
+    try:
+        for name in kept:
+            setattr(Node, name, nothing)
+        yield
+    finally:
+        for name, method in kept.items():
+            setattr(Node, name, method)
 
 
 def _joined(cluster: str, environ: Mapping[str, str]) -> _Connection:
@@ -214,7 +237,7 @@ class RayRuntime:
         where: Any = "SPREAD" if role in ("branch", "worker") else "DEFAULT"
         if role == "channel":  # its journal is on this node's disk
             where = NodeAffinitySchedulingStrategy(self._node, soft=False)
-        remote: Any = ray.remote(_process_class(role))
+        remote: Any = ray.remote(process_class(role))
         actor = remote.options(
             name=name, namespace=NAMESPACE, lifetime="detached", get_if_exists=True, max_restarts=-1,
             max_task_retries=0, max_concurrency=CALLS_AT_ONCE, num_cpus=0, scheduling_strategy=where,
@@ -334,39 +357,6 @@ class _RayPeer:
 
 
 # -- the process of an actor -----------------------------------------------------------------------------------------
-
-
-def _process_class(role: str) -> type:
-    """The class that Ray runs for a role. It travels by value, and finds our code before it needs it."""
-
-    class Process:
-        def __init__(
-            self, paths: tuple[str, ...], role: str, name: str, args: tuple[Any, ...], cluster: str
-        ) -> None:
-            import os.path
-            import sys
-
-            sys.path[:] = dict.fromkeys([*(path for path in paths if os.path.isdir(path)), *sys.path])
-            from actors.runtime import seated
-
-            self.name = name
-            self.seat = seated(role, name, args, cluster)
-
-        def __repr__(self) -> str:
-            return self.name
-
-    for method in methods(role):
-        setattr(Process, method, _forwarding(method))
-    Process.__name__ = Process.__qualname__ = role.capitalize()
-    return Process
-
-
-def _forwarding(method: str) -> Any:
-    async def forward(self: Any, *args: Any) -> Any:
-        return await self.seat.call(method, args)
-
-    forward.__name__ = forward.__qualname__ = method
-    return forward
 
 
 def seated(role: str, name: str, args: tuple[Any, ...], cluster: str) -> Any:

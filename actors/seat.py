@@ -51,6 +51,39 @@ def methods(role: str) -> tuple[str, ...]:
     return ("hello", *(name for name in found if inspect.iscoroutinefunction(getattr(ROLES[role], name))))
 
 
+def process_class(role: str) -> type:
+    """The class that Ray runs for a role. It travels by value, and finds our code before it needs it."""
+
+    class Process:
+        def __init__(
+            self, paths: tuple[str, ...], role: str, name: str, args: tuple[Any, ...], cluster: str
+        ) -> None:
+            import os.path
+            import sys
+
+            sys.path[:] = dict.fromkeys([*(path for path in paths if os.path.isdir(path)), *sys.path])
+            from actors.runtime import seated
+
+            self.name = name
+            self.seat = seated(role, name, args, cluster)
+
+        def __repr__(self) -> str:
+            return self.name
+
+    for method in methods(role):
+        setattr(Process, method, _forwarding(method))
+    Process.__name__ = Process.__qualname__ = role.capitalize()
+    return Process
+
+
+def _forwarding(method: str) -> Any:
+    async def forward(self: Any, *args: Any) -> Any:
+        return await self.seat.call(method, args)
+
+    forward.__name__ = forward.__qualname__ = method
+    return forward
+
+
 class Seat:
     """The process of one actor. ``again``: an earlier process of the same actor died."""
 
