@@ -1,0 +1,99 @@
+"""How much of a results file is certain: the rows in it that are whole, up to what the journal knows."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from typing import Final
+
+import msgspec
+
+READ_BYTES: Final = 1 << 20
+
+GZIP_BITS: Final = 31
+"""zlib's way to say: with the header and the trailer of gzip (zlib.h, deflateInit2)."""
+
+
+class _Found(msgspec.Struct):
+    """Whole rows from the beginning on, the bytes that they take, and whether what follows is a torn one."""
+
+    rows: int = 0
+    size_bytes: int = 0
+    torn: bool = False
+
+
+def held(fd: int, rows: int, size_bytes: int, packed: bool) -> tuple[int, int] | None:
+    """(rows, bytes) to keep of a file of which the journal knows `rows` in the first `size_bytes`.
+
+    All of these where they are there. Of a file that was cut, the whole rows before the cut (in gzip the whole
+    members). None of them where it ends in a whole row and yet too early: rows were taken out, and who can say which.
+    None (not a pair) where the first `size_bytes` hold something else than these rows: that file is not ours.
+    Raises OSError.
+    """
+    size = os.fstat(fd).st_size
+    found = (_members if packed else _lines)(fd, min(size, size_bytes), size < size_bytes)
+    if (found.rows, found.size_bytes) == (rows, size_bytes):
+        return rows, size_bytes
+    if found.rows > rows or (size >= size_bytes and not found.torn):
+        return None
+    return (found.rows, found.size_bytes) if found.torn else (0, 0)
+
+
+def _lines(fd: int, end: int, short: bool) -> _Found:
+    """Lines that are whole. A NUL is what a crash leaves where a block was never written: JSON has none."""
+    found = _Found()
+    at = 0
+    while at < end and (some := os.pread(fd, min(READ_BYTES, end - at), at)):
+        if (hole := some.find(b"\0")) >= 0:
+            found.torn = True
+            some = some[:hole]
+        if breaks := some.count(b"\n"):
+            found.rows += breaks
+            found.size_bytes = at + some.rindex(b"\n") + 1
+        if found.torn:
+            return found
+        at += len(some)
+    if short and found.size_bytes < end:
+        found.torn = not _is_json(fd, found.size_bytes, end)
+    return found
+
+
+def _is_json(fd: int, start: int, end: int) -> bool:
+    try:
+        msgspec.json.decode(os.pread(fd, end - start, start), type=msgspec.Raw)
+    except ValueError:
+        return False
+    return True
+
+
+def _members(fd: int, end: int, short: bool) -> _Found:
+    """Members that are whole, by the length and checksum that each ends in."""
+    found = _Found()
+    at = 0
+    while at < end:
+        rows = _member(fd, at, end)
+        if rows is None:
+            found.torn = True
+            return found
+        found.rows += rows[0]
+        at = found.size_bytes = rows[1]
+    return found
+
+
+def _member(fd: int, at: int, end: int) -> tuple[int, int] | None:
+    """(rows, where it ends) of the member that begins here; None where it is not whole."""
+    unpacker = zlib.decompressobj(GZIP_BITS)
+    rows = 0
+    packed = b""
+    try:
+        while not unpacker.eof:
+            if not packed:
+                packed = os.pread(fd, min(READ_BYTES, end - at), at)
+                if not packed:
+                    return None
+                at += len(packed)
+            rows += unpacker.decompress(packed, READ_BYTES).count(b"\n")
+            packed = unpacker.unconsumed_tail
+    except zlib.error:
+        return None
+    return rows, at - len(unpacker.unused_data)
