@@ -24,6 +24,9 @@ from cortex.events import Row
 FLUSH_S = 0.5
 """How long a finished row may wait before it is on disk in the results file."""
 FLUSH_ROWS = 5_000
+FEED_PAUSE_S = 0.02
+FEED_PAUSE_MAX_S = 0.16
+"""How often a channel whose window is full is asked for room, at first and at the most."""
 LOOK_S = 0.5
 SETTLE_S = 60.0
 """How long a failed driver waits for the calls in flight."""
@@ -191,10 +194,14 @@ class Driver:
         wanted = int(self._facts["rows_wanted"])
         position = int(self._facts["position"])
         ended = bool(self._facts["source_ended"])
+        enough = max(1, self._opening.terms.limits.window_rows // 4)
+        pause_s = FEED_PAUSE_S
         while not ended and not self._over():
-            if wanted <= 0:
-                await asyncio.sleep(0.02)
+            if wanted < enough:  # each window is a commit of its own: a small one waits a moment to grow
+                await asyncio.sleep(pause_s)
                 wanted = (await self._refresh())["rows_wanted"]
+                pause_s = FEED_PAUSE_S if wanted > 0 else min(2 * pause_s, FEED_PAUSE_MAX_S)
+            if wanted <= 0:
                 continue
             window = await asyncio.to_thread(source.read, wanted)
             blob = msgspec.msgpack.encode(window.rows)
@@ -214,7 +221,9 @@ class Driver:
                 self._sink.write([value for _, value in some])
                 unwritten += len(some)
             index += len(some)
-            over = not some and self._over(await self._refresh()) and index >= self._facts["results"]
+            over = not some and self._over(await self._refresh())
+            if over and not self._facts["broken"]:  # a broken channel counts results that it could not commit
+                over = index >= self._facts["results"]
             if unwritten and (over or unwritten >= FLUSH_ROWS or loop.time() - flushed_s >= FLUSH_S):
                 assert self._sink is not None
                 rows, size_bytes = await asyncio.to_thread(self._sink.flush)
