@@ -12,9 +12,9 @@ import msgspec
 from cortex import commands, events
 from cortex.changes import Ask
 from cortex.ledger import worst_charge
+from cortex.moves import asked, leave_call, reopen
 from cortex.prompt import DoesNotFit, Prompt, request_body
-from cortex.state import Flight, Goal, State, Status, flight_key
-from cortex.transitions import asked, reopen
+from cortex.state import ENDED, TRIES_MAX, Flight, Goal, State, Status, flight_key
 from policies.failure import RULES, Failure, FailureKind
 from policies.retry import backoff_s, may_retry
 from policies.timeout import attempt_timeout_s
@@ -54,7 +54,7 @@ def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]
     body, constructor, text_bytes = _rendered(k, wish, output_tokens_max, tokens_max)
     sample = wish.sample if wish.sample is not None else goal.sample
     question = question_hash(k.terms.route.endpoint, body, sample)
-    shared = None if once else k.flights.get(k.asking.get(question, -1))
+    shared = None if once else _same_question(k, question)
     bound = body_tokens_bound(body)
     caching = b'"cache_control"' in body
     charge = worst_charge(k.terms.route.price, min(bound, tokens_max), output_tokens_max, caching)
@@ -62,7 +62,10 @@ def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]
     if shared is None and not k.ledger.allows(charge, limits.max_cost_nusd, limits.max_job_tokens):
         k.short = True
         return
+    if goal.tries >= TRIES_MAX:
+        raise ValueError(f"more than {TRIES_MAX} attempts at one goal: {goal.story()}")
     asked(k, goal)
+    k.reading.pop(goal.id, None)
     k.tally.calls += goal.question != question
     goal.sample, goal.constructor, goal.question = sample, constructor, question
     if shared is not None:
@@ -70,7 +73,6 @@ def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]
         return
     goal.tries += 1
     k.ledger.reserve(charge)
-    k.ledger.paid_again += bool(goal.assumed)
     key = flight_key(goal.id, goal.tries)
     k.flights[key] = Flight(goal.id, goal.tries, sample, question, k.at_s, charge, text_bytes)
     if not once:
@@ -81,11 +83,19 @@ def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]
     )
 
 
+def _same_question(k: State, question: bytes) -> Flight | None:
+    """The attempt that is asking this now; not one that was told to stop."""
+    flight = k.flights.get(k.asking.get(question, -1))
+    return None if flight is None or flight.abandoned else flight
+
+
 def _rendered(k: State, wish: Ask, output_tokens_max: int, tokens_max: int) -> tuple[bytes, str, int]:
     """The request, its constructor's name, and the UTF-8 bytes of its text, from which the estimate learns.
 
     A request that the input brought whole teaches nothing: nobody packs it, and its bytes are JSON as much as text.
     """
+    if output_tokens_max < 0:
+        raise ValueError(f"output_tokens_max must be above zero, not {output_tokens_max}")
     if tokens_max <= 0:
         raise DoesNotFit(f"a reply of {output_tokens_max} tokens leaves no room for a prompt")
     if wish.prompt is None:
@@ -109,63 +119,79 @@ def _fitted(k: State, prompt: Prompt, tokens_max: int) -> Prompt:
 
 
 def answered(k: State, event: events.Answered, out: list[commands.Command]) -> list[Goal]:
-    """Settle a paid reply, and name the goals that shall absorb it: none where it comes again or too late."""
-    flight = k.flights.pop(flight_key(event.goal, event.attempt), None)
+    """Settle a paid reply, and name the goals that shall absorb it: none where it comes again or too late.
+
+    An attempt is settled once. One that was given up for lost may still be answered: then its real usage takes the
+    assumption's place, and whoever asks the same question now takes the reply.
+    """
     goal = k.goals.get(event.goal)
-    price = k.terms.route.price
-    goal_ids = [event.goal]
+    flight = k.flights.pop(flight_key(event.goal, event.attempt), None)
+    goal_ids: tuple[int, ...] = (event.goal,)
     if flight is not None:
+        question = flight.hash
         _no_longer_asking(k, flight)
         k.ledger.release(flight.charge)
-        k.ledger.know(event.reply.usage, price)
         k.estimate = k.estimate.update(flight.text_bytes, event.reply.usage.input_tokens_billed)
-        goal_ids += flight.followers
+        if flight.followers:
+            goal_ids += tuple(flight.followers)
     elif goal is not None and goal.assumed and event.attempt in goal.assumed:
+        question = event.hash
         k.ledger.unassume(goal.assumed.pop(event.attempt))
-        k.ledger.know(event.reply.usage, price)
+    else:
+        k.tally.dropped += 1
+        return []
+    k.ledger.know(event.reply.usage, k.terms.route.price)
     k.successes += 1
     k.alike = 0
-    waiting = [goal for goal_id in goal_ids if (goal := _awaiting(k, goal_id, event.hash)) is not None]
+    if question in k.asking:
+        other = k.flights[k.asking[question]]
+        goal_ids += (other.goal, *other.followers)
+    waiting = _awaiting(k, goal_ids, question)
     k.tally.dropped += not waiting
-    for goal in waiting:
-        _abandon_others(k, goal, out)
+    if flight is not None and (not waiting or (goal is not None and goal.assumed)):
+        k.ledger.paid_again += 1
+    _take(k, waiting, out)
     return waiting
 
 
-def recalled(k: State, event: events.Recalled) -> list[Goal]:
+def recalled(k: State, event: events.Recalled, out: list[commands.Command]) -> list[Goal]:
     """Settle a call whose reply was remembered: nothing was sent, nothing is paid."""
     goal = k.goals.get(event.goal)
     if goal is None:
         return []
-    flight = k.flights.pop(flight_key(event.goal, goal.tries), None)
-    goal_ids = [event.goal]
-    if flight is not None:
+    key = flight_key(goal.id, goal.tries)
+    flight = k.flights.get(key)
+    goal_ids: tuple[int, ...] = (goal.id,)
+    if flight is not None and flight.hash == event.hash:
+        del k.flights[key]
         _no_longer_asking(k, flight)
         k.ledger.release(flight.charge)
         k.ledger.attempts -= 1
-        goal_ids += flight.followers
-    k.ledger.reused_calls += 1
-    return [goal for goal_id in goal_ids if (goal := _awaiting(k, goal_id, event.hash)) is not None]
+        goal_ids += tuple(flight.followers)
+    waiting = _awaiting(k, goal_ids, event.hash)
+    k.ledger.reused_calls += bool(waiting)
+    _take(k, waiting, out)
+    return waiting
 
 
-def _awaiting(k: State, goal_id: int, question: bytes) -> Goal | None:
-    """The goal, if this reply answers what it asks; one that waits to be asked again takes it just as gladly."""
-    goal = k.goals.get(goal_id)
-    if goal is None or goal.question != question or goal.status not in (Status.OPEN, Status.ASKED):
-        return None
-    if goal.status == Status.OPEN:
-        asked(k, goal)
-    goal.question = b""
-    goal.broken = goal.throttles = 0
-    return goal
+def _awaiting(k: State, goal_ids: tuple[int, ...], question: bytes) -> list[Goal]:
+    """The goals that ask this now; one that waits to be asked again takes the reply just as gladly."""
+    found: list[Goal] = []
+    for goal_id in goal_ids if len(goal_ids) == 1 else dict.fromkeys(goal_ids):
+        goal = k.goals.get(goal_id)
+        if goal is not None and goal.question == question and goal.status <= Status.ASKED:
+            found.append(goal)
+    return found
 
 
-def _abandon_others(k: State, goal: Goal, out: list[commands.Command]) -> None:
-    """A late reply answered the goal: the attempt that replaced the lost one is cancelled."""
-    flight = k.flights.get(flight_key(goal.id, goal.tries))
-    if flight is not None and not flight.abandoned and not flight.followers:
-        flight.abandoned = True
-        out.append(commands.Abandon(goal.id, flight.attempt))
+def _take(k: State, goals: list[Goal], out: list[commands.Command]) -> None:
+    """These goals have their reply. An attempt that replaced the answered one is stopped, unless others await it."""
+    for goal in goals:
+        if goal.status == Status.OPEN:
+            asked(k, goal)
+        leave_call(k, goal, out)
+        goal.broken = goal.throttles = 0
+        goal.failure = None
 
 
 def _no_longer_asking(k: State, flight: Flight) -> None:
@@ -180,36 +206,70 @@ class Verdict(msgspec.Struct, frozen=True):
     failure: Failure
 
 
-def broke(k: State, event: events.Broke) -> Verdict | None:
-    """Settle an attempt that brought no reply; its goal is tried again, held, or given up: then the verdict says so."""
+def broke(k: State, event: events.Broke) -> list[Verdict]:
+    """Settle an attempt that brought no reply. Its goals are tried again or held; those that are given up are named."""
     flight = k.flights.pop(flight_key(event.goal, event.attempt), None)
     if flight is None:
-        return None
+        return []
     _no_longer_asking(k, flight)
     failure = event.failure
     k.tally.failures[failure.kind] = k.tally.failures.get(failure.kind, 0) + 1
-    for follower_id in flight.followers:
-        follower = k.goals.get(follower_id)
-        if follower is not None and follower.status == Status.ASKED and follower.question == flight.hash:
-            reopen(k, follower)
-    goal = k.goals.get(event.goal)
-    waits = goal is not None and goal.status == Status.ASKED and goal.question == flight.hash
+    asking = asked_by(k, flight)
     if not failure.sent or failure.status >= 400:
         k.ledger.release(flight.charge)
     else:
-        k.ledger.assume(flight.charge)
-        if goal is not None and waits:
-            goal.assumed = {**(goal.assumed or {}), event.attempt: flight.charge}
-    if goal is None or not waits:
-        return None
-    if flight.abandoned or k.stopping or k.outcome:
-        reopen(k, goal)
-        return None
-    return _again(k, goal, failure)
+        assume(k, flight, bool(asking))
+    if k.stopping or k.outcome:
+        for goal in asking:
+            reopen(k, goal)
+        return []
+    verdicts: list[Verdict] = []
+    for goal in asking:
+        if goal is asking[0]:
+            verdict = _again(k, goal, failure)
+        else:
+            verdict = _alike(k, asking[0], bool(verdicts), goal, failure)
+        if verdict is not None:
+            verdicts.append(verdict)
+    return verdicts
+
+
+def asked_by(k: State, flight: Flight) -> list[Goal]:
+    """The goals that await this very attempt."""
+    goals = _awaiting(k, (flight.goal, *flight.followers), flight.hash)
+    return [goal for goal in goals if goal.status == Status.ASKED]
+
+
+def assume(k: State, flight: Flight, awaited: bool) -> None:
+    """Nobody knows what this attempt cost: it stays charged in full, until its reply turns up after all."""
+    k.ledger.assume(flight.charge)
+    goal = k.goals.get(flight.goal)
+    live = goal is not None and goal.status not in ENDED
+    k.ledger.paid_again += not awaited or bool(goal is not None and goal.assumed)
+    if goal is not None and live:
+        goal.assumed = {**(goal.assumed or {}), flight.attempt: flight.charge}
+
+
+def _alike(k: State, head: Goal, given_up: bool, goal: Goal, failure: Failure) -> Verdict | None:
+    """A goal that shared the attempt of another fares as that one does."""
+    rule = RULES[failure.kind].again
+    if rule == "resample":
+        return malformed(k, goal, failure.message)
+    if rule == "select":
+        return too_large(k, goal, failure)
+    if given_up:
+        return Verdict(goal, failure)
+    goal.broken, goal.throttles = head.broken, head.throttles
+    reopen(k, goal, head.due_at_s)
+    return None
 
 
 def _again(k: State, goal: Goal, failure: Failure) -> Verdict | None:
     """What the failure's kind asks for: the one place where a retry is decided."""
+    if failure.kind == FailureKind.OVER_BUDGET:
+        return _hold(k, goal, failure)
+    if failure.kind == FailureKind.CANCELLED:  # by nobody here: whoever made the call was told to end
+        failure = msgspec.structs.replace(failure, kind=FailureKind.LOST)
     rule = RULES[failure.kind].again
     if rule == "resample":
         return malformed(k, goal, failure.message)
@@ -222,9 +282,7 @@ def _again(k: State, goal: Goal, failure: Failure) -> Verdict | None:
     goal.throttles += failure.kind == FailureKind.THROTTLED
     decision = may_retry(policy, failure, goal.broken, k.retries, k.successes, goal.throttles)
     if decision.hold:
-        k.paused = failure
-        reopen(k, goal)
-        return None
+        return _hold(k, goal, failure)
     if not decision.again:
         return Verdict(goal, failure)
     if failure.kind == FailureKind.LOST:
@@ -240,6 +298,13 @@ def _again(k: State, goal: Goal, failure: Failure) -> Verdict | None:
     return None
 
 
+def _hold(k: State, goal: Goal, failure: Failure) -> Verdict | None:
+    """Not this goal's fault: the job pauses, resumable, and the goal stays open."""
+    k.paused = failure
+    reopen(k, goal)
+    return None
+
+
 def _refused(k: State, goal: Goal, failure: Failure) -> Verdict | None:
     """The provider refused this goal; the same words for many in a row are about the account, not the rows."""
     if failure.kind == FailureKind.REJECTED:
@@ -247,20 +312,16 @@ def _refused(k: State, goal: Goal, failure: Failure) -> Verdict | None:
         k.alike_said = failure.message
         if k.alike >= k.terms.limits.rejected_alike_max:
             said = f"the last {k.alike} goals were all refused with: {failure.message}"
-            k.paused = msgspec.structs.replace(failure, kind=FailureKind.BLOCKED, message=said)
-            reopen(k, goal)
-            return None
+            return _hold(k, goal, msgspec.structs.replace(failure, kind=FailureKind.BLOCKED, message=said))
     return Verdict(goal, failure)
 
 
 def malformed(k: State, goal: Goal, said: str) -> Verdict | None:
     """A complete reply was refused: discard it and ask under the next number, so many times."""
-    kind = FailureKind.MALFORMED
-    k.tally.failures[kind] = k.tally.failures.get(kind, 0) + 1
     goal.question = b""
     goal.resamples += 1
     if goal.resamples > k.terms.limits.resamples_max or not goal.sample.isdecimal():
-        return Verdict(goal, Failure(kind, said))
+        return Verdict(goal, Failure(FailureKind.MALFORMED, said))
     goal.sample = str(int(goal.sample) + 1)
     goal.broken = goal.throttles = 0
     reopen(k, goal)

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 from cortex import attempts, commands
 from cortex.changes import Change
+from cortex.moves import asked, end, reopen
 from cortex.program import Program
 from cortex.reply import Malformed
 from cortex.state import ENDED, Goal, State, Status
-from cortex.transitions import apply, end
+from cortex.transitions import apply
 from policies.failure import Failure, FailureKind
 
 Out = list[commands.Command]
@@ -22,10 +23,17 @@ def make(k: State, program: Program, goal: Goal | None, changed: Sequence[Change
 
 
 def fold(k: State, program: Program, goal: Goal, where: str, yielded: Callable[[], Iterable[Change]], out: Out) -> None:
-    """Fold a result into K through the program's own code, which must say what becomes of the goal."""
+    """Fold a result into K through the program's own code, which must say what becomes of the goal.
+
+    The goal is asked at this moment; one that is not any more was ended by what came before in this turn.
+    """
+    if goal.status != Status.ASKED:
+        return
     try:
         make(k, program, goal, list(yielded()), out)
     except Malformed as error:
+        kind = FailureKind.MALFORMED
+        k.tally.failures[kind] = k.tally.failures.get(kind, 0) + 1
         verdict = attempts.malformed(k, goal, str(error))
         if verdict is not None:
             give_up(k, program, verdict.goal, verdict.failure, out)
@@ -33,30 +41,45 @@ def fold(k: State, program: Program, goal: Goal, where: str, yielded: Callable[[
     except Exception as error:  # an author's code may raise anything
         faulty(k, program, goal, where, error, out)
         return
-    if goal.status == Status.ASKED:
-        faulty(k, program, goal, where, RuntimeError(f"it left the goal as it was: {goal.story()}"), out)
-        return
+    if _undecided(goal):
+        if where == "absorb":
+            faulty(k, program, goal, where, RuntimeError(f"it left the goal as it was: {goal.story()}"), out)
+            return
+        reopen(k, goal)  # what a worker brought is in K: select goes on from there
     k.faulty_in_row = 0
+
+
+def _undecided(goal: Goal) -> bool:
+    return goal.status == Status.ASKED
 
 
 def give_up(k: State, program: Program, goal: Goal, failure: Failure, out: Out) -> None:
     """The goal's call has failed for good: the program says what that changes; by default the goal fails."""
+    if goal.status in ENDED:
+        return
+    if goal.status == Status.WAITING:
+        reopen(k, goal)
+    if goal.status == Status.OPEN:
+        asked(k, goal)  # so that a program may reopen it, whatever it was about
     goal.failure = failure
-    goal.question = b""
+    fault = failure.kind == FailureKind.FAULTY
     try:
         make(k, program, goal, list(program.failed(k, goal, failure)), out)
     except Exception as error:  # the last word of an author's code: nothing else is asked of it
-        _count_fault(k, "failed", error)
+        if not fault:
+            _count_fault(k, "failed", error)
         goal.failure = Failure(FailureKind.FAULTY, said("failed", error))
-    if goal.status == Status.ASKED or (goal.failure.kind == FailureKind.FAULTY and goal.status not in ENDED):
+        fault = True
+    if goal.status == Status.ASKED or (fault and goal.status not in ENDED):
         end(k, goal, Status.FAILED, out, program)
 
 
 def faulty(k: State, program: Program, goal: Goal, where: str, error: Exception, out: Out) -> None:
     """The program's own code raised: that goal fails with the story; many in a row stop the job."""
+    if goal.status in ENDED:
+        return
     _count_fault(k, where, error)
-    if goal.status not in ENDED:
-        give_up(k, program, goal, Failure(FailureKind.FAULTY, said(where, error)), out)
+    give_up(k, program, goal, Failure(FailureKind.FAULTY, said(where, error)), out)
 
 
 def _count_fault(k: State, where: str, error: Exception) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from cortex import commands
+from cortex.attempts import asked_by, assume
 from cortex.authored import Out, said, stop
+from cortex.moves import emit_held, reopen
 from cortex.program import Program
-from cortex.state import State, Status
-from cortex.transitions import reopen
+from cortex.state import State
 
 
 def satisfied(k: State, program: Program) -> bool:
@@ -22,28 +23,48 @@ def satisfied(k: State, program: Program) -> bool:
 
 def see_end(k: State) -> None:
     """Give a job in which nothing can happen any more its outcome: ``partial`` ones can be resumed."""
-    if k.outcome or k.errands or any(not flight.abandoned for flight in k.flights.values()):
+    if k.outcome or any(not task.abandoned for task in k.errands.values()):
+        return
+    if any(not flight.abandoned for flight in k.flights.values()):
         return
     if k.stopping:
         k.outcome, k.why = ("cancelled" if k.stopping == "cancel" else "partial"), k.stopping
     elif k.paused is not None:
         k.outcome, k.why = "partial", f"{k.paused.kind}: {k.paused.message}"
+    elif k.flights or k.errands:
+        return  # what nobody waits for any more frees its permits and its money when it comes back
     elif k.short:
         k.outcome, k.why = "partial", "over_budget: the next call could pass the cap"
-    elif k.source_ended and k.permits > 0 and k.due_at_s() is None:
+    elif k.permits > 0 and k.due_at_s() is None:
+        _see_stuck(k)
+
+
+def _see_stuck(k: State) -> None:
+    if k.source_ended:
         k.outcome, k.why = "failed", "nothing is left to do and the goal is not met"
+    elif not k.rows_wanted():
+        k.outcome = "failed"
+        k.why = f"{k.live} goals wait, and window_rows ({k.terms.limits.window_rows}) lets no more in: set it higher"
 
 
 def finish(k: State, out: Out) -> None:
     """Tell the world, and whoever still works for the job. What is under way stays charged in full."""
+    k.finished = True
     for flight in k.flights.values():
         if not flight.abandoned:
             out.append(commands.Abandon(flight.goal, flight.attempt))
-        k.ledger.assume(flight.charge)
-        for goal_id in (flight.goal, *flight.followers):
-            goal = k.goals.get(goal_id)
-            if goal is not None and goal.status == Status.ASKED and goal.question == flight.hash:
-                reopen(k, goal)
+        assume(k, flight, True)
+        for goal in asked_by(k, flight):
+            reopen(k, goal)
     k.flights.clear()
     k.asking.clear()
+    for task in k.errands.values():
+        if not task.abandoned:
+            out.append(commands.Abandon(task.goal, task.attempt))
+            reopen(k, k.goals[task.goal])
+        if task.charge is not None:
+            k.ledger.assume(task.charge)
+    k.errands.clear()
+    if k.outcome != "partial":
+        emit_held(k, out)
     out.append(commands.Finish(k.outcome, k.why))

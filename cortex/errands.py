@@ -2,33 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
 
 from cortex import commands, events
-from cortex.attempts import Verdict
-from cortex.state import Errand, Goal, Item, State, Status
-from cortex.transitions import errand, plain, reopen, size_bytes
-from policies.failure import Failure, FailureKind
+from cortex.attempts import Verdict, drawn
+from cortex.ledger import Bill
+from cortex.moves import Out, asked, be_woken, errand, reopen, send
+from cortex.plain import plain, size_bytes
+from cortex.state import Errand, Goal, Item, State, flight_key
+from cortex.transitions import more_than, tool_errand
+from policies.failure import RULES, Failure, FailureKind
+from policies.retry import backoff_s, beyond_patience
+
+_UNKNOWN = frozenset({FailureKind.LOST, FailureKind.TIMED_OUT, FailureKind.TRANSIENT, FailureKind.CANCELLED})
+"""After one of these nobody knows whether the deed was done."""
 
 
-def refresh(k: State, goal: Goal, item: Item, out: list[commands.Command]) -> None:
-    """Read a stale observation again; the goal waits for it. One reading serves all that ask meanwhile."""
-    assert item.observation is not None
-    if any(task.item == item.id for task in k.errands.values()):
-        return
-    errand(k, goal, item.observation.tool, item.observation.arguments, out, item=item.id)
+def believed(k: State, goal: Goal, uses: tuple[Item, ...], out: Out) -> bool:
+    """Whether all that this goal's prompt was made of may be believed now; else what is stale is being read again.
+
+    A goal that needs several readings gets them one after the other. Those that were taken in since it began to wait
+    are believed together, in the turn that brings the last of them.
+    """
+    stale = [item for item in uses if not k.fresh(item)]
+    since_s = k.reading.get(goal.id)
+    if stale and since_s is not None and any(_taken_at_s(item) == k.at_s for item in uses):
+        stale = [item for item in stale if _taken_at_s(item) < since_s]
+    elif stale:
+        k.reading[goal.id] = k.at_s
+    if not stale:
+        return True
+    item = stale[0]
+    seen = item.observation
+    assert seen is not None
+    if not any(task.item == item.id for task in k.errands.values()):  # one reading serves all that ask meanwhile
+        task = tool_errand(k, goal, seen.tool, seen.arguments, item=item.id, repeatable=True)
+        errand(k, goal, task, out)
+    return False
+
+
+def _taken_at_s(item: Item) -> float:
+    return item.observation.taken_at_s if item.observation is not None else -1.0
 
 
 def observed(k: State, event: events.Observed) -> tuple[Goal, Any] | Verdict | None:
     """Settle a tool run: the goal and the value that its program shall take in, or that it failed for good."""
-    task = _settled(k, event.goal, event.attempt)
+    task = _under_way(k, event.goal, event.attempt, commands.RunTool)
     if task is None:
         return None
     goal = k.goals[event.goal]
     if event.failure is not None:
         return _failed(k, goal, task, event.failure)
+    del k.errands[goal.id]
     if not task.item:
         return goal, plain(event.value)
     item = k.items[task.item]
@@ -36,61 +64,97 @@ def observed(k: State, event: events.Observed) -> tuple[Goal, Any] | Verdict | N
     assert seen is not None
     item.value = plain(event.value)
     item.size_bytes = size_bytes(item.value)
-    item.observation = msgspec.structs.replace(seen, read_at_s=event.read_at_s, taken_at_s=k.at_s)
+    item.observation = msgspec.structs.replace(seen, read_at_s=float(event.read_at_s), taken_at_s=k.at_s)
+    k.items_by_kind.setdefault(item.kind, {})[item.id] = None
     reopen(k, goal)
     return None
 
 
 def returned(k: State, event: events.Returned) -> tuple[Goal, Any] | Verdict | None:
     """Settle a child job: its money is the parent's, its answer the goal's."""
-    task = _settled(k, event.goal, event.attempt)
+    task = _under_way(k, event.goal, event.attempt, commands.Launch)
     if task is None:
         return None
-    if task.charge is not None:
-        k.ledger.release(task.charge)
-    k.ledger.known_nusd += event.known_nusd
-    k.ledger.assumed_nusd += event.assumed_nusd
-    k.ledger.known_tokens += event.input_tokens + event.output_tokens
-    k.ledger.input_tokens += event.input_tokens
-    k.ledger.output_tokens += event.output_tokens
-    goal = k.goals[event.goal]
-    if event.failure is not None:
-        return Verdict(goal, event.failure)
-    return goal, plain(event.answer)
+    del k.errands[event.goal]
+    assert task.charge is not None
+    k.ledger.release(task.charge)
+    bill = Bill(event.known_nusd, event.assumed_nusd, event.input_tokens, event.output_tokens, event.assumed_tokens)
+    k.ledger.bill(bill, k.billed.pop(event.goal, Bill()))
+    goal = k.goals.get(event.goal)
+    if goal is None or task.abandoned:
+        return None
+    failure = event.failure
+    if failure is None:
+        return goal, plain(event.answer)
+    over_budget = failure.kind == FailureKind.OVER_BUDGET
+    if not over_budget and RULES[failure.kind].again != "hold":
+        return Verdict(goal, failure)
+    k.billed[goal.id] = bill  # the child can be resumed: it will be spawned, and joined by its name, again
+    reopen(k, goal)
+    if not (over_budget and more_than(k, goal, task.charge)):
+        k.paused = failure
+    return None
 
 
-def lost(k: State, out: list[commands.Command]) -> list[Verdict]:
+def lost(k: State, held: Collection[int], out: Out) -> list[Verdict]:
     """The actors that ran the errands may be gone. What may run again does; what may not fails its goal.
 
-    A child job is joined by its name, so it always may.
+    A child job is joined by its name. Of one that nobody waits for, the slice stays charged in full.
     """
     verdicts = []
     for task in list(k.errands.values()):
-        del k.errands[task.goal]
-        goal = k.goals[task.goal]
-        failure = Failure(FailureKind.LOST, f"effect unknown: the worker that ran {task.name} died")
-        if not task.repeatable:
-            verdicts.append(Verdict(goal, failure))
+        if flight_key(task.goal, task.attempt) in held or task.due_at_s:
             continue
-        if task.charge is not None:
-            k.ledger.release(task.charge)
-        reopen(k, goal)
-        if task.item:
-            refresh(k, goal, k.items[task.item], out)
+        if isinstance(task.command, commands.Launch):
+            if not task.abandoned:
+                out.append(task.command)
+                continue
+            assert task.charge is not None
+            k.ledger.assume(task.charge)
+            del k.errands[task.goal]
+        elif task.repeatable:
+            send(k, k.goals[task.goal], task, out)
+        else:
+            del k.errands[task.goal]
+            verdicts.append(Verdict(k.goals[task.goal], _effect_unknown(Failure(FailureKind.LOST, _died(task)))))
     return verdicts
 
 
-def _settled(k: State, goal_id: int, attempt: int) -> Errand | None:
+def _died(task: Errand) -> str:
+    return f"the worker that ran {task.name} died"
+
+
+def _under_way(k: State, goal_id: int, attempt: int, kind: type) -> Errand | None:
     task = k.errands.get(goal_id)
-    if task is None or task.attempt != attempt or k.goals[goal_id].status != Status.WAITING:
+    if task is None or task.attempt != attempt or task.due_at_s or not isinstance(task.command, kind):
         return None
-    return k.errands.pop(goal_id)
+    return task
 
 
 def _failed(k: State, goal: Goal, task: Errand, failure: Failure) -> Verdict | None:
-    """A reading that failed is tried once more per retry policy; a deed is not."""
-    goal.broken += 1
-    if not task.repeatable or goal.broken >= k.terms.limits.retry.attempts_max:
-        return Verdict(goal, failure)
-    reopen(k, goal, k.at_s + k.terms.limits.retry.base_s * goal.broken)
+    """A reading that failed is tried again as the retry policy says; a deed only where it may be repeated."""
+    policy = k.terms.limits.retry
+    task.broken += 1
+    k.tally.failures[failure.kind] = k.tally.failures.get(failure.kind, 0) + 1
+    again = task.repeatable and (task.item > 0 or RULES[failure.kind].again in ("after", "backoff", "policy"))
+    if not again or task.broken >= policy.attempts_max or beyond_patience(policy, failure):
+        del k.errands[goal.id]
+        k.reading.pop(goal.id, None)
+        return Verdict(goal, failure if task.repeatable else _effect_unknown(failure))
+    draw = drawn(k.call_id(goal.id, task.name), task.attempt)
+    task.due_at_s = k.at_s + max(0.001, backoff_s(policy, task.broken, failure.kind, failure.retry_after_s, draw))
+    be_woken(k, goal, task.due_at_s)
     return None
+
+
+def _effect_unknown(failure: Failure) -> Failure:
+    if failure.kind not in _UNKNOWN or not failure.sent or failure.message.startswith("effect unknown"):
+        return failure
+    return msgspec.structs.replace(failure, message=f"effect unknown: {failure.message}")
+
+
+def take_in(k: State, goal: Goal) -> None:
+    """The goal's result is being taken in, as a reply would be."""
+    reopen(k, goal)
+    asked(k, goal)
+

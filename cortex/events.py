@@ -122,6 +122,7 @@ class Returned(_Event, frozen=True, tag="returned"):
     input_tokens: int = 0
     output_tokens: int = 0
     failure: Failure | None = None
+    assumed_tokens: int = 0
 
 
 class Written(_Event, frozen=True, tag="written"):

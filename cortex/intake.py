@@ -9,9 +9,9 @@ import msgspec
 
 from cortex import attempts, errands, events
 from cortex.authored import Out, fold, give_up, make, said, stop
+from cortex.moves import end
 from cortex.program import Program
 from cortex.state import ENDED, State, Status, flight_key
-from cortex.transitions import reopen
 from policies.failure import Failure, FailureKind
 
 
@@ -26,7 +26,7 @@ def _opened(k: State, program: Program, event: events.Opened, out: Out) -> None:
     k.source_ended = not event.terms.streams
     k.next_goal = event.first_goal
     if event.carried is not None:
-        k.ledger = event.carried
+        k.ledger = msgspec.structs.replace(event.carried)  # an event is never changed
     try:
         make(k, program, None, list(program.begin(k)), out)
     except Exception as error:
@@ -34,6 +34,8 @@ def _opened(k: State, program: Program, event: events.Opened, out: Out) -> None:
 
 
 def _rejoined(k: State, program: Program, event: events.Rejoined, out: Out) -> None:
+    if event.epoch <= k.epoch:
+        return  # the same message twice, or an incarnation that is over
     k.epoch = event.epoch
     k.permits = 0  # the new incarnation asks for a lease of its own
     held = {flight_key(goal, attempt) for goal, attempt in event.held}
@@ -41,11 +43,13 @@ def _rejoined(k: State, program: Program, event: events.Rejoined, out: Out) -> N
     for key in [key for key in k.flights if key not in held]:
         flight = k.flights[key]
         _broke(k, program, events.Broke(flight.goal, flight.sample, flight.attempt, died), out)
-    for verdict in errands.lost(k, out):
+    for verdict in errands.lost(k, held, out):
         give_up(k, program, verdict.goal, verdict.failure, out)
 
 
 def _fed(k: State, program: Program, event: events.Fed, out: Out) -> None:
+    if k.outcome not in ("", "partial") or k.stopping == "cancel":
+        return
     if k.source_ended or event.start != k.position:
         return  # the same window twice: its driver did not hear our answer, or another took over from it
     k.position, k.source_ended = event.position, event.ended
@@ -66,13 +70,12 @@ def _granted(k: State, program: Program, event: events.Granted, out: Out) -> Non
 def _recalled(k: State, program: Program, event: events.Recalled, out: Out) -> None:
     reply = event.reply
     assert reply is not None, "the store fills in the reply of a recalled call"
-    for goal in attempts.recalled(k, event):
+    for goal in attempts.recalled(k, event, out):
         fold(k, program, goal, "absorb", lambda goal=goal: program.absorb(k, goal, reply), out)  # type: ignore[misc]
 
 
 def _broke(k: State, program: Program, event: events.Broke, out: Out) -> None:
-    verdict = attempts.broke(k, event)
-    if verdict is not None:
+    for verdict in attempts.broke(k, event):
         give_up(k, program, verdict.goal, verdict.failure, out)
 
 
@@ -89,7 +92,7 @@ def _came_back(k: State, program: Program, settled: Any, out: Out) -> None:
         give_up(k, program, settled.goal, settled.failure, out)
     elif settled is not None:
         goal, value = settled
-        reopen(k, goal)
+        errands.take_in(k, goal)
         fold(k, program, goal, "absorbed", lambda: program.absorbed(k, goal, value), out)
 
 
@@ -103,19 +106,25 @@ def _limits_set(k: State, program: Program, event: events.LimitsSet, out: Out) -
 
 
 def _stopped(k: State, program: Program, event: events.Stopped, out: Out) -> None:
-    if k.outcome:
+    cancel = event.how == "cancel"
+    if k.stopping == "cancel" or k.outcome not in ("", "partial" if cancel else ""):
         return
+    k.outcome = k.why = ""
+    k.finished = False
     k.stopping = event.how
-    if event.how != "cancel":
+    if not cancel:
         return
     failure = Failure(FailureKind.CANCELLED, f"cancelled by {event.who}", sent=False)
     for goal in [goal for goal in k.goals.values() if not goal.parent and goal.status not in ENDED]:
         give_up(k, program, goal, failure, out)
+        if goal.status not in ENDED:
+            end(k, goal, Status.ABANDONED, out, program)
 
 
 def _resumed(k: State, program: Program, event: events.Resumed, out: Out) -> None:
-    if k.outcome in ("", "partial"):
+    if k.outcome in ("", "partial") and k.stopping != "cancel":
         k.outcome = k.why = k.stopping = ""
+        k.finished = False
         k.paused = None
         k.alike = 0
 
@@ -130,5 +139,3 @@ _TAKE: dict[type, Callable[[State, Program, Any, Out], None]] = {
     events.Written: _written, events.LimitsSet: _limits_set, events.Stopped: _stopped, events.Resumed: _resumed,
     events.Ticked: _ticked,
 }  # fmt: skip
-
-__all__ = ["Status", "take"]

@@ -19,6 +19,16 @@ class Charge(msgspec.Struct, frozen=True, array_like=True, gc=False):
     tokens: int
 
 
+class Bill(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a child job has cost so far, over all its runs."""
+
+    known_nusd: int = 0
+    assumed_nusd: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    assumed_tokens: int = 0
+
+
 class Ledger(msgspec.Struct):
     """Totals of a job. Money is in 1e-9 USD (whole numbers, so that sums are exact); everything else is counts."""
 
@@ -79,6 +89,17 @@ class Ledger(msgspec.Struct):
         """The reply of an attempt given up for lost came after all: its real usage takes the assumption's place."""
         self.assumed_nusd -= charge.nusd
         self.assumed_tokens -= charge.tokens
+
+    def bill(self, now: Bill, before: Bill) -> None:
+        """A child job has ended, for now: what it cost since ``before`` is this job's."""
+        input_tokens = now.input_tokens - before.input_tokens
+        output_tokens = now.output_tokens - before.output_tokens
+        self.known_nusd += now.known_nusd - before.known_nusd
+        self.assumed_nusd += now.assumed_nusd - before.assumed_nusd
+        self.known_tokens += input_tokens + output_tokens
+        self.assumed_tokens += now.assumed_tokens - before.assumed_tokens
+        self.input_tokens += input_tokens
+        self.output_tokens += output_tokens
 
     def know(self, usage: Usage, price: Price | None) -> None:
         """A reply was paid for, with this usage."""

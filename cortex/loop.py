@@ -13,12 +13,12 @@ from cortex import attempts, commands, events
 from cortex.authored import Out, faulty, fold, give_up, make, said, stop
 from cortex.changes import Ask, Change
 from cortex.ending import finish, satisfied, see_end
-from cortex.errands import refresh
+from cortex.errands import believed
 from cortex.intake import take
+from cortex.moves import wake
 from cortex.program import Program
 from cortex.prompt import DoesNotFit
 from cortex.state import Goal, State, Status
-from cortex.transitions import wake
 from policies.failure import Failure, FailureKind
 
 
@@ -26,7 +26,6 @@ def step(k: State, program: Program, turn: events.Turn) -> list[commands.Command
     """Take one turn. Never raises for what a program does: its exceptions fail the goal they concern, as FAULTY."""
     out: Out = []
     k.at_s = max(k.at_s, turn.at_s)
-    ended = k.outcome
     for batch in turn.batches:
         for event in batch:
             if type(event) is events.Answered:  # nearly every event is one
@@ -39,7 +38,7 @@ def step(k: State, program: Program, turn: events.Turn) -> list[commands.Command
     if not k.outcome and satisfied(k, program):
         k.outcome = "complete"
     see_end(k)
-    if k.outcome and k.outcome != ended:
+    if k.outcome and not k.finished:
         finish(k, out)
     return out
 
@@ -56,11 +55,14 @@ def select(k: State, program: Program, out: Out) -> None:
     What it yields is gathered while K stands still, then done. Symbolic changes may open new goals, so it is asked
     again after them; a program that only ever changes and never asks is stopped by a bound.
     """
-    for _ in range(k.terms.limits.selects_max):
+    rounds_max = k.terms.limits.selects_max
+    rounds_left = rounds_max + 4 * k.live  # a goal may be found too large three times, and then given up
+    symbolic = 0
+    while symbolic < rounds_max and rounds_left > 0:
+        k.short = False
         free = k.permits - len(k.flights)
         if free <= 0 or k.hold_until_s > k.at_s:
             return
-        k.short = False
         asks: list[Ask] = []
         changed: list[Change] = []
         try:
@@ -69,14 +71,12 @@ def select(k: State, program: Program, out: Out) -> None:
         except Exception as error:  # an author's code may raise anything
             stop(k, said("select", error))
             return
-        again = bool(changed)
-        for wish in asks:
-            if k.short:
-                break
-            again |= _ask(k, program, wish, out)
-        if not again or k.outcome:
+        moved = _ask_all(k, program, asks, out)
+        if k.outcome or not (changed or (moved and not k.short)):
             return
-    stop(k, f"select made {k.terms.limits.selects_max} rounds of changes in one turn")
+        symbolic += not moved
+        rounds_left -= 1
+    stop(k, f"select made {rounds_max} rounds of changes in one turn")
 
 
 def _gather(k: State, program: Program, free: int, asks: list[Ask], changed: list[Change]) -> None:
@@ -90,24 +90,35 @@ def _gather(k: State, program: Program, free: int, asks: list[Ask], changed: lis
             return
 
 
+def _ask_all(k: State, program: Program, asks: list[Ask], out: Out) -> bool:
+    """Send these calls, as far as the money goes. True where select should look again: permits are left over."""
+    moved = False
+    for wish in asks:
+        if k.short or k.outcome:
+            break
+        moved |= _ask(k, program, wish, out)
+    return moved
+
+
 def _ask(k: State, program: Program, wish: Ask, out: Out) -> bool:
-    """Send one call, or say why not. True where K changed such that select should look again."""
+    """Send one call, or say why not. True where this goal needs no permit now, though it was open."""
     goal = k.goals.get(wish.goal.id)
     if goal is None or goal.status != Status.OPEN:
+        if not wish.goal.id:
+            stop(k, f"select asks for a goal of kind {wish.goal.kind!r} that was never added")
         return False
-    for item in wish.uses:
-        if not k.fresh(item):
-            refresh(k, goal, item, out)
-            return False
+    flights = len(k.flights)
     try:
+        if wish.uses and not believed(k, goal, wish.uses, out):
+            return goal.status != Status.OPEN
         attempts.ask(k, goal, wish, program.asks_once, out)
-        return False
+        return len(k.flights) == flights and not k.short
     except DoesNotFit as error:
         failure = Failure(FailureKind.TOO_LARGE, str(error), sent=False)
         verdict = attempts.too_large(k, goal, failure)
         if verdict is not None:
             give_up(k, program, goal, failure, out)
-    except Exception as error:
+    except Exception as error:  # an author's code may raise anything
         faulty(k, program, goal, "select", error, out)
     return True
 

@@ -57,8 +57,9 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
         return ()
 
     def read(self, k: State, row: Row) -> Iterable[Change]:
-        """What one row of the source becomes; by default a goal of kind ``row``."""
-        yield Goal("row", row.body)
+        """What one row of the source becomes; by default a goal of kind ``row``, or nothing where it was refused."""
+        if not row.refusal:
+            yield Goal("row", row.body)
 
     def select(self, k: State) -> Iterable[Ask | Change]:
         """The next calls, best first. The loop takes as many as there are permits, and asks again later."""

@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from cortex.ledger import Charge, Ledger
+from cortex.commands import Launch, RunTool
+from cortex.ledger import Bill, Charge, Ledger
 from cortex.limits import Terms
 from policies.failure import Failure
 from policies.join import Join
@@ -80,6 +81,9 @@ class Goal(msgspec.Struct):
     children: list[int] = msgspec.field(default_factory=list)
     children_resolved: int = 0
     children_failed: int = 0
+    merged_resolved: int = 0
+    """Children that earlier joins have merged already: a new wait is for the others."""
+    merged_failed: int = 0
     answer: Any = None
     failure: Failure | None = None
     assumed: dict[int, Charge] | None = None
@@ -108,7 +112,7 @@ class Observation(msgspec.Struct, frozen=True):
     read_at_s: float
     trust_s: float
     taken_at_s: float = -1.0
-    """When K took it in: within that turn it is believed, however short the trust."""
+    """When K took it in: within that turn it is believed, however short the trust. Below zero: it was never read."""
 
 
 class Item(msgspec.Struct):
@@ -125,6 +129,7 @@ class Item(msgspec.Struct):
     call: str = ""
     """The call whose reply it came from; empty for a source artefact."""
     observation: Observation | None = None
+    """Given where it was read; an item of which the first reading is under way is not listed by ``items_of`` yet."""
 
 
 class Flight(msgspec.Struct, array_like=True):
@@ -151,7 +156,16 @@ class Errand(msgspec.Struct, array_like=True):
     item: int = 0
     """The observation that is being read again, if that is what it is."""
     charge: Charge | None = None
+    """What is set aside for a child job."""
     repeatable: bool = False
+    command: RunTool | Launch | None = None
+    """What was sent: what may run again is sent again under the same idempotency key."""
+    broken: int = 0
+    """Runs that failed so far."""
+    due_at_s: float = 0.0
+    """When it is sent again; 0 while it is under way."""
+    abandoned: bool = False
+    """Nobody waits for the child job any more; its bill is still to come."""
 
 
 class Tally(msgspec.Struct):
@@ -166,6 +180,8 @@ class Tally(msgspec.Struct):
     """Replies that came for an answered call: counted, never absorbed."""
     failures: dict[str, int] = msgspec.field(default_factory=dict)
     """Failed attempts by kind."""
+    failed_for_good: dict[str, int] = msgspec.field(default_factory=dict)
+    """Top goals that failed, by the kind of their last failure."""
 
 
 class State(msgspec.Struct):
@@ -186,6 +202,8 @@ class State(msgspec.Struct):
     asking: dict[bytes, int] = msgspec.field(default_factory=dict)
     """Question -> flight that is asking it now."""
     errands: dict[int, Errand] = msgspec.field(default_factory=dict)
+    billed: dict[int, Bill] = msgspec.field(default_factory=dict)
+    """Goals whose child job ended resumable, and what it had cost by then: its next bill counts that again."""
     next_goal: int = 1
     next_item: int = 1
     live: int = 0
@@ -209,6 +227,10 @@ class State(msgspec.Struct):
     emitted: int = 0
     written_rows: int = 0
     written_bytes: int = 0
+    next_in_order: int = 0
+    """Place in the input of the result that goes out next, where input order was asked for."""
+    reading: dict[int, float] = msgspec.field(default_factory=dict)
+    """Goals that wait for readings, and since when: what was read since then is believed together."""
     short: bool = False
     """The ledger refused the next call; something must settle first."""
     paused: Failure | None = None
@@ -216,11 +238,13 @@ class State(msgspec.Struct):
     stopping: str = ""
     outcome: str = ""
     why: str = ""
+    finished: bool = False
+    """The world was told of the outcome."""
 
     # -- what a program reads ------------------------------------------------------------------------------------
 
     def open(self, kind: str | None = None) -> Iterator[Goal]:
-        """Goals that select may ask now, oldest first, of one kind or of all."""
+        """Goals that select may ask now, those that have been open longest first; of all kinds, kind by kind."""
         kinds = [kind] if kind is not None else list(self.open_by_kind)
         for name in kinds:
             for goal_id in self.open_by_kind.get(name, ()):
@@ -250,7 +274,9 @@ class State(msgspec.Struct):
     def fresh(self, item: Item) -> bool:
         """Whether an item may be believed now. One that is no observation always may."""
         seen = item.observation
-        return seen is None or seen.taken_at_s == self.at_s or self.at_s - seen.read_at_s <= seen.trust_s
+        if seen is None:
+            return True
+        return seen.taken_at_s >= 0 and (seen.taken_at_s == self.at_s or self.at_s - seen.read_at_s <= seen.trust_s)
 
     # -- what a channel reads ------------------------------------------------------------------------------------
 
@@ -270,6 +296,10 @@ class State(msgspec.Struct):
         if self.hold_until_s > self.at_s:
             times.append(self.hold_until_s)
         return min(times) if times else None
+
+
+TRIES_MAX = (1 << 20) - 1
+"""Attempts that one goal may ever make, so that a goal and an attempt are one number."""
 
 
 def flight_key(goal: int, attempt: int) -> int:

@@ -1,73 +1,125 @@
-"""The only code that changes goals and items, and the law it keeps.
+"""Making a program's changes: all of them or none.
 
-``apply`` checks a program's changes together against K as they would leave it, then makes them; an illegal one raises
-and nothing was changed.
+``apply`` checks them together against K as they would leave it, and turns every value into plain data; an illegal one
+raises and nothing was changed. Then it makes them, and only then come their consequences: children without a goal are
+abandoned, joins are looked at, what has ended leaves memory.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from cortex import changes as c
-from cortex import commands
-from cortex.ledger import Charge
+from cortex.commands import Launch, RunTool
+from cortex.ledger import Bill, Charge
+from cortex.moves import (
+    Out,
+    after,
+    be_woken,
+    close,
+    emit,
+    errand,
+    leave_call,
+    legal,
+    look_at_join,
+    offer,
+    reopen,
+    set_status,
+)  # fmt: skip
+from cortex.plain import plain as plain
+from cortex.plain import size_bytes
 from cortex.program import Program, params_of
 from cortex.reply import Malformed
-from cortex.state import ENDED, TRANSITIONS, Errand, Goal, IllegalTransition, Item, Observation, State, Status
+from cortex.state import ENDED, Errand, Goal, IllegalTransition, Item, Observation, State, Status
 from policies.failure import Failure, FailureKind
-from policies.join import Verdict, decide
 
-_PLAIN = frozenset({str, bytes, int, float, bool, type(None)})
-_TARGET: dict[type[Any], Status] = {
-    c.Resolve: Status.RESOLVED, c.Fail: Status.FAILED, c.Abandon: Status.ABANDONED, c.Reopen: Status.OPEN,
-    c.Wait: Status.WAITING, c.RunTool: Status.WAITING, c.Observe: Status.WAITING, c.Spawn: Status.WAITING,
-}  # fmt: skip
+_TARGET = {c.Resolve: Status.RESOLVED, c.Fail: Status.FAILED, c.Wait: Status.WAITING, c.Reopen: Status.OPEN,
+           c.Abandon: Status.ABANDONED, c.RunTool: Status.WAITING, c.Observe: Status.WAITING,
+           c.Spawn: Status.WAITING}  # fmt: skip
 
-
-def plain(value: Any) -> Any:
-    """A value as plain data, so that K read from a snapshot equals K replayed from its journal."""
-    if type(value) in _PLAIN:
-        return value
-    return msgspec.msgpack.decode(msgspec.msgpack.encode(value))
+_ENDING = (c.Resolve, c.Fail, c.Abandon)
+_SENDING = (c.RunTool, c.Observe, c.Spawn)
 
 
-def apply(k: State, changed: Sequence[c.Change], out: list[commands.Command], *, call: str, program: Program) -> None:
-    """Make these changes, all or none. Raises ``IllegalTransition``; ``Malformed`` for a plan beyond the bounds."""
-    _check(k, changed)
-    for change in changed:
-        _APPLY[type(change)](k, change, out, call, program)
+def apply(k: State, changed: Sequence[c.Change], out: Out, *, call: str, program: Program) -> None:
+    """Make these changes, all or none. ``call`` is the call whose reply they came from, if one.
 
-
-def _check(k: State, changed: Sequence[c.Change]) -> None:
-    limits = k.terms.limits
-    status: dict[int, Status] = {}
-    kind: type[Any]
-    added = 0
-    for change in changed:
+    Raises ``IllegalTransition``; ``Malformed`` where they plan beyond the bounds; ``ValueError`` or ``TypeError`` for
+    what K cannot keep or a worker cannot run.
+    """
+    values = _checked(k, changed, call, program)
+    aimed: list[Any] = []
+    for change, value in zip(changed, values, strict=True):
         kind = type(change)
         if kind is Goal:
-            assert isinstance(change, Goal)
-            added += 1
-            if change.id:
-                raise IllegalTransition(f"added twice: {change.story()}")
-            if change.parent:
-                parent = _known(k, change.parent)
-                if status.get(parent.id, parent.status) in ENDED:
-                    raise IllegalTransition(f"a child for a goal that has ended: {parent.story()}")
-                if parent.depth + 1 > limits.depth_max:
-                    raise Malformed(f"goals nested deeper than {limits.depth_max}: {parent.story()}")
-        elif kind in _TARGET:
-            about: Any = change
-            goal = _known(k, about.goal.id)
-            _legal(goal, status.get(goal.id, goal.status), _TARGET[kind])
-            status[goal.id] = _TARGET[kind]
-        elif kind not in _APPLY:
-            raise TypeError(f"a program may not yield {change!r:.80} here")
-    if added > limits.plan_goals_max:
+            _add_goal(k, change, value, program)  # type: ignore[arg-type]
+        elif kind is Item:
+            _add_item(k, change, value, call)  # type: ignore[arg-type]
+        elif kind is c.Emit:
+            emit(k, value, change.order, change.failed, out)  # type: ignore[union-attr]
+        else:
+            _APPLY[kind](k, k.goals[change.goal.id], change, value, out, program)  # type: ignore[union-attr]
+            aimed.append(change)
+    for change in aimed:
+        goal = k.goals.get(change.goal.id)
+        if goal is None:
+            continue
+        if isinstance(change, _ENDING):
+            after(k, goal, out, program)
+        else:
+            look_at_join(k, goal, out, program)
+
+
+# -- checking -------------------------------------------------------------------------------------------------------
+
+
+def _checked(k: State, changed: Sequence[c.Change], call: str, program: Program) -> list[Any]:
+    """What each change carries, as plain data. Raises where one of them may not be made."""
+    status: dict[int, Status] = {}
+    orders: set[int] = set()
+    sent: set[int] = set()
+    made: list[Goal | Item] = []
+    values = []
+    try:
+        for change in changed:
+            kind = type(change)
+            if kind is Goal:
+                values.append(_new_goal(k, change, status))  # type: ignore[arg-type]
+                made.append(change)  # type: ignore[arg-type]
+                change.id = -1  # type: ignore[union-attr]
+            elif kind is Item:
+                values.append(_new_item(k, change))  # type: ignore[arg-type]
+                made.append(change)  # type: ignore[arg-type]
+                change.id = -1  # type: ignore[union-attr]
+            elif kind is c.Emit:
+                values.append(_new_result(k, change, orders))  # type: ignore[arg-type]
+            elif kind in _TARGET:
+                goal = _known(k, change.goal.id)  # type: ignore[union-attr]
+                to = _TARGET[kind]
+                legal(goal, status.get(goal.id, goal.status), to)
+                status[goal.id] = to
+                if kind in _SENDING:
+                    sent.add(goal.id)
+                elif kind is c.Reopen and (goal.id in k.errands or goal.id in sent):
+                    raise IllegalTransition(f"it waits for what a worker or a child job does: {goal.story()}")
+                check = _CHECK.get(kind)
+                values.append(check(goal, change, program) if check is not None else None)
+            else:
+                raise TypeError(f"a program may not yield {change!r:.80} here")
+    finally:
+        for one in made:
+            one.id = 0
+    if len(made):
+        _within_bounds(k, sum(type(one) is Goal for one in made), call)
+    return values
+
+
+def _within_bounds(k: State, added: int, call: str) -> None:
+    limits = k.terms.limits
+    if call and added > limits.plan_goals_max:
         raise Malformed(f"a plan of {added} goals; at most {limits.plan_goals_max} at once")
     if k.next_goal - 1 + added > limits.goals_max:
         raise Malformed(f"more than {limits.goals_max} goals in one job")
@@ -80,257 +132,220 @@ def _known(k: State, goal_id: int) -> Goal:
     return goal
 
 
-def _legal(goal: Goal, now: Status, to: Status) -> None:
-    if to not in TRANSITIONS[now]:
-        raise IllegalTransition(f"{now.name.lower()} -> {to.name.lower()} is no step of a goal's life: {goal.story()}")
+def _new_goal(k: State, goal: Goal, status: dict[int, Status]) -> Any:
+    if goal.id or goal.status or goal.tries or goal.children:
+        raise IllegalTransition(f"a goal is added once, and new: {goal.story()}")
+    if goal.parent:
+        parent = _known(k, goal.parent)
+        if status.get(parent.id, parent.status) in ENDED:
+            raise IllegalTransition(f"a child for a goal that has ended: {parent.story()}")
+        if parent.depth + 1 > k.terms.limits.depth_max:
+            raise Malformed(f"goals nested deeper than {k.terms.limits.depth_max}: {parent.story()}")
+    return plain(goal.value)
 
 
-# -- the changes, one by one -------------------------------------------------------------------------------------
+def _new_item(k: State, item: Item) -> tuple[Any, int]:
+    if item.id:
+        raise IllegalTransition(f"item {item.id} ({item.kind}) is in K already: an item is added once, and new")
+    for source in item.sources:
+        if source not in k.items:
+            raise IllegalTransition(f"an item of kind {item.kind} names source {source}, which is not in K")
+    value = plain(item.value)
+    return value, item.size_bytes or size_bytes(value)
 
 
-def _add_goal(k: State, goal: Goal, out: list[commands.Command], call: str, program: Program) -> None:
+def _new_result(k: State, change: c.Emit, orders: set[int]) -> Any:
+    if change.order is not None:
+        if change.order < k.next_in_order or change.order in k.held or change.order in orders:
+            raise ValueError(f"result {change.order} of the input was emitted already")
+        orders.add(change.order)
+    return plain(change.value)
+
+
+def _check_resolve(goal: Goal, change: c.Resolve, program: Program) -> Any:
+    return plain(change.answer)
+
+
+def _check_wait(goal: Goal, change: c.Wait, program: Program) -> float | None:
+    within_s = change.deadline_s if change.deadline_s is not None else change.join.deadline_s
+    if within_s is None:
+        return None
+    if not 0 <= within_s < float("inf"):
+        raise ValueError(f"a deadline must be 0 s or more, not {within_s}")
+    return float(within_s)
+
+
+def _check_reopen(goal: Goal, change: c.Reopen, program: Program) -> None:
+    if change.resample and not goal.sample.isdecimal():
+        raise ValueError(f"sample {goal.sample!r} has no next number")
+
+
+def _check_tool(goal: Goal, change: c.RunTool | c.Observe, program: Program) -> dict[str, Any]:
+    if change.tool not in program.tools:
+        raise ValueError(f"{type(program).__name__} has no tool named {change.tool!r}")
+    if isinstance(change, c.Observe) and not change.trust_s >= 0:
+        raise ValueError(f"an observation may be trusted for 0 s or more, not {change.trust_s}")
+    arguments: dict[str, Any] = plain(dict(change.arguments))
+    return arguments
+
+
+def _check_spawn(goal: Goal, change: c.Spawn, program: Program) -> tuple[str, bytes]:
+    if not isinstance(change.program, Program):
+        raise TypeError(f"a child job needs a program, not {type(change.program).__name__}")
+    if change.max_cost_nusd is not None and change.max_cost_nusd <= 0:
+        raise ValueError(f"max_cost_nusd must be above zero, not {change.max_cost_nusd}")
+    made = type(change.program)
+    return f"{made.__module__}:{made.__qualname__}", params_of(change.program)
+
+
+_CHECK: dict[type, Callable[[Goal, Any, Program], Any]] = {
+    c.Resolve: _check_resolve, c.Wait: _check_wait, c.Reopen: _check_reopen, c.RunTool: _check_tool,
+    c.Observe: _check_tool, c.Spawn: _check_spawn,
+}  # fmt: skip
+
+
+# -- the changes, one by one ----------------------------------------------------------------------------------------
+
+
+def _add_goal(k: State, goal: Goal, value: Any, program: Program) -> None:
     goal.id = k.next_goal
     k.next_goal += 1
-    goal.value = plain(goal.value)
-    goal.status = Status.OPEN
+    goal.value = value
     k.goals[goal.id] = goal
     k.live += 1
+    goal.depth = 0
     if goal.parent:
         parent = k.goals[goal.parent]
         goal.depth = parent.depth + 1
         parent.children.append(goal.id)
     if program.keeps or goal.parent:
         k.goals_by_kind.setdefault(goal.kind, {})[goal.id] = None
-    k.open_by_kind.setdefault(goal.kind, {})[goal.id] = None
+    offer(k, goal, goal.due_at_s)
 
 
-def _add_item(k: State, item: Item, out: list[commands.Command], call: str, program: Program) -> None:
+def _add_item(k: State, item: Item, value: tuple[Any, int], call: str) -> None:
     item.id = k.next_item
     k.next_item += 1
-    item.value = plain(item.value)
+    item.value, item.size_bytes = value
+    item.sources = tuple(item.sources)
     item.call = item.call or call
-    if not item.size_bytes:
-        item.size_bytes = size_bytes(item.value)
     k.items[item.id] = item
-    k.items_by_kind.setdefault(item.kind, {})[item.id] = None
+    seen = item.observation
+    if seen is not None:
+        taken_at_s = k.at_s if seen.read_at_s >= 0 else -1.0
+        item.observation = Observation(
+            seen.tool, plain(seen.arguments), float(seen.read_at_s), float(seen.trust_s), taken_at_s
+        )
+    if seen is None or seen.read_at_s >= 0:
+        k.items_by_kind.setdefault(item.kind, {})[item.id] = None
 
 
-def size_bytes(value: Any) -> int:
-    """UTF-8 bytes of a text, bytes of bytes, else of the value as JSON."""
-    if isinstance(value, str):
-        return len(value.encode())
-    return len(value) if isinstance(value, bytes) else len(msgspec.json.encode(value))
+def _resolve(k: State, goal: Goal, change: c.Resolve, answer: Any, out: Out, program: Program) -> None:
+    goal.answer = answer
+    goal.failure = None
+    close(k, goal, Status.RESOLVED, out, program)
 
 
-def _resolve(k: State, change: c.Resolve, out: list[commands.Command], call: str, program: Program) -> None:
-    goal = k.goals[change.goal.id]
-    goal.answer = plain(change.answer)
-    end(k, goal, Status.RESOLVED, out, program)
-
-
-def _fail(k: State, change: c.Fail, out: list[commands.Command], call: str, program: Program) -> None:
-    goal = k.goals[change.goal.id]
+def _fail(k: State, goal: Goal, change: c.Fail, value: None, out: Out, program: Program) -> None:
     if goal.failure is None:
         goal.failure = Failure(FailureKind.MALFORMED, change.why)
-    end(k, goal, Status.FAILED, out, program)
+    close(k, goal, Status.FAILED, out, program)
 
 
-def _abandon(k: State, change: c.Abandon, out: list[commands.Command], call: str, program: Program) -> None:
-    end(k, k.goals[change.goal.id], Status.ABANDONED, out, program)
+def _abandon(k: State, goal: Goal, change: c.Abandon, value: None, out: Out, program: Program) -> None:
+    close(k, goal, Status.ABANDONED, out, program)
 
 
-def _wait(k: State, change: c.Wait, out: list[commands.Command], call: str, program: Program) -> None:
-    goal = k.goals[change.goal.id]
-    _set(k, goal, Status.WAITING)
-    goal.join, goal.partial = change.join, False
-    if change.join.deadline_s is not None:
-        goal.due_at_s = k.at_s + change.join.deadline_s
-        heapq.heappush(k.delayed, (goal.due_at_s, goal.id))
-    look_at_join(k, goal, out, program)
+def _wait(k: State, goal: Goal, change: c.Wait, within_s: float | None, out: Out, program: Program) -> None:
+    set_status(k, goal, Status.WAITING)
+    leave_call(k, goal, out)
+    goal.join = msgspec.structs.replace(change.join, deadline_s=within_s)
+    goal.partial, goal.due_at_s = False, 0.0
+    if within_s is not None:
+        be_woken(k, goal, k.at_s + within_s)
 
 
-def _reopen(k: State, change: c.Reopen, out: list[commands.Command], call: str, program: Program) -> None:
-    goal = k.goals[change.goal.id]
+def _reopen(k: State, goal: Goal, change: c.Reopen, value: None, out: Out, program: Program) -> None:
+    reopen(k, goal)
+    leave_call(k, goal, out)
     if change.resample:
         goal.sample = str(int(goal.sample) + 1)
-        goal.broken = 0
-    reopen(k, goal)
+        goal.broken = goal.throttles = 0
 
 
-def _emit(k: State, change: c.Emit, out: list[commands.Command], call: str, program: Program) -> None:
-    if change.failed:
-        k.tally.failed += 1
-    else:
-        k.tally.succeeded += 1
-    if change.order is not None:
-        k.held[change.order] = change.value
-        while k.emitted in k.held:
-            _next_result(k, k.held.pop(k.emitted), out)
-        return
-    _next_result(k, change.value, out)
-
-
-def _next_result(k: State, value: Any, out: list[commands.Command]) -> None:
-    out.append(commands.Emit(k.emitted, value))
-    k.emitted += 1
-
-
-def _run_tool(k: State, change: c.RunTool, out: list[commands.Command], call: str, program: Program) -> None:
-    repeatable = bool(getattr(program.tools.get(change.tool), "repeatable", False))
-    errand(k, k.goals[change.goal.id], change.tool, change.arguments, out, repeatable=repeatable)
-
-
-def _observe(k: State, change: c.Observe, out: list[commands.Command], call: str, program: Program) -> None:
-    goal = k.goals[change.goal.id]
-    seen = Observation(change.tool, plain(change.arguments), -1.0, change.trust_s)
-    item = Item(change.kind, None, observation=seen)
-    _add_item(k, item, out, call, program)
-    errand(k, goal, change.tool, change.arguments, out, item=item.id)
-
-
-def _spawn(k: State, change: c.Spawn, out: list[commands.Command], call: str, program: Program) -> None:
-    goal = k.goals[change.goal.id]
-    _set(k, goal, Status.WAITING)
-    goal.join = None
-    goal.tries += 1
-    where = f"{type(change.program).__module__}:{type(change.program).__qualname__}"
-    limits = k.terms.limits
-    slice_ = Charge(
-        _share(limits.max_cost_nusd, k.ledger.committed_nusd, change.max_cost_nusd),
-        _share(limits.max_job_tokens, k.ledger.committed_tokens, None),
-    )
-    k.ledger.set_aside(slice_)
-    k.errands[goal.id] = Errand(goal.id, goal.tries, where, charge=slice_, repeatable=True)
-    max_cost_nusd = slice_.nusd if limits.max_cost_nusd is not None else change.max_cost_nusd
-    max_job_tokens = slice_.tokens if limits.max_job_tokens is not None else None
-    params = params_of(change.program)
-    out.append(commands.Launch(goal.id, goal.tries, where, params, max_cost_nusd, max_job_tokens))
-
-
-def _share(cap: int | None, committed: int, wanted: int | None) -> int:
-    """The slice of a cap that a child job may spend: what it was given, or half of what is left."""
-    if cap is None:
-        return 0
-    left = max(0, cap - committed)
-    return min(left, wanted) if wanted is not None else left // 2
-
-
-_APPLY: dict[type, Any] = {
-    Goal: _add_goal, Item: _add_item, c.Resolve: _resolve, c.Fail: _fail, c.Wait: _wait, c.Reopen: _reopen,
-    c.Abandon: _abandon, c.Emit: _emit, c.RunTool: _run_tool, c.Observe: _observe, c.Spawn: _spawn,
-}  # fmt: skip
-
-
-# -- moves that the loop makes too --------------------------------------------------------------------------------
-
-
-def _set(k: State, goal: Goal, to: Status) -> None:
-    """The one assignment to a goal's status, with the index of open goals kept right."""
-    if to not in TRANSITIONS[goal.status]:
-        _legal(goal, goal.status, to)
-    if goal.status == Status.OPEN:
-        k.open_by_kind[goal.kind].pop(goal.id, None)
-    goal.status = to
-
-
-def asked(k: State, goal: Goal) -> None:
-    """The goal's call is being made."""
-    _set(k, goal, Status.ASKED)
-
-
-def reopen(k: State, goal: Goal, due_at_s: float = 0.0) -> None:
-    """The goal is open again; select sees it from ``due_at_s`` on."""
-    _set(k, goal, Status.OPEN)
-    goal.due_at_s = due_at_s
-    if due_at_s > k.at_s:
-        heapq.heappush(k.delayed, (due_at_s, goal.id))
-    else:
-        k.open_by_kind.setdefault(goal.kind, {})[goal.id] = None
-
-
-def errand(
-    k: State, goal: Goal, tool: str, arguments: dict[str, Any], out: list[commands.Command], item: int = 0,
-    repeatable: bool = False,
+def _run_tool(
+    k: State, goal: Goal, change: c.RunTool, arguments: dict[str, Any], out: Out, program: Program
 ) -> None:  # fmt: skip
-    """Send a worker for this goal, which waits for it. Reading again is always repeatable: it changes nothing."""
-    _set(k, goal, Status.WAITING)
-    goal.join = None
-    goal.tries += 1
-    k.errands[goal.id] = Errand(goal.id, goal.tries, tool, item, repeatable=repeatable or item > 0)
-    key = k.call_id(goal.id, f"tool-{goal.tries}")
-    timeout_s = k.terms.limits.timeout.ceiling_s
-    out.append(commands.RunTool(goal.id, goal.tries, tool, plain(arguments), key, timeout_s))
+    leave_call(k, goal, out)
+    repeatable = bool(getattr(program.tools[change.tool], "repeatable", False))
+    errand(k, goal, tool_errand(k, goal, change.tool, arguments, repeatable=repeatable), out)
 
 
-def end(k: State, goal: Goal, to: Status, out: list[commands.Command], program: Program) -> None:
-    """The goal has ended. What serves it is abandoned, its parent's join is looked at, and it may leave memory."""
-    _set(k, goal, to)
-    k.live -= 1
-    goal.join = None
-    _let_go(k, goal, out)
-    for child_id in goal.children:
-        child = k.goals.get(child_id)
-        if child is not None and child.status not in ENDED:
-            end(k, child, Status.ABANDONED, out, program)
-    if goal.parent:
-        parent = k.goals[goal.parent]
-        parent.children_resolved += to == Status.RESOLVED
-        parent.children_failed += to != Status.RESOLVED
-        look_at_join(k, parent, out, program)
+def _observe(
+    k: State, goal: Goal, change: c.Observe, arguments: dict[str, Any], out: Out, program: Program
+) -> None:  # fmt: skip
+    leave_call(k, goal, out)
+    seen = Observation(change.tool, arguments, -1.0, float(change.trust_s))
+    item = Item(change.kind, observation=seen)
+    _add_item(k, item, (None, 0), "")
+    k.reading.setdefault(goal.id, k.at_s)
+    errand(k, goal, tool_errand(k, goal, change.tool, arguments, item=item.id, repeatable=True), out)
+
+
+def tool_errand(
+    k: State, goal: Goal, tool: str, arguments: dict[str, Any], *, item: int = 0, repeatable: bool = False
+) -> Errand:  # fmt: skip
+    """A tool run for this goal. Its key is the same however often it is run."""
+    key = k.call_id(goal.id, f"tool-{goal.tries + 1}")
+    command = RunTool(goal.id, 0, tool, arguments, key, k.terms.limits.timeout.ceiling_s)
+    return Errand(goal.id, 0, tool, item, repeatable=repeatable, command=command)
+
+
+def _spawn(
+    k: State, goal: Goal, change: c.Spawn, value: tuple[str, bytes], out: Out, program: Program
+) -> None:  # fmt: skip
+    """A child job gets a slice of what is left of the caps; where nothing is left the job pauses."""
+    leave_call(k, goal, out)
+    where, params = value
+    nusd, tokens = _slice(k, goal)
+    if nusd is not None and change.max_cost_nusd is not None:
+        nusd = min(nusd, change.max_cost_nusd)
+    if nusd == 0 or tokens == 0:
+        k.paused = Failure(FailureKind.OVER_BUDGET, f"nothing is left of the cap for a child job of goal {goal.id}")
+        if goal.status != Status.OPEN:
+            reopen(k, goal)
         return
-    if program.rows_are_goals and to == Status.RESOLVED:
-        _emit(k, c.Emit(goal.answer), out, "", program)
-    elif program.rows_are_goals:
-        k.tally.failed += 1
-    if not program.keeps:
-        _forget(k, goal)
+    slice_ = Charge(nusd or 0, tokens or 0)
+    k.ledger.set_aside(slice_)
+    spent = k.billed.get(goal.id, Bill())  # the child's own ledger goes on from there
+    max_cost_nusd = change.max_cost_nusd if nusd is None else spent.known_nusd + spent.assumed_nusd + nusd
+    if tokens is not None:
+        tokens += spent.input_tokens + spent.output_tokens + spent.assumed_tokens
+    command = Launch(goal.id, 0, where, params, max_cost_nusd, tokens)
+    errand(k, goal, Errand(goal.id, 0, where, charge=slice_, repeatable=True, command=command), out)
 
 
-def _let_go(k: State, goal: Goal, out: list[commands.Command]) -> None:
-    """Calls and errands still under way for an ended goal: nobody waits for them any more."""
-    goal.assumed = None
-    k.errands.pop(goal.id, None)
-    for key in range(goal.id << 20 | max(0, goal.tries - 2), (goal.id << 20 | goal.tries) + 1):
-        flight = k.flights.get(key)
-        if flight is not None and not flight.abandoned and not flight.followers:
-            flight.abandoned = True
-            out.append(commands.Abandon(goal.id, flight.attempt))
+def _slice(k: State, goal: Goal) -> tuple[int | None, int | None]:
+    """What a child job of this goal may spend: an equal share of what is left, for each open goal and one more."""
+    limits = k.terms.limits
+    others = sum(len(index) for index in k.open_by_kind.values()) - (goal.status == Status.OPEN)
+    return (
+        _share(limits.max_cost_nusd, k.ledger.committed_nusd, others + 2),
+        _share(limits.max_job_tokens, k.ledger.committed_tokens, others + 2),
+    )
 
 
-def _forget(k: State, goal: Goal) -> None:
-    for child_id in goal.children:
-        child = k.goals.get(child_id)
-        if child is not None:
-            _forget(k, child)
-            k.goals_by_kind[child.kind].pop(child_id, None)
-    k.goals.pop(goal.id, None)
+def _share(cap: int | None, committed: int, among: int) -> int | None:
+    return None if cap is None else max(0, cap - committed) // among
 
 
-def look_at_join(k: State, goal: Goal, out: list[commands.Command], program: Program, late: bool = False) -> None:
-    """Whether the goal's join is met now. Met or beyond hope, the goal is open again and the rest is abandoned."""
-    if goal.status != Status.WAITING or goal.join is None:
-        return
-    total = len(goal.children)
-    verdict = decide(goal.join, total, goal.children_resolved, goal.children_failed, late)
-    if verdict == Verdict.WAIT:
-        return
-    goal.partial = verdict != Verdict.MET
-    goal.join = None
-    reopen(k, goal)
-    for child_id in goal.children:
-        child = k.goals.get(child_id)
-        if child is not None and child.status not in ENDED:
-            end(k, child, Status.ABANDONED, out, program)
+def more_than(k: State, goal: Goal, charge: Charge) -> bool:
+    """Whether the slice that this goal's child job would get now is larger than the one that was not enough."""
+    nusd, tokens = _slice(k, goal)
+    return (nusd is None or nusd > charge.nusd) and (tokens is None or tokens > charge.tokens)
 
 
-def wake(k: State, out: list[commands.Command], program: Program) -> None:
-    """Time has come to ``k.at_s``: goals that were delayed are offered again, joins past their deadline are closed."""
-    while k.delayed and k.delayed[0][0] <= k.at_s:
-        due_at_s, goal_id = heapq.heappop(k.delayed)
-        goal = k.goals.get(goal_id)
-        if goal is None or goal.due_at_s != due_at_s:
-            continue
-        if goal.status == Status.OPEN:
-            k.open_by_kind.setdefault(goal.kind, {})[goal_id] = None
-        elif goal.status == Status.WAITING:
-            look_at_join(k, goal, out, program, late=True)
+_APPLY: dict[type, Callable[[State, Goal, Any, Any, Out, Program], None]] = {
+    c.Resolve: _resolve, c.Fail: _fail, c.Wait: _wait, c.Reopen: _reopen, c.Abandon: _abandon, c.RunTool: _run_tool,
+    c.Observe: _observe, c.Spawn: _spawn,
+}  # fmt: skip

@@ -1,0 +1,180 @@
+"""``check``: every invariant of K, asserted in one pass. For tests, and for whoever doubts a journal."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from cortex.ledger import Charge
+from cortex.state import ENDED, TRIES_MAX, Goal, State, Status, flight_key
+
+
+class Broken(AssertionError):
+    """K is not what it must be. Says every invariant that does not hold."""
+
+
+def check(k: State) -> None:
+    """Assert every invariant of K, in time linear in its size. Raises ``Broken`` with one line for each that fails."""
+    told = [line for part in _PARTS for line in part(k)]
+    if told:
+        raise Broken("\n".join(told))
+
+
+def _goals(k: State) -> Iterator[str]:
+    awaited = {
+        (flight.hash, goal_id)
+        for flight in k.flights.values()
+        if not flight.abandoned
+        for goal_id in (flight.goal, *flight.followers)
+    }
+    woken = set(k.delayed)
+    parents = Counter(goal.parent for goal in k.goals.values())
+    for goal_id, goal in k.goals.items():
+        for line in (*_status(k, goal, awaited, woken), *_family(k, goal, parents[goal_id])):
+            yield f"{line}: {goal.story()}"
+        if goal.id != goal_id or not 0 < goal_id < k.next_goal:
+            yield f"goal {goal.id} stands under {goal_id}, the next is {k.next_goal}"
+        if not 0 <= goal.tries <= TRIES_MAX or not 0 <= goal.throttles <= goal.broken:
+            yield f"goal {goal_id}: {goal.tries} tries, {goal.broken} broken, {goal.throttles} throttled"
+
+
+def _status(
+    k: State, goal: Goal, awaited: set[tuple[bytes, int]], woken: set[tuple[float, int]]
+) -> Iterator[str]:  # fmt: skip
+    offered = goal.id in k.open_by_kind.get(goal.kind, ())
+    delayed = goal.status == Status.OPEN and goal.due_at_s > 0
+    task = k.errands.get(goal.id)
+    if offered != (goal.status == Status.OPEN and not delayed):
+        yield "an open goal is offered or delayed, never both, and no other is offered"
+    if goal.due_at_s > 0 and (goal.due_at_s, goal.id) not in woken:
+        yield "nothing will wake it"
+    if goal.status == Status.ASKED and (goal.question, goal.id) not in awaited:
+        yield "nobody makes its call"
+    if goal.status == Status.WAITING and (goal.join is None) == (task is None):
+        yield "it waits for one thing, a join or an errand"
+    if goal.status != Status.WAITING and (goal.join is not None or (task is not None and not task.abandoned)):
+        yield "what it waits for outlived the wait"
+    if task is not None and task.abandoned and goal.status not in ENDED:
+        yield "its errand was abandoned and it was not"
+    if goal.status in ENDED and (goal.question or goal.assumed or goal.due_at_s):
+        yield "it has ended and still awaits something"
+    if goal.status == Status.RESOLVED and goal.failure is not None:
+        yield "it is resolved and has a failure"
+    if goal.status == Status.FAILED and goal.failure is None:
+        yield "it has failed and does not say why"
+
+
+def _family(k: State, goal: Goal, served_by: int) -> Iterator[str]:
+    children = [k.goals[child] for child in goal.children if child in k.goals]
+    if not len(children) == len(set(goal.children)) == len(goal.children) == served_by:
+        yield f"{served_by} goals serve it, it names {goal.children}"
+    if any(child.parent != goal.id or child.depth != goal.depth + 1 for child in children):
+        yield "a child does not know its parent"
+    resolved = sum(child.status == Status.RESOLVED for child in children)
+    failed = sum(child.status in (Status.FAILED, Status.ABANDONED) for child in children)
+    if (resolved, failed) != (goal.children_resolved, goal.children_failed):
+        yield f"it counts {goal.children_resolved} and {goal.children_failed}, its children are {resolved} and {failed}"
+    if goal.merged_resolved > resolved or goal.merged_failed > failed:
+        yield "a join has merged children that have not ended"
+    if goal.status in ENDED and resolved + failed < len(children):
+        yield "it has ended and a child has not"
+    if goal.parent and goal.parent not in k.goals:
+        yield "its parent is not in K"
+    if not goal.parent and goal.depth:
+        yield "a top goal has no depth"
+
+
+def _indices(k: State) -> Iterator[str]:
+    for name, index in (("goals_by_kind", k.goals_by_kind), ("open_by_kind", k.open_by_kind)):
+        for kind, ids in index.items():
+            wrong = [id_ for id_ in ids if id_ not in k.goals or k.goals[id_].kind != kind]
+            if wrong:
+                yield f"{name}[{kind}] names {wrong}"
+    for kind, ids in k.items_by_kind.items():
+        wrong = [id_ for id_ in ids if id_ not in k.items or k.items[id_].kind != kind]
+        if wrong:
+            yield f"items_by_kind[{kind}] names {wrong}"
+    for item in k.items.values():
+        read = item.observation is None or item.observation.taken_at_s >= 0
+        if read != (item.id in k.items_by_kind.get(item.kind, ())):
+            yield f"item {item.id} is listed when it was read, and not before"
+        if not 0 < item.id < k.next_item or any(source not in k.items for source in item.sources):
+            yield f"item {item.id} has sources {item.sources}, the next is {k.next_item}"
+    if any(k.delayed[i] < k.delayed[(i - 1) // 2] for i in range(1, len(k.delayed))):
+        yield "delayed is no heap"
+    live = sum(goal.status not in ENDED for goal in k.goals.values())
+    if live != k.live:
+        yield f"live says {k.live}, the goals {live}"
+    gone = [id_ for id_ in k.reading if id_ not in k.goals or k.goals[id_].status in ENDED]
+    if gone:
+        yield f"goals {gone} have ended and are read for"
+
+
+def _flights(k: State) -> Iterator[str]:
+    for key, flight in k.flights.items():
+        goal = k.goals.get(flight.goal)
+        if key != flight_key(flight.goal, flight.attempt):
+            yield f"flight {key} is attempt {flight.attempt} of goal {flight.goal}"
+        if goal is not None and not 0 < flight.attempt <= goal.tries:
+            yield f"flight of attempt {flight.attempt}: {goal.story()}"
+        wanted = any(
+            (other := k.goals.get(id_)) is not None and other.status == Status.ASKED and other.question == flight.hash
+            for id_ in (flight.goal, *flight.followers)
+        )
+        if wanted == flight.abandoned:
+            yield f"attempt {flight.attempt} of goal {flight.goal} is {'' if wanted else 'not '}awaited"
+    for question, key in k.asking.items():
+        if key not in k.flights or k.flights[key].hash != question:
+            yield f"asking names flight {key}, which asks something else"
+    for goal_id, task in k.errands.items():
+        goal = k.goals.get(goal_id)
+        if task.goal != goal_id or (goal is None and not task.abandoned) or (goal and task.attempt > goal.tries):
+            yield f"errand {task.name} of goal {goal_id} has attempt {task.attempt}"
+        if task.abandoned and task.charge is None:
+            yield f"errand {task.name} of goal {goal_id} is abandoned and no bill is due"
+        if task.item and task.item not in k.items:
+            yield f"errand {task.name} of goal {goal_id} reads item {task.item}, which is not in K"
+    if k.finished and (k.flights or k.errands):
+        yield "the job has finished and something is under way"
+
+
+def _ledger(k: State) -> Iterator[str]:
+    ledger = k.ledger
+    charges = [flight.charge for flight in k.flights.values()]
+    charges += [task.charge for task in k.errands.values() if task.charge is not None]
+    if _sum(charges) != (ledger.reserved_nusd, ledger.reserved_tokens):
+        yield f"reserved: {ledger.reserved_nusd} nUSD, {ledger.reserved_tokens} tokens; under way: {_sum(charges)}"
+    assumed = _sum([charge for goal in k.goals.values() for charge in (goal.assumed or {}).values()])
+    if assumed[0] > ledger.assumed_nusd or assumed[1] > ledger.assumed_tokens:
+        yield f"assumed: {ledger.assumed_nusd} nUSD, {ledger.assumed_tokens} tokens; of live goals alone: {assumed}"
+    for name in ledger.__struct_fields__:
+        if getattr(ledger, name) < 0:
+            yield f"ledger: {name} is {getattr(ledger, name)}"
+    if ledger.paid_calls > ledger.attempts:
+        yield f"ledger: {ledger.paid_calls} calls paid of {ledger.attempts} attempts"
+
+
+def _sum(charges: list[Charge]) -> tuple[int, int]:
+    return sum(charge.nusd for charge in charges), sum(charge.tokens for charge in charges)
+
+
+def _results(k: State) -> Iterator[str]:
+    early = [order for order in k.held if order <= k.next_in_order]
+    if early:
+        yield f"results {early} are held though their turn, {k.next_in_order}, has come"
+    if k.emitted + len(k.held) != k.tally.succeeded + k.tally.failed and not _silent_failures(k):
+        yield f"{k.emitted} results given out, {len(k.held)} held; tally: {k.tally.succeeded} and {k.tally.failed}"
+    if bool(k.outcome) < k.finished or k.outcome not in ("", "complete", "partial", "failed", "cancelled"):
+        yield f"outcome {k.outcome!r}, finished: {k.finished}"
+    if k.stopping not in ("", "drain", "cancel"):
+        yield f"stopping {k.stopping!r}"
+    if min(k.permits, k.position, k.retries, k.successes, k.emitted) < 0:
+        yield f"permits {k.permits}, position {k.position}, retries {k.retries}, successes {k.successes}"
+
+
+def _silent_failures(k: State) -> bool:
+    """A failed top goal is counted, and only some programs emit a line for it."""
+    return k.emitted + len(k.held) < k.tally.succeeded + k.tally.failed
+
+
+_PARTS = (_goals, _indices, _flights, _ledger, _results)

@@ -1,0 +1,249 @@
+"""The moves of a goal's life: each keeps every index and every count of K right. Nobody else assigns to a status.
+
+A goal that ends does so in two halves: ``close`` is the goal itself, ``after`` what follows for those around it. So
+changes that a program yields together are all made before any of them has consequences.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any
+
+import msgspec
+
+from cortex import commands
+from cortex.program import Program
+from cortex.state import ENDED, TRANSITIONS, Errand, Goal, IllegalTransition, State, Status, flight_key
+from policies.join import Verdict, decide
+
+Out = list[commands.Command]
+
+
+def legal(goal: Goal, now: Status, to: Status) -> None:
+    """Raises ``IllegalTransition``, with the goal's story, where its life does not lead from ``now`` to ``to``."""
+    if to not in TRANSITIONS[now]:
+        raise IllegalTransition(f"{now.name.lower()} -> {to.name.lower()} is no step of a goal's life: {goal.story()}")
+
+
+def set_status(k: State, goal: Goal, to: Status) -> None:
+    """The one assignment to a goal's status, with the index of open goals kept right."""
+    if to not in TRANSITIONS[goal.status]:
+        legal(goal, goal.status, to)
+    if goal.status == Status.OPEN:
+        k.open_by_kind[goal.kind].pop(goal.id, None)
+    goal.status = to
+
+
+def asked(k: State, goal: Goal) -> None:
+    """The goal's call is being made, or its result is being taken in."""
+    set_status(k, goal, Status.ASKED)
+    goal.due_at_s = 0.0
+
+
+def reopen(k: State, goal: Goal, due_at_s: float = 0.0) -> None:
+    """The goal is open again; select sees it from ``due_at_s`` on."""
+    set_status(k, goal, Status.OPEN)
+    goal.join = None
+    offer(k, goal, due_at_s)
+
+
+def offer(k: State, goal: Goal, due_at_s: float) -> None:
+    """An open goal is offered to select, at once or later."""
+    index = k.open_by_kind.setdefault(goal.kind, {})
+    if due_at_s > k.at_s:
+        be_woken(k, goal, due_at_s)
+    else:
+        goal.due_at_s = 0.0
+        index[goal.id] = None
+
+
+def be_woken(k: State, goal: Goal, due_at_s: float) -> None:
+    """Time alone will change something about this goal."""
+    goal.due_at_s = due_at_s
+    heapq.heappush(k.delayed, (due_at_s, goal.id))
+
+
+def leave_call(k: State, goal: Goal, out: Out) -> None:
+    """The goal awaits no reply any more. An attempt that nobody awaits is abandoned."""
+    question, goal.question = goal.question, b""
+    if not question:
+        return
+    flight = k.flights.get(k.asking.get(question, flight_key(goal.id, goal.tries)))
+    if flight is None or flight.abandoned or flight.hash != question:
+        return
+    for goal_id in (flight.goal, *flight.followers):
+        other = k.goals.get(goal_id)
+        if other is not None and other.question == question and other.status == Status.ASKED:
+            return
+    flight.abandoned = True
+    out.append(commands.Abandon(flight.goal, flight.attempt))
+
+
+# -- results --------------------------------------------------------------------------------------------------------
+
+
+def emit(k: State, value: Any, order: int | None, failed: bool, out: Out) -> None:
+    """A result for the sink, at once or in its turn."""
+    if failed:
+        k.tally.failed += 1
+    else:
+        k.tally.succeeded += 1
+    if order is None:
+        _next_result(k, value, out)
+        return
+    k.held[order] = value
+    while k.next_in_order in k.held:
+        _next_result(k, k.held.pop(k.next_in_order), out)
+        k.next_in_order += 1
+
+
+def emit_held(k: State, out: Out) -> None:
+    """Results whose turn will not come, since the job has ended: what was paid for reaches the user all the same."""
+    for order in sorted(k.held):
+        _next_result(k, k.held.pop(order), out)
+        k.next_in_order = order + 1
+
+
+def _next_result(k: State, value: Any, out: Out) -> None:
+    out.append(commands.Emit(k.emitted, value))
+    k.emitted += 1
+
+
+# -- errands --------------------------------------------------------------------------------------------------------
+
+
+def errand(k: State, goal: Goal, task: Errand, out: Out) -> None:
+    """The goal waits for a tool or a child job, which begins now."""
+    set_status(k, goal, Status.WAITING)
+    goal.join = None
+    k.errands[goal.id] = task
+    send(k, goal, task, out)
+
+
+def send(k: State, goal: Goal, task: Errand, out: Out) -> None:
+    """Send an errand, for the first time or again: a new attempt under the same idempotency key."""
+    assert task.command is not None
+    goal.tries += 1
+    goal.due_at_s = task.due_at_s = 0.0
+    task.attempt = goal.tries
+    task.command = msgspec.structs.replace(task.command, attempt=goal.tries)
+    out.append(task.command)
+
+
+def _leave_errand(k: State, goal: Goal, out: Out) -> None:
+    """A child job is told to stop and stays until its bill is in; a tool's result does not matter any more."""
+    task = k.errands.get(goal.id)
+    if task is None:
+        return
+    if not task.due_at_s:
+        out.append(commands.Abandon(goal.id, task.attempt))
+    if task.charge is None:
+        del k.errands[goal.id]
+    else:
+        task.abandoned = True
+
+
+# -- the end of a goal ----------------------------------------------------------------------------------------------
+
+
+def end(k: State, goal: Goal, to: Status, out: Out, program: Program) -> None:
+    """The goal has ended. What serves it is abandoned, its parent's join is looked at, and it may leave memory."""
+    close(k, goal, to, out, program)
+    after(k, goal, out, program)
+
+
+def close(k: State, goal: Goal, to: Status, out: Out, program: Program) -> None:
+    """The goal itself: its status, what is under way for it, its place in its parent's counts, its result."""
+    set_status(k, goal, to)
+    k.live -= 1
+    goal.join = goal.assumed = None
+    goal.due_at_s = 0.0
+    if goal.question:
+        leave_call(k, goal, out)
+    if k.errands:
+        _leave_errand(k, goal, out)
+    if k.reading:
+        k.reading.pop(goal.id, None)
+    if goal.parent:
+        parent = k.goals[goal.parent]
+        parent.children_resolved += to == Status.RESOLVED
+        parent.children_failed += to != Status.RESOLVED
+    elif program.rows_are_goals:
+        if to == Status.RESOLVED:
+            emit(k, goal.answer, None, False, out)
+        else:
+            k.tally.failed += 1
+    if to == Status.FAILED and not goal.parent and goal.failure is not None:
+        kinds = k.tally.failed_for_good
+        kinds[goal.failure.kind] = kinds.get(goal.failure.kind, 0) + 1
+
+
+def after(k: State, goal: Goal, out: Out, program: Program) -> None:
+    """What follows from the goal's end for those around it."""
+    if goal.children:
+        _abandon_children(k, goal, out, program)
+    if goal.parent:
+        parent = k.goals.get(goal.parent)
+        if parent is not None:
+            look_at_join(k, parent, out, program)
+    elif not program.keeps:
+        _forget(k, goal)
+
+
+def _abandon_children(k: State, goal: Goal, out: Out, program: Program) -> None:
+    for child_id in goal.children:
+        child = k.goals.get(child_id)
+        if child is not None and child.status not in ENDED:
+            end(k, child, Status.ABANDONED, out, program)
+
+
+def _forget(k: State, goal: Goal) -> None:
+    for child_id in goal.children:
+        child = k.goals.get(child_id)
+        if child is not None:
+            _forget(k, child)
+            k.goals_by_kind[child.kind].pop(child_id, None)
+    k.goals.pop(goal.id, None)
+
+
+# -- joins and time -------------------------------------------------------------------------------------------------
+
+
+def look_at_join(k: State, goal: Goal, out: Out, program: Program, late: bool = False) -> None:
+    """Whether the goal's join is met now. Met or beyond hope, the goal is open again and the rest is abandoned.
+
+    A join is over the children that no earlier one has merged. A wait for no children is a wait for its deadline.
+    """
+    if goal.status != Status.WAITING or goal.join is None:
+        return
+    resolved = goal.children_resolved - goal.merged_resolved
+    failed = goal.children_failed - goal.merged_failed
+    total = len(goal.children) - goal.merged_resolved - goal.merged_failed
+    if not total and goal.due_at_s and not late:
+        return
+    verdict = decide(goal.join, total, resolved, failed, late)
+    if verdict == Verdict.WAIT:
+        return
+    goal.partial = verdict != Verdict.MET
+    reopen(k, goal)
+    _abandon_children(k, goal, out, program)
+    goal.merged_resolved, goal.merged_failed = goal.children_resolved, goal.children_failed
+
+
+def wake(k: State, out: Out, program: Program) -> None:
+    """Time has come to ``k.at_s``: what was delayed is offered or sent again, joins past their deadline are closed."""
+    while k.delayed:
+        due_at_s, goal_id = k.delayed[0]
+        goal = k.goals.get(goal_id)
+        stale = goal is None or goal.due_at_s != due_at_s
+        if not stale and due_at_s > k.at_s:
+            return
+        heapq.heappop(k.delayed)
+        if stale or goal is None:
+            continue
+        if goal.status == Status.OPEN:
+            offer(k, goal, due_at_s)
+        elif goal_id in k.errands:
+            send(k, goal, k.errands[goal_id], out)
+        else:
+            look_at_join(k, goal, out, program, late=True)

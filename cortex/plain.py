@@ -1,0 +1,52 @@
+"""Values as plain data, so that K read from a snapshot is K replayed from its journal, byte for byte."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+DEPTH_MAX = 64
+"""How deep a value may nest; deeper ones are refused, since whoever reads them recurses."""
+
+_INT_MIN, _INT_MAX = -(1 << 63), (1 << 64) - 1
+_AS_IS = frozenset({bytes, float, bool, type(None)})
+_encoder = msgspec.msgpack.Encoder(order="deterministic")
+
+
+def plain(value: Any, depth: int = DEPTH_MAX) -> Any:
+    """A copy made of text, numbers, bytes, lists and dicts only; sets become sorted lists, structs become dicts.
+
+    Raises ``ValueError`` or ``TypeError`` for what K cannot keep: objects, whole numbers beyond 64 bits, broken text.
+    """
+    kind = type(value)
+    if kind is str:
+        if not value.isascii():
+            value.encode()  # half of a surrogate pair is no text: it raises UnicodeEncodeError, a ValueError
+        return value
+    if kind in _AS_IS:
+        return value
+    if kind is int:
+        if not _INT_MIN <= value <= _INT_MAX:
+            raise ValueError("a whole number of more than 64 bits cannot be kept as one: make it text")
+        return value
+    if depth == 0:
+        raise ValueError(f"a value nested deeper than {DEPTH_MAX}")
+    if kind is list or kind is tuple:
+        return [plain(one, depth - 1) for one in value]
+    if kind is dict:
+        return {_key(key): plain(one, depth - 1) for key, one in value.items()}
+    return msgspec.msgpack.decode(_encoder.encode(value))
+
+
+def _key(key: Any) -> Any:
+    if isinstance(key, (str, bytes, int, float)) and not isinstance(key, bool):
+        return plain(key)
+    raise TypeError(f"a key must be text or a number, not {type(key).__name__}")
+
+
+def size_bytes(value: Any) -> int:
+    """UTF-8 bytes of a text, bytes of bytes, else of the value as JSON."""
+    if isinstance(value, str):
+        return len(value.encode())
+    return len(value) if isinstance(value, bytes) else len(msgspec.json.encode(value))
