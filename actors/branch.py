@@ -223,9 +223,8 @@ class Branch:
                 return refused
             return await model.call(call.body, output_tokens_max=call.output_tokens_max, timeout_s=call.timeout_s)
         except asyncio.CancelledError:
-            if under.verdict is None:
-                raise
-            task.uncancel()
+            if under.verdict is None or task.uncancel() > 0:
+                raise  # the branch itself is being closed
             said = "the deadline of the attempt passed" if under.verdict == FailureKind.TIMED_OUT else "abandoned"
             return Failure(under.verdict, f"{said} after {time.monotonic() - started:.1f} s")
         except Exception as error:  # a model never raises; one that does must not take the branch along

@@ -127,6 +127,8 @@ class Channel:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if not hasattr(self, "_memory"):
             return
+        if self._k.outcome:
+            await self._lease.leave()
         await self._dispatch.close(forget=bool(self._k.outcome))
         await self._errands.close()
         if self._projection is not None:
@@ -177,7 +179,8 @@ class Channel:
         if not some and wait_s > 0 and not self._k.outcome and not self.broken:
             self._news.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), wait_s)
+                async with asyncio.timeout(wait_s):
+                    await self._news.wait()
             some = await self._read(index)
         return msgspec.msgpack.encode(some)
 
@@ -262,7 +265,8 @@ class Channel:
         wait_s = None if due_at_s is None else max(0.001, due_at_s - self._runtime.now_s())
         self._wake.clear()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), wait_s)
+            async with asyncio.timeout(wait_s):  # in 3.11 wait_for may swallow a cancellation
+                await self._wake.wait()
 
     def _turn(self, taken: list[_Entry]) -> None:
         """One turn: decode, step, commit, and only then let the commands out."""
