@@ -21,12 +21,11 @@ from actors.destination import SetupError, Wish, remembered
 from actors.errors import ClearError
 from actors.model_port import Model
 from actors.programs import load
+from actors.records import last_state
 from actors.session import STATE_DEFAULT, Ended, Order, Session, who
-from actors.store import Folder, Journal, NoSuchJob
-from cortex import journal
+from actors.store import Folder
 from cortex.limits import Limits
 from cortex.program import Program
-from cortex.state import State
 from policies.price import nusd
 
 _END = object()
@@ -244,17 +243,3 @@ def attach(job: str, *, state: str = "", progress: bool = False) -> Job:
         cluster=k.terms.places.get("cluster", "inline"),
     )  # fmt: skip
     return Job(order, None, progress)
-
-
-def last_state(folder: Folder, job: str) -> State:
-    """K of a job as its journal has it, read without touching it. Raises ``NoSuchJob``."""
-    source = Journal(folder.journal_path(job))
-    try:
-        snapshot = source.latest_snapshot()
-        turns = (turn for _, turn in source.turns(snapshot[0] if snapshot else source.opened_at()))
-        k = journal.decode_state(snapshot[1]) if snapshot else None
-        if k is None and source.seq == 0:
-            raise NoSuchJob(f"job {job} never began")
-        return journal.replay(k, turns, lambda terms: load(terms.program, terms.params_json))
-    finally:
-        source.close()

@@ -6,9 +6,11 @@ import msgspec
 
 from actors.joblock import is_held
 from actors.opening import Owner
-from actors.store import Folder, Journal
+from actors.programs import load
+from actors.store import Folder, Journal, NoSuchJob
 from cortex import journal
 from cortex.limits import Terms
+from cortex.state import State
 
 
 def last_owner(folder: Folder, job: str) -> Owner | None:
@@ -50,3 +52,17 @@ def said_in_use(folder: Folder, job: str) -> str:
         f"process {owner.pid} on {owner.host}" if owner is not None else "another run that is just beginning"
     )
     return f"job {job} is in use by {whom}: wait for it, end it with `cortex cancel {job}`, or give another --job"
+
+
+def last_state(folder: Folder, job: str) -> State:
+    """K of a job as its journal has it, read without touching it. Raises ``NoSuchJob``."""
+    source = Journal(folder.journal_path(job))
+    try:
+        snapshot = source.latest_snapshot()
+        turns = (turn for _, turn in source.turns(snapshot[0] if snapshot else source.opened_at()))
+        k = journal.decode_state(snapshot[1]) if snapshot else None
+        if k is None and source.seq == 0:
+            raise NoSuchJob(f"job {job} never began")
+        return journal.replay(k, turns, lambda terms: load(terms.program, terms.params_json))
+    finally:
+        source.close()

@@ -13,19 +13,23 @@ from typing import Any
 import msgspec
 
 from actors import programs
+from actors.armoury import Arming
 from actors.destination import Destination, SetupError, Wish, destination, remember
 from actors.driver import Driver, Sink, Source
 from actors.inline import InlineRuntime
 from actors.joblock import Held, hold
 from actors.model_port import Model
 from actors.opening import Opening, Owner, this_owner
-from actors.ports import Away, Gone
-from actors.records import last_owner, last_terms, said_in_use
+from actors.ports import Away, ClusterError, Gone
+from actors.records import last_owner, last_state, last_terms, said_in_use
+from actors.simulator.settings import SimulatorSettings
 from actors.store import Folder, Journal
 from cortex.limits import Limits, Terms
 from cortex.program import Program, params_of
 
 STATE_DEFAULT = ".cortex"
+CONTENT = "content"
+"""Among an order's places: hash over an input that has no name of its own. It is a part of the job's name."""
 
 
 class JobInUse(SetupError):
@@ -52,7 +56,8 @@ class Order(msgspec.Struct, kw_only=True):
         if self.job:
             return self.job
         where = programs.place_of(type(self.program))
-        parts = [where, params_of(self.program).decode(), _whole(self.input), _whole(self.output)]
+        parts = [where, params_of(self.program).decode(), whole(self.input), whole(self.output)]
+        parts += [self.places[CONTENT]] if CONTENT in self.places else []
         stem = Path(self.input).name.split(".")[0] if self.input not in ("", "-") else ""
         base = "-".join(part for part in (where.rpartition(":")[2].lower(), _safe(stem)) if part)
         return f"{base}-{sha256(chr(0).join(parts).encode()).hexdigest()[:8]}"
@@ -65,7 +70,8 @@ class Ended(msgspec.Struct, frozen=True):
     answer: Any = None
 
 
-def _whole(path: str) -> str:
+def whole(path: str) -> str:
+    """A path as a job keeps it, so that it means the same from any folder."""
     return path if path in ("", "-") else str(Path(path).expanduser().resolve())
 
 
@@ -93,11 +99,13 @@ class Session:
         self._environ = environ
         self._source = source
         self._sink = sink
-        self._progress = progress
+        self.progress = progress
         self._model = model
         self._driver: Driver | None = None
         self._stopped: tuple[str, str] | None = None
         self.destination: Destination | None = None
+        self.attached = False
+        """Whether the job was found running, in a cluster, and goes on there."""
 
     async def run(self) -> Ended:
         """Run it to its end. Raises ``SetupError``, ``StoreError``, or what source and sink raise."""
@@ -109,7 +117,9 @@ class Session:
             raise JobInUse(said_in_use(self.folder, self.job)) from None
 
     async def _run(self) -> Ended:
-        found = self.destination = destination(self.order.wish, self.order.limits, self._environ, self._model)
+        found = self.destination = self._nowhere() or destination(
+            self.order.wish, self.order.limits, self._environ, self._model
+        )
         try:
             cluster = self.cluster()
             terms = self.terms(found, cluster)
@@ -136,8 +146,8 @@ class Session:
         where = programs.place_of(type(order.program))
         params = params_of(order.program)
         places = {
-            **order.places, "wish": remember(order.wish), "cluster": cluster, "input": _whole(order.input),
-            "output": _whole(order.output),
+            **order.places, "wish": remember(order.wish), "cluster": cluster, "input": whole(order.input),
+            "output": whole(order.output),
         }  # fmt: skip
         return Terms(
             job=self.job, program=where, params_json=params, fingerprint=programs.fingerprint(where, params),
@@ -152,6 +162,21 @@ class Session:
 
     # -- parts -----------------------------------------------------------------------------------------------------
 
+    def _nowhere(self) -> Destination | None:
+        """For a job that is complete and is asked for again as it was: nothing will be sent, so no key is needed and
+        no model started. A job with a source is looked at by whoever opens that."""
+        order = self.order
+        before = last_terms(self.folder, self.job)
+        if before is None or order.fresh or self._source is not None:
+            return None
+        where, params = programs.place_of(type(order.program)), params_of(order.program)
+        same = before.fingerprint == programs.fingerprint(where, params)
+        if not same or before.places.get("wish") != remember(order.wish) or self._model is not None:
+            return None
+        if last_state(self.folder, self.job).outcome != "complete":
+            return None
+        return Destination(before.route, Arming(endpoint=before.route.endpoint, simulated=SimulatorSettings()))
+
     async def _runtime(self, cluster: str) -> Any:
         if cluster == "inline":
             return InlineRuntime()
@@ -159,7 +184,10 @@ class Session:
             raise SetupError("a model object lives in this process: give --cluster inline, or name a model")
         from actors.runtime import start_runtime
 
-        return await start_runtime(cluster, self.folder, self._environ)
+        try:
+            return await start_runtime(cluster, self.folder, self._environ)
+        except ClusterError as error:
+            raise SetupError(str(error)) from None
 
     def _clear_leftovers(self, owner: Owner) -> None:
         """Fence what a killed run left behind, then end it: it may still be paying and writing."""
@@ -175,15 +203,16 @@ class Session:
         end_leftovers(owner)
 
     async def _drive(self, runtime: Any, terms: Terms, found: Destination, cluster: str) -> Ended:
+        runtime.share_program(terms.program)
         before = last_terms(self.folder, self.job)
         own = before is not None and before.places.get("output") == terms.places["output"]
-        opening = Opening(terms=terms, owner=this_owner(cluster), who=who())
-        attach = await self._lives(runtime)
+        opening = Opening(terms=terms, owner=runtime.owner(), who=who())
+        attach = self.attached = await self._lives(runtime)
         if self._sink is not None and hasattr(self._sink, "check"):
             self._sink.check()
         self._driver = Driver(
             runtime, str(self.folder.path), opening, found.arming, source=self._source, sink=self._sink,
-            progress=self._progress, attach=attach, own=own,
+            progress=self.progress, attach=attach, own=own,
         )  # fmt: skip
         if self._stopped is not None:
             await self._driver.stop(*self._stopped)
@@ -207,4 +236,4 @@ class Session:
         return False
 
 
-__all__ = ["Ended", "JobInUse", "Order", "Session", "SetupError", "who"]
+__all__ = ["Ended", "JobInUse", "Order", "Session", "SetupError", "who", "whole"]

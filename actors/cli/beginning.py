@@ -20,11 +20,10 @@ from actors.cli.settings import cluster_of, folder_of, limits_of, share_of, wish
 from actors.cli.standings import standing_of
 from actors.cli.telling import OVER
 from actors.cli.texts import notes_of
-from actors.client import last_state
 from actors.destination import remember
 from actors.input_lines import keep
 from actors.line_source import LineSource
-from actors.records import in_use, last_terms
+from actors.records import in_use, last_state, last_terms
 from actors.session import CONTENT, Order, Session, whole
 from actors.sink import FileSink, SinkError
 from actors.source import BatchSource, Check

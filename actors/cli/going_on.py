@@ -27,13 +27,12 @@ from actors.cli.problems import COMPLETE, FAILED, CommandError, say
 from actors.cli.settings import changed_wish, cluster_of, folder_of, limits_of, share_of
 from actors.cli.standings import number, standing_of
 from actors.cli.telling import OVER, Standing, headline
-from actors.client import last_state
 from actors.destination import remembered
 from actors.input_lines import SourceError
 from actors.joblock import is_held
 from actors.line_source import LineSource
 from actors.ports import Away, Gone
-from actors.records import in_use, last_owner
+from actors.records import in_use, last_owner, last_state
 from actors.session import Order, Session, who, whole
 from actors.store import Folder
 from cortex.state import State

@@ -8,10 +8,9 @@ from typing import Any
 import msgspec
 
 from actors.cli.telling import Standing
-from actors.client import last_state
 from actors.joblock import is_held
 from actors.programs import load
-from actors.records import last_owner
+from actors.records import last_owner, last_state
 from actors.store import Folder
 from actors.summary import summary
 from cortex.state import State
