@@ -34,6 +34,8 @@ from cortex.programs.batch import Batch
 
 BATCH = "batch"
 LINES = "lines"
+SAMPLING = ("temperature", "top_k", "top_p")
+"""What the provider's SDK types no more, but other servers of the Messages form take."""
 
 
 def batch(path: str, output: str, options: Options) -> int:
@@ -103,9 +105,10 @@ def spool_of(folder: Folder, job: str) -> Path:
 def batch_source(folder: Folder, order: Order, stdin: io.BytesIO | None = None) -> BatchSource:
     """The rows of a batch, as the order's places have them."""
     tokens = order.places["output_tokens_max"]
+    others = order.wish.model in ("local", "sim") or bool(order.wish.base_url)
     return BatchSource(
         order.input, model=order.places["rows_model"] or None, output_tokens_max=int(tokens) if tokens else None,
-        spool=spool_of(folder, order.named()), stdin=stdin,
+        spool=spool_of(folder, order.named()), stdin=stdin, also_known=SAMPLING if others else (),
     )  # fmt: skip
 
 
