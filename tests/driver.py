@@ -39,6 +39,11 @@ def by_fours(text: str) -> int:
     return len(text.encode()) // 4 + 8
 
 
+def by_bytes(text: str) -> int:
+    """A tokenizer of the worst kind: a token for every byte."""
+    return len(text.encode()) + 16
+
+
 def replied(text: str, stop_reason: str = "end_turn", input_tokens: int = 1, output_tokens: int = 1) -> Reply:
     """A reply of one text block."""
     body = msgspec.json.encode({"content": [{"type": "text", "text": text}]})
@@ -92,17 +97,21 @@ class Driver:
         self.in_flight_max = max(self.in_flight_max, len(self._waiting))
         return out
 
+    def advance(self) -> None:
+        """One turn: some replies arrive; where none is under way, time passes to when something is due."""
+        if self._waiting:
+            self.turn(*(self._answered(self._next()) for _ in range(min(self.together, len(self._waiting)))))
+            return
+        due_at_s = self.k.due_at_s()
+        assert due_at_s is not None, f"nothing under way and nothing due: {list(self.k.goals.values())}"
+        self.turn(events.Ticked(), at_s=due_at_s)
+
     def run(self) -> State:
         """Answer calls until the job has ended. Raises ``AssertionError`` where it does not."""
         for _ in range(TURNS_MAX):
             if self.k.outcome:
                 return self.k
-            if self._waiting:
-                self.turn(*(self._answered(self._next()) for _ in range(min(self.together, len(self._waiting)))))
-                continue
-            due_at_s = self.k.due_at_s()
-            assert due_at_s is not None, f"nothing under way and nothing due: {list(self.k.goals.values())}"
-            self.turn(events.Ticked(), at_s=due_at_s)
+            self.advance()
         raise AssertionError(f"no end after {TURNS_MAX} turns")
 
     def replayed(self) -> State:

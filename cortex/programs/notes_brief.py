@@ -21,7 +21,7 @@ from cortex.state import State
 _SUMMARY_WORDS_MIN: Final = 10
 _FILTER_TOKENS_SPARE: Final = 200  # for the reason and the frame of the JSON
 _FRAME_PARTS: Final = 3  # task, question and form
-_CHARACTERS: Final = 1 << 40  # a place in a text, as long as one can be written
+_NUMBER: Final = 1 << 40  # the number of an item or a character, as long as one can be written
 
 
 class Brief(msgspec.Struct, frozen=True):
@@ -73,7 +73,7 @@ class Brief(msgspec.Struct, frozen=True):
         """Where a text's pieces end, each small enough for every kind of call; nowhere, where that cannot be."""
         scale = documents.scale(k, level)
         room = min(scale.room(self.judge([]), self.filter_tokens), self._room(k, scale))
-        room -= scale.of([prompts.document(prompts.title(name, _CHARACTERS, 2 * _CHARACTERS, 0), "")])
+        room -= scale.of([prompts.document(prompts.title(name, _NUMBER, 2 * _NUMBER, 0), "")])
         pieces = documents.divided(text, room, scale.size)
         return list(accumulate(map(len, pieces))) if len(pieces) > 1 else []
 
@@ -99,7 +99,9 @@ class Brief(msgspec.Struct, frozen=True):
         scale = documents.scale(k, level)
         room = self._room(k, scale)
         items_max = (k.terms.limits.parts_max - _FRAME_PARTS) // 2
-        frame = max(scale.of(msgspec.structs.replace(each, text="").parts(documents.BARE)) for each in shown)
+        empty = [Document(_NUMBER, f"summary {_NUMBER}", "", summary=True)]
+        empty += [msgspec.structs.replace(each, text="") for each in shown]
+        frame = max(scale.of(each.parts(documents.BARE)) for each in empty)
         summary_bytes = min(self.summary_words_max * prompts.BYTES_PER_WORD, room // 2 - frame)
         enough = summary_bytes >= _SUMMARY_WORDS_MIN * prompts.BYTES_PER_WORD
         if level > documents.LEVEL_MAX or items_max < 2 or not enough:

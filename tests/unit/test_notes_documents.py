@@ -6,12 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cortex.limits import Limits, Route, Terms
 from cortex.programs import notes_documents as documents
 from cortex.programs import notes_prompts as prompts
-from cortex.programs.notes_documents import ANNOTATED, BARE, CLAIMS_ONLY, Document, Scale
+from cortex.programs.notes_brief import Brief
+from cortex.programs.notes_documents import ANNOTATED, BARE, CLAIMS_ONLY, Document, Group, Scale
 from cortex.programs.notes_framing import framed
 from cortex.prompt import Part, Role, request_body
+from cortex.reply import Malformed
+from cortex.state import State
 from policies.tokens import body_tokens_bound
+from tests.driver import replied
 
 QUESTION = "What grows in the garden?"
 BYTES = Scale(prompts.size_bytes, lambda frame, out: 0)
@@ -31,6 +36,8 @@ def test_a_divided_text_is_whole_again_and_every_piece_fits(text: str, room: int
 def test_a_text_is_divided_into_no_more_pieces_than_must_be() -> None:
     text = "A word and a word. " * 500
     assert len(documents.divided(text, 1_000, prompts.size_bytes)) <= len(text) // 1_000 * 2
+    uneven = "word " * 400 + '" ' * 1_000  # the second half takes half as much again, in JSON
+    assert len(documents.divided(uneven, 1_200, prompts.size_bytes)) <= 6
     assert documents.divided(text, 3, prompts.size_bytes) == [text]
 
 
@@ -99,6 +106,32 @@ def test_documents_are_packed_all_or_not_at_all_and_the_rest_by_priority() -> No
     assert documents.packed(BYTES, sum(sizes), 0, parts) is None
 
 
+def test_two_summaries_as_large_as_they_may_be_fit_a_synthesis() -> None:
+    brief = Brief(QUESTION, (), 3, 5_000, 300)
+    route = Route(endpoint="e", model="m")
+    for tokens_max in (1_500, 3_000, 20_000):
+        terms = Terms(
+            job="j", program="notes", params_json=b"{}", fingerprint="f", route=route,
+            limits=Limits(prompt_tokens_max=tokens_max, parts_max=7),
+        )  # fmt: skip
+        k = State(terms=terms)
+        notes = [finding(i, f"n{i}", "a claim", text="x" * 200) for i in range(1, 40)]
+        for level in (documents.ESTIMATED, documents.BY_BYTES):
+            groups, _ = brief.clusters(k, notes, level)
+            size = groups[0].summary_bytes
+            shown = [Document(i, f"summary {i}", "x" * size, summary=True) for i in (998, 999)]
+            assert brief.synthesis(k, shown, [], level) is not None
+            (group,), _ = brief.clusters(k, shown, level)
+            assert len(group.documents) == 2
+            assert brief.clusters(k, shown[:1], level) == ([], []), "no summary makes this one smaller"
+
+
+def test_a_small_document_alone_waits_for_the_next_round() -> None:
+    assert not Group([finding(1, "n", text="x" * 99)], [BARE], [], 100).larger_than(100)
+    assert Group([finding(1, "n", text="x" * 101)], [BARE], [], 100).larger_than(100)
+    assert Group([finding(1, "n"), finding(2, "m")], [BARE, BARE], [], 100).larger_than(100)
+
+
 # -- framing -------------------------------------------------------------------------------------------------------
 
 
@@ -124,6 +157,16 @@ def test_notes_that_share_words_of_their_own_are_connected() -> None:
         "<connection>\nThese belong together: b; d.\nAll of them speak of: pear.\n</connection>",
         "<connection>\nThese belong together: a; c.\nAll of them speak of: rose.\n</connection>",
     ]
+
+
+def test_notes_that_take_one_side_are_not_opposed() -> None:
+    shown = [finding(1, "a", "it grows", says="yes"), finding(2, "b", "it does", says="yes")]
+    assert framed(shown, QUESTION, [])[0] == prompts.DOCUMENTS
+
+
+def test_a_word_that_most_have_connects_nothing() -> None:
+    shown = [finding(i, f"n{i}", f"soil {kind}") for i, kind in enumerate(("roses", "pears", "plums", "figs"))]
+    assert framed(shown, QUESTION, [])[0] == prompts.DOCUMENTS
 
 
 def test_a_word_of_the_question_connects_nothing() -> None:
@@ -165,3 +208,10 @@ def test_questions_that_yes_or_no_can_answer(question: str, polar: bool) -> None
 def test_a_plan_sees_only_so_many_names() -> None:
     prompt = prompts.plan(QUESTION, [f"note {i}" for i in range(5_000)], 3)
     assert len(prompt.text()) < prompts.NAMES_BYTES_MAX + 1_000
+
+
+def test_a_summary_is_bounded_in_bytes_as_they_stand_in_a_request() -> None:
+    assert prompts.as_summary(replied("深い港" * 10), 90) == "深い港" * 10
+    for text in ("深い港" * 11, 'a"' * 40):
+        with pytest.raises(Malformed, match=r"a summary of (99|120) bytes; at most 90"):
+            prompts.as_summary(replied(text), 90)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import pytest
@@ -14,7 +15,7 @@ from cortex.programs.notes import Notes
 from cortex.reply import Reply
 from cortex.state import Status
 from policies.failure import Failure, FailureKind
-from tests.driver import Driver, by_fours, replied, spoken
+from tests.driver import Driver, by_bytes, by_fours, replied, spoken
 from tests.notes_reader import QUESTION, Said, judged, note, reader, several, shown, task
 
 SMALL = Limits(prompt_tokens_max=3_000)
@@ -152,8 +153,10 @@ def test_an_answer_cut_at_its_token_limit_is_kept_and_labelled() -> None:
     assert driver.answer["why"] == "the answer was cut at its token limit"
 
 
-def test_a_cancelled_job_has_no_answer() -> None:
+def test_a_cancelled_job_has_no_answer_though_claims_were_found() -> None:
     driver = Driver(notes(), reader(), limits=SMALL)
+    while not any(driver.k.items_of("finding")):
+        driver.advance()
     driver.turn(events.Stopped("someone", "cancel"))
     assert driver.k.outcome == "cancelled"
     assert driver.answer["partial"] and driver.answer["text"] == ""
@@ -161,11 +164,6 @@ def test_a_cancelled_job_has_no_answer() -> None:
 
 
 # -- prompts found too large ---------------------------------------------------------------------------------------
-
-
-def by_bytes(text: str) -> int:
-    """A tokenizer of the worst kind: a token for every byte."""
-    return len(text.encode()) + 16
 
 
 def by_half_bytes(text: str) -> int:
@@ -191,6 +189,18 @@ def test_whatever_the_tokenizer_no_prompt_above_m_is_sent_and_the_answer_is_whol
         assert counter(spoken(call.body)) <= call.prompt_tokens_max  # type: ignore[operator]
 
 
+def test_a_note_that_was_thought_to_fit_is_divided_when_it_is_found_too_large() -> None:
+    driver = Driver(notes(4, 6_000, 2), reader(), limits=Limits(prompt_tokens_max=4_000), counter=by_bytes)
+    driver.run()
+    asked = driver.goals("filter")
+    assert {goal.too_large for goal in asked if not goal.depth > 1} == {1}, "by the first estimate they fit whole"
+    for goal in asked[:4]:
+        spans = [driver.k.goals[child].value for child in goal.children]
+        assert [span["start"] for span in spans] == [0, *(span["end"] for span in spans)][:-1]
+        assert spans[-1]["end"] == 6_000 and len(spans) > 1
+    assert driver.answer["notes"] == ["n000", "n001"] and not driver.answer["partial"]
+
+
 def test_a_provider_whose_window_is_smaller_than_was_thought() -> None:
     plain = reader()
 
@@ -203,8 +213,37 @@ def test_a_provider_whose_window_is_smaller_than_was_thought() -> None:
     driver = Driver(program, read, limits=Limits(prompt_tokens_max=3_800))
     driver.run()
     assert driver.k.outcome == "complete"
-    assert driver.k.tally.failures["too_large"] >= 1
-    assert driver.answer["notes"]
+    assert driver.k.tally.failures["too_large"] >= 2
+    assert driver.answer["notes"] == [f"n{i:03}" for i in range(6)]
+    assert not driver.answer["partial"]
+
+
+def test_summaries_that_are_always_too_large_end_in_the_claims() -> None:
+    too_large = Failure(FailureKind.TOO_LARGE, "prompt is too long", status=400)
+    read = reader(summary=lambda _: too_large, answer=lambda _: too_large)
+    driver = Driver(notes(20, 2_000, 12), read, limits=SMALL)
+    driver.run()
+    assert driver.answer["counts"]["rounds"] == 3
+    assert driver.answer["why"].startswith("no synthesis, too_large: ")
+    assert len(driver.answer["text"].splitlines()) == 12
+
+
+def test_a_document_that_fits_in_no_form_is_left_out_and_named() -> None:
+    claims = ["harbour " * 70] * 3
+    long = json.dumps({"relevant": True, "why": "so", "says": "neither", "claims": claims})
+    plain = reader(filter=lambda text: long if shown(text)[0] < "n005" else judged(text))
+
+    def read(text: str) -> Said:
+        if task(text) != "filter" and by_fours(text) > 400:
+            return Failure(FailureKind.TOO_LARGE, "prompt is too long", status=400)
+        return plain(text)
+
+    driver = Driver(notes(10, 1_500, 7), read, limits=Limits(prompt_tokens_max=3_200))
+    driver.run()
+    answer = driver.answer
+    assert answer["left_out"] == [f"n{i:03}" for i in range(5)]
+    assert answer["notes"] == ["n005", "n006"], "of these the claims alone fit"
+    assert answer["why"] == "5 of the relevant notes are not in the answer, or not whole"
 
 
 @pytest.mark.parametrize("tokens_max", [50, 200, 350])

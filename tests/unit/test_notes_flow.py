@@ -10,8 +10,8 @@ from cortex.limits import Limits
 from cortex.program import build, params_of
 from cortex.programs.notes import Notes, NoteText, notes_from
 from cortex.state import Status
-from tests.driver import Driver, by_fours, spoken
-from tests.notes_reader import QUESTION, note, reader, several, shown, task
+from tests.driver import Driver, by_bytes, by_fours, spoken
+from tests.notes_reader import QUESTION, note, reader, several, shown, task, words_max
 
 
 def limits(tokens_max: int, **more: int) -> Limits:
@@ -100,6 +100,17 @@ def test_summaries_that_do_not_fit_are_clustered_again() -> None:
     assert_bounded(driver)
 
 
+def test_summaries_as_large_as_they_may_be_still_shrink() -> None:
+    longest = " ".join(["d" * 15] * 200)
+    read = reader(summary=lambda text: longest[: words_max(text) * 16 - 1])
+    program = Notes(question=QUESTION, notes=several(70, 2_000, 70))
+    driver = Driver(program, read, limits=limits(2_400), permits=64, counter=by_bytes, countable=False)
+    driver.run()
+    answer = driver.answer
+    assert 2 <= answer["counts"]["rounds"] <= 1 + (70).bit_length()
+    assert len(answer["notes"]) == 70 and not answer["partial"]
+
+
 def test_a_note_over_m_is_divided_without_loss_and_its_claims_are_merged() -> None:
     parts = [f"The harbour is {i} fathoms deep here." + " It rained on the hill." * 60 for i in range(9)]
     text = "\n\n".join(parts)
@@ -143,6 +154,7 @@ def test_more_notes_than_one_plan_may_add_are_taken_in_windows() -> None:
     driver.run()
     assert tasks(driver).count("filter") == 12
     assert driver.answer["notes"] == ["n000", "n001"]
+    assert driver.answer["counts"]["sub_questions"] == 2, "the plan itself stayed within its bound"
 
 
 def test_filters_run_side_by_side_up_to_the_permits() -> None:
@@ -191,6 +203,14 @@ def test_annotations_give_way_before_documents() -> None:
     last = driver.texts()[-1]
     assert shown(last) == ["n000", "n001", "n002", "n003"]
     assert "<about" not in last
+
+
+def test_one_document_more_than_parts_allow_is_clustered() -> None:
+    bounds = limits(3_000, parts_max=7)
+    driver = Driver(Notes(question=QUESTION, notes=several(20, 700, 5)), reader(), limits=bounds)
+    driver.run()
+    assert driver.answer["framing"] == "synthesis of summaries"
+    assert driver.goals("analyse")[0].too_large == 0, "it was seen beforehand"
 
 
 # -- order and replay ----------------------------------------------------------------------------------------------
@@ -248,3 +268,12 @@ def test_the_top_goal_ends_resolved() -> None:
     driver = Driver(Notes(question=QUESTION, notes=several(2, 100, 1)), reader())
     driver.run()
     assert [goal.status for goal in driver.goals("analyse")] == [Status.RESOLVED]
+
+
+def test_what_small_notes_teach_of_the_tokens_spares_larger_ones_from_being_divided() -> None:
+    small = [note(f"s{i:02}", 700, relevant=False) for i in range(25)]
+    large = [note(f"l{i}", 4_000, relevant=False) for i in range(3)]  # some 1,000 tokens; without usage, thought 2,000
+    driver = Driver(Notes(question=QUESTION, notes=(*large, *small)), reader(), limits=limits(1_900))
+    driver.run()
+    assert tasks(driver).count("filter") == 28
+    assert_bounded(driver)
