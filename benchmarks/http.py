@@ -1,0 +1,134 @@
+"""Calls a second over real HTTP, beside a plain loop around the SDK: ``python -m benchmarks.http --json``.
+
+All roads ask the same server (20 ms an answer) for the same calls, in turns, each road in fresh processes; medians over
+the rounds. The rate is the server's own view, from the first request to the last answer, so that no start counts for or
+against anybody; ``whole_s`` has everything in it. `cortex batch` reads its rows from a file, keeps its journal on disk
+and writes its results; they are checked: every call answered exactly once, each with its own answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks import command, figures, rows
+from benchmarks.server import Counts, ServerProcess
+
+BARE_PROCESSES = 2
+ROADS = ("ray", "inline", "sdk", "sdk_uvloop", "bare")
+DEFAULT = "ray,inline,sdk"
+
+
+class Bench:
+    """One run of the benchmark, in a folder of its own."""
+
+    def __init__(self, folder: Path, url: str, calls: int, concurrency: int, at_once: int) -> None:
+        self._folder = folder
+        self._url = url
+        self._calls = calls
+        self._concurrency = concurrency
+        self._at_once = at_once
+        self._runs = 0
+        self._input = folder / "requests.jsonl"
+        rows.write_input(self._input, calls)
+        self.roads: dict[str, Callable[[], float]] = {
+            "ray": lambda: self._cortex("local"),
+            "inline": lambda: self._cortex("inline"),
+            "sdk": lambda: self._loops("sdk", 1),
+            "sdk_uvloop": lambda: self._loops("sdk", 1, "--uvloop"),
+            "bare": lambda: self._loops("bare", BARE_PROCESSES, "--uvloop"),
+        }
+
+    def _cortex(self, cluster: str) -> float:
+        """`cortex batch`, with a fresh state folder; how long all of it took, in seconds."""
+        self._runs += 1
+        state, output = self._folder / f"state-{self._runs}", self._folder / f"results-{self._runs}.jsonl"
+        where = ["--base-url", self._url, "--model", rows.MODEL]
+        run = command.batch(
+            self._input, output, state, *where, "--cluster", cluster, "--concurrency", str(self._concurrency)
+        )
+        told = (run.summary["outcome"], run.summary["rows_succeeded"], run.summary["attempts"])
+        if told != ("complete", self._calls, self._calls):
+            raise rows.Lost(f"{self._calls} calls on {cluster}, and the summary says {told}")
+        rows.check_all(rows.results(output), self._calls)
+        return run.whole_s
+
+    def _loops(self, road: str, processes: int, *options: str) -> float:
+        """A loop of `benchmarks.loops`, the calls shared out over so many processes; it checks the answers itself."""
+        began = time.perf_counter()
+        share = -(-self._calls // processes)
+        working = []
+        for first in range(0, self._calls, share):
+            calls = min(share, self._calls - first)
+            what = ["--url", self._url, "--first", str(first), "--calls", str(calls), "--at-once", str(self._at_once)]
+            argv = [sys.executable, "-m", "benchmarks.loops", road, *what, *options]
+            working.append(subprocess.Popen(argv, env=command.environment(), stdout=subprocess.DEVNULL))
+        codes = [process.wait() for process in working]
+        if any(codes):
+            raise rows.Lost(f"the loop {road} failed")
+        return time.perf_counter() - began
+
+
+def check_counts(counts: Counts, calls: int, road: str) -> None:
+    """Nobody asks anything twice, and nobody asks less."""
+    if (counts.requests, counts.distinct, counts.doubled) != (calls, calls, 0):
+        raise rows.Lost(f"{road}: {calls} calls, and the server saw {counts}")
+
+
+def measure(given: argparse.Namespace) -> dict[str, Any]:
+    """All rounds. Raises ``rows.Lost`` where a call is not answered exactly once."""
+    names = given.roads.split(",")
+    rates: dict[str, list[float]] = {name: [] for name in names}
+    wholes: dict[str, list[float]] = {name: [] for name in names}
+    found: dict[str, Any] = {"machine": figures.machine()}
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder, ServerProcess(given.delay_ms) as server:
+        bench = Bench(Path(folder), server.url, given.calls, given.concurrency, given.at_once)
+        for round_ in range(given.rounds):
+            for name in names:
+                server.reset()
+                wholes[name].append(bench.roads[name]())
+                counts = server.counts()
+                check_counts(counts, given.calls, name)
+                rates[name].append(counts.calls_per_s)
+                busy = counts.cpu_s / (counts.last_s - counts.first_s)
+                told = f"{counts.calls_per_s:7.0f} calls/s, {wholes[name][-1]:5.1f} s whole, server busy {busy:.0%}"
+                figures.said(f"round {round_ + 1} {name:10} {told}", given.json)
+    for name in names:
+        found[name] = {
+            "calls_per_s": figures.median(rates[name], 0),
+            "rounds": [round(rate) for rate in rates[name]],
+            "whole_s": figures.median(wholes[name]),
+        }
+    if "sdk" in found:
+        sdk = found["sdk"]["calls_per_s"]
+        for name, key in (("ray", "ratio"), ("inline", "ratio_inline"), ("bare", "ratio_bare")):
+            if name in found:
+                found[key] = round(found[name]["calls_per_s"] / sdk, 2)
+    shape = {"calls": given.calls, "rounds": given.rounds, "delay_ms": given.delay_ms}
+    return {**found, **shape, "concurrency": given.concurrency, "at_once": given.at_once}
+
+
+def main() -> None:
+    """From the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="nothing but the JSON object")
+    parser.add_argument("--calls", type=int, default=20_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--roads", default=DEFAULT, help=f"of {', '.join(ROADS)}")
+    parser.add_argument("--delay-ms", type=float, default=20.0)
+    parser.add_argument("--concurrency", type=int, default=300, help="permits of a cortex batch")
+    parser.add_argument("--at-once", type=int, default=100, help="calls at once of each loop")
+    given = parser.parse_args()
+    if unknown := set(given.roads.split(",")) - set(ROADS):
+        parser.error(f"no such road: {', '.join(sorted(unknown))}; there are {', '.join(ROADS)}")
+    figures.tell(measure(given))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""Resident memory of a process and all that it started, sampled from `/proc` while it runs. Linux only."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """One look at one process."""
+
+    at_s: float
+    """Seconds since the first look."""
+    done: float
+    """How much of the work was done then, from 0 to 1."""
+    rss_mb: float
+
+
+class Watch:
+    """Looks at a family of processes until it is told to stop. ``done`` says how far the work is, from 0 to 1."""
+
+    def __init__(self, root: int, done: Callable[[], float], every_s: float = 0.2) -> None:
+        self.samples: dict[str, list[Sample]] = {}
+        """By process: its name and number."""
+        self._root = root
+        self._done = done
+        self._every_s = every_s
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        began = time.monotonic()
+        while not self._over.is_set():
+            at_s, done = time.monotonic() - began, self._done()
+            for pid in family(self._root):
+                rss_mb = _rss_mb(pid)
+                if rss_mb:
+                    self.samples.setdefault(f"{_name(pid)} {pid}", []).append(Sample(at_s, done, rss_mb))
+            self._over.wait(self._every_s)
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._over.set()
+        self._thread.join()
+
+
+def family(root: int) -> list[int]:
+    """A process and its descendants."""
+    parents: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                fields = Path(f"/proc/{name}/stat").read_text().rsplit(")", 1)[1].split()
+            except (OSError, IndexError):
+                continue
+            parents.setdefault(int(fields[1]), []).append(int(name))
+    found = [root]
+    for pid in found:
+        found += parents.get(pid, [])
+    return found
+
+
+def _rss_mb(pid: int) -> float:
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (OSError, IndexError):
+        return 0.0
+    return pages * _PAGE_BYTES / 1e6
+
+
+def _name(pid: int) -> str:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").split()
+    except OSError:
+        return "?"
+    if "actors.cli" in words:
+        return "driver"
+    return next((Path(word).name for word in words if "python" not in word and not word.startswith("-")), "?")[:40]
+
+
+def fitted_slope(points: list[tuple[float, float]]) -> float:
+    """Slope of the least-squares line through these points; 0 where there is no line."""
+    if len(points) < 2:
+        return 0.0
+    middle_x = sum(x for x, _ in points) / len(points)
+    middle_y = sum(y for _, y in points) / len(points)
+    spread = sum((x - middle_x) ** 2 for x, _ in points)
+    return sum((x - middle_x) * (y - middle_y) for x, y in points) / spread if spread else 0.0
