@@ -56,6 +56,29 @@ def checked_address(cluster: str) -> str:
     return f"{scheme}{host}:{port}"
 
 
+def token_environ(address: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """The setting with which a Ray on this machine is given this user's token, where there is one.
+
+    A Ray that was started where a token is found asks for it, and Ray gives it to none whose address was named. To
+    one elsewhere it is given only if ``RAY_AUTH_MODE=token`` says so: it is a secret.
+    """
+    if "RAY_AUTH_MODE" in environ or not _is_here(address.removeprefix("ray://").rpartition(":")[0].strip("[]")):
+        return {}
+    named = "RAY_AUTH_TOKEN" in environ or "RAY_AUTH_TOKEN_PATH" in environ
+    return {"RAY_AUTH_MODE": "token"} if named or (Path.home() / ".ray" / "auth_token").is_file() else {}
+
+
+def _is_here(host: str) -> bool:
+    """Whether a host is this machine: whether its address can be bound to."""
+    try:
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(found[0], socket.SOCK_STREAM) as tried:
+            tried.bind(found[4])
+        return True
+    except OSError:
+        return False
+
+
 def _probe(cluster: str, host: str, port: int) -> None:
     """Ray waits for minutes where nobody is; here is known at once whether somebody speaks HTTP/2, as its head does."""
     try:
@@ -105,8 +128,8 @@ class Private(msgspec.Struct, frozen=True):
         return cls(tempfile.mkdtemp(prefix="cortex-", dir=base), secrets.token_hex(8))
 
     def environ(self) -> dict[str, str]:
-        """What stands in the environment while it starts."""
-        return {**QUIET, MARK: self.mark}
+        """What stands in the environment while it starts. Only who knows its token may speak to it."""
+        return {**QUIET, MARK: self.mark, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 
     def processes(self) -> tuple[tuple[int, str], ...]:
         """Ids and start times of the processes that it has now."""

@@ -17,6 +17,7 @@ import ray
 from ray import cloudpickle, exceptions
 from ray._private import worker as ray_worker
 from ray._private.node import Node
+from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
 from ray.experimental import internal_kv
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -25,7 +26,15 @@ from actors.armoury import make_model
 from actors.leftovers import end_processes
 from actors.opening import Owner, this_owner
 from actors.ports import Away, ClusterError, Gone, Peer
-from actors.ray_start import OBJECT_STORE_BYTES, Private, checked_address, code_paths, environment, first_line
+from actors.ray_start import (
+    OBJECT_STORE_BYTES,
+    Private,
+    checked_address,
+    code_paths,
+    environment,
+    first_line,
+    token_environ,
+)
 from actors.seat import process_class
 from actors.store import Folder
 from cortex import __version__
@@ -135,17 +144,25 @@ def _lean() -> Iterator[None]:
 
 
 def _joined(cluster: str, environ: Mapping[str, str]) -> _Connection:
-    with environment(environ, {}):
-        _init(address=checked_address(cluster))
+    address = checked_address(cluster)
+    with environment(environ, token_environ(address, os.environ)):
+        _init(address=address)
     return _Connection(cluster, None, own=True)
 
 
 def _init(**options: Any) -> None:
     ray_worker.print_to_stdstream = _to_log  # type: ignore[assignment]  # what Ray would print among the user's results
+    Config.initialize("")  # it has read the environment before we changed it
+    AuthenticationTokenLoader.instance().reset_cache()
     try:
         ray.init(namespace=NAMESPACE, log_to_driver=False, logging_level=logging.CRITICAL, **options)
     except Exception as error:
-        raise ClusterError(f"Ray does not start: {first_line(error)}") from None
+        if options["address"] == "local":
+            raise ClusterError(f"Ray does not start: {first_line(error)}") from None
+        raise ClusterError(
+            f"no connection to the Ray at {options['address']}: {first_line(error)}; if it asks for a token, set "
+            "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
+        ) from None
 
 
 def _to_log(told: Any, ignore_prefix: bool = False) -> None:
