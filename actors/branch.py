@@ -37,7 +37,7 @@ def _family(job: str) -> str:
 class _Under:
     """One call under way here."""
 
-    __slots__ = ("call", "deadline_s", "job", "task", "verdict")
+    __slots__ = ("call", "deadline_s", "job", "streamed", "task", "verdict")
 
     def __init__(self, job: str, call: commands.Call) -> None:
         self.job = job
@@ -46,6 +46,12 @@ class _Under:
         self.task: asyncio.Task[None] | None = None
         self.verdict: FailureKind | None = None
         """Why its request was cancelled, if it was."""
+        self.streamed = 0
+        """How much of its answer is here, in the model's own count: a long answer that grows is no stall."""
+
+    def see(self, streamed: int) -> None:
+        """More of the answer has come."""
+        self.streamed = streamed
 
 
 class Branch:
@@ -140,6 +146,7 @@ class Branch:
             "incarnation": self.incarnation,
             "phase": "calling" if self._under else "idle",
             "calling": len(self._under),
+            "streamed": sum(under.streamed for under in self._under.values()),
             "armed": _family(job) in self._armings,
         }
 
@@ -221,7 +228,9 @@ class Branch:
             refused = await self._bound(model, call)
             if refused is not None:
                 return refused
-            return await model.call(call.body, output_tokens_max=call.output_tokens_max, timeout_s=call.timeout_s)
+            return await model.call(
+                call.body, output_tokens_max=call.output_tokens_max, timeout_s=call.timeout_s, progress=under.see
+            )
         except asyncio.CancelledError:
             if under.verdict is None or task.uncancel() > 0:
                 raise  # the branch itself is being closed
