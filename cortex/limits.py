@@ -8,7 +8,6 @@ from policies.price import Price
 from policies.retry import RetryPolicy
 from policies.timeout import TimeoutPolicy
 
-
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """What a job may use at most. Raises ``ValueError`` with one clear line for a bound that makes no sense.
 
@@ -80,6 +79,10 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens that prompt and reply share."""
     price: Price | None = None
     """None where no price is known: then money cannot be counted, and a cap in money is refused at the door."""
+
+    def __post_init__(self) -> None:
+        if self.context_window < 2:
+            raise ValueError(f"context_window must hold a prompt and a reply, not {self.context_window} tokens")
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):

@@ -191,19 +191,24 @@ def after(k: State, goal: Goal, out: Out, program: Program) -> None:
 
 
 def _abandon_children(k: State, goal: Goal, out: Out, program: Program) -> None:
-    for child_id in goal.children:
-        child = k.goals.get(child_id)
-        if child is not None and child.status not in ENDED:
-            end(k, child, Status.ABANDONED, out, program)
+    """However deep they nest: no Python frame a level."""
+    parents = [goal]
+    while parents:
+        for child_id in parents.pop().children:
+            child = k.goals.get(child_id)
+            if child is not None and child.status not in ENDED:
+                close(k, child, Status.ABANDONED, out, program)
+                parents.append(child)
 
 
 def _forget(k: State, goal: Goal) -> None:
-    for child_id in goal.children:
-        child = k.goals.get(child_id)
+    del k.goals[goal.id]
+    ids = list(goal.children)
+    while ids:
+        child = k.goals.pop(ids.pop(), None)
         if child is not None:
-            _forget(k, child)
-            k.goals_by_kind[child.kind].pop(child_id, None)
-    k.goals.pop(goal.id, None)
+            del k.goals_by_kind[child.kind][child.id]
+            ids += child.children
 
 
 # -- joins and time -------------------------------------------------------------------------------------------------

@@ -84,20 +84,22 @@ class Prompt(msgspec.Struct, frozen=True):
         ``DoesNotFit`` where what must stay is still too much.
         """
         within = self
-        while len(within.parts) > parts_max or tokens(within.text()) > tokens_max:
-            index = within._weakest()
-            if index is None:
-                raise DoesNotFit(
-                    f"{within.constructor}: {tokens(within.text())} tokens in {len(within.parts)} parts;"
-                    f" at most {tokens_max} in {parts_max}"
-                )
-            over = len(within.parts) <= parts_max and within.parts[index].rule == Rule.CUT
-            within = within._cut(index, tokens_max, tokens) if over else within._without(index)
+        for _ in range(len(self.parts) - parts_max):
+            within = within._without(within._weakest(tokens_max, tokens, parts_max))
+        while tokens(within.text()) > tokens_max:
+            index = within._weakest(tokens_max, tokens, parts_max)
+            cut = within.parts[index].rule == Rule.CUT
+            within = within._cut(index, tokens_max, tokens) if cut else within._without(index)
         return within
 
-    def _weakest(self) -> int | None:
+    def _weakest(self, tokens_max: int, tokens: Callable[[str], int], parts_max: int) -> int:
         free = [(part.priority, -i) for i, part in enumerate(self.parts) if part.rule != Rule.KEEP]
-        return -min(free)[1] if free else None
+        if free:
+            return -min(free)[1]
+        raise DoesNotFit(
+            f"{self.constructor}: {tokens(self.text())} tokens in {len(self.parts)} parts;"
+            f" at most {tokens_max} in {parts_max}"
+        )
 
     def _without(self, index: int) -> Prompt:
         part = self.parts[index]
@@ -127,6 +129,7 @@ class Prompt(msgspec.Struct, frozen=True):
 def request_body(prompt: Prompt, model: str, output_tokens_max: int, params: dict[str, Any] | None = None) -> bytes:
     """The request that carries this prompt, in the Messages form, as deterministic JSON bytes."""
     body: dict[str, Any] = dict(params or {})
+    body.pop("stream", None)  # how a reply travels is the branch's affair
     body["model"] = model
     body["max_tokens"] = output_tokens_max
     system = prompt.system()

@@ -78,11 +78,17 @@ def text_of(body: bytes) -> str:
 
 def as_choice(reply: Reply, choices: Sequence[str]) -> str:
     """The one of ``choices`` that the reply names, whatever its case, quotes or full stop; else ``Malformed``."""
-    said = reply.text.strip().strip("\"'`*. \n").casefold()
-    for choice in choices:
-        if said == choice.casefold():
-            return choice
+    said = reply.text.strip()
+    if said in choices:
+        return said
+    bare = [choice for choice in choices if _bare(choice) == _bare(said)]
+    if len(bare) == 1:
+        return bare[0]
     raise Malformed(f"expected one of {', '.join(choices)}; got {said[:60]!r}")
+
+
+def _bare(text: str) -> str:
+    return text.strip().strip("\"'`*. \n").casefold()
 
 
 def as_line(reply: Reply, length_max: int = 4_000) -> str:

@@ -10,6 +10,8 @@ every holder, or one lease time has passed. Time is in the events.
 
 from __future__ import annotations
 
+import heapq
+
 import msgspec
 
 LEASE_S = 15.0
@@ -24,9 +26,12 @@ class Holder(msgspec.Struct):
     wanted: int
     weight: float
     granted: int
+    """What it may be using now: what it says that it holds, and what it was told since it last said so."""
     until_s: float
-    draining_to: int = 0
-    """While above its new share a holder counts with what it held, until it has confirmed the smaller number."""
+    offered: int
+    """What it was told last. Below ``granted`` it has not yet confirmed that it holds no more."""
+    told_max: int = 0
+    """The most that it was told since it last spoke: when it spoke, it may not have heard that yet."""
 
 
 class Leases(msgspec.Struct):
@@ -95,12 +100,14 @@ def step(state: Leases, event: Event) -> list[Grant]:
     if event.wanted < 1 or event.weight <= 0:
         raise ValueError(f"{event.job}: wants {event.wanted} permits at weight {event.weight}; both must be positive")
     old = state.holders.get(event.job)
-    first_until_s = event.at_s + LEASE_S
-    state.holders[event.job] = Holder(
-        event.job, event.pool, event.wanted, event.weight, event.held, first_until_s, old.draining_to if old else 0
-    )
+    until_s = event.at_s + LEASE_S
+    held = max(event.held, old.told_max if old else 0)
+    state.holders[event.job] = Holder(event.job, event.pool, event.wanted, event.weight, held, until_s, held)
     state.limits[event.pool] = max(h.wanted for h in state.holders.values() if h.pool == event.pool)
-    return _share_out(state, event.pool, event.at_s, event.job)
+    grants = _share_out(state, event.pool, event.at_s, event.job)
+    if old and old.pool != event.pool:
+        grants += _share_out(state, old.pool, event.at_s, "")
+    return grants
 
 
 def _expire(state: Leases, at_s: float) -> None:
@@ -111,16 +118,22 @@ def _expire(state: Leases, at_s: float) -> None:
 def _share_out(state: Leases, pool: str, at_s: float, asker: str) -> list[Grant]:
     """Give each holder its fair share; nobody is granted what another has not yet given back."""
     holders = [holder for holder in state.holders.values() if holder.pool == pool]
-    shares = fair_shares([(holder.wanted, holder.weight) for holder in holders], state.limits.get(pool, 0))
+    limit = state.limits.get(pool, 0)
+    shares = fair_shares([(holder.wanted, holder.weight) for holder in holders], limit)
+    in_use = sum(holder.granted for holder in holders)
     grants = []
     for holder, share in zip(holders, shares, strict=True):
-        others = sum(other.granted for other in holders if other is not holder)
-        most = state.limits[pool] - others if at_s >= state.silent_until_s else holder.granted
-        permits = min(share, max(most, 0)) if share > holder.granted else share
-        if permits != holder.granted or holder.job == asker:
+        permits = share
+        if share > holder.granted:
+            free = limit - in_use if at_s >= state.silent_until_s else 0
+            permits = holder.granted + max(0, min(share - holder.granted, free))
+            in_use += permits - holder.granted
+            holder.granted = permits
+        if permits != holder.offered or holder.job == asker:
             grants.append(Grant(holder.job, permits, holder.until_s))
-        if permits > holder.granted:
-            holder.granted = permits  # a smaller number counts only once its holder says that it holds no more
+            holder.offered = permits
+            if holder.job != asker:
+                holder.told_max = max(holder.told_max, permits)
     return grants
 
 
@@ -130,16 +143,18 @@ def fair_shares(claims: list[tuple[int, float]], limit: int) -> list[int]:
     Progressive filling (max-min fairness, Bertsekas and Gallager, Data Networks, 6.5.2), in whole permits, the
     remainder to the first. With more holders than permits, the first ones get one each.
     """
-    shares = [0] * len(claims)
-    left = limit
-    for index in range(min(limit, len(claims))):
-        shares[index] = 1
-        left -= 1
-    while left > 0:
-        hungry = [i for i, (wanted, _) in enumerate(claims) if shares[i] < wanted]
+    first = max(0, min(limit, len(claims)))
+    shares = [1] * first + [0] * (len(claims) - first)
+    hungry = [(1 / weight, index) for index, (wanted, weight) in enumerate(claims[:first]) if wanted > 1]
+    heapq.heapify(hungry)
+    for _ in range(limit - first):
         if not hungry:
             break
-        index = min(hungry, key=lambda i: (shares[i] / claims[i][1], i))
+        _, index = hungry[0]
+        wanted, weight = claims[index]
         shares[index] += 1
-        left -= 1
+        if shares[index] < wanted:
+            heapq.heapreplace(hungry, (shares[index] / weight, index))
+        else:
+            heapq.heappop(hungry)
     return shares

@@ -1,0 +1,199 @@
+"""A stage for the pure core: one job's K, turned by hand, and doubted at every turn.
+
+After every turn the invariants of K are checked, and a shadow K, which lives through bytes alone (its turns are encoded
+and decoded, and so is it, between any two of them), must be the same to the byte and must have said the same commands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
+
+import msgspec
+
+from cortex import commands, events, journal
+from cortex.changes import Ask, Change
+from cortex.checks import check
+from cortex.limits import Limits, Route, Terms
+from cortex.loop import step
+from cortex.program import Program
+from cortex.prompt import Part, Prompt, Role
+from cortex.reply import Reply, Usage
+from cortex.state import Goal, State, Status
+from policies.failure import Failure, FailureKind
+from policies.price import Price, parse_price
+
+PRICE = parse_price("input=3,output=15")
+USAGE = Usage(10, 2)
+
+
+def reply(text: str = "ok", usage: Usage = USAGE, stop_reason: str = "end_turn") -> Reply:
+    """A message of one text block."""
+    body = msgspec.json.encode({"content": [{"type": "text", "text": text}]})
+    return Reply(body, stop_reason, "m", usage)
+
+
+def failure(kind: FailureKind | str, message: str = "no", **more: Any) -> Failure:
+    """A failure by the name of its kind."""
+    return Failure(FailureKind(kind), message, **more)
+
+
+def terms(
+    limits: Limits | None = None, *, price: Price | None = None, streams: bool = False, window: int = 200_000,
+    job: str = "j", endpoint: str = "sim", **more: Any,
+) -> Terms:  # fmt: skip
+    """Terms of a job of the tests' own."""
+    route = Route(endpoint=endpoint, model="m", context_window=window, price=price)
+    return Terms(
+        job=job, program="p", params_json=b"{}", fingerprint="f", route=route, limits=limits or Limits(),
+        streams=streams, **more,
+    )  # fmt: skip
+
+
+class Stage:
+    """One job. ``calls`` are those under way, by (goal, attempt); ``emitted`` are all results; ``said`` all commands."""
+
+    def __init__(
+        self, program: Program, limits: Limits | None = None, *, permits: int = 8, opened: events.Opened | None = None,
+        **of_terms: Any,
+    ) -> None:  # fmt: skip
+        self.program = program
+        self.turns: list[events.Turn] = []
+        self.calls: dict[tuple[int, int], commands.Call] = {}
+        self.emitted: list[Any] = []
+        self.said: list[commands.Command] = []
+        self.ended: list[commands.Finish] = []
+        opening = opened or events.Opened(terms(limits, **of_terms), 1)
+        self.k: State = journal.open_job(opening.terms)
+        self.shadow: State = journal.open_job(opening.terms)
+        self.turn(opening, at_s=100.0)
+        if permits:
+            self.turn(events.Granted(permits))
+
+    def turn(self, *happened: events.Event, at_s: float | None = None) -> list[commands.Command]:
+        """One turn; time goes on by a second unless it is told."""
+        now_s = self.k.at_s + 1.0 if at_s is None else at_s
+        turn = events.Turn(now_s, (happened,))
+        self.turns.append(turn)
+        out = step(self.k, self.program, turn)
+        check(self.k)
+        self._doubt(turn, out)
+        for command in out:
+            if isinstance(command, commands.Call):
+                self.calls[command.goal, command.attempt] = command
+            elif isinstance(command, commands.Emit):
+                assert command.index == len(self.emitted)
+                self.emitted.append(command.value)
+            elif isinstance(command, commands.Finish):
+                self.ended.append(command)
+        self.said += out
+        return out
+
+    def _doubt(self, turn: events.Turn, out: list[commands.Command]) -> None:
+        blob = journal.encode_turn(turn.at_s, [journal.encode_batch(batch) for batch in turn.batches])
+        self.shadow = journal.decode_state(journal.encode_state(self.shadow))
+        echo = step(self.shadow, self.program, journal.decode_turn(blob))
+        assert msgspec.msgpack.encode(echo) == msgspec.msgpack.encode(out), "a replay says something else"
+        if journal.encode_state(self.shadow) != journal.encode_state(self.k):
+            assert self.shadow == self.k, "a replay makes another K"
+            raise AssertionError("a replay makes K with other bytes")
+
+    # -- events --------------------------------------------------------------------------------------------------------
+
+    def call(self, goal: int = 0) -> commands.Call:
+        """The latest call under way, of one goal or of all."""
+        return [call for call in self.calls.values() if goal in (0, call.goal)][-1]
+
+    def answered(self, call: commands.Call, text: str = "ok", usage: Usage = USAGE) -> events.Answered:
+        """The event of a reply."""
+        self.calls.pop((call.goal, call.attempt), None)
+        return events.Answered(call.goal, call.sample, call.attempt, call.hash, reply(text, usage))
+
+    def broke(self, call: commands.Call, kind: FailureKind | str, message: str = "no", **more: Any) -> events.Broke:
+        """The event of a failure."""
+        self.calls.pop((call.goal, call.attempt), None)
+        return events.Broke(call.goal, call.sample, call.attempt, failure(kind, message, **more))
+
+    def answer(self, text: str = "ok", goal: int = 0) -> list[commands.Command]:
+        """One turn: the latest call (of a goal) is answered."""
+        return self.turn(self.answered(self.call(goal), text))
+
+    def fail(self, kind: FailureKind | str, message: str = "no", goal: int = 0, **more: Any) -> list[commands.Command]:
+        """One turn: the latest call (of a goal) fails."""
+        return self.turn(self.broke(self.call(goal), kind, message, **more))
+
+    def answer_all(self, text: Callable[[commands.Call], str] | str = "ok") -> None:
+        """Answer what is under way, and what that brings, until nothing is."""
+        while self.calls:
+            call = next(iter(self.calls.values()))
+            self.turn(self.answered(call, text if isinstance(text, str) else text(call)))
+
+    # -- what tests look at ----------------------------------------------------------------------------------------------
+
+    def goal(self, goal_id: int) -> Goal:
+        """A goal by its id."""
+        return self.k.goals[goal_id]
+
+    def statuses(self) -> list[str]:
+        """The status of every goal in K, in order."""
+        return [goal.status.name.lower() for goal in self.k.goals.values()]
+
+
+def of(out: Iterable[commands.Command], kind: type) -> list[Any]:
+    """The commands of one kind."""
+    return [command for command in out if isinstance(command, kind)]
+
+
+def asked(call: commands.Call) -> str:
+    """The text of the request's message."""
+    content = msgspec.json.decode(call.body)["messages"][0]["content"]
+    assert isinstance(content, str)
+    return content
+
+
+def prompt(text: str, constructor: str = "plain") -> Prompt:
+    """A prompt of one part."""
+    return Prompt(constructor, (Part(Role.GOAL, text),))
+
+
+def puppet(**methods: Any) -> Program:
+    """A program whose methods are given: functions of what a program's methods take, less ``self``.
+
+    ``begin`` may be a list of changes' makers. What is not given asks every open goal once, with its value as the prompt,
+    and resolves it with the reply's text.
+    """
+
+    def bound(function: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda self, *args: function(*args)
+
+    body: dict[str, Any] = {name: bound(method) for name, method in methods.items() if callable(method)}
+    body |= {name: value for name, value in methods.items() if not callable(value)}
+    annotations = {name: ClassVar[Any] for name, value in methods.items() if not callable(value)}
+    made = type("Puppet", (Asker,), body | {"__annotations__": annotations}, frozen=True)
+    return made()
+
+
+class Asker(Program, frozen=True):
+    """Asks every open goal, with its value as the prompt; the reply's text is its answer."""
+
+    def select(self, k: State) -> Iterable[Any]:
+        for goal in k.open():
+            yield Ask(goal, prompt(str(goal.value)))
+
+    def absorb(self, k: State, goal: Goal, reply: Reply) -> Iterable[Change]:
+        from cortex.changes import Resolve
+
+        yield Resolve(goal, reply.text)
+
+
+class Flat(Asker, frozen=True):
+    """One goal a text."""
+
+    texts: tuple[str, ...] = ("a",)
+
+    def begin(self, k: State) -> Iterable[Change]:
+        for text in self.texts:
+            yield Goal("text", text)
+
+
+OPEN, ASKED, WAITING = Status.OPEN, Status.ASKED, Status.WAITING

@@ -1,0 +1,88 @@
+"""Values as plain data: what K keeps is what a snapshot brings back."""
+
+from __future__ import annotations
+
+import datetime
+import enum
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cortex.plain import DEPTH_MAX, plain, size_bytes
+
+
+class Colour(enum.StrEnum):
+    RED = "red"
+
+
+class Point(msgspec.Struct):
+    x: int
+    tags: set[str]
+
+
+SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text() | st.binary()
+KEYS = st.text() | st.integers(-(2**63), 2**64 - 1)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(KEYS, inner) | st.sets(st.integers(0, 9)),
+    max_leaves=12,
+)
+
+
+def kept(value: object) -> object:
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(value))
+
+
+@given(VALUES)
+def test_what_is_plain_survives_the_bytes(value):
+    once = plain(value)
+    assert kept(once) == once
+    assert msgspec.msgpack.encode(kept(once)) == msgspec.msgpack.encode(once)
+    assert plain(once) == once
+
+
+def test_it_is_a_copy():
+    inner = [1]
+    made = plain({"a": inner})
+    inner.append(2)
+    assert made == {"a": [1]}
+
+
+def test_sets_are_sorted_structs_are_dicts_names_are_text():
+    value = (Point(1, {"b", "a"}), Colour.RED, {Colour.RED: {3, 1}}, datetime.date(2026, 1, 2), bytearray(b"x"))
+    assert plain(value) == [{"x": 1, "tags": ["a", "b"]}, "red", {"red": [1, 3]}, "2026-01-02", b"x"]
+    assert type(plain(Colour.RED)) is str
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (object(), TypeError),
+        ({(1, 2): 3}, TypeError),
+        ({True: 1}, TypeError),
+        ([lambda: 1], TypeError),
+        (2**64, ValueError),
+        (-(2**63) - 1, ValueError),
+        ({"a": ["\ud800"]}, ValueError),
+        ({"\udfff": 1}, ValueError),
+    ],
+)
+def test_what_k_cannot_keep_is_refused(value, kind):
+    with pytest.raises(kind):
+        plain(value)
+
+
+def test_what_nests_too_deep_is_refused():
+    value: object = 1
+    for _ in range(DEPTH_MAX):
+        value = [value]
+    assert plain(value) == value
+    with pytest.raises(ValueError, match="nested deeper"):
+        plain([value])
+
+
+@pytest.mark.parametrize(("value", "size"), [("a\u00e9", 3), (b"ab", 2), ({"a": [1]}, 9), (None, 4)])
+def test_the_size_of_a_value(value, size):
+    assert size_bytes(value) == size
