@@ -31,6 +31,8 @@ class Destination(msgspec.Struct, frozen=True):
     notice: str = ""
     """What the user should know of it, in one line."""
     close: Callable[[], None] = lambda: None
+    concurrency_max: int | None = None
+    """Calls that it can take at once; more would wait for a connection until that counts as a failure."""
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,7 +100,7 @@ def _local() -> Destination:
         endpoint=LOCAL_ENDPOINT, model=LOCAL_MODEL_NAME, context_window=LOCAL_CONTEXT_TOKENS, price=FREE
     )
     arming = Arming(endpoint=LOCAL_ENDPOINT, credential=server.credential, concurrency=2 * LOCAL_SLOTS)
-    return Destination(route, arming, LOCAL_NOTICE, server.close)
+    return Destination(route, arming, LOCAL_NOTICE, server.close, 2 * LOCAL_SLOTS)
 
 
 def _provider(wish: Wish, limits: Limits, environ: Mapping[str, str]) -> Destination:

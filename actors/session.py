@@ -149,9 +149,12 @@ class Session:
             **order.places, "wish": remember(order.wish), "cluster": cluster, "input": whole(order.input),
             "output": whole(order.output),
         }  # fmt: skip
+        limits = order.limits
+        if found.concurrency_max is not None and limits.concurrency > found.concurrency_max:
+            limits = msgspec.structs.replace(limits, concurrency=found.concurrency_max)
         return Terms(
             job=self.job, program=where, params_json=params, fingerprint=programs.fingerprint(where, params),
-            route=found.route, limits=order.limits, streams=self._source is not None, fresh=order.fresh, places=places,
+            route=found.route, limits=limits, streams=self._source is not None, fresh=order.fresh, places=places,
         )  # fmt: skip
 
     def cluster(self) -> str:
