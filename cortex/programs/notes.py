@@ -133,11 +133,16 @@ class Notes(Program, frozen=True):
         return self._top(k).status == Status.RESOLVED
 
     def answer(self, k: State) -> dict[str, Any]:
-        """The top goal's answer; before there is one, an empty part that counts what is known."""
+        """The top goal's answer; before there is one, the claims found so far, labelled partial."""
         top = self._top(k)
         if top.status == Status.RESOLVED:
             return dict(top.answer)
-        return self._answer(k, top, "", [], [f"no answer: {top.story()}"])
+        found = artefacts.relevant_so_far(k, top)
+        places = sorted({value["place"] for value in found})
+        text = "\n".join(f"{self.notes[value['place']].name}: {claim}" for value in found for claim in value["claims"])
+        said = self._answer(k, top, text, [], [f"no answer yet, only claims: {top.story()}"])
+        said["counts"]["relevant"] = len(places)
+        return {**said, "notes": [self.notes[place].name for place in places], "left_out": []}
 
     # -- the top goal --------------------------------------------------------------------------------------------
 

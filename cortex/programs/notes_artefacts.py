@@ -45,15 +45,25 @@ def leaves(k: State, goal: Goal) -> Iterator[Goal]:
         yield from leaves(k, child)
 
 
+def judged(k: State, top: Goal) -> Iterator[tuple[Goal, dict[str, Any]]]:
+    """The filter goals that have judged, with what they found: also before all of them have."""
+    for goal in (leaf for each in filters(k, top) for leaf in leaves(k, each)):
+        if goal.status == Status.RESOLVED:
+            yield goal, {**goal.answer, **{name: goal.value[name] for name in ("place", "start", "end")}}
+
+
 def fresh_findings(k: State, top: Goal) -> Iterator[Item]:
     """An item for every judgement, once all of them are in."""
     if any(k.items_of("finding")):
         return
-    for goal in (leaf for each in filters(k, top) for leaf in leaves(k, each)):
-        if goal.status == Status.RESOLVED:
-            value = {**goal.answer, **{name: goal.value[name] for name in ("place", "start", "end")}}
-            call = k.call_id(goal.id, goal.sample)
-            yield Item("finding", value, sources=(value["place"] + 1,), lossy=True, call=call)
+    for goal, value in judged(k, top):
+        call = k.call_id(goal.id, goal.sample)
+        yield Item("finding", value, sources=(value["place"] + 1,), lossy=True, call=call)
+
+
+def relevant_so_far(k: State, top: Goal) -> list[dict[str, Any]]:
+    """What bears on the question as far as notes were judged."""
+    return [value for _, value in judged(k, top) if value["relevant"]]
 
 
 def relevant(k: State) -> Iterator[Item]:
@@ -63,14 +73,14 @@ def relevant(k: State) -> Iterator[Item]:
 
 def merged(k: State, goal: Goal) -> dict[str, Any] | None:
     """The judgement of a note over M from those of its pieces; None where no piece could be judged."""
-    judged = [child.answer for child in k.children(goal) if child.status == Status.RESOLVED]
-    if not judged:
+    pieces = [child.answer for child in k.children(goal) if child.status == Status.RESOLVED]
+    if not pieces:
         return None
-    found = [each for each in judged if each["relevant"]]
+    found = [each for each in pieces if each["relevant"]]
     sides = {each["says"] for each in found}
     return {
         "relevant": bool(found),
-        "why": (found or judged)[0]["why"],
+        "why": (found or pieces)[0]["why"],
         "claims": list(dict.fromkeys(claim for each in found for claim in each["claims"])),
         "says": sides.pop() if len(sides) == 1 else "neither",
     }

@@ -153,14 +153,24 @@ def test_an_answer_cut_at_its_token_limit_is_kept_and_labelled() -> None:
     assert driver.answer["why"] == "the answer was cut at its token limit"
 
 
-def test_a_cancelled_job_has_no_answer_though_claims_were_found() -> None:
+def test_a_cancelled_job_has_failed_though_claims_were_found() -> None:
     driver = Driver(notes(), reader(), limits=SMALL)
     while not any(driver.k.items_of("finding")):
         driver.advance()
     driver.turn(events.Stopped("someone", "cancel"))
     assert driver.k.outcome == "cancelled"
-    assert driver.answer["partial"] and driver.answer["text"] == ""
     assert driver.goals("analyse")[0].status == Status.FAILED
+
+
+def test_before_there_is_an_answer_the_claims_found_so_far_are_told() -> None:
+    driver = Driver(notes(), reader(), limits=SMALL, permits=1)
+    assert (driver.answer["text"], driver.answer["counts"]["relevant"]) == ("", 0)
+    for _ in range(3):
+        driver.advance()
+    answer = driver.answer
+    assert [line.split(":")[0] for line in answer["text"].splitlines()] == answer["notes"] == ["n000", "n001"]
+    assert answer["counts"]["relevant"] == 2 and answer["left_out"] == []
+    assert answer["partial"] and answer["why"].startswith("no answer yet, only claims: goal 1 (analyse) is waiting")
 
 
 # -- prompts found too large ---------------------------------------------------------------------------------------
