@@ -1,0 +1,146 @@
+"""The command line under test: in this process, where a start would cost half a second, or in one of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+FIELDS = [
+    "job", "outcome", "rows", "rows_succeeded", "rows_failed", "calls", "attempts", "failures", "paid_calls",
+    "reused_calls", "paid_again", "input_tokens", "output_tokens", "cache_read_tokens", "cache_creation_tokens",
+    "cost_usd", "cost_assumed_usd", "elapsed_s", "answer", "output", "resume",
+]  # fmt: skip
+
+
+class Done(msgspec.Struct, frozen=True):
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def last(self) -> dict[str, Any]:
+        """The object that ``--json`` put last on standard output."""
+        found = json.loads(self.out.splitlines()[-1])
+        assert list(found) == FIELDS
+        return found
+
+    def said(self) -> list[str]:
+        """What people read: every line is ours, and none is a traceback."""
+        lines = self.err.splitlines()
+        assert "Traceback" not in self.err
+        assert all(line.startswith("cortex: ") for line in lines), self.err
+        return [line.removeprefix("cortex: ") for line in lines]
+
+    def refused(self, *words: str) -> str:
+        """The one line of a command that did nothing, with exit code 2."""
+        lines = self.said()
+        assert self.code == 2, self
+        assert len(lines) == 1, self.err
+        for word in words:
+            assert word in lines[0], lines[0]
+        return lines[0]
+
+
+@pytest.fixture
+def cortex(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> Iterator[Callable[..., Done]]:
+    """Run a command in this process, in an empty folder of its own."""
+    from actors.cli.entrance import enter
+
+    monkeypatch.chdir(tmp_path)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def run(*arguments: object) -> Done:
+        capfdbinary.readouterr()
+        code = enter([str(each) for each in arguments])
+        sys.stdout.flush()
+        out, err = capfdbinary.readouterr()
+        return Done(code, out.decode(), err.decode())
+
+    yield run
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def environment(**more: str) -> dict[str, str]:
+    """What a process of its own sees: this test's state folder, and our packages."""
+    return {**os.environ, "PYTHONPATH": str(ROOT), **more}
+
+
+@contextmanager
+def started(*arguments: object, **more: Any) -> Iterator[subprocess.Popen[str]]:
+    """A command in a process of its own; it is killed if the test leaves it running."""
+    command = [sys.executable, "-m", "actors.cli", *(str(each) for each in arguments)]
+    options = {"text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": environment()} | more
+    child = subprocess.Popen(command, **options)
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.wait()
+        for pipe in (child.stdin, child.stdout, child.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+def ended(child: subprocess.Popen[str], timeout_s: float = 30.0) -> Done:
+    """Wait for its end."""
+    out, err = child.communicate(timeout=timeout_s)
+    return Done(child.returncode, out, err)
+
+
+def until(true: Callable[[], bool], timeout_s: float = 20.0) -> None:
+    """Wait for another process to come so far."""
+    end_s = time.monotonic() + timeout_s
+    while not true():
+        assert time.monotonic() < end_s, "it never came so far"
+        time.sleep(0.02)
+
+
+def request(key: str, text: str = "Answer with one of: bug, praise.\n\nIt crashes.", **params: Any) -> str:
+    """A line of input."""
+    asked = {"max_tokens": 8, "messages": [{"role": "user", "content": text}], "model": "claude-test"} | params
+    return json.dumps({"custom_id": key, "params": asked})
+
+
+def requests(path: Path, count: int, model: str = "claude-test") -> Path:
+    """A file of input."""
+    rows = (request(f"r{i}", f"Answer with one of: bug, praise.\n\nIt crashes {i} times.", model=model) for i in range(count))
+    path.write_text("".join(f"{row}\n" for row in rows))
+    return path
+
+
+def keys(path: Path) -> Counter[str]:
+    """How often each custom_id stands in a results file."""
+    return Counter(json.loads(line)["custom_id"] for line in path.read_text().splitlines())
+
+
+def each_once(path: Path, count: int) -> None:
+    """Every row of ``requests`` stands in the results exactly once."""
+    assert keys(path) == Counter(f"r{i}" for i in range(count))
+
+
+def kinds(path: Path) -> dict[str, str]:
+    """What became of each row."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return {
+        line["custom_id"]: line["result"].get("error", {}).get("error", {}).get("type") or line["result"]["type"]
+        for line in lines
+    }

@@ -1,0 +1,5 @@
+"""The fixture of this folder."""
+
+from tests.cli.commands import cortex
+
+__all__ = ["cortex"]
