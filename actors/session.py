@@ -72,7 +72,7 @@ class Ended(msgspec.Struct, frozen=True):
 
 def whole(path: str) -> str:
     """A path as a job keeps it, so that it means the same from any folder."""
-    return path if path in ("", "-") else str(Path(path).expanduser().resolve())
+    return path if path in ("", "-") else os.path.realpath(os.path.expanduser(path))
 
 
 def _safe(text: str) -> str:

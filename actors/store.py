@@ -52,7 +52,7 @@ class Folder:
     """The state folder: private to its user, never under version control, never on a network file system."""
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path).expanduser().resolve()
+        self.path = Path(os.path.realpath(os.path.expanduser(path)))
 
     def prepare(self) -> Folder:
         """Make the folder, with modes for its owner alone. Raises ``StoreError`` where it cannot serve."""
