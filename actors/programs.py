@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import inspect
 import sys
 from hashlib import sha256
 from pathlib import Path
 
-import cortex
 from actors.errors import ClearError
+from actors.fingerprint import fingerprint_of, source_of
 from cortex.program import Program, build
 from cortex.programs import READY
 
@@ -113,22 +112,10 @@ def load(where: str, params_json: bytes) -> Program:
 
 
 def fingerprint(where: str, params_json: bytes) -> str:
-    """Hash over the source of a program and its bases, its parameters and the release."""
-    digest = sha256(cortex.__version__.encode() + b"\0" + params_json)
-    for base in find(where).__mro__:
-        if issubclass(base, Program) and base is not Program:
-            digest.update(source(base))
-    return digest.hexdigest()[:24]
+    """Hash over a program: its source and what it is made of, its parameters and the release."""
+    return fingerprint_of(find(where), params_json, _sources)
 
 
 def source(type_: type) -> bytes:
     """Source of the module that defines a class, else of the class alone (a notebook), else its name."""
-    if type_.__module__ == "__main__" and type_.__qualname__ in _sources:
-        return _sources[type_.__qualname__]
-    module = sys.modules.get(type_.__module__)
-    try:
-        if type_.__module__ != "__main__" and module is not None:
-            return inspect.getsource(module).encode()
-        return inspect.getsource(type_).encode()
-    except (OSError, TypeError):
-        return type_.__qualname__.encode()
+    return source_of(type_, _sources)

@@ -1,0 +1,55 @@
+"""A changed program is noticed, wherever its source stands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import cortex
+from actors import programs
+from actors.fingerprint import fingerprint_of
+from cortex.programs.notes import Notes
+
+PROGRAM = """
+import json
+import beside_{n}
+from cortex import Program
+
+class P(Program, frozen=True):
+    word: str = "x"
+"""
+
+
+def _place(folder: Path, n: str, text: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    (folder / f"program_{n}.py").write_text(PROGRAM.format(n=n))
+    (folder / f"beside_{n}.py").write_text(text)
+    monkeypatch.syspath_prepend(str(folder))
+    return f"program_{n}:P"
+
+
+def test_source_parameters_and_release_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    where = _place(tmp_path, "a", "A = 1", monkeypatch)
+    first = programs.fingerprint(where, b"{}")
+    assert programs.fingerprint(where, b"{}") == first
+    assert programs.fingerprint(where, b'{"word":"y"}') != first
+    monkeypatch.setattr(cortex, "__version__", "99")
+    assert programs.fingerprint(where, b"{}") != first
+
+
+def test_a_module_beside_the_program_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    where = _place(tmp_path, "b", "B = 1", monkeypatch)
+    first = programs.fingerprint(where, b"{}")
+    (tmp_path / "beside_b.py").write_text("B = 2")
+    assert programs.fingerprint(where, b"{}") != first
+
+
+def test_the_prompts_of_a_ready_program_are_a_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = fingerprint_of(Notes, b"{}", {})
+    read = Path.read_bytes
+
+    def changed(self: Path) -> bytes:
+        return read(self) + (b"#" if self.name == "notes_prompts.py" else b"")
+
+    monkeypatch.setattr(Path, "read_bytes", changed)
+    assert fingerprint_of(Notes, b"{}", {}) != first
