@@ -28,8 +28,7 @@ _DRAW_BYTES = 6
 
 def question_hash(endpoint: str, body: bytes, sample: str) -> bytes:
     """The identity of a question: endpoint, model, prompt and parameters (all in the body), and sample. 16 bytes."""
-    digest = blake2b(endpoint.encode(), digest_size=16)
-    digest.update(b"\0" + sample.encode() + b"\0")
+    digest = blake2b(f"{len(endpoint)} {len(sample)} {endpoint}{sample}".encode(), digest_size=16)
     digest.update(body)
     return digest.digest()
 

@@ -86,7 +86,7 @@ def returned(k: State, event: events.Returned) -> tuple[Goal, Any] | Verdict | N
     failure = event.failure
     if failure is None:
         return goal, plain(event.answer)
-    over_budget = failure.kind == FailureKind.OVER_BUDGET
+    over_budget = failure.kind == FailureKind.OVER_BUDGET and not task.own_cap
     if not over_budget and RULES[failure.kind].again != "hold":
         return Verdict(goal, failure)
     k.billed[goal.id] = bill  # the child can be resumed: it will be spawned, and joined by its name, again

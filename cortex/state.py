@@ -157,6 +157,8 @@ class Errand(msgspec.Struct, array_like=True):
     """The observation that is being read again, if that is what it is."""
     charge: Charge | None = None
     """What is set aside for a child job."""
+    own_cap: bool = False
+    """The child's cap is the one that the program gave it, not what this job could spare."""
     repeatable: bool = False
     command: RunTool | Launch | None = None
     """What was sent: what may run again is sent again under the same idempotency key."""

@@ -308,8 +308,12 @@ def _spawn(
     leave_call(k, goal, out)
     where, params = value
     nusd, tokens = _slice(k, goal)
-    if nusd is not None and change.max_cost_nusd is not None:
-        nusd = min(nusd, change.max_cost_nusd)
+    spent = k.billed.get(goal.id, Bill())  # the child's own ledger goes on from there
+    cap_nusd = None if nusd is None else spent.known_nusd + spent.assumed_nusd + nusd
+    own_cap = change.max_cost_nusd is not None and (cap_nusd is None or change.max_cost_nusd <= cap_nusd)
+    if own_cap:
+        cap_nusd = change.max_cost_nusd
+        nusd = None if nusd is None else max(0, change.max_cost_nusd - spent.known_nusd - spent.assumed_nusd)
     if nusd == 0 or tokens == 0:
         k.paused = Failure(FailureKind.OVER_BUDGET, f"nothing is left of the cap for a child job of goal {goal.id}")
         if goal.status != Status.OPEN:
@@ -317,12 +321,10 @@ def _spawn(
         return
     slice_ = Charge(nusd or 0, tokens or 0)
     k.ledger.set_aside(slice_)
-    spent = k.billed.get(goal.id, Bill())  # the child's own ledger goes on from there
-    max_cost_nusd = change.max_cost_nusd if nusd is None else spent.known_nusd + spent.assumed_nusd + nusd
     if tokens is not None:
         tokens += spent.input_tokens + spent.output_tokens + spent.assumed_tokens
-    command = Launch(goal.id, 0, where, params, max_cost_nusd, tokens)
-    errand(k, goal, Errand(goal.id, 0, where, charge=slice_, repeatable=True, command=command), out)
+    command = Launch(goal.id, 0, where, params, cap_nusd, tokens)
+    errand(k, goal, Errand(goal.id, 0, where, charge=slice_, own_cap=own_cap, repeatable=True, command=command), out)
 
 
 def _slice(k: State, goal: Goal) -> tuple[int | None, int | None]:

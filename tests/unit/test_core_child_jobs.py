@@ -1,0 +1,229 @@
+"""A child job is a goal whose answer is another program's answer: its slice of the caps, its bill, its second life."""
+
+from __future__ import annotations
+
+import pytest
+
+from cortex import commands, events
+from cortex.changes import Ask, Goal, Reopen, Resolve, Spawn, Wait
+from cortex.limits import Limits
+from cortex.program import build, params_of
+from cortex.state import Status
+from policies.join import Join
+from tests.stage import PRICE, Flat, Stage, failure, of, prompt, puppet
+
+
+def parent(goals: int = 1, own: int | None = None, **limits: int) -> Stage:
+    """Every goal is another program's; ``own`` is the cap that the program gives each."""
+    select = lambda k: [Spawn(goal, Flat(texts=("t",)), own) for goal in k.open("x")]  # noqa: E731
+    program = puppet(begin=lambda k: [Goal("x") for _ in range(goals)], select=select)
+    return Stage(program, Limits(**limits), price=PRICE)
+
+
+def back(stage: Stage, answer: object = "done", kind: str = "", goal: int = 1, **bill: int) -> list:
+    """The child job of a goal ends."""
+    launch = [command for command in of(stage.said, commands.Launch) if command.goal == goal][-1]
+    bad = failure(kind, "it ended so") if kind else None
+    return stage.turn(events.Returned(goal, launch.attempt, answer, failure=bad, **bill))
+
+
+def test_a_child_job_is_launched_with_its_program_and_its_fields():
+    stage = parent()
+    (launch,) = of(stage.said, commands.Launch)
+    assert launch.program == "tests.stage:Flat"
+    assert build(Flat, launch.params_json) == Flat(texts=("t",))
+    assert (launch.goal, launch.attempt, launch.max_cost_nusd, launch.max_job_tokens) == (1, 1, None, None)
+
+
+def test_its_answer_is_the_goals():
+    stage = parent()
+    back(stage, ["a", "b"])
+    assert (stage.goal(1).answer, stage.k.outcome) == (["a", "b"], "complete")
+
+
+def test_its_bill_is_the_parents():
+    stage = parent(max_job_tokens=1_000)
+    back(stage, known_nusd=70, assumed_nusd=5, input_tokens=8, output_tokens=2, assumed_tokens=3)
+    ledger = stage.k.ledger
+    assert (ledger.known_nusd, ledger.assumed_nusd, ledger.reserved_nusd) == (70, 5, 0)
+    assert (ledger.known_tokens, ledger.assumed_tokens, ledger.reserved_tokens) == (10, 3, 0)
+
+
+def test_a_failed_child_fails_the_goal_and_is_paid_all_the_same():
+    stage = parent()
+    back(stage, None, "faulty", known_nusd=70)
+    assert stage.goal(1).failure.message == "it ended so"
+    assert stage.k.ledger.known_nusd == 70
+
+
+SLICES = [
+    # cap, own cap, goals -> slices
+    (1_000, None, 1, [500]),
+    (1_000, None, 2, [333, 333]),
+    (1_000, None, 4, [200, 200, 200, 200]),
+    (1_000, 100, 2, [100, 100]),
+    (1_000, 900, 1, [500]),
+    (None, 900, 2, [900, 900]),
+]
+
+
+@pytest.mark.parametrize(("cap", "own", "goals", "slices"), SLICES)
+def test_each_child_gets_an_equal_share_of_what_is_left_and_one_is_kept(cap, own, goals, slices):
+    """One share stays with the parent, for the calls that it makes of what comes back."""
+    stage = parent(goals, own, max_cost_nusd=cap)
+    assert [launch.max_cost_nusd for launch in of(stage.said, commands.Launch)] == slices
+    assert stage.k.ledger.reserved_nusd == (sum(slices) if cap else 0)
+
+
+def test_tokens_are_sliced_like_money():
+    stage = parent(goals=2, max_job_tokens=900)
+    assert [launch.max_job_tokens for launch in of(stage.said, commands.Launch)] == [300, 300]
+
+
+def test_where_nothing_is_left_the_job_pauses_and_can_be_resumed():
+    stage = parent(goals=3, max_cost_nusd=2)
+    assert len(of(stage.said, commands.Launch)) == 0
+    assert (stage.k.outcome, stage.k.paused.kind) == ("partial", "over_budget")
+    assert stage.statuses() == ["open"] * 3
+    stage.turn(events.LimitsSet("someone", Limits(max_cost_nusd=1_000)), events.Resumed("someone"))
+    assert len(of(stage.said, commands.Launch)) == 3
+
+
+def test_a_child_that_ran_out_of_money_gets_a_larger_slice_if_there_is_one():
+    """Its cap counts all that it spent before; its bill counts it once."""
+    stage = parent(goals=2, max_cost_nusd=1_000)
+    back(stage, goal=2, known_nusd=10)
+    out = back(stage, None, "over_budget", goal=1, known_nusd=300)
+    (again,) = of(out, commands.Launch)
+    left = 1_000 - 10 - 300
+    assert (again.attempt, again.max_cost_nusd) == (2, 300 + left // 2)
+    back(stage, "done", goal=1, known_nusd=420)
+    assert (stage.k.ledger.known_nusd, stage.k.outcome) == (430, "complete")
+
+
+def test_one_that_cannot_get_more_pauses_the_job():
+    stage = parent(max_cost_nusd=1_000)
+    back(stage, None, "over_budget", known_nusd=500)
+    assert (stage.k.outcome, stage.k.paused.kind) == ("partial", "over_budget")
+    stage.turn(events.LimitsSet("someone", Limits(max_cost_nusd=3_000)), events.Resumed("someone"))
+    launch = of(stage.said, commands.Launch)[-1]
+    assert launch.max_cost_nusd == 500 + (3_000 - 500) // 2
+    back(stage, "done", known_nusd=900)
+    assert stage.k.ledger.known_nusd == 900
+
+
+@pytest.mark.parametrize("cap", [None, 1_000])
+def test_one_that_reached_the_cap_its_program_gave_it_has_failed(cap):
+    stage = parent(own=200, max_cost_nusd=cap)
+    back(stage, None, "over_budget", known_nusd=190)
+    assert (stage.goal(1).failure.kind, stage.k.paused, stage.k.ledger.known_nusd) == ("over_budget", None, 190)
+
+
+@pytest.mark.parametrize("kind", ["blocked", "unauthorised"])
+def test_what_blocks_the_child_blocks_the_parent(kind):
+    stage = parent()
+    back(stage, None, kind)
+    assert (stage.k.outcome, stage.k.paused.kind, stage.statuses()) == ("partial", kind, ["open"])
+    stage.turn(events.Resumed("someone"))
+    assert len(of(stage.said, commands.Launch)) == 2
+
+
+@pytest.mark.parametrize("which", ["twice", "an earlier attempt"])
+def test_a_bill_that_comes_twice_or_late_is_dropped(which):
+    stage = parent(goals=2)
+    launch = of(stage.said, commands.Launch)[0]
+    stage.turn(events.Returned(1, launch.attempt + (which != "twice"), "a", known_nusd=7))
+    stage.turn(events.Returned(1, launch.attempt + (which != "twice"), "b", known_nusd=7))
+    assert stage.k.ledger.known_nusd == (7 if which == "twice" else 0)
+    assert stage.goal(1).answer == ("a" if which == "twice" else None)
+
+
+def test_a_new_incarnation_joins_its_children_by_name_and_keeps_their_slices():
+    stage = parent(max_cost_nusd=1_000)
+    out = stage.turn(events.Rejoined(2), events.Granted(4))
+    assert of(out, commands.Launch) == of(stage.said, commands.Launch)[:1], "the very same, so that either end serves"
+    assert stage.k.ledger.reserved_nusd == 500
+    back(stage, known_nusd=200)
+    assert stage.k.ledger.committed_nusd == 200
+
+
+def hedged() -> Stage:
+    """A top goal that wants any of two child jobs."""
+
+    def select(k):
+        for goal in k.open("top"):
+            if not goal.children:
+                yield from (Goal("x", parent=goal.id), Goal("x", parent=goal.id), Wait(goal, Join("any")))
+            else:
+                yield Ask(goal, prompt("merge"))
+        yield from (Spawn(goal, Flat()) for goal in k.open("x"))
+
+    return Stage(puppet(begin=lambda k: [Goal("top")], select=select), Limits(max_cost_nusd=300_000_000), price=PRICE)
+
+
+def test_a_child_that_nobody_waits_for_is_told_to_stop_and_its_bill_is_awaited():
+    stage = hedged()
+    out = back(stage, goal=2, known_nusd=50)
+    assert of(out, commands.Abandon) == [commands.Abandon(3, 1)]
+    assert stage.goal(3).status == Status.ABANDONED
+    assert stage.k.ledger.reserved_nusd > 100_000_000, "its slice is still set aside"
+    back(stage, None, "cancelled", goal=3, known_nusd=30)
+    assert stage.k.ledger.known_nusd == 80
+    assert stage.goal(3).status == Status.ABANDONED
+
+
+def test_a_bill_that_never_came_stays_charged_in_full():
+    for end in ("a new incarnation", "the job's end"):
+        stage = hedged()
+        back(stage, goal=2, known_nusd=50)
+        slice_ = of(stage.said, commands.Launch)[1].max_cost_nusd
+        if end == "a new incarnation":
+            stage.turn(events.Rejoined(2, ((1, 1),)))
+        else:
+            stage.answer()
+            assert stage.k.outcome == "complete"
+        assert stage.k.ledger.assumed_nusd == slice_, end
+
+
+def test_a_job_that_is_satisfied_early_stops_its_children():
+    program = puppet(
+        begin=lambda k: [Goal("x"), Goal("ask", "q")],
+        select=lambda k: [
+            *(Spawn(goal, Flat()) for goal in k.open("x")), *(Ask(goal, prompt("q")) for goal in k.open("ask")),
+        ],
+        satisfied=lambda k: k.successes > 0,
+    )  # fmt: skip
+    stage = Stage(program)
+    out = stage.answer()
+    assert of(out, commands.Abandon) == [commands.Abandon(1, 1)]
+    assert stage.k.outcome == "complete"
+
+
+def test_a_child_spawned_by_a_reply_answers_the_goal():
+    def absorb(k, goal, reply):
+        yield Spawn(goal, Flat(texts=(reply.text,)))
+
+    stage = Stage(puppet(begin=lambda k: [Goal("x", "v")], absorb=absorb, absorbed=lambda k, g, v: [Resolve(g, v)]))
+    stage.answer("planned")
+    (launch,) = of(stage.said, commands.Launch)
+    assert build(Flat, launch.params_json) == Flat(texts=("planned",))
+    back(stage, 7)
+    assert stage.goal(1).answer == 7
+
+
+def test_reopening_a_goal_whose_child_runs_is_refused():
+    def absorb(k, goal, reply):
+        yield Resolve(goal)
+        yield Reopen(k.goals[1])
+
+    program = puppet(
+        begin=lambda k: [Goal("x"), Goal("ask", "q")],
+        select=lambda k: [
+            *(Spawn(goal, Flat()) for goal in k.open("x")), *(Ask(goal, prompt("q")) for goal in k.open("ask")),
+        ],
+        absorb=absorb,
+    )  # fmt: skip
+    stage = Stage(program)
+    stage.answer()
+    assert "it waits for what a worker or a child job does" in stage.goal(2).failure.message
+    assert params_of(Flat(texts=("a",))) == b'{"texts":["a"]}'
