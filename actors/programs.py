@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
 from hashlib import sha256
 from pathlib import Path
@@ -41,9 +42,12 @@ def place_of(type_: type[Program]) -> str:
 def find(where: str) -> type[Program]:
     """The class at a place. Raises ``NoSuchProgram``."""
     place = READY.get(where, where)
+    module_name, _, class_name = place.rpartition(":")
+    if module_name.endswith(".py"):
+        module_name = os.path.realpath(module_name)  # wherever the working folder is next time
+        place = f"{module_name}:{class_name}"
     if place in _known:
         return _known[place]
-    module_name, _, class_name = place.rpartition(":")
     if not module_name:
         ready = ", ".join(sorted(READY))
         raise NoSuchProgram(f"no program {where!r}: ready ones are {ready}; else module:Class or file.py:Class")

@@ -65,7 +65,10 @@ def built(type_: type[Program], pairs: list[str], given: dict[str, Any]) -> Prog
             raise CommandError(
                 f"{named} needs {name}: give -p {name}=... {_inputs_hint(name)}".rstrip()
             ) from None
-        raise CommandError(said) from None
+        said, _, place = said.removeprefix(f"{type_.__name__}: ").partition(" - at `$.")
+        if place:
+            raise CommandError(f"-p {place.rstrip('`')}: {said[:1].lower()}{said[1:]}") from None
+        raise CommandError(f"{named}: {said}") from None
 
 
 def _inputs_hint(name: str) -> str:

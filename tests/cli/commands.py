@@ -122,8 +122,8 @@ def request(key: str, text: str = "Answer with one of: bug, praise.\n\nIt crashe
 
 def requests(path: Path, count: int, model: str = "claude-test") -> Path:
     """A file of input."""
-    rows = (request(f"r{i}", f"Answer with one of: bug, praise.\n\nIt crashes {i} times.", model=model) for i in range(count))
-    path.write_text("".join(f"{row}\n" for row in rows))
+    text = "Answer with one of: bug, praise.\n\nIt crashes {} times."
+    path.write_text("".join(request(f"r{i}", text.format(i), model=model) + "\n" for i in range(count)))
     return path
 
 

@@ -1,4 +1,4 @@
-"""Bad input: one clear line that names what is wrong and the way out, exit code 2, nothing sent, nothing left behind."""
+"""Bad input: one clear line that names what is wrong and the way out, exit code 2, nothing sent, nothing left."""
 
 from __future__ import annotations
 
@@ -196,7 +196,8 @@ def test_a_state_folder_on_a_network_file_system(cortex, monkeypatch):
 
 def test_a_state_folder_that_is_a_file(cortex):
     requests(Path("in.jsonl"), 2)
-    cortex("batch", "in.jsonl", "-o", "o", "--model", "sim", "--state", "in.jsonl").refused("cannot use", "state folder")
+    done = cortex("batch", "in.jsonl", "-o", "o", "--model", "sim", "--state", "in.jsonl")
+    done.refused("cannot use", "state folder")
 
 
 def test_a_journal_that_is_none(cortex):

@@ -1,0 +1,129 @@
+"""``status``, ``jobs`` and ``results`` read the journals alone, and tell who runs from who died."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import msgspec
+
+from actors.joblock import hold
+from actors.store import Folder, Journal
+from tests.cli.commands import FIELDS, each_once, requests
+
+
+def _done(cortex, job: str, count: int = 5) -> None:
+    requests(Path(f"{job}.jsonl"), count)
+    assert cortex("batch", f"{job}.jsonl", "-o", f"{job}.out", "--model", "sim", "--job", job).code == 0
+
+
+def _stopped(cortex, job: str) -> None:
+    requests(Path(f"{job}.jsonl"), 20)
+    command = ("batch", f"{job}.jsonl", "-o", f"{job}.out", "--model", "sim", "--job", job)
+    assert cortex(*command, "--max-job-tokens", 400).code == 3
+
+
+def _without_its_end(job: str) -> None:
+    """As if its process had been killed: the last turn was never written, nor a snapshot."""
+    source = Journal(Folder(os.environ["CORTEX_STATE"]).journal_path(job))
+    source._db.execute("DELETE FROM turns WHERE seq > 2")
+    source._db.execute("DELETE FROM snapshots")
+    source.close()
+
+
+def test_jobs_the_latest_first(cortex):
+    assert "no jobs in" in cortex("jobs").said()[0]
+    _done(cortex, "one")
+    _stopped(cortex, "two")
+    _done(cortex, "three")
+    _without_its_end("three")
+    folder = Folder(os.environ["CORTEX_STATE"])
+    Journal(folder.journal_path("one~7"), create=True).close()
+    shown = cortex("jobs")
+    lines = {line.split()[0]: line for line in shown.out.splitlines()}
+    assert set(lines) == {"JOB", "one", "two", "three"}
+    assert "complete" in lines["one"]
+    assert "partial: resumable" in lines["two"]
+    assert "interrupted: resumable" in lines["three"]
+    assert "5/5" in lines["one"]
+    assert "/20" in lines["two"]
+    with hold(folder, "three"):
+        assert "running" in next(line for line in cortex("jobs").out.splitlines() if line.startswith("three"))
+    found = json.loads(cortex("jobs", "--json").out)["jobs"]
+    assert {each["job"]: each["outcome"] for each in found} == {
+        "one": "complete", "two": "partial", "three": "interrupted",
+    }  # fmt: skip
+    assert all(list(each) == FIELDS for each in found)
+
+
+def test_status_of_one_job(cortex):
+    cortex("status").refused("no jobs")
+    _stopped(cortex, "two")
+    found = cortex("status", "two", "--json").last
+    assert (found["outcome"], found["rows"], found["resume"]) == ("partial", 20, "cortex resume two")
+    told = cortex("status").out
+    assert "state     partial: resumable" in told
+    assert "resume    cortex resume two" in told
+    assert "over_budget" in told
+    _without_its_end("two")
+    assert cortex("status", "two", "--json").last["outcome"] == "interrupted"
+    with hold(Folder(os.environ["CORTEX_STATE"]), "two"):
+        assert f"running: process {os.getpid()} on " in cortex("status", "two").out
+
+
+def test_the_resume_line_names_a_state_folder_that_is_not_the_usual_one(cortex, monkeypatch):
+    requests(Path("in.jsonl"), 20)
+    command = ("batch", "in.jsonl", "-o", "out", "--model", "sim", "--job", "far", "--state", "elsewhere")
+    done = cortex(*command, "--max-job-tokens", 400, "--json")
+    assert done.last["resume"] == f"cortex resume far --state {Path('elsewhere').resolve()}"
+
+
+def test_looking_changes_nothing(cortex):
+    _stopped(cortex, "two")
+    folder = Folder(os.environ["CORTEX_STATE"])
+    before = _journal_rows(folder, "two")
+    for command in (("status", "two"), ("jobs",), ("results", "two")):
+        assert cortex(*command).code == 0
+    assert _journal_rows(folder, "two") == before
+    cortex("jobs", "--state", "nowhere")
+    cortex("status", "x", "--state", "nowhere").refused("no job 'x'")
+    assert not Path("nowhere").exists()
+
+
+def _journal_rows(folder: Folder, job: str) -> tuple[int, bytes | None]:
+    source = Journal(folder.journal_path(job))
+    try:
+        return source.seq, source.meta("epoch")
+    finally:
+        source.close()
+
+
+def test_results_to_standard_output_or_a_file(cortex):
+    _done(cortex, "one")
+    done = cortex("results", "one")
+    assert done.out == Path("one.out").read_text()
+    assert "5 results of one, which is complete" in done.err
+    assert cortex("results", "one", "-o", "copy.jsonl").code == 0
+    each_once(Path("copy.jsonl"), 5)
+    cortex("results", "one", "-o", "copy.jsonl").refused("copy.jsonl exists", "--overwrite")
+    assert cortex("results", "one", "-o", "copy.jsonl", "--overwrite").code == 0
+    each_once(Path("copy.jsonl"), 5)
+
+
+def test_a_program_that_is_gone_hides_no_other_job(cortex, monkeypatch):
+    _done(cortex, "one")
+    Path("label.py").write_text(
+        "import cortex\nclass Label(cortex.Program):\n"
+        "    def begin(self, k): yield cortex.Goal('x')\n"
+        "    def select(self, k):\n"
+        "        for g in k.open(): yield cortex.Resolve(g, 1)\n"
+    )
+    assert cortex("run", "label.py", "--model", "sim", "--job", "gone").code == 0
+    Path("label.py").unlink()
+    monkeypatch.setattr("actors.programs._known", {})  # as in a later process
+    cortex("status", "gone").refused("label.py")
+    shown = cortex("jobs")
+    assert shown.code == 0
+    assert "one" in shown.out
+    assert msgspec.json.decode(cortex("jobs", "--json").out)["jobs"][0]["outcome"] == "unreadable"

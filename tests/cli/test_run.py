@@ -1,0 +1,123 @@
+"""``run``: programs by place, their parameters and inputs, their answers and results."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+LABEL = '''
+import cortex
+
+class Label(cortex.Program):
+    texts: list[str]
+    note: str = "plain"
+    count: int = 1
+
+    def begin(self, k):
+        for text in self.texts:
+            yield cortex.Goal("label", text)
+
+    def select(self, k):
+        for goal in k.open("label"):
+            text = f"Answer with one of: bug, praise.\\n\\n{goal.value}"
+            yield cortex.Ask(goal, cortex.Prompt("plain", (cortex.Part(cortex.Role.GOAL, text),)))
+
+    def absorb(self, k, goal, reply):
+        yield cortex.Resolve(goal, cortex.as_choice(reply, ("bug", "praise")))
+'''
+
+ROWS = '''
+import cortex
+
+class Rows(cortex.Program):
+    def select(self, k):
+        for goal in k.open("row"):
+            part = cortex.Part(cortex.Role.GOAL, "Answer with one of: bug, praise.\\n\\n" + goal.value.decode())
+            yield cortex.Ask(goal, cortex.Prompt("row", (part,)))
+
+    def absorb(self, k, goal, reply):
+        yield cortex.Resolve(goal, [goal.value.decode(), reply.text])
+'''
+
+TEXTS = 'texts=["I love it, praise", "It has a bug"]'
+SIM = ("--model", "sim", "--sim", "error=0")
+
+
+@pytest.mark.parametrize("place", ["label.py:Label", "label.py", "label:Label"])
+def test_a_program_of_ones_own(cortex, place, monkeypatch):
+    Path("label.py").write_text(LABEL)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "label", raising=False)
+    done = cortex("run", place, "-p", TEXTS, *SIM, "--json", "--job", f"own-{place.replace(':', '-')}")
+    assert (done.code, done.last["answer"], done.last["rows"]) == (0, ["praise", "bug"], 2)
+    monkeypatch.delitem(sys.modules, "label", raising=False)
+
+
+def test_its_answer_goes_to_people_or_its_results_to_a_file(cortex):
+    Path("label.py").write_text(LABEL)
+    command = ("run", "label.py", "-p", TEXTS, "-p", "note=a, b", "-p", "count=3", *SIM)
+    assert json.loads(cortex(*command).out) == ["praise", "bug"]
+    assert cortex(*command, "-o", "out.jsonl").out == ""
+    assert Path("out.jsonl").read_text() == '"praise"\n"bug"\n'
+    again = cortex(*command)
+    assert "complete already" in again.said()[0]
+    assert json.loads(again.out) == ["praise", "bug"]
+
+
+def test_parameters_that_do_not_fit(cortex):
+    Path("label.py").write_text(LABEL)
+    cortex("run", "label.py", "-p", "texts=5", *SIM).refused("texts", "expected `array`, got `int`")
+    cortex("run", "label.py", *SIM).refused("Label needs texts: give -p texts=...")
+
+
+def test_lines_of_a_file_as_rows(cortex):
+    Path("rows.py").write_text(ROWS)
+    Path("lines.txt").write_text("I love it, praise\n\nIt has a bug\n")
+    done = cortex("run", "rows.py", "lines.txt", "-o", "out.jsonl", *SIM, "--json")
+    assert (done.code, done.last["rows"]) == (0, 2)
+    found = {tuple(json.loads(line)) for line in Path("out.jsonl").read_text().splitlines()}
+    assert found == {("I love it, praise", "praise"), ("It has a bug", "bug")}
+    Path("lines.txt").write_text("another\n")
+    cortex("run", "rows.py", "lines.txt", "-o", "out.jsonl", *SIM).refused("lines.txt is not what job")
+    cortex("run", "rows.py", "lines.txt", "rows.py", *SIM).refused("one file")
+
+
+def _notes() -> None:
+    Path("notes/more").mkdir(parents=True)
+    Path("notes/one.md").write_text("The deploy failed because the disk was full.")
+    Path("notes/more/two.txt").write_text("Lunch was good.")
+    Path("notes/three.png").write_bytes(b"\x89PNG")
+    Path("notes/.hidden.md").write_text("unseen")
+    Path("notes/blank.md").write_text(" \n")
+    lines = [{"name": "one.md", "text": "The deploy failed because the disk was full."}, {"id": 2, "body": "Lunch."}, "x"]
+    Path("notes.jsonl").write_text("\n".join(map(json.dumps, lines)))
+
+
+def test_notes_from_a_folder(cortex):
+    _notes()
+    done = cortex("run", "notes", "notes", "-p", "question=Why did the deploy fail?", *SIM)
+    assert done.code == 0
+    assert "disk" in done.out
+    assert "notes: 1 of 4 files passed over" in done.err
+    again = cortex("run", "notes", "notes", "-p", "question=Why did the deploy fail?", *SIM, "--json")
+    assert again.last["answer"]["counts"]["notes"] == 2
+
+
+@pytest.mark.parametrize("inputs", [["notes.jsonl"], ["notes/one.md", "notes/more/two.txt"], ["-"]])
+def test_notes_from_elsewhere(cortex, inputs, monkeypatch):
+    _notes()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'"The disk was full."')))
+    done = cortex("run", "notes", *inputs, "-p", "question=Why did the deploy fail?", *SIM, "-o", "out.jsonl")
+    assert done.code == 0
+    assert "disk" in json.loads(Path("out.jsonl").read_text())["text"]
+
+
+def test_a_program_that_fails_is_exit_code_one(cortex):
+    Path("label.py").write_text(LABEL)
+    done = cortex("run", "label.py", "-p", 'texts=["a", "b"]', *SIM, "--prompt-tokens-max", 5, "--json")
+    assert (done.code, done.last["rows_failed"]) == (1, 2)
+    assert "2 too_large" in done.err
