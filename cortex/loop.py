@@ -72,7 +72,7 @@ def select(k: State, program: Program, out: Out) -> None:
             stop(k, said("select", error))
             return
         moved = _ask_all(k, program, asks, out)
-        if k.outcome or not (changed or (moved and not k.short)):
+        if k.outcome or k.paused is not None or not (changed or (moved and not k.short)):
             return
         symbolic += not moved
         rounds_left -= 1

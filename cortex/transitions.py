@@ -310,10 +310,11 @@ def _spawn(
     nusd, tokens = _slice(k, goal)
     spent = k.billed.get(goal.id, Bill())  # the child's own ledger goes on from there
     cap_nusd = None if nusd is None else spent.known_nusd + spent.assumed_nusd + nusd
-    own_cap = change.max_cost_nusd is not None and (cap_nusd is None or change.max_cost_nusd <= cap_nusd)
-    if own_cap:
-        cap_nusd = change.max_cost_nusd
-        nusd = None if nusd is None else max(0, change.max_cost_nusd - spent.known_nusd - spent.assumed_nusd)
+    own = change.max_cost_nusd
+    own_cap = own is not None and (cap_nusd is None or own <= cap_nusd)
+    if own is not None and own_cap:
+        cap_nusd = own
+        nusd = None if nusd is None else max(0, own - spent.known_nusd - spent.assumed_nusd)
     if nusd == 0 or tokens == 0:
         k.paused = Failure(FailureKind.OVER_BUDGET, f"nothing is left of the cap for a child job of goal {goal.id}")
         if goal.status != Status.OPEN:
