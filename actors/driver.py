@@ -24,7 +24,11 @@ from cortex.events import Row
 FLUSH_S = 0.5
 """How long a finished row may wait before it is on disk in the results file."""
 FLUSH_ROWS = 5_000
-FEED_PAUSE_S = 0.02
+GATHER_S = 0.04
+"""Results that come within so short a time are fetched together: each fetching costs both sides a message."""
+GATHER_ROWS = 1_000
+"""So many are fetched without a pause: there are more."""
+FEED_PAUSE_S = 0.04
 FEED_PAUSE_MAX_S = 0.16
 """How often a channel whose window is full is asked for room, at first and at the most."""
 LOOK_S = 0.5
@@ -221,6 +225,8 @@ class Driver:
                 self._sink.write([value for _, value in some])
                 unwritten += len(some)
             index += len(some)
+            if 0 < len(some) < GATHER_ROWS:
+                await asyncio.sleep(GATHER_S)
             over = not some and self._over(await self._refresh())
             if over and not self._facts["broken"]:  # a broken channel counts results that it could not commit
                 over = index >= self._facts["results"]

@@ -76,8 +76,6 @@ class Board:
 
     def said(self) -> bytes:
         """The counts, as JSON."""
-        self.counts.distinct = sum(1 for times in self._seen if times)
-        self.counts.doubled = sum(1 for times in self._seen if times > 1)
         self.counts.cpu_s = time.process_time() - self._cpu_s
         return msgspec.json.encode(self.counts)
 
@@ -86,8 +84,11 @@ class Board:
         now_s = time.monotonic()
         start = body.find(MARK) + len(MARK)
         number = int(body[start : start + DIGITS])
-        self._seen[number] += 1
+        before = self._seen[number]
+        self._seen[number] = before + 1
         self.counts.requests += 1
+        self.counts.distinct += before == 0
+        self.counts.doubled += before == 1
         if not self.counts.first_s:
             self.counts.first_s = now_s
         self._waiting.append((now_s + self._delay_s, transport, number))
