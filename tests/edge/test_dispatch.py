@@ -205,3 +205,17 @@ async def test_what_is_not_sent_yet_is_taken_back_when_nobody_waits_for_it() -> 
     assert branch.told == [("abandon", "j", 1, ((1, 1),))]
     await dispatch.close(forget=False)
     assert branch.taken == [(1, 1)]
+
+
+async def test_neighbours_travel_together_and_no_branch_is_left_without() -> None:
+    one, two = FakeBranch("a"), FakeBranch("b")
+    scene = Scene(one, two)
+    dispatch = await scene.meet()
+    dispatch.send([call(goal) for goal in range(1, 101)])
+    await until(lambda: len(one.taken) + len(two.taken) == 100)
+    assert len(one.taken) == len(two.taken) == 50
+    dispatch.send([call(goal) for goal in range(101, 111)])
+    await until(lambda: len(one.taken) + len(two.taken) == 110)
+    assert sorted([len(one.taken), len(two.taken)]) == [50, 60]
+    assert len(one.heard) + len(two.heard) == 3
+    await dispatch.close(forget=False)
