@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from actors.dispatch import Dispatch
-from actors.lease import Lease
+from actors.lease import RENEW_S, Lease
 from actors.memory import Memory
 from actors.opening import Opening, owner_record, resuming_batch
 from actors.outlet import Outlet, Projection
@@ -26,6 +26,7 @@ from actors.tasks import Errands
 from cortex import commands, events, journal
 from cortex.loop import step
 from cortex.program import Program
+from cortex.scheduler import LEASE_S
 from cortex.state import State
 
 TURN_EVENTS_MAX = 4_096
@@ -86,6 +87,7 @@ class Channel:
         owner = opening.owner if opening else self._journal.meta("owner") or b""
         epoch = self._journal.take_epoch(owner_record(owner))
         k = self._replayed()
+        claim = k.permits if k is not None and self._runtime.now_s() < k.at_s + LEASE_S - RENEW_S else 0
         terms = opening.terms if opening else k.terms if k else None
         if terms is None:
             raise StoreError(f"the journal of {self.job} is empty: run it again")
@@ -104,7 +106,7 @@ class Channel:
             k = journal.open_job(terms)
         self._k = k
         self._outlet = Outlet(k.emitted)
-        self._lease = Lease(self.job, self._runtime, lambda: self._k, self._take_permits)
+        self._lease = Lease(self.job, self._runtime, lambda: self._k, self._take_permits, claim)
         self._turn([_entry(batch)])
         self._tasks = [asyncio.create_task(self._run()), asyncio.create_task(self._hold_lease())]
 
@@ -165,6 +167,12 @@ class Channel:
     async def granted(self, permits: int) -> None:
         """The cortex changes this job's share."""
         self._lease.given(permits)
+
+    async def rejoin(self) -> bool:
+        """Tell a cortex that was started again what is held here. False where nothing is, nor will be."""
+        if not self.over:
+            self._lease.again()
+        return not self.over
 
     def _take_permits(self, permits: int) -> None:
         self._put_events([events.Granted(permits)])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from actors.ports import Runtime
+from actors.ports import Gone, Runtime
 from cortex import scheduler
 
 TICK_S = scheduler.LEASE_S / 3
@@ -23,11 +23,36 @@ class Cortex:
         self._workers = tuple(f"worker:{slot}" for slot in range(workers))
         self._leases = scheduler.Leases()
         self._ticking: asyncio.Task[None] | None = None
+        self._hearing: asyncio.Task[None] | None = None
+        self._awaited: set[str] = set()
+        """After a restart: jobs that may hold a share, and have not yet said so."""
 
     async def begin(self, again: bool) -> None:
         """Come to life. ``again``: an earlier incarnation may have granted what nobody here remembers."""
-        if again:
-            scheduler.step(self._leases, scheduler.Started(self._runtime.now_s()))
+        if not again:
+            return
+        scheduler.step(self._leases, scheduler.Started(self._runtime.now_s()))
+        self._awaited = {name.partition(":")[2] for name in await self._runtime.names("channel:")}
+        self._hearing = asyncio.create_task(self._hear())
+
+    async def _hear(self) -> None:
+        """Ask every channel that lives to join again. Once all have, nothing unknown can be held by anybody."""
+        await asyncio.gather(*map(self._call_back, tuple(self._awaited)))
+        self._pass_on(self._heard())
+
+    async def _call_back(self, job: str) -> None:
+        try:
+            if not await self._runtime.peer(f"channel:{job}").ask("rejoin"):
+                self._awaited.discard(job)
+        except Gone:
+            self._awaited.discard(job)
+        except Exception:  # away, or not able to start: what it holds is known when its lease has run out
+            return
+
+    def _heard(self) -> list[scheduler.Grant]:
+        if self._awaited or not self._leases.silent_until_s:
+            return []
+        return scheduler.step(self._leases, scheduler.Heard(self._runtime.now_s()))
 
     async def staff(self, workers: bool = False) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Names of the branches and workers, started where they do not live yet."""
@@ -40,9 +65,11 @@ class Cortex:
         """A channel's claim, or its renewal: the permits it may use for one lease time."""
         at_s = self._runtime.now_s()
         grants = scheduler.step(self._leases, scheduler.Joined(at_s, job, pool, wanted, held, weight))
+        self._awaited.discard(job)
+        grants += self._heard()
         self._pass_on([grant for grant in grants if grant.job != job])
         self._tick_on()
-        return next(grant.permits for grant in grants if grant.job == job)
+        return [grant.permits for grant in grants if grant.job == job][-1]
 
     async def leave(self, job: str) -> None:
         """A job has ended."""
@@ -55,8 +82,9 @@ class Cortex:
 
     async def close(self) -> None:
         """Stop."""
-        if self._ticking is not None:
-            self._ticking.cancel()
+        for task in (self._ticking, self._hearing):
+            if task is not None:
+                task.cancel()
 
     def _pass_on(self, grants: list[scheduler.Grant]) -> None:
         for grant in grants:

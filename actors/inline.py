@@ -41,6 +41,10 @@ class InlineRuntime:
         """An actor by name."""
         return _InlinePeer(name, self)
 
+    async def names(self, prefix: str) -> tuple[str, ...]:
+        """Names of the actors."""
+        return tuple(name for name in self._actors if name.startswith(prefix))
+
     async def start_actor(self, role: str, name: str, *args: Any) -> Peer:
         """The actor of this name, made if there is none."""
         if name not in self._actors:

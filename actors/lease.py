@@ -14,37 +14,49 @@ RENEW_S = scheduler.LEASE_S / 3
 
 
 class Lease:
-    """``state`` gives K as it is now, ``granted`` takes a new number of permits."""
+    """``state`` gives K as it is now, ``granted`` takes a new number of permits.
 
-    def __init__(self, job: str, runtime: Runtime, state: Callable[[], State], granted: Callable[[int], None]) -> None:
+    ``claim``: permits of an earlier incarnation of this channel, whose lease has not run out.
+    """
+
+    def __init__(
+        self, job: str, runtime: Runtime, state: Callable[[], State], granted: Callable[[int], None], claim: int = 0
+    ) -> None:
         self._job = job
         self._cortex = runtime.peer("cortex")
         self._state = state
         self._granted = granted
         self._told = 0
+        self._coming = claim
+        """Permits that K will have in its next turn."""
         self._left = False
         self._stir = asyncio.Event()
 
     def given(self, permits: int) -> None:
         """The cortex says so unasked. What it believes to be held here is what must be given back."""
         self._told = max(self._told, permits)
+        self._coming = permits
         self._granted(permits)
 
     def look(self) -> None:
         """After each turn: a share that others wait for is given back at once, the job's end is told at once."""
         k = self._state()
-        if k.outcome or _held(k) < self._told:
+        if k.outcome or self._held(k) < self._told:
             self._stir.set()
+
+    def again(self) -> None:
+        """The cortex was started again: tell it what is held."""
+        self._stir.set()
 
     async def hold(self) -> None:
         """Until the job ends. A cortex that does not answer changes nothing: a lease outlives it."""
         while not (k := self._state()).outcome:
             self._stir.clear()
             pool = f"{k.terms.route.endpoint}|{k.terms.route.credential}"
-            self._told = _held(k)
+            self._told = self._held(k)
             try:
                 permits = await self._cortex.ask("join", self._job, pool, k.terms.limits.concurrency, self._told)
-                if permits != self._state().permits:
+                if permits != self._state().permits or self._coming:
                     self.given(permits)
             except (Away, Gone):
                 pass
@@ -60,7 +72,8 @@ class Lease:
             with contextlib.suppress(Away, Gone):
                 await self._cortex.ask("leave", self._job)
 
-
-def _held(k: State) -> int:
-    """What the job may use or still uses: permits that were taken back count until their calls have come home."""
-    return max(k.permits, len(k.flights))
+    def _held(self, k: State) -> int:
+        """What the job may use or still uses: permits that were taken back count until their calls have come home."""
+        if k.permits == self._coming:
+            self._coming = 0
+        return max(k.permits, len(k.flights), self._coming)

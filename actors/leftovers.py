@@ -41,7 +41,8 @@ def end_processes(known: tuple[tuple[int, str], ...], mark: str, grace_s: float 
     ended: list[int] = []
     began_s = time.monotonic()
     while (waited_s := time.monotonic() - began_s) < grace_s + _PATIENCE_S:
-        found = marked(mark) | {pid for pid, started in known if started and process_started(pid) == started}
+        known = tuple((pid, started) for pid, started in known if started and process_started(pid) == started)
+        found = (marked(mark) if mark else set()).union(pid for pid, _ in known)
         if not found:
             break
         for pid in found if waited_s >= grace_s else ():

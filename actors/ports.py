@@ -40,6 +40,9 @@ class Runtime(Protocol):
     def peer(self, name: str) -> Peer:
         """An actor by name, whether it lives or not."""
 
+    async def names(self, prefix: str) -> tuple[str, ...]:
+        """Names of the actors that live, those that begin so."""
+
     async def start_actor(self, role: str, name: str, *args: Any) -> Peer:
         """The actor of this name, made if there is none: role ``channel``, ``branch`` or ``worker``."""
 

@@ -236,6 +236,12 @@ class RayRuntime:
         """An actor by name, whether it lives or not."""
         return _RayPeer(name, self)
 
+    async def names(self, prefix: str) -> tuple[str, ...]:
+        """Names of the actors that live, those that begin so."""
+        found = await asyncio.to_thread(ray.util.list_named_actors, all_namespaces=True)
+        ours = (actor["name"] for actor in found if actor["namespace"] == NAMESPACE)
+        return tuple(name for name in ours if name.startswith(prefix))
+
     async def start_actor(self, role: str, name: str, *args: Any) -> Peer:
         """The actor of this name, made if there is none, and alive. Raises ``ClusterError`` where it cannot live."""
         self._handles[name] = await asyncio.to_thread(self._made, role, name, args)

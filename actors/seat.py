@@ -29,7 +29,7 @@ FORLORN_S = 3 * LEASE_S
 IDLE_S = 60.0
 """How long the channel of an ended job waits for somebody who wants its results."""
 _RETRY_S = 0.5
-_BUSINESS_OF_OTHERS = frozenset({"granted", "deliver", "hello"})
+_BUSINESS_OF_OTHERS = frozenset({"granted", "rejoin", "deliver", "hello"})
 """What a channel is told whether or not anybody wants something of it."""
 
 ROLES: dict[str, type[Any]] = {"cortex": Cortex, "channel": Channel, "branch": Branch, "worker": Worker}
@@ -93,7 +93,7 @@ class Seat:
         self._runtime = runtime
         self._actor = self._made()
         self._starting = asyncio.Lock()
-        self._ready = role != "channel"
+        self._ready = role != "channel" and not (role == "cortex" and again)
         self._failed: Exception | None = None
         self._asked_s = time.monotonic()
         self._tasks = [asyncio.create_task(self._watch_over())]
@@ -152,7 +152,9 @@ class Seat:
     async def _go_on(self) -> None:
         """Take up where the earlier process was, as soon as the others answer."""
         if self.role == "cortex":
-            await self._actor.begin(True)
+            async with self._starting:
+                await self._actor.begin(True)
+                self._ready = True
         while self.role == "channel" and not self._ready:
             try:
                 await self._start()

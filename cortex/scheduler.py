@@ -50,6 +50,12 @@ class Started(msgspec.Struct, frozen=True):
     at_s: float
 
 
+class Heard(msgspec.Struct, frozen=True):
+    """After a restart: every channel that lives has told what it holds. There is nothing left to wait for."""
+
+    at_s: float
+
+
 class Joined(msgspec.Struct, frozen=True):
     """A channel asks for a share, or renews it, and says what it holds now."""
 
@@ -74,7 +80,7 @@ class Passed(msgspec.Struct, frozen=True):
     at_s: float
 
 
-Event = Started | Joined | Left | Passed
+Event = Started | Heard | Joined | Left | Passed
 
 
 class Grant(msgspec.Struct, frozen=True):
@@ -90,11 +96,13 @@ def step(state: Leases, event: Event) -> list[Grant]:
     if isinstance(event, Started):
         state.silent_until_s = event.at_s + LEASE_S
         return []
+    if isinstance(event, Heard):
+        state.silent_until_s = 0.0
     _expire(state, event.at_s)
     if isinstance(event, Left):
         gone = state.holders.pop(event.job, None)
         return _share_out(state, gone.pool, event.at_s, "") if gone else []
-    if isinstance(event, Passed):
+    if isinstance(event, (Passed, Heard)):
         pools = {holder.pool for holder in state.holders.values()}
         return [grant for pool in sorted(pools) for grant in _share_out(state, pool, event.at_s, "")]
     if event.wanted < 1 or event.weight <= 0:
