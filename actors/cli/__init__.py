@@ -7,11 +7,13 @@ import sys
 
 def main() -> None:
     """Run one command and end the interpreter with its exit code: 0, 1, 2, 3, 130 or 143."""
-    from actors.cli.hidden import hidden_line
+    try:
+        from actors.cli.hidden import hidden_line
 
-    if said := hidden_line():
-        print(f"cortex: {said}", file=sys.stderr)
-        sys.exit(2)
-    from actors.cli.entrance import enter
-
+        if said := hidden_line():
+            print(f"cortex: {said}", file=sys.stderr)
+            sys.exit(2)
+        from actors.cli.entrance import enter
+    except KeyboardInterrupt:
+        sys.exit(130)
     sys.exit(enter(sys.argv[1:]))

@@ -12,6 +12,7 @@ from typing import Any
 from actors.bar import Bar
 from actors.cli.problems import INTERRUPTED, TERMINATED, say
 from actors.client import new_loop
+from actors.heap import settle
 from actors.session import Ended, Session, who
 
 _CODES = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED}
@@ -36,6 +37,7 @@ class Conduct:
 
     def run(self) -> Ended:
         """Run to the end. Raises ``StoppedNow``, and what the session raises."""
+        settle()
         try:
             with asyncio.Runner(loop_factory=new_loop) as runner:
                 return runner.run(self._run())

@@ -12,7 +12,7 @@ from actors.cli.problems import (
     INTERRUPTED,
     TERMINATED,
     USAGE,
-    Terminated,
+    Stopped,
     say,
     told,
     told_anyway,
@@ -23,15 +23,13 @@ from actors.cli.problems import (
 
 def enter(arguments: list[str]) -> int:
     """Run the command that the arguments name; its exit code. Must run in the main thread."""
-    signal.signal(signal.SIGTERM, _terminated)
+    signal.signal(signal.SIGTERM, _stopped)
+    signal.signal(signal.SIGINT, _stopped)
     try:
         return _ran(arguments)
-    except KeyboardInterrupt:
-        say("interrupted before anything was sent")
-        return INTERRUPTED
-    except Terminated:
-        say("terminated before anything was sent")
-        return TERMINATED
+    except Stopped as stopped:
+        say(f"{'interrupted' if stopped.code == INTERRUPTED else 'terminated'} before anything was sent")
+        return stopped.code
     except BrokenPipeError:
         _nobody_reads()
         return FAILED
@@ -76,8 +74,8 @@ def _failed(error: Exception, trace_wanted: bool) -> int:
     return known[0] if known else FAILED
 
 
-def _terminated(number: int, frame: object) -> None:
-    raise Terminated
+def _stopped(number: int, frame: object) -> None:
+    raise Stopped(INTERRUPTED if number == signal.SIGINT else TERMINATED)
 
 
 def _nobody_reads() -> None:

@@ -26,8 +26,12 @@ class CommandError(Exception):
         self.code = code
 
 
-class Terminated(BaseException):
-    """SIGTERM came while nothing was under way that had to be drained."""
+class Stopped(BaseException):
+    """SIGINT or SIGTERM came while nothing was under way that had to be drained."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__()
+        self.code = code
 
 
 def say(line: str) -> None:

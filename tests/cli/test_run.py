@@ -93,7 +93,8 @@ def _notes() -> None:
     Path("notes/three.png").write_bytes(b"\x89PNG")
     Path("notes/.hidden.md").write_text("unseen")
     Path("notes/blank.md").write_text(" \n")
-    lines = [{"name": "one.md", "text": "The deploy failed because the disk was full."}, {"id": 2, "body": "Lunch."}, "x"]
+    text = "The deploy failed because the disk was full."
+    lines = [{"name": "one.md", "text": text}, {"id": 2, "body": "Lunch."}, "x"]
     Path("notes.jsonl").write_text("\n".join(map(json.dumps, lines)))
 
 

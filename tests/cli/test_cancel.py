@@ -1,0 +1,96 @@
+"""``cancel``: a job that runs in another process, one that nobody runs, and one that is over."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import signal
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from actors.cli import going_on
+from actors.control import path_of
+from actors.store import Folder, Journal
+from cortex import events
+from tests.cli.commands import ended, keys, kinds, requests, started, until
+
+
+def _stopped(cortex) -> None:
+    requests(Path("in.jsonl"), 20)
+    command = ("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "mine", "--concurrency", 4)
+    assert cortex(*command, "--max-job-tokens", 400).code == 3
+
+
+def _stop_events(job: str) -> list[events.Stopped]:
+    source = Journal(Folder(os.environ["CORTEX_STATE"]).journal_path(job))
+    try:
+        batches = [batch for _, turn in source.turns() for batch in turn.batches]
+        return [event for batch in batches for event in batch if isinstance(event, events.Stopped)]
+    finally:
+        source.close()
+
+
+def test_a_job_that_nobody_runs(cortex):
+    _stopped(cortex)
+    answered = len(keys(Path("out.jsonl")))
+    done = cortex("cancel", "mine", "--json")
+    assert (done.code, done.last["outcome"], done.last["resume"]) == (0, "cancelled", None)
+    assert _stop_events("mine")[-1] == events.Stopped(getpass.getuser(), "cancel")
+    found = kinds(Path("out.jsonl"))
+    assert len(found) == 20
+    assert sorted(found.values()).count("canceled") == 20 - answered
+    again = cortex("cancel", "mine")
+    assert again.code == 0
+    assert "cancelled already" in again.said()[0]
+    resumed = cortex("resume", "mine")
+    assert resumed.code == 1
+    assert "job mine is cancelled already" in resumed.said()[0]
+    assert cortex("status", "mine", "--json").last["calls"] == done.last["calls"]
+
+
+def test_a_job_that_runs_in_another_process(cortex):
+    requests(Path("in.jsonl"), 40)
+    slow = ("--concurrency", 2, "--sim", "latency_ms=200", "--sim", "latency_spread=0")
+    with started("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "mine", *slow, "--json") as child:
+        until(lambda: Path("out.jsonl").exists() and Path("out.jsonl").stat().st_size > 0)
+        done = cortex("cancel", "mine")
+        theirs = ended(child)
+    assert done.code == 0
+    assert f"cancelled by {getpass.getuser()}" in done.err
+    assert (theirs.code, theirs.last["outcome"], theirs.last["resume"]) == (1, "cancelled", None)
+    assert len(kinds(Path("out.jsonl"))) == 40
+    assert "canceled" in kinds(Path("out.jsonl")).values()
+    assert not path_of(Folder(os.environ["CORTEX_STATE"]), "mine").exists()
+
+
+def test_a_job_that_is_complete(cortex):
+    requests(Path("in.jsonl"), 3)
+    assert cortex("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "mine").code == 0
+    done = cortex("cancel", "mine")
+    assert done.code == 0
+    assert "job mine is complete already: nothing to cancel" in done.said()[0]
+
+
+def test_a_run_that_does_not_answer(cortex, monkeypatch):
+    requests(Path("in.jsonl"), 40)
+    monkeypatch.setattr(going_on, "OBEDIENCE_S", 0.3)
+    slow = ("--concurrency", 2, "--sim", "latency_ms=200")
+    with started("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "mine", *slow) as child:
+        until(lambda: Path("out.jsonl").exists() and Path("out.jsonl").stat().st_size > 0)
+        child.send_signal(signal.SIGSTOP)
+        done = cortex("cancel", "mine")
+        assert done.code == 1
+        assert f"process {child.pid} on " in done.said()[0]
+        assert not path_of(Folder(os.environ["CORTEX_STATE"]), "mine").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]"])
+def test_a_word_for_another_run_is_not_obeyed(cortex, content):
+    requests(Path("in.jsonl"), 3)
+    folder = Folder(os.environ["CORTEX_STATE"]).prepare()
+    owner = {"host": "elsewhere", "pid": 1, "started": "1", "cluster": "inline"}
+    said = msgspec.json.encode({"how": "cancel", "who": "me", "owner": owner})
+    path_of(folder, "mine").write_bytes(content or said)
+    assert cortex("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "mine").code == 0

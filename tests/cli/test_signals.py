@@ -1,0 +1,136 @@
+"""Ctrl-C, SIGTERM, kill -9, a full disk: what is left can be resumed, and every row is done once."""
+
+from __future__ import annotations
+
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import ROOT, each_once, ended, environment, keys, requests, started, until
+
+COUNT = 60
+SLOW = ("--model", "sim", "--concurrency", 4, "--sim", "latency_ms=150", "--sim", "latency_spread=0")
+FAST = ("--sim", "latency_ms=0")
+
+
+def _batch() -> tuple[object, ...]:
+    requests(Path("in.jsonl"), COUNT)
+    return ("batch", "in.jsonl", "-o", "out.jsonl", "--job", "mine", *SLOW)
+
+
+def _some_results() -> bool:
+    return Path("out.jsonl").exists() and Path("out.jsonl").stat().st_size > 0
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_one_signal_drains_and_says_how_to_go_on(cortex, number, code):
+    with started(*_batch(), "--json") as child:
+        until(_some_results)
+        child.send_signal(number)
+        done = ended(child)
+    assert done.code == code
+    last = done.last
+    assert last["outcome"] == "partial"
+    assert last["resume"] == "cortex resume mine"
+    assert last["rows_succeeded"] == sum(keys(Path("out.jsonl")).values()) < COUNT
+    assert last["attempts"] == last["paid_calls"] == last["rows_succeeded"]  # what was in flight was finished
+    said = done.said()
+    assert "draining" in said[1]
+    assert said[-1] == "to go on: cortex resume mine"
+    rest = cortex("resume", "mine", *FAST, "--json")
+    assert (rest.code, rest.last["paid_calls"]) == (0, COUNT)
+    each_once(Path("out.jsonl"), COUNT)
+
+
+def test_two_signals_stop_at_once(cortex):
+    command = _batch()
+    with started(*command, "--sim", "latency_ms=60000") as child:
+        assert child.stderr is not None
+        assert "model sim" in child.stderr.readline()
+        child.send_signal(signal.SIGINT)
+        assert "draining" in child.stderr.readline()
+        child.send_signal(signal.SIGINT)
+        done = ended(child, 10.0)
+    assert done.code == 130
+    assert done.said()[-1] == "to go on: cortex resume mine"
+    assert cortex("resume", "mine", *FAST).code == 0
+    each_once(Path("out.jsonl"), COUNT)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_before_anything_was_sent(cortex, number, code):
+    state = Path(environment()["CORTEX_STATE"]) / "jobs"
+    with started("batch", "-", "-o", "out.jsonl", "--model", "sim", stdin=subprocess.PIPE) as child:
+        until(lambda: state.exists() and any(state.glob(".input-*")))  # it reads what nobody writes
+        child.send_signal(number)
+        done = ended(child)
+    assert done.code == code
+    assert done.said()[-1].endswith("before anything was sent")
+    assert not any(state.glob(".input-*"))
+
+
+def test_after_a_kill_the_same_command_goes_on(cortex):
+    command = _batch()
+    with started(*command) as child:
+        until(_some_results)
+        child.kill()
+        child.wait()
+    assert "interrupted: resumable" in cortex("jobs").out
+    assert cortex("status", "mine", "--json").last["outcome"] == "interrupted"
+    done = cortex(*command, "--json")
+    assert done.code == 0
+    assert "it goes on where it stopped" in done.said()[0]
+    each_once(Path("out.jsonl"), COUNT)
+    assert done.last["paid_calls"] <= COUNT + 4  # no more than were in flight
+
+
+def test_a_full_disk_stops_it_and_room_goes_on(cortex):
+    requests(Path("in.jsonl"), 3_000)
+    command = ("batch", "in.jsonl", "-o", "out.jsonl", "--job", "mine", "--model", "sim")
+
+    def small_disk() -> None:  # no file grows beyond this
+        resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
+
+    with started(*command, preexec_fn=small_disk) as child:
+        done = ended(child)
+    assert done.code == 3
+    assert "make room, then resume" in done.err
+    assert done.said()[-1] == "to go on: cortex resume mine"
+    rest = cortex("resume", "mine", "--json")
+    assert rest.code == 0
+    each_once(Path("out.jsonl"), 3_000)
+    assert rest.last["paid_calls"] <= 3_000 + 100
+
+
+def test_a_full_disk_under_the_results_alone(cortex, tmp_path_factory, monkeypatch):
+    requests(Path("in.jsonl"), 3_000)
+    written = [0]
+
+    def write(self, some: bytes) -> None:
+        written[0] += len(some)
+        if written[0] > 200_000:
+            raise OSError(28, "No space left on device")
+        real(self, some)
+
+    from actors.sink import _Disk
+
+    real = _Disk.put
+    with monkeypatch.context() as patch:
+        patch.setattr(_Disk, "put", write)
+        done = cortex("batch", "in.jsonl", "-o", "out.jsonl", "--job", "mine", "--model", "sim", "--json")
+    assert done.code == 3
+    assert "out.jsonl: No space left on device: make room, then resume" in done.err
+    assert done.last["resume"] == "cortex resume mine"
+    assert cortex("attach", "mine").code == 0
+    each_once(Path("out.jsonl"), 3_000)
+
+
+def test_as_a_module_and_as_the_console_script(tmp_path):
+    for road in (["-m", "actors.cli"], ["-c", "from actors.cli import main; main()"]):
+        command = [sys.executable, *road, "--version"]
+        done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout.split()[0]) == (0, "cortex")
