@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import inspect
 import os
 import sys
@@ -19,6 +18,7 @@ from typing import Any, Protocol
 from actors.branch import Branch
 from actors.channel import Channel
 from actors.cortex_actor import Cortex
+from actors.heap import settle
 from actors.ports import Away, Gone, Runtime
 from actors.worker import Worker
 from cortex import __version__
@@ -99,8 +99,7 @@ class Seat:
         self._tasks = [asyncio.create_task(self._watch_over())]
         if again:
             self._tasks.append(asyncio.create_task(self._go_on()))
-        gc.collect()
-        gc.freeze()  # what is alive now lives as long as this process
+        settle()
 
     def _made(self) -> Any:
         if self.role == "cortex":
@@ -126,7 +125,7 @@ class Seat:
             await self._readiness()
         answer = await getattr(self._actor, method)(*args)
         if method == "arm":
-            gc.freeze()  # a client was imported
+            settle()  # a client was imported
         return answer
 
     async def _readiness(self) -> None:
@@ -145,7 +144,7 @@ class Seat:
             self._actor = self._made()
             await self._actor.start(*args)
             self._ready, self._failed = True, None
-            gc.freeze()
+            settle()
 
     # -- by itself -------------------------------------------------------------------------------------------------
 
