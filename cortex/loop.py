@@ -10,7 +10,7 @@ call's id, and the order of everything is the journal's.
 from __future__ import annotations
 
 from cortex import attempts, commands, events
-from cortex.authored import Out, faulty, fold, give_up, make, said, stop
+from cortex.authored import Out, faulty, fold_reply, give_up, make, said, stop
 from cortex.changes import Ask, Change
 from cortex.ending import finish, satisfied, see_end
 from cortex.errands import believed
@@ -25,7 +25,7 @@ from policies.failure import Failure, FailureKind
 def step(k: State, program: Program, turn: events.Turn) -> list[commands.Command]:
     """Take one turn. Never raises for what a program does: its exceptions fail the goal they concern, as FAULTY."""
     out: Out = []
-    k.at_s = max(k.at_s, turn.at_s)
+    k.at_s = max(k.at_s, float(turn.at_s))
     for batch in turn.batches:
         for event in batch:
             if type(event) is events.Answered:  # nearly every event is one
@@ -46,7 +46,7 @@ def step(k: State, program: Program, turn: events.Turn) -> list[commands.Command
 def absorb(k: State, program: Program, event: events.Answered, out: Out) -> None:
     """Fold a reply into K, once, for every goal that asked: all of what the program yields, or nothing."""
     for goal in attempts.answered(k, event, out):
-        fold(k, program, goal, "absorb", lambda goal=goal: program.absorb(k, goal, event.reply), out)  # type: ignore[misc]
+        fold_reply(k, program, goal, event.reply, out)
 
 
 def select(k: State, program: Program, out: Out) -> None:
