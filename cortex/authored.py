@@ -8,12 +8,15 @@ from cortex import attempts, commands
 from cortex.changes import Change
 from cortex.moves import asked, end, reopen
 from cortex.program import Program
-from cortex.reply import Malformed
+from cortex.reply import Malformed, Reply
 from cortex.state import ENDED, Goal, State, Status
 from cortex.transitions import apply
 from policies.failure import Failure, FailureKind
 
 Out = list[commands.Command]
+
+REFUSAL = "refusal"
+"""The stop reason of a message in which the model declined."""
 
 
 def make(k: State, program: Program, goal: Goal | None, changed: Sequence[Change], out: Out) -> None:
@@ -47,6 +50,16 @@ def fold(k: State, program: Program, goal: Goal, where: str, yielded: Callable[[
             return
         reopen(k, goal)  # what a worker brought is in K: select goes on from there
     k.faulty_in_row = 0
+
+
+def fold_reply(k: State, program: Program, goal: Goal, reply: Reply, out: Out) -> None:
+    """Fold a reply into K. One in which the model declined is no answer, unless the program reads those too."""
+    if reply.stop_reason == REFUSAL and not program.reads_refusals and goal.status == Status.ASKED:
+        kind = FailureKind.REFUSED
+        k.tally.failures[kind] = k.tally.failures.get(kind, 0) + 1
+        give_up(k, program, goal, Failure(kind, "the model declined"), out)
+        return
+    fold(k, program, goal, "absorb", lambda: program.absorb(k, goal, reply), out)
 
 
 def _undecided(goal: Goal) -> bool:

@@ -12,6 +12,7 @@ import msgspec
 
 from cortex.prompt import Prompt
 from cortex.state import Goal, Item
+from policies.failure import FailureKind
 from policies.join import Join
 
 if TYPE_CHECKING:
@@ -43,10 +44,11 @@ class Resolve(msgspec.Struct, frozen=True):
 
 
 class Fail(msgspec.Struct, frozen=True):
-    """The goal cannot be met."""
+    """The goal cannot be met; of which kind the failure is, where no call failed."""
 
     goal: Goal
     why: str
+    kind: FailureKind = FailureKind.MALFORMED
 
 
 class Wait(msgspec.Struct, frozen=True):

@@ -41,7 +41,11 @@ def see_end(k: State) -> None:
 
 def _see_stuck(k: State) -> None:
     if k.source_ended:
+        tops = (goal.failure for goal in k.goals.values() if not goal.parent and goal.failure is not None)
+        first = next(tops, None)
         k.outcome, k.why = "failed", "nothing is left to do and the goal is not met"
+        if first is not None:
+            k.why += f": {first.kind}: {first.message}"
     elif not k.rows_wanted():
         k.outcome = "failed"
         k.why = f"{k.live} goals wait, and window_rows ({k.terms.limits.window_rows}) lets no more in: set it higher"

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from cortex import attempts, errands, events
-from cortex.authored import Out, fold, give_up, make, said, stop
+from cortex.authored import Out, fold, fold_reply, give_up, make, said, stop
 from cortex.moves import end
 from cortex.program import Program
 from cortex.state import ENDED, State, Status, flight_key
@@ -71,7 +71,7 @@ def _recalled(k: State, program: Program, event: events.Recalled, out: Out) -> N
     reply = event.reply
     assert reply is not None, "the store fills in the reply of a recalled call"
     for goal in attempts.recalled(k, event, out):
-        fold(k, program, goal, "absorb", lambda goal=goal: program.absorb(k, goal, reply), out)  # type: ignore[misc]
+        fold_reply(k, program, goal, reply, out)
 
 
 def _broke(k: State, program: Program, event: events.Broke, out: Out) -> None:

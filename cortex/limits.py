@@ -8,6 +8,7 @@ from policies.price import Price
 from policies.retry import RetryPolicy
 from policies.timeout import TimeoutPolicy
 
+
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """What a job may use at most. Raises ``ValueError`` with one clear line for a bound that makes no sense.
 

@@ -49,6 +49,8 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     """Whether ended top goals stay in K. Without it memory is flat, however many there are."""
     rows_are_goals: ClassVar[bool] = True
     """Whether the answer of every top goal is a result of the job; without it results are what the program emits."""
+    reads_refusals: ClassVar[bool] = False
+    """Whether a reply in which the model declined is absorbed like any other; else its goal's call has failed."""
     asks_once: ClassVar[bool] = False
     """Every question of a run differs from every other, so looking for equal ones is not worth it."""
 

@@ -248,7 +248,7 @@ def _resolve(k: State, goal: Goal, change: c.Resolve, answer: Any, out: Out, pro
 
 def _fail(k: State, goal: Goal, change: c.Fail, value: None, out: Out, program: Program) -> None:
     if goal.failure is None:
-        goal.failure = Failure(FailureKind.MALFORMED, change.why)
+        goal.failure = Failure(change.kind, change.why)
     close(k, goal, Status.FAILED, out, program)
 
 

@@ -56,6 +56,7 @@ class Batch(Program, frozen=True):
     name: ClassVar[str] = "batch"
     keeps: ClassVar[bool] = False
     rows_are_goals: ClassVar[bool] = False
+    reads_refusals: ClassVar[bool] = True  # a message that was paid for reaches the user, whatever it says
     asks_once: ClassVar[bool] = True  # the custom_id is the sample, and no two rows share one
 
     ordered: bool = False

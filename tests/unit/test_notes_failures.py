@@ -124,7 +124,7 @@ def test_a_cluster_that_cannot_be_summarised_is_left_out_by_name() -> None:
     ("said", "why"),
     [
         (" ", "malformed: the reply is empty"),
-        (replied("I cannot help with that.", "refusal"), "malformed: the reply stopped at refusal"),
+        (replied("I cannot help with that.", "refusal"), "refused: the model declined"),
         (Failure(FailureKind.REFUSED, "no"), "refused: no"),
     ],
 )
