@@ -1,0 +1,37 @@
+"""One Ray for all cluster tests, and one connection of this process to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.processes import ray_head
+
+
+@pytest.fixture(scope="session")
+def address() -> Iterator[str]:
+    """A Ray that was started apart from every driver."""
+    with ray_head() as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def runtime(address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """This process's view of that Ray."""
+    from actors.runtime import start_runtime
+    from actors.store import Folder
+
+    folder = Folder(tmp_path_factory.mktemp("state"))
+    found = asyncio.run(start_runtime(address, folder, {}))
+    yield found
+    asyncio.run(found.close())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where a job's input, output and state stand."""
+    return tmp_path

@@ -1,0 +1,130 @@
+"""What the cluster tests start apart from themselves: a Ray, a provider, and the command line."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from actors.leftovers import below, end_processes
+from tests.structure import ROOT
+
+PROVIDER = """
+import json, sys
+from actors.simulator.command import simulate
+from actors.simulator.settings import SimulatorSettings
+simulate(SimulatorSettings(**json.loads(sys.argv[1])))
+"""
+KEY = "sk-ant-test-0123456789abcdefghij"
+
+
+def environment(**more: str) -> dict[str, str]:
+    """The environment of a process of ours: this checkout, no Ray and no key but those given."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_ADDRESS")}
+    return {**kept, "PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0", **more}
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@contextlib.contextmanager
+def ray_head() -> Iterator[str]:
+    """A Ray started apart from every driver; its address."""
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="ct-", dir="/tmp") as folder:
+        command = [
+            sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", f"--port={port}", "--num-cpus=2",
+            "--include-dashboard=false", f"--temp-dir={folder}",
+            "--object-store-memory=80000000", "--disable-usage-stats",
+        ]  # fmt: skip
+        log = Path(folder) / "start.log"
+        with log.open("wb") as out:
+            head = subprocess.Popen(command, env=environment(), stdout=out, stderr=out, cwd=folder)
+        try:
+            deadline_s = time.monotonic() + 60
+            while "Ray runtime started" not in log.read_text():
+                assert head.poll() is None, log.read_text()
+                assert time.monotonic() < deadline_s, log.read_text()
+                time.sleep(0.1)
+            yield f"127.0.0.1:{port}"
+        finally:
+            processes = below(head.pid)
+            head.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                head.wait(5)
+            head.kill()
+            head.wait()
+            end_processes(processes, mark="", grace_s=0)
+
+
+class Provider:
+    """A simulated provider in a process of its own."""
+
+    def __init__(self, **settings: Any) -> None:
+        self._served = subprocess.Popen(
+            [sys.executable, "-c", PROVIDER, json.dumps(settings)], env=environment(), stdout=subprocess.PIPE, text=True
+        )
+        assert self._served.stdout is not None
+        self.url = self._served.stdout.readline().strip().rpartition(" ")[2]
+
+    def stats(self) -> dict[str, Any]:
+        with urllib.request.urlopen(f"{self.url}/_sim/stats", timeout=10) as answer:
+            return dict(json.load(answer))
+
+    def close(self) -> None:
+        self._served.terminate()
+        self._served.communicate(timeout=10)
+
+
+class Commands:
+    """The command line over one state folder."""
+
+    def __init__(self, folder: Path, url: str, cluster: str) -> None:
+        self._folder = folder
+        self._cluster = cluster
+        self.temporary = Path(tempfile.mkdtemp(prefix="ct-", dir="/tmp"))
+        """Its folder for temporary files, with a path short enough for the sockets of a Ray."""
+        self._env = environment(
+            ANTHROPIC_API_KEY=KEY, ANTHROPIC_BASE_URL=url, CORTEX_STATE=str(folder / "state"), NO_COLOR="1",
+            TMPDIR=str(self.temporary),
+        )  # fmt: skip
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """``cortex`` with these words, its own process group."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "actors.cli", *words, "--cluster", self._cluster], env=self._env, cwd=self._folder,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        )  # fmt: skip
+
+
+def write_rows(path: Path, count: int, prefix: str) -> list[str]:
+    """Requests in the Message Batches format, each with its own text and user; their names."""
+    names = [f"{prefix}-{number}" for number in range(count)]
+    with path.open("w") as out:
+        for number, name in enumerate(names):
+            ask = f"Answer yes or no: is {number} an even number? ({name})"
+            params = {
+                "model": "m", "max_tokens": 16, "metadata": {"user_id": name},
+                "messages": [{"role": "user", "content": ask}],
+            }  # fmt: skip
+            out.write(json.dumps({"custom_id": name, "params": params}) + "\n")
+    return names
+
+
+def names_in(path: Path) -> list[str]:
+    """The custom_ids of a results file, as they stand there."""
+    with path.open() as lines:
+        return [json.loads(line)["custom_id"] for line in lines]

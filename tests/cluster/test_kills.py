@@ -1,0 +1,195 @@
+"""kill -9 of everything, at random moments: each row once, and no more paid twice than was in flight at the kills."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from actors.ports import Away, Gone
+from tests.cluster.processes import Commands, Provider, names_in, write_rows
+
+ROWS = 5_000
+PERMITS = 96
+PERMITS_LEAST = 64
+"""Out at each kill. After a cortex died, a channel has what it held then until all leases have run out."""
+VICTIMS = ("driver", "branch", "channel", "cortex")
+TIMES = 5
+FAULTS = {
+    "overloaded": 0.015, "server_error": 0.015, "throttled_bare": 0.005, "reset": 0.005, "truncated": 0.005,
+    "invalid_json": 0.005,
+}  # fmt: skip
+"""5 %: what a provider does on a bad day and a client may try again."""
+LATENCY_MS = 40.0
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    found = Provider(faults=FAULTS, latency_ms=LATENCY_MS, seed=1)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def begin(provider: Provider, folder: Path) -> Iterator[Callable[[str, str], Batch]]:
+    """Makes batches, and sees that none is left behind."""
+    made: list[Batch] = []
+
+    def begun(name: str, cluster: str) -> Batch:
+        made.append(Batch(folder, name, provider.url, cluster))
+        return made[-1]
+
+    yield begun
+    for batch in made:
+        batch.close()
+
+
+class Batch:
+    """One batch, driven by the command line."""
+
+    def __init__(self, folder: Path, name: str, url: str, cluster: str) -> None:
+        self.name = name
+        self.out = folder / f"{name}.jsonl"
+        self.commands = Commands(folder, url, cluster)
+        self._input = folder / f"{name}-in.jsonl"
+        self.rows = write_rows(self._input, ROWS, name)
+        self.driver: subprocess.Popen[str] | None = None
+
+    def drive(self) -> None:
+        """The same command, whether it is the first time or not."""
+        self.driver = self.commands.start(
+            "batch", str(self._input), "-o", str(self.out), "--job", self.name, "--concurrency", str(PERMITS)
+        )
+
+    def kill_driver(self) -> None:
+        assert self.driver is not None
+        assert self.driver.poll() is None, f"the driver ended by itself: {self.driver.stdout.read()}"  # type: ignore[union-attr]
+        self.driver.kill()
+        self.driver.communicate()
+
+    async def end(self, timeout_s: float = 60) -> str:
+        """Wait until the driver says that all is done; what it said."""
+        assert self.driver is not None
+        said, _ = await asyncio.wait_for(asyncio.to_thread(self.driver.communicate), timeout_s)
+        assert self.driver.returncode == 0, said
+        return said
+
+    def check(self) -> None:
+        assert Counter(names_in(self.out)) == Counter(self.rows)
+
+    def close(self) -> None:
+        """Leave nothing running and nothing lying about."""
+        if self.driver is not None and self.driver.poll() is None:
+            self.kill_driver()
+        shutil.rmtree(self.commands.temporary, ignore_errors=True)
+
+
+async def facts_of(runtime: Any, job: str) -> dict[str, Any] | None:
+    try:
+        blob = await asyncio.wait_for(runtime.peer(f"channel:{job}").ask("status"), 5)
+    except (Away, Gone, TimeoutError):
+        return None
+    return dict(msgspec.json.decode(blob))
+
+
+async def when(runtime: Any, job: str, results: int) -> dict[str, Any]:
+    """Wait until so many rows have finished, and enough permits are out."""
+    deadline_s = time.monotonic() + 60
+    facts = None
+    while time.monotonic() < deadline_s:
+        facts = await facts_of(runtime, job) or facts
+        if facts is None or facts["results"] < results or facts["permits"] < PERMITS_LEAST:
+            await asyncio.sleep(0.02)
+            continue
+        assert facts["outcome"] == "running", facts
+        return facts
+    raise AssertionError(f"{job} came to a halt before {results} results: {facts}")
+
+
+async def kill(runtime: Any, name: str) -> None:
+    while True:
+        try:
+            _, pid = await runtime.peer(name).ask("hello")
+            break
+        except Away:  # it was killed just now
+            await asyncio.sleep(0.1)
+    os.kill(pid, signal.SIGKILL)
+
+
+async def test_whoever_dies_every_row_is_there_once(
+    runtime: Any, address: str, provider: Provider, begin: Callable[[str, str], Batch],
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    chance = random.Random(2)
+    victims = [victim for victim in VICTIMS for _ in range(TIMES)]
+    chance.shuffle(victims)
+    batches, kills = 2, len(victims) // 2
+    out_at_kills = 0
+    for number in range(batches):
+        batch = begin(f"b{number}", address)
+        batch.drive()
+        moments = sorted(chance.randrange(100, ROWS * 9 // 10) for _ in range(kills))
+        for moment in moments:
+            facts = await when(runtime, batch.name, moment)
+            victim = victims.pop()
+            out_at_kills += facts["permits"]
+            if victim == "driver":
+                batch.kill_driver()
+                batch.drive()
+            else:
+                slot = f"branch:{chance.randrange(2)}"
+                await kill(runtime, {"branch": slot, "channel": f"channel:{batch.name}"}.get(victim, victim))
+        await batch.end()
+        batch.check()
+    assert not victims
+    stats = provider.stats()
+    again = stats["second_complete_answers_by_user"]
+    with capsys.disabled():
+        print(f"\n{again} second complete answers; {out_at_kills} permits out at the {batches * kills} kills, summed")
+    assert stats["distinct_users_answered"] == batches * ROWS
+    assert sum(stats["faults"].values()) > 0.03 * stats["requests"]
+    assert again <= out_at_kills
+
+
+async def test_a_killed_driver_takes_its_private_ray_along(
+    provider: Provider, begin: Callable[[str, str], Batch], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What it leaves behind is found and ended by the next run; that one goes on where the journal stands."""
+    chance = random.Random(3)
+    batch = begin("p", "local")
+    for moment in sorted(chance.randrange(100, ROWS * 9 // 10) for _ in range(TIMES)):
+        batch.drive()
+        await answered(provider, moment)
+        batch.kill_driver()
+    batch.drive()
+    await batch.end()
+    batch.check()
+    assert list(batch.commands.temporary.iterdir()) == [], "a folder of a killed Ray is left"
+    stats = provider.stats()
+    again = stats["second_complete_answers_by_user"]
+    with capsys.disabled():
+        print(f"\n{again} second complete answers; {TIMES * PERMITS} permits out at the {TIMES} kills, summed")
+    assert stats["distinct_users_answered"] == ROWS
+    assert again <= TIMES * PERMITS
+
+
+async def answered(provider: Provider, count: int) -> None:
+    """Wait until the provider has answered so many, with most permits out."""
+    deadline_s = time.monotonic() + 60
+    while time.monotonic() < deadline_s:
+        stats = await asyncio.to_thread(provider.stats)
+        if stats["distinct_users_answered"] >= count and stats["in_flight"] >= PERMITS_LEAST:
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError(f"the run came to a halt: {provider.stats()}")
