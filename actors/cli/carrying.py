@@ -75,7 +75,9 @@ def header(session: Session, note: str) -> str:
     said = f"job {session.job}, model {found.route.model if found is not None else '?'}, cluster {where}"
     if session.order.cluster == "auto":
         said += " (auto)"
-    now = "it runs there already, and is attached to" if session.attached else note
+    now = "it runs there already: attached" if session.attached else note
+    if where not in ("inline", "local"):
+        now += ("; " if now else "") + f"it goes on there without this command: cortex attach {session.job}"
     for more in (found.notice if found is not None else "", now):
         said += f"; {more}" if more else ""
     return said

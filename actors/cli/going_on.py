@@ -191,6 +191,7 @@ async def _ask_channel(folder: Folder, job: str, cluster: str) -> bool:
         until_s = time.monotonic() + OBEDIENCE_S
         while time.monotonic() < until_s:
             if msgspec.json.decode(await peer.ask("status"))["outcome"] != "running":
+                await runtime.end_actor(f"channel:{job}")
                 return True
             await asyncio.sleep(_LOOK_S)
         return True

@@ -27,17 +27,6 @@ def hidden_line(home: Path = HERE) -> str:
     return ""
 
 
-def in_folder(folder: Path, home: Path = HERE) -> str:
-    """The same for a folder that workers of a cluster will look in before ours."""
-    if folder.resolve() == home:
-        return ""
-    for name in PACKAGES:
-        for place in (folder / name / "__init__.py", folder / f"{name}.py"):
-            if place.exists():
-                return f"{place} would hide cortex's package {name} from the workers: rename it, or run elsewhere"
-    return ""
-
-
 def _place(spec: ModuleSpec | None) -> Path | None:
     if spec is None:
         return None
