@@ -7,7 +7,7 @@
 VENV ?= .venv
 PYTHON ?=
 ARGS ?=
-BENCH ?= http
+BENCH ?= http start memory
 PY := $(VENV)/bin/python
 INSTALL := PYTHON="$(PYTHON)" .ci/install $(VENV)
 

@@ -28,7 +28,9 @@ class Watch:
 
     def __init__(self, root: int, done: Callable[[], float], every_s: float = 0.2) -> None:
         self.samples: dict[str, list[Sample]] = {}
-        """By process: its name and number."""
+        """By process: its last name and its number."""
+        self._names: dict[int, str] = {}
+        self._by_pid: dict[int, list[Sample]] = {}
         self._root = root
         self._done = done
         self._every_s = every_s
@@ -43,13 +45,15 @@ class Watch:
             for pid in family(self._root):
                 rss_mb = _rss_mb(pid)
                 if rss_mb:
-                    self.samples.setdefault(f"{_name(pid)} {pid}", []).append(Sample(at_s, done, rss_mb))
+                    self._names[pid] = _name(pid)
+                    self._by_pid.setdefault(pid, []).append(Sample(at_s, done, rss_mb))
             self._over.wait(self._every_s)
 
     def stop(self) -> None:
         """Look no more."""
         self._over.set()
         self._thread.join()
+        self.samples = {f"{self._names[pid]} {pid}": some for pid, some in self._by_pid.items()}
 
 
 def family(root: int) -> list[int]:
@@ -77,13 +81,17 @@ def _rss_mb(pid: int) -> float:
 
 
 def _name(pid: int) -> str:
+    """What a process is: `driver`, a Ray actor by its class, else the name that the system has for it."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").split()
+        comm = Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
         return "?"
     if "actors.cli" in words:
         return "driver"
-    return next((Path(word).name for word in words if "python" not in word and not word.startswith("-")), "?")[:40]
+    if words and words[0].startswith("ray::"):
+        return words[0].partition(".")[0]  # the method that it runs at the moment comes after the class
+    return comm or "?"
 
 
 def fitted_slope(points: list[tuple[float, float]]) -> float:

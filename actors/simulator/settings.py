@@ -65,7 +65,7 @@ class SimulatorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     usd_per_mtok_input: float = 3.0
     usd_per_mtok_output: float = 15.0
 
-    remembered_max: int = 65_536
+    remembered_max: int = 32_768
     """How many request identities are kept for counting. Beyond it the oldest are forgotten, and counted so."""
 
     def __post_init__(self) -> None:
