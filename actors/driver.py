@@ -218,7 +218,7 @@ class Driver:
     async def _drain(self, index: int) -> None:
         """Take results as they come, and have them on disk soon after."""
         loop = asyncio.get_running_loop()
-        unwritten, flushed_s = 0, loop.time()
+        unwritten, flushed_s = 0, loop.time() - FLUSH_S  # the first ones are shown at once
         while True:
             some = msgspec.msgpack.decode(await self._ask("results", index, FLUSH_S))
             if some and self._sink is not None:
