@@ -40,6 +40,15 @@ def last_terms(folder: Folder, job: str) -> Terms | None:
         source.close()
 
 
+def last_turn_s(folder: Folder, job: str) -> float:
+    """When something last happened in a job, seconds since 1970; 0 where nothing did. Raises ``StoreError``."""
+    source = Journal(folder.journal_path(job))
+    try:
+        return next((turn.at_s for _, turn in source.turns(source.seq - 1)), 0.0)
+    finally:
+        source.close()
+
+
 def in_use(folder: Folder, job: str) -> str:
     """Who works on a job now, as one line that says what to do; empty where nobody does."""
     return said_in_use(folder, job) if is_held(folder, job) else ""

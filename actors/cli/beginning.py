@@ -16,11 +16,11 @@ from actors.cli.finding import built, program_named
 from actors.cli.keys import taken_environ
 from actors.cli.options import Options
 from actors.cli.problems import CommandError, say
-from actors.cli.settings import cluster_of, folder_of, limits_of, share_of, wish_of
-from actors.cli.standings import standing_of
+from actors.cli.settings import base_url_of, cluster_of, folder_of, limits_of, share_of, wish_of
+from actors.cli.standings import forget_spool, spool_of, standing_of
 from actors.cli.telling import OVER
 from actors.cli.texts import notes_of
-from actors.destination import remember
+from actors.destination import Wish, remember
 from actors.input_lines import keep
 from actors.line_source import LineSource
 from actors.records import in_use, last_state, last_terms
@@ -34,6 +34,8 @@ from cortex.programs.batch import Batch
 
 BATCH = "batch"
 LINES = "lines"
+GOES_ON = "it goes on where it stopped"
+BEGINS_ANEW = "it has changed, so it begins anew; what it has paid for is remembered"
 SAMPLING = ("temperature", "top_k", "top_p")
 """What the provider's SDK types no more, but other servers of the Messages form take."""
 
@@ -46,6 +48,7 @@ def batch(path: str, output: str, options: Options) -> int:
         program=Batch(ordered=options.ordered), limits=limits, job=options.job, state=str(folder.path),
         cluster=cluster_of(options), input=path, output=output, fresh=options.fresh,
         places={"kind": BATCH, "rows_model": rows_model, "output_tokens_max": str(options.max_output_tokens or "")},
+        wish=Wish(model=options.model, base_url=base_url_of(options)),
     )  # fmt: skip
     source = batch_source(folder, order, _given_input(folder, order))
     with contextlib.closing(source):
@@ -95,11 +98,6 @@ def body_model(model: str) -> str:
     from actors.local_model import LOCAL_MODEL_NAME
 
     return LOCAL_MODEL_NAME
-
-
-def spool_of(folder: Folder, job: str) -> Path:
-    """Where an input that can be read only once is kept for a job."""
-    return folder.journal_path(job).with_suffix(".input")
 
 
 def batch_source(folder: Folder, order: Order, stdin: io.BytesIO | None = None) -> BatchSource:
@@ -169,6 +167,8 @@ def _one_model(check: Check) -> str:
 def _begun(order: Order, options: Options, folder: Folder, source: Any, check: Check | None) -> int:
     """Begin the job, or go on with it, or say that it is over."""
     job = order.named()
+    if "~" in job:
+        raise CommandError(f"job name {job!r}: '~' stands in the names of child jobs alone")
     if said := in_use(folder, job):
         raise CommandError(said)
     if check is not None:
@@ -184,7 +184,7 @@ def _begun(order: Order, options: Options, folder: Folder, source: Any, check: C
         own = before is not None and before.places.get("output") == whole(order.output)
         check_output(sink, order.output, own or options.overwrite)
     session = Session(order, taken_environ(), source=source, sink=sink)
-    note = "it goes on where it stopped" if before is not None and not order.fresh else ""
+    note = "" if before is None or order.fresh else GOES_ON if _same(order, before) else BEGINS_ANEW
     work = Work(session=session, options=options, source=source, sink=sink, note=note)
     if check is not None:
         work.rows, work.unreadable = check.rows, check.unreadable
@@ -192,8 +192,10 @@ def _begun(order: Order, options: Options, folder: Folder, source: Any, check: C
 
 
 def _refuse_other_places(order: Order, before: Terms, job: str) -> None:
-    """The same job reads the same input and writes to the same output."""
+    """The same job runs the same program, reads the same input and writes to the same output."""
     then, now = before.places, order.places
+    if before.program != programs.place_of(type(order.program)):
+        raise CommandError(f"job {job} is one of the program {before.program}: give another --job")
     if then.get("digest", "") != now.get("digest", ""):
         name = "standard input" if order.input == "-" else order.input
         raise CommandError(
@@ -208,9 +210,7 @@ def _refuse_other_places(order: Order, before: Terms, job: str) -> None:
 
 def _already_over(order: Order, options: Options, folder: Folder, before: Terms, job: str) -> int | None:
     """The exit code of a job that has ended for good, and asks the same; None where there is something to do."""
-    where, params = programs.place_of(type(order.program)), params_of(order.program)
-    same = before.fingerprint == programs.fingerprint(where, params)
-    if not same or before.places.get("wish") != remember(order.wish):
+    if not _same(order, before):
         return None
     k = last_state(folder, job)
     if k.outcome not in OVER:
@@ -219,7 +219,15 @@ def _already_over(order: Order, options: Options, folder: Folder, before: Terms,
     say(f"job {job} is {k.outcome} already: nothing is asked again (--fresh asks anew)")
     if k.outcome == "complete":
         complete_output(folder, job, standing.facts, order.input, options.overwrite)
+    forget_spool(folder, standing)
     return report(standing, options)
+
+
+def _same(order: Order, before: Terms) -> bool:
+    """Whether a job asks what it asked before: the same program with the same parameters, of the same model."""
+    where, params = programs.place_of(type(order.program)), params_of(order.program)
+    unchanged = before.fingerprint == programs.fingerprint(where, params)
+    return unchanged and before.places.get("wish") == remember(order.wish)
 
 
 def complete_output(

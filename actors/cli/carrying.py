@@ -13,7 +13,7 @@ from actors.cli.conduct import Conduct, StoppedNow
 from actors.cli.options import Options
 from actors.cli.problems import PARTIAL, say, told
 from actors.cli.settings import share_of
-from actors.cli.standings import standing_of
+from actors.cli.standings import forget_spool, standing_of
 from actors.cli.telling import Standing, headline, why
 from actors.session import Session
 from actors.store import StoreError
@@ -64,6 +64,7 @@ def carry_out(work: Work) -> int:
             return conduct.code or PARTIAL
         if standing.outcome == "running":  # our own lock is gone: what runs is another run, or nothing
             standing.facts["outcome"] = "interrupted"
+    forget_spool(session.folder, standing)
     code = report(standing, work.options, said)
     return conduct.code if conduct.code and standing.resume else PARTIAL if said else code
 

@@ -12,12 +12,12 @@ import msgspec
 from actors import amending, control, programs
 from actors.cli.beginning import (
     BATCH,
+    BEGINS_ANEW,
     LINES,
     batch_source,
     check_output,
     complete_output,
     sink_of,
-    spool_of,
     tell_problems,
 )
 from actors.cli.carrying import Work, carry_out, report
@@ -25,7 +25,7 @@ from actors.cli.keys import taken_environ
 from actors.cli.options import Options
 from actors.cli.problems import COMPLETE, FAILED, CommandError, say
 from actors.cli.settings import changed_wish, cluster_of, folder_of, limits_of, share_of
-from actors.cli.standings import number, standing_of
+from actors.cli.standings import number, spool_of, standing_of
 from actors.cli.telling import OVER, Standing, headline
 from actors.destination import remembered
 from actors.input_lines import SourceError
@@ -89,6 +89,8 @@ def _resumed(folder: Folder, job: str, k: State, options: Options, attaching: bo
         check_output(sink, order.output, True)
     session = Session(order, taken_environ(), source=source, sink=sink)
     note = "nobody runs it now, so it is resumed" if attaching else "resumed"
+    if programs.fingerprint(terms.program, terms.params_json) != terms.fingerprint:
+        note += f"; {BEGINS_ANEW}"
     work = Work(session=session, options=options, source=source, sink=sink, note=note)
     work.rows, work.unreadable = number(places, "rows"), number(places, "unreadable")
     return carry_out(work)

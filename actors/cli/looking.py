@@ -15,9 +15,9 @@ from actors.cli.settings import named_folder
 from actors.cli.standings import standing_of
 from actors.cli.telling import Standing, cost, failed_kinds, span, why
 from actors.errors import ClearError
-from actors.records import last_owner
+from actors.records import last_owner, last_turn_s
 from actors.sink import SinkClosed
-from actors.store import Folder, Journal
+from actors.store import Folder, Journal, StoreError
 
 _STATES = {
     "interrupted": "interrupted: resumable", "partial": "partial: resumable",
@@ -28,23 +28,36 @@ _STATES = {
 def jobs(options: Options) -> int:
     """``cortex jobs``: every job of the state folder, the latest first; the exit code."""
     folder = named_folder(options)
-    names = [name for name in folder.jobs() if "~" not in name]
-    found = [_row(folder, name) for name in names]
+    found = [_row(folder, name, at_s) for name, at_s in _latest_first(folder)]
     if options.as_json:
-        print(msgspec.json.encode({"jobs": [row["json"] for row in found]}).decode())
+        print(msgspec.json.encode({"jobs": [told for told, _ in found]}).decode())
         return COMPLETE
     if not found:
         say(f"no jobs in {folder.path}")
         return COMPLETE
-    table = [("JOB", "STATE", "ROWS", "COST", "LAST TURN"), *(row["line"] for row in found)]
+    table = [("JOB", "STATE", "ROWS", "COST", "LAST TURN"), *(line for _, line in found)]
     widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
     for line in table:
         print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
     return COMPLETE
 
 
-def _row(folder: Folder, name: str) -> dict[str, Any]:
-    when = _ago(folder.journal_path(name).stat().st_mtime)
+def _latest_first(folder: Folder) -> list[tuple[str, float]]:
+    """Jobs, without those that serve another one, and when their last turn was."""
+    found = [(name, _last_turn_s(folder, name)) for name in folder.jobs() if "~" not in name]
+    return sorted(found, key=lambda pair: -pair[1])
+
+
+def _last_turn_s(folder: Folder, name: str) -> float:
+    path = folder.journal_path(name)
+    try:
+        return last_turn_s(folder, name) or path.stat().st_mtime
+    except StoreError:
+        return path.stat().st_mtime
+
+
+def _row(folder: Folder, name: str, at_s: float) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """A job for programs, and as a line of the table."""
     try:
         standing = standing_of(folder, name)
     except (
@@ -52,15 +65,12 @@ def _row(folder: Folder, name: str) -> dict[str, Any]:
         ValueError,
     ) as error:  # a damaged journal, a program that is gone: the others are shown
         said = str(error)
-        return {
-            "json": {"job": name, "outcome": "unreadable", "why": said},
-            "line": (name, said, "", "", when),
-        }
+        return {"job": name, "outcome": "unreadable", "why": said}, (name, said, "", "", _ago(at_s))
     facts = standing.facts
     rows = f"{facts['rows_succeeded'] + facts['rows_failed']:,}/{max(standing.rows, facts['rows']):,}"
     money = cost(facts) if facts["cost_usd"] is not None else ""
     state = _STATES.get(standing.outcome, standing.outcome)
-    return {"json": msgspec.json.decode(standing.as_json()), "line": (name, state, rows, money, when)}
+    return msgspec.json.decode(standing.as_json()), (name, state, rows, money, _ago(at_s))
 
 
 def _ago(then_s: float) -> str:
@@ -71,10 +81,10 @@ def status(job: str, options: Options) -> int:
     """``cortex status``: one job, by default the latest; the exit code."""
     folder = named_folder(options)
     if not job:
-        names = [name for name in folder.jobs() if "~" not in name]
-        if not names:
+        found = _latest_first(folder)
+        if not found:
             raise CommandError(f"no jobs in {folder.path}")
-        job = names[0]
+        job = found[0][0]
     standing = standing_of(folder, job)
     if options.as_json:
         print(standing.as_json())

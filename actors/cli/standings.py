@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from actors.cli.telling import Standing
+from actors.cli.telling import OVER, Standing
 from actors.joblock import is_held
 from actors.programs import load
 from actors.records import last_owner, last_state
@@ -46,6 +47,17 @@ def _answer(k: State) -> Any:
         program = load(k.terms.program, k.terms.params_json)
         return msgspec.to_builtins(program.answer(k))
     return None
+
+
+def spool_of(folder: Folder, job: str) -> Path:
+    """Where an input that can be read only once is kept, until its job is over."""
+    return folder.journal_path(job).with_suffix(".input")
+
+
+def forget_spool(folder: Folder, standing: Standing) -> None:
+    """A job that is over reads nothing more."""
+    if standing.outcome in OVER:
+        spool_of(folder, str(standing.facts["job"])).unlink(missing_ok=True)
 
 
 def number(places: dict[str, str], name: str) -> int:

@@ -196,3 +196,36 @@ def test_a_rehearsal_needs_neither_anthropic_nor_ray(tmp_path):
         [sys.executable, "-c", script], cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_what_came_on_standard_input_is_kept_only_while_it_is_needed(cortex, monkeypatch):
+    rows = "".join(f"{request(f'r{i}')}\n" for i in range(20))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(rows.encode())))
+    stopped = cortex("batch", "-", "-o", "out.jsonl", *SIM, "--max-job-tokens", 400, "--json")
+    assert stopped.code == 3
+    state = Path(environment()["CORTEX_STATE"]) / "jobs"
+    (kept,) = state.glob("*.input")
+    assert kept.read_text() == rows
+    assert kept.stat().st_mode & 0o077 == 0
+    monkeypatch.setattr(sys, "stdin", None)
+    assert cortex("resume", stopped.last["job"], "--max-job-tokens", 10_000).code == 0
+    each_once(Path("out.jsonl"), 20)
+    assert not kept.exists()
+
+
+def test_sampling_parameters_are_for_other_servers(cortex):
+    Path("in.jsonl").write_text(request("a", temperature=0.5) + "\n")
+    assert cortex("batch", "in.jsonl", "-o", "out.jsonl", *SIM).code == 0
+    cortex("batch", "in.jsonl", "-o", "two.jsonl").said()
+    assert cortex("batch", "in.jsonl", "-o", "two.jsonl").code == 2
+
+
+def test_a_change_is_said(cortex):
+    requests(Path("in.jsonl"), 20)
+    command = ("batch", "in.jsonl", "-o", "out.jsonl", *SIM, "--job", "mine")
+    assert cortex(*command, "--max-job-tokens", 400).code == 3
+    assert "it goes on where it stopped" in cortex(*command, "--max-job-tokens", 500).said()[0]
+    changed = cortex(*command, "--ordered", "--json")
+    assert "it has changed, so it begins anew; what it has paid for is remembered" in changed.said()[0]
+    assert 0 < changed.last["reused_calls"] < 20
+    each_once(Path("out.jsonl"), 20)

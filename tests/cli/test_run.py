@@ -122,3 +122,28 @@ def test_a_program_that_fails_is_exit_code_one(cortex):
     done = cortex("run", "label.py", "-p", 'texts=["a", "b"]', *SIM, "--prompt-tokens-max", 5, "--json")
     assert (done.code, done.last["rows_failed"]) == (1, 2)
     assert "2 too_large" in done.err
+
+
+def test_a_job_stays_with_its_program(cortex):
+    Path("label.py").write_text(LABEL)
+    assert cortex("run", "label.py", "-p", TEXTS, *SIM, "--job", "mine").code == 0
+    _notes()
+    refused = cortex("run", "notes", "notes", "-p", "question=Why?", *SIM, "--job", "mine")
+    assert refused.code == 2
+    assert "job mine is one of the program" in refused.said()[-1]
+    cortex("run", "label.py", "-p", TEXTS, *SIM, "--job", "mine~1").refused("child jobs")
+
+
+def test_a_program_that_was_interrupted_goes_on_and_one_that_was_changed_says_so(cortex, monkeypatch):
+    Path("label.py").write_text(LABEL)
+    many = "texts=" + json.dumps([f"It has {n} bugs" for n in range(30)])
+    stopped = cortex("run", "label.py", "-p", many, *SIM, "--job", "mine", "--max-job-tokens", 1_500)
+    assert stopped.code == 3
+    paid = cortex("status", "mine", "--json").last["paid_calls"]
+    assert 0 < paid < 30
+    Path("label.py").write_text(LABEL + "\n# another line\n")
+    monkeypatch.setattr("actors.programs._known", {})  # as in a later process
+    rest = cortex("resume", "mine", "--max-job-tokens", 1_000_000, "--json")
+    assert rest.code == 0
+    assert "it has changed, so it begins anew" in rest.said()[0]
+    assert (rest.last["answer"], rest.last["paid_calls"], rest.last["reused_calls"]) == (["bug"] * 30, 30, paid)
