@@ -9,7 +9,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -33,6 +33,8 @@ from actors.ray_start import (
     code_paths,
     environment,
     first_line,
+    lean,
+    take_signals_back,
     token_environ,
 )
 from actors.seat import process_class
@@ -50,7 +52,6 @@ _SHARED = b"cortex/program/"
 CLOSE_S = 5.0
 """How long an actor may take to close its files before it is ended."""
 
-_NOT_NEEDED = ("start_monitor", "start_log_monitor", "start_api_server")
 _log = logging.getLogger("cortex.ray")
 _lock = threading.Lock()
 _connection: _Connection | None = None
@@ -108,7 +109,7 @@ def _given(cluster: str) -> _Connection:
 def _private(environ: Mapping[str, str]) -> _Connection:
     private = Private.prepare()
     try:
-        with environment(environ, private.environ()), _lean():
+        with environment(environ, private.environ()), lean(Node):
             _init(
                 address="local", _temp_dir=private.folder, _node_ip_address="127.0.0.1", include_dashboard=False,
                 object_store_memory=OBJECT_STORE_BYTES, num_cpus=max(2, os.cpu_count() or 1),
@@ -120,27 +121,6 @@ def _private(environ: Mapping[str, str]) -> _Connection:
     made = _Connection("local", private, own=True)
     atexit.register(_close_at_exit, made)
     return made
-
-
-@contextlib.contextmanager
-def _lean() -> Iterator[None]:
-    """Start without what a Ray of one process has no use for: autoscaler, log forwarding, dashboard.
-
-    It has no option for these; each is a Python process, and together they double the time of the start. Where a
-    release of Ray has them no more under these names, they are started after all.
-    """
-
-    def nothing(node: Any, **options: Any) -> None:
-        node._webui_url = ""
-
-    kept = {name: vars(Node)[name] for name in _NOT_NEEDED if name in vars(Node)}
-    try:
-        for name in kept:
-            setattr(Node, name, nothing)
-        yield
-    finally:
-        for name, method in kept.items():
-            setattr(Node, name, method)
 
 
 def _joined(cluster: str, environ: Mapping[str, str]) -> _Connection:
@@ -193,6 +173,7 @@ async def start_runtime(cluster: str, folder: Folder, environ: Mapping[str, str]
     where this process finds it: the channel stays on this node.
     """
     connection = await asyncio.to_thread(_connect, cluster, environ)
+    take_signals_back()
     runtime = RayRuntime(cluster, connection)
     try:
         starting = [runtime.start_actor("cortex", "cortex", BRANCHES)]
