@@ -181,9 +181,10 @@ class ServerProcess:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.close()  # that is how it is told
         self._process.wait(10)
+        self._process.stdout.close()
 
     def counts(self) -> Counts:
         """What came since the last reset."""

@@ -1,0 +1,73 @@
+"""A benchmark that loses a call, doubles one or mixes two up has no figure."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks import http, loops, processes, rows
+from benchmarks.memory import read
+from benchmarks.processes import Sample
+from benchmarks.server import ServerProcess
+from cortex.programs.batch import failed_line, succeeded_line
+from policies.failure import Failure, FailureKind
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ServerProcess]:
+    with ServerProcess(delay_ms=1.0) as running:
+        yield running
+
+
+def told(*numbers: int) -> list[tuple[str, str]]:
+    return [(f"r{number:06d}", f"row {number:06d}") for number in numbers]
+
+
+def test_every_call_has_one_answer_and_its_own() -> None:
+    rows.check_all(told(2, 0, 1), 3)
+    with pytest.raises(rows.Lost, match="1 of 3 calls have no result, the first is r000001"):
+        rows.check_all(told(0, 2), 3)
+    with pytest.raises(rows.Lost, match="r000001 has two results"):
+        rows.check_all(told(0, 1, 1), 3)
+    with pytest.raises(rows.Lost, match="r000000 has the answer 'row 000001'"):
+        rows.check_all([("r000000", "row 000001")], 1)
+
+
+def test_a_row_that_failed_is_no_answer(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    good = succeeded_line("r000000", b'{"content":[{"type":"text","text":"row 000000"}]}')
+    bad = failed_line("r000001", Failure(FailureKind.TRANSIENT, "gone"))
+    path.write_bytes(good + b"\n" + bad + b"\n")
+    with pytest.raises(rows.Lost, match="'errored'"):
+        rows.check_all(rows.results(path), 2)
+
+
+def test_lines_of_the_input_have_the_size_that_was_asked_for(tmp_path: Path) -> None:
+    rows.write_input(tmp_path / "in.jsonl", 3, 1_000)
+    assert [len(line) for line in (tmp_path / "in.jsonl").read_bytes().splitlines()] == [999] * 3
+
+
+async def test_the_server_answers_and_counts(server: ServerProcess) -> None:
+    await asyncio.to_thread(server.reset)
+    assert await loops.bare(server.url, iter(range(40)), 8) == 40
+    counts = await asyncio.to_thread(server.counts)
+    assert (counts.requests, counts.distinct, counts.doubled) == (40, 40, 0)
+    assert counts.calls_per_s > 0
+    http.check_counts(counts, 40, "bare")
+    await loops.bare(server.url, iter([7]), 1)
+    counts = await asyncio.to_thread(server.counts)
+    with pytest.raises(rows.Lost, match="40 calls, and the server saw"):
+        http.check_counts(counts, 40, "bare")
+    assert (counts.distinct, counts.doubled) == (40, 1)
+
+
+def test_a_leak_is_seen_and_a_plateau_is_not() -> None:
+    def run(rise_mb: float) -> list[Sample]:
+        return [Sample(at, at / 100, 100 + min(at, 30) + rise_mb * at / 100) for at in range(101)]
+
+    assert read(run(0.0))["second_half_rise_mb"] == 0
+    assert read(run(40.0))["second_half_rise_mb"] == pytest.approx(20, abs=0.1)
+    assert processes.fitted_slope([(1.0, 2.0)]) == 0
