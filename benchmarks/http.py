@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import command, figures, rows
-from benchmarks.server import Counts, ServerProcess
+from benchmarks.server import Counts, RunningServer
 
 BARE_PROCESSES = 2
 ROADS = ("ray", "inline", "sdk", "sdk_uvloop", "bare")
@@ -87,7 +87,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     rates: dict[str, list[float]] = {name: [] for name in names}
     wholes: dict[str, list[float]] = {name: [] for name in names}
     found: dict[str, Any] = {"machine": figures.machine()}
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder, ServerProcess(given.delay_ms) as server:
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder, RunningServer(given.delay_ms) as server:
         bench = Bench(Path(folder), server.url, given.calls, given.concurrency, given.at_once)
         for round_ in range(given.rounds):
             for name in names:

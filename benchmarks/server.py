@@ -1,6 +1,6 @@
 """A provider cheap enough not to be the limit: `POST /v1/messages` answers after a fixed delay, for about 30 µs of CPU.
 
-Runs in a process of its own: ``python -m benchmarks.server``, or ``ServerProcess`` from a benchmark. It reads nothing
+Runs in a process of its own: ``python -m benchmarks.server``, or ``RunningServer`` from a benchmark. It reads nothing
 of a request but its number (``row 000123`` in the prompt), says it again in the answer, and counts how often each came.
 ``GET /counts`` tells the counts, ``POST /reset`` forgets them.
 """
@@ -163,7 +163,7 @@ async def serve(delay_s: float, port: int) -> None:
     server.close()
 
 
-class ServerProcess:
+class RunningServer:
     """The server in a process of its own; it ends with this one."""
 
     def __init__(self, delay_ms: float = 20.0) -> None:
@@ -175,7 +175,7 @@ class ServerProcess:
         self.url = f"http://127.0.0.1:{int(self._process.stdout.readline())}"
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
-    def __enter__(self) -> ServerProcess:
+    def __enter__(self) -> RunningServer:
         return self
 
     def __exit__(

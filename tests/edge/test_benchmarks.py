@@ -11,14 +11,14 @@ import pytest
 from benchmarks import http, loops, processes, rows
 from benchmarks.memory import read
 from benchmarks.processes import Sample
-from benchmarks.server import ServerProcess
+from benchmarks.server import RunningServer
 from cortex.programs.batch import failed_line, succeeded_line
 from policies.failure import Failure, FailureKind
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[ServerProcess]:
-    with ServerProcess(delay_ms=1.0) as running:
+def server() -> Iterator[RunningServer]:
+    with RunningServer(delay_ms=1.0) as running:
         yield running
 
 
@@ -50,7 +50,7 @@ def test_lines_of_the_input_have_the_size_that_was_asked_for(tmp_path: Path) -> 
     assert [len(line) for line in (tmp_path / "in.jsonl").read_bytes().splitlines()] == [999] * 3
 
 
-async def test_the_server_answers_and_counts(server: ServerProcess) -> None:
+async def test_the_server_answers_and_counts(server: RunningServer) -> None:
     await asyncio.to_thread(server.reset)
     assert await loops.bare(server.url, iter(range(40)), 8) == 40
     counts = await asyncio.to_thread(server.counts)
