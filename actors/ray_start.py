@@ -163,7 +163,7 @@ def first_line(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def lean(node_class: type[Any]) -> Iterator[None]:
-    """Have Ray's ``Node`` start without what a Ray of one process has no use for: autoscaler, log forwarding, dashboard.
+    """Have Ray's ``Node`` start without what one process has no use for: autoscaler, log forwarding, dashboard.
 
     It has no option for these; each is a Python process, and together they double the time of the start. Where a
     release of Ray has them no more under these names, they are started after all.

@@ -1,0 +1,147 @@
+"""Before Ray is spoken to: what is no address is said at once, and no secret stands where its processes inherit it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from actors import ray_start
+from actors.ports import ClusterError
+from actors.ray_start import Private, checked_address, code_paths, environment, first_line, lean, token_environ
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        yield found
+
+
+def _answering(listener: socket.socket, answer: bytes) -> str:
+    def serve() -> None:
+        line, _ = listener.accept()
+        with line:
+            line.recv(100)
+            line.sendall(answer)
+
+    threading.Thread(target=serve, daemon=True).start()
+    return f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+@pytest.mark.parametrize(
+    ("cluster", "said"),
+    [
+        ("http://head:8265", "not submitted over HTTP"),
+        ("https://head", "not submitted over HTTP"),
+        ("head", "give inline, local, host:6379 or ray://host:10001"),
+        ("two words:1", "give inline, local"),
+        ("head:many", "give inline, local"),
+        ("", "give inline, local"),
+    ],
+)
+def test_what_is_no_address_is_said_in_one_line(cluster: str, said: str) -> None:
+    with pytest.raises(ClusterError, match=said) as caught:
+        checked_address(cluster)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_address_where_nobody_listens_is_said_at_once(listener: socket.socket) -> None:
+    address = f"127.0.0.1:{listener.getsockname()[1]}"
+    listener.close()
+    began_s = time.monotonic()
+    with pytest.raises(ClusterError, match=f"no Ray answers at {address}"):
+        checked_address(address)
+    assert time.monotonic() - began_s < 1
+
+
+def test_an_address_that_stays_silent_is_said_soon(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_start, "PROBE_S", 0.05)
+    with pytest.raises(ClusterError, match="no answer"):
+        checked_address(f"127.0.0.1:{listener.getsockname()[1]}")
+
+
+def test_an_address_where_something_else_listens_is_told_apart(listener: socket.socket) -> None:
+    with pytest.raises(ClusterError, match="something else listens there"):
+        checked_address(_answering(listener, b"HTTP/1.1 400 Bad Request\r\n\r\n"))
+
+
+def test_an_address_that_speaks_as_a_head_does_is_taken(listener: socket.socket) -> None:
+    address = _answering(listener, bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+    assert checked_address(address) == address
+
+
+def test_no_secret_stands_in_the_environment_in_which_ray_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = "sk-ant-0123456789abcdef"
+    monkeypatch.setenv("ANTHROPIC_API_KEY", key)
+    monkeypatch.setenv("MY_COPY", f"key={key}")
+    monkeypatch.setenv("HTTPS_PROXY", "http://user:password@proxy:3128")
+    before = dict(os.environ)
+    with environment(before, {"MARK": "x"}):
+        assert os.environ["MARK"] == "x"
+        assert os.environ["PATH"] == before["PATH"]
+        assert not [name for name, value in os.environ.items() if key in value or "password" in value]
+    assert dict(os.environ) == before
+
+
+def test_a_private_ray_has_a_folder_whose_sockets_have_short_paths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = tmp_path / ("long" * 20)
+    long.mkdir()
+    monkeypatch.setattr(ray_start.tempfile, "tempdir", str(long))
+    first, second = Private.prepare(), Private.prepare()
+    try:
+        assert len(first.folder) < 30
+        assert oct(Path(first.folder).stat().st_mode)[-3:] == "700"
+        assert first.environ()["RAY_AUTH_TOKEN"] != second.environ()["RAY_AUTH_TOKEN"]
+        assert first.mark != second.mark
+    finally:
+        first.remove()
+        second.remove()
+    assert not Path(first.folder).exists()
+
+
+def test_the_users_token_is_given_to_a_ray_on_this_machine_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert token_environ("127.0.0.1:6379", {}) == {}
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray" / "auth_token").write_text("secret")
+    assert token_environ("127.0.0.1:6379", {}) == {"RAY_AUTH_MODE": "token"}
+    assert token_environ("ray://localhost:10001", {}) == {"RAY_AUTH_MODE": "token"}
+    assert token_environ("127.0.0.1:6379", {"RAY_AUTH_MODE": "disabled"}) == {}
+    monkeypatch.setattr(ray_start, "_is_here", lambda host: host != "elsewhere")
+    assert token_environ("elsewhere:6379", {}) == {}
+
+
+def test_what_one_process_has_no_use_for_is_not_started() -> None:
+    class Node:
+        def start_monitor(self) -> str:
+            return "started"
+
+    with lean(Node):
+        assert Node().start_monitor() is None
+    assert Node().start_monitor() == "started"
+
+
+def test_actors_find_our_code_and_the_programs() -> None:
+    paths = code_paths()
+    assert str(Path(ray_start.__file__).parent.parent) in paths
+    assert all(Path(path).is_dir() for path in paths)
+    assert len(paths) == len(set(paths))
+
+
+def test_an_error_of_many_lines_is_told_in_one() -> None:
+    assert first_line(ValueError("one\ntwo")) == "one"
+    assert first_line(ValueError("Traceback (most recent call last):\n  File x\nImportError: no actors")) == (
+        "ImportError: no actors"
+    )
+    assert first_line(ValueError()) == "ValueError"
