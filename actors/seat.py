@@ -28,6 +28,8 @@ FORLORN_S = 3 * LEASE_S
 """How long an actor goes on without hearing of a cortex."""
 IDLE_S = 60.0
 """How long the channel of an ended job waits for somebody who wants its results."""
+COMING_BACK_S = 10.0
+"""How long who asks an actor that is coming back waits before it hears that it is away."""
 _RETRY_S = 0.5
 _BUSINESS_OF_OTHERS = frozenset({"granted", "rejoin", "deliver", "hello"})
 """What a channel is told whether or not anybody wants something of it."""
@@ -97,8 +99,7 @@ class Seat:
         self._failed: Exception | None = None
         self._asked_s = time.monotonic()
         self._tasks = [asyncio.create_task(self._watch_over())]
-        if again:
-            self._tasks.append(asyncio.create_task(self._go_on()))
+        self._coming_back = asyncio.create_task(self._go_on()) if again else None
         settle()
 
     def _made(self) -> Any:
@@ -129,7 +130,11 @@ class Seat:
         return answer
 
     async def _readiness(self) -> None:
-        """Wait until a channel that is starting has started."""
+        """Wait for an actor that is coming back, or that is beginning just now."""
+        if self._coming_back is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(COMING_BACK_S):
+                    await asyncio.shield(self._coming_back)
         async with self._starting:
             if self._ready:
                 return

@@ -1,0 +1,184 @@
+"""An actor's process: it comes back by itself, and ends itself when nobody needs it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from actors import seat as module
+from actors.ports import Away, Gone
+from actors.seat import Seat, methods
+from cortex import __version__
+
+
+class FakeActor:
+    """What any role's actor shows to its seat. ``trouble`` is raised by the next starts."""
+
+    trouble: list[Exception] = []  # noqa: RUF012 - shared by all that a seat makes
+    made: list[FakeActor] = []  # noqa: RUF012
+
+    def __init__(self) -> None:
+        self.over = self.busy = False
+        self.began: list[bool] = []
+        self.started: list[tuple[Any, ...]] = []
+        self.closed = False
+        self.made.append(self)
+
+    async def begin(self, again: bool) -> None:
+        self.began.append(again)
+
+    async def start(self, *args: Any) -> None:
+        if self.trouble:
+            raise self.trouble.pop(0)
+        self.started.append(args)
+
+    async def status(self) -> bytes:
+        return b"fine"
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class World:
+    """A runtime with a cortex that answers or not."""
+
+    def __init__(self) -> None:
+        self.ended = asyncio.Event()
+        self.cortex_lives = True
+
+    def peer(self, name: str) -> Any:
+        return self
+
+    async def ask(self, method: str) -> None:
+        if not self.cortex_lives:
+            raise Gone("cortex")
+
+    async def end_self(self) -> None:
+        self.ended.set()
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LEASE_S", 0.01)
+    monkeypatch.setattr(module, "FORLORN_S", 0.03)
+    monkeypatch.setattr(module, "IDLE_S", 0.03)
+    monkeypatch.setattr(module, "_RETRY_S", 0.001)
+    monkeypatch.setattr(module, "settle", lambda: None)
+    monkeypatch.setattr(FakeActor, "trouble", [])
+    monkeypatch.setattr(FakeActor, "made", [])
+    monkeypatch.setattr(Seat, "_made", lambda self: FakeActor())
+
+
+def _seat(role: str, world: World, again: bool = False) -> Seat:
+    return Seat(role, role, (), world, again)  # type: ignore[arg-type]
+
+
+async def _until(done: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not done():  # noqa: ASYNC110 - the very next moment is wanted
+            await asyncio.sleep(0)
+
+
+async def test_a_new_channel_answers_only_when_it_was_told_to_begin() -> None:
+    seat = _seat("channel", World())
+    assert (await seat.call("hello", ()))[0] == __version__
+    with pytest.raises(Away, match="has not begun"):
+        await seat.call("status", ())
+    await seat.call("start", (b"opening",))
+    assert await seat.call("status", ()) == b"fine"
+    assert FakeActor.made[-1].started == [(b"opening",)]
+
+
+async def test_a_channel_that_came_back_begins_by_itself_and_whoever_asks_waits() -> None:
+    FakeActor.trouble += [Away("cortex"), Gone("cortex")]
+    seat = _seat("channel", World(), again=True)
+    await _until(lambda: bool(FakeActor.made[-1].started))
+    assert await seat.call("status", ()) == b"fine"
+    assert FakeActor.made[-1].started == [()]
+
+
+async def test_a_channel_that_cannot_come_back_says_why_and_may_be_begun_anew() -> None:
+    FakeActor.trouble += [OSError("the disk is gone")]
+    seat = _seat("channel", World(), again=True)
+    await _until(lambda: seat._failed is not None)
+    with pytest.raises(OSError, match="the disk is gone"):
+        await seat.call("status", ())
+    await seat.call("start", (b"opening",))
+    assert await seat.call("status", ()) == b"fine"
+
+
+async def test_a_channel_that_is_begun_again_closes_what_it_was() -> None:
+    seat = _seat("channel", World())
+    await seat.call("start", (b"first",))
+    first = FakeActor.made[-1]
+    await seat.call("start", (b"second",))
+    assert first.closed
+    assert FakeActor.made[-1].started == [(b"second",)]
+
+
+async def test_a_cortex_that_came_back_knows_it() -> None:
+    seat = _seat("cortex", World(), again=True)
+    assert await seat.call("status", ()) == b"fine"
+    assert FakeActor.made[-1].began == [True]
+
+
+async def test_a_first_cortex_does_not_begin_again() -> None:
+    seat = _seat("cortex", World())
+    assert await seat.call("status", ()) == b"fine"
+    assert FakeActor.made[-1].began == []
+
+
+async def test_who_hears_of_no_cortex_ends_itself_once_nothing_is_in_flight() -> None:
+    world = World()
+    world.cortex_lives = False
+    _seat("branch", world)
+    actor = FakeActor.made[-1]
+    actor.busy = True
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(world.ended.wait(), 0.1)
+    actor.busy = False
+    await asyncio.wait_for(world.ended.wait(), 5)
+    assert actor.closed
+
+
+async def test_who_hears_of_a_cortex_stays() -> None:
+    world = World()
+    _seat("branch", world)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(world.ended.wait(), 0.1)
+
+
+async def test_the_channel_of_an_ended_job_stays_while_somebody_asks() -> None:
+    world = World()
+    seat = _seat("channel", world)
+    await seat.call("start", (b"opening",))
+    FakeActor.made[-1].over = True
+    for _ in range(20):
+        await seat.call("status", ())
+        await asyncio.sleep(0.005)
+    assert not world.ended.is_set()
+    await asyncio.wait_for(world.ended.wait(), 5)
+
+
+async def test_a_channel_that_was_never_begun_does_not_stay() -> None:
+    world = World()
+    _seat("channel", world)
+    FakeActor.made[-1].over = True
+    await asyncio.wait_for(world.ended.wait(), 5)
+
+
+@pytest.mark.parametrize(
+    ("role", "some"),
+    [
+        ("channel", {"start", "feed", "deliver", "results", "status", "stop", "rejoin", "close"}),
+        ("branch", {"arm", "work", "held", "beat", "hand_over", "forget"}),
+        ("cortex", {"staff", "join", "leave"}),
+        ("worker", {"run"}),
+    ],
+)
+def test_a_role_can_be_asked_what_its_actor_does(role: str, some: set[str]) -> None:
+    assert some | {"hello"} <= set(methods(role))
+    assert not [name for name in methods(role) if name.startswith("_")]
