@@ -61,7 +61,7 @@ def cancel(folder: Folder, job: str, who: str) -> State:
     """End for good a job that nobody runs. Raises ``StoreError``."""
 
     def cancelling(epoch: int) -> list[events.Event]:
-        return [events.Rejoined(epoch), events.Resumed(who), events.Stopped(who, "cancel")]
+        return [events.Rejoined(epoch), events.Stopped(who, "cancel")]
 
     return amend(folder, job, cancelling)
 

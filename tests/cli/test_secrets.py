@@ -55,15 +55,16 @@ def test_the_key_leaves_the_environment_before_anything_is_started(cortex, monke
 
 def test_an_error_that_holds_the_key_shows_it_not(cortex, monkeypatch):
     requests(Path("in.jsonl"), 3)
-    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    token = "a gateway's own word"  # it does not look like a key
+    monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", token)
     monkeypatch.setattr(problems, "_secrets", [])
 
     def fault(*arguments: object, **named: object) -> None:
-        raise RuntimeError(f"it said {KEY}")
+        raise RuntimeError(f"it said {token}")
 
     monkeypatch.setattr("actors.session.destination", fault)
     done = cortex("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "-v")
     assert done.code == 1
     assert "it said [redacted]" in done.err
-    assert KEY not in done.err
+    assert token not in done.err
     assert "Traceback" in done.err

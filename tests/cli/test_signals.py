@@ -51,6 +51,7 @@ def test_two_signals_stop_at_once(cortex):
     with started(*command, "--sim", "latency_ms=60000") as child:
         assert child.stderr is not None
         assert "model sim" in child.stderr.readline()
+        until(lambda: cortex("status", "mine", "--json").last["attempts"] == 4)
         child.send_signal(signal.SIGINT)
         assert "draining" in child.stderr.readline()
         child.send_signal(signal.SIGINT)

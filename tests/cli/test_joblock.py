@@ -1,0 +1,59 @@
+"""One run a job: whoever holds the lock, until he lets go or dies."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from actors.joblock import Held, hold, is_held, lock_path
+from actors.session import JobInUse, Order, Session
+from actors.store import Folder, StoreError
+from cortex.programs.batch import Batch
+from tests.cli.commands import environment
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return Folder(tmp_path).prepare()
+
+
+def test_one_holder_at_a_time(folder):
+    assert not is_held(folder, "mine")
+    with hold(folder, "mine"):
+        assert is_held(folder, "mine")
+        assert not is_held(folder, "other")
+        with pytest.raises(Held), hold(folder, "mine"):
+            pass
+    assert not is_held(folder, "mine")
+    with hold(folder, "mine"):
+        assert lock_path(folder, "mine").stat().st_mode & 0o077 == 0
+
+
+async def test_a_session_of_a_job_that_is_held(folder):
+    with hold(folder, "mine"), pytest.raises(JobInUse, match="job mine is in use by another run"):
+        await Session(Order(program=Batch(), job="mine", state=str(folder.path)), {}).run()
+
+
+def test_it_dies_with_its_holder(folder):
+    script = (
+        "import sys; from actors.joblock import hold; from actors.store import Folder\n"
+        f"with hold(Folder({str(folder.path)!r}), 'mine'): print(flush=True); sys.stdin.read()"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    child.stdout.readline()
+    assert is_held(folder, "mine")
+    child.kill()
+    child.communicate()
+    assert not is_held(folder, "mine")
+
+
+def test_a_folder_that_allows_no_file(folder):
+    (folder.path / "jobs" / "mine.lock").mkdir()
+    with pytest.raises(StoreError, match="as state folder"), hold(folder, "mine"):
+        pass

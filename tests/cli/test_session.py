@@ -1,0 +1,103 @@
+"""What a run does before it sends anything: whose job, which bounds, whether a model is needed at all."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cortex
+from actors.armoury import Arming
+from actors.destination import Destination, SetupError, Wish
+from actors.driver import Driver
+from actors.input_lines import SourceError
+from actors.line_source import LineSource
+from actors.session import Order, Session
+from cortex.limits import Limits, Route
+from cortex.programs.batch import Batch
+
+
+class Label(cortex.Program, frozen=True):
+    texts: tuple[str, ...]
+
+    def begin(self, k: cortex.State) -> Any:
+        for text in self.texts:
+            yield cortex.Goal("label", text)
+
+    def select(self, k: cortex.State) -> Any:
+        for goal in k.open("label"):
+            text = f"Answer with one of: bug, praise.\n\n{goal.value}"
+            yield cortex.Ask(goal, cortex.Prompt("plain", (cortex.Part(cortex.Role.GOAL, text),)))
+
+    def absorb(self, k: cortex.State, goal: cortex.Goal, reply: cortex.Reply) -> Any:
+        yield cortex.Resolve(goal, cortex.as_choice(reply, ("bug", "praise")))
+
+
+def test_a_destination_may_take_fewer_calls_at_once(tmp_path):
+    session = Session(Order(program=Batch(), limits=Limits(concurrency=100), state=str(tmp_path)), {})
+    route, arming = Route(endpoint="here", model="m"), Arming(endpoint="here")
+    assert session.terms(Destination(route, arming), "inline").limits.concurrency == 100
+    narrow = Destination(route, arming, concurrency_max=8)
+    assert session.terms(narrow, "inline").limits.concurrency == 8
+    few = Session(Order(program=Batch(), limits=Limits(concurrency=3), state=str(tmp_path)), {})
+    assert few.terms(narrow, "inline").limits.concurrency == 3
+
+
+def _run(folder: Path, wish: Wish, **more: Any) -> Any:
+    order = Order(program=Label(texts=("It has a bug", "praise it")), job="mine", state=str(folder), wish=wish, **more)
+    return asyncio.run(Session(order, {}).run())
+
+
+def test_a_complete_job_asked_for_again_opens_no_road(tmp_path, monkeypatch):
+    first = _run(tmp_path, Wish(model="sim"))
+
+    def refuse(*arguments: object) -> None:
+        raise SetupError("a road was opened")
+
+    monkeypatch.setattr("actors.session.destination", refuse)
+    again = _run(tmp_path, Wish(model="sim"))
+    assert again.answer == first.answer == ["bug", "praise"]
+    assert again.facts["paid_calls"] == 2
+    for other in ({"wish": Wish(model="other")}, {"wish": Wish(model="sim"), "fresh": True}):
+        with pytest.raises(SetupError, match="a road was opened"):
+            _run(tmp_path, **other)
+
+
+def test_a_stop_before_the_beginning_is_kept(tmp_path, monkeypatch):
+    order = Order(program=Label(texts=("It has a bug",) * 50), job="mine", state=str(tmp_path), wish=Wish(model="sim"))
+    session = Session(order, {})
+    begin = Driver._begin
+
+    async def stopped_first(self: Driver) -> None:
+        await session.stop("drain", "me")
+        await begin(self)
+
+    monkeypatch.setattr(Driver, "_begin", stopped_first)
+    ended = asyncio.run(session.run())
+    assert (ended.facts["outcome"], ended.facts["why"], ended.facts["attempts"]) == ("partial", "drain", 0)
+
+
+def test_lines_go_on_where_they_stopped(tmp_path):
+    path = tmp_path / "lines.txt"
+    path.write_text("one\n\ntwo\r\nthree")
+    source = LineSource(str(path), spool=tmp_path / "spool")
+    check = source.check()
+    assert (check.rows, check.size_bytes) == (3, 15)
+    first = source.read(1)
+    assert [(row.key, row.body) for row in first.rows] == [("1", b"one")]
+    other = LineSource(str(path), spool=tmp_path / "spool")
+    assert other.check().digest == check.digest
+    other.seek(first.position)
+    rest = other.read(10)
+    assert [(row.key, row.body) for row in rest.rows] == [("3", b"two"), ("4", b"three")]
+    assert (rest.ended, rest.position) == (True, 15)
+    with pytest.raises(SourceError, match="has changed since this job began"):
+        other.seek(2)
+    path.write_text("one\n\ntwo\nthree\nfour\n")
+    with pytest.raises(SourceError, match="has changed since it was checked"):
+        source.read(1)
+    path.write_text(" \n")
+    with pytest.raises(SourceError, match="is empty"):
+        LineSource(str(path), spool=tmp_path / "spool").check()
