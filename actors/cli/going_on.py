@@ -31,7 +31,7 @@ from actors.destination import remembered
 from actors.input_lines import SourceError
 from actors.joblock import is_held
 from actors.line_source import LineSource
-from actors.ports import Away, Gone
+from actors.ports import Away, ClusterError, Gone
 from actors.records import in_use, last_owner, last_state
 from actors.session import Order, Session, who, whole
 from actors.store import Folder
@@ -180,7 +180,11 @@ def _asked_its_cluster(folder: Folder, job: str) -> bool:
     owner = last_owner(folder, job)
     if owner is None or owner.cluster in ("inline", "local", "child"):
         return False
-    return asyncio.run(_ask_channel(folder, job, owner.cluster))
+    try:
+        return asyncio.run(_ask_channel(folder, job, owner.cluster))
+    except ClusterError as error:
+        say(f"{error}; what may still run there can write to this job no more")
+        return False
 
 
 async def _ask_channel(folder: Folder, job: str, cluster: str) -> bool:

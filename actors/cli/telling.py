@@ -19,7 +19,7 @@ FIELDS = (
 )  # fmt: skip
 """What ``--json`` gives: these, no more and no less."""
 
-RESUMABLE = frozenset({"partial", "interrupted"})
+RESUMABLE = frozenset({"partial", "interrupted", "detached"})
 OVER = frozenset({"complete", "failed", "cancelled"})
 
 
@@ -44,7 +44,8 @@ class Standing(msgspec.Struct, kw_only=True):
         """The command that goes on with the job; empty where nothing can or need go on."""
         if self.outcome not in RESUMABLE:
             return ""
-        return f"cortex resume {self.facts['job']}{self.where}"
+        verb = "attach" if self.outcome == "detached" else "resume"
+        return f"cortex {verb} {self.facts['job']}{self.where}"
 
     @property
     def where(self) -> str:

@@ -127,3 +127,22 @@ def test_a_program_that_is_gone_hides_no_other_job(cortex, monkeypatch):
     assert shown.code == 0
     assert "one" in shown.out
     assert msgspec.json.decode(cortex("jobs", "--json").out)["jobs"][0]["outcome"] == "unreadable"
+
+
+def _as_if_in_a_cluster(job: str, where: str) -> None:
+    source = Journal(Folder(os.environ["CORTEX_STATE"]).journal_path(job))
+    owner = msgspec.json.decode(source.meta("owner") or b"")
+    source.set_meta("owner", msgspec.json.encode({**owner, "cluster": where}))
+    source.close()
+
+
+def test_a_job_that_its_driver_left_in_a_cluster(cortex):
+    _stopped(cortex, "two")
+    _without_its_end("two")
+    _as_if_in_a_cluster("two", "127.0.0.1:1")
+    assert "in a cluster, without a driver" in cortex("jobs").out
+    assert cortex("status", "two", "--json").last["resume"] == "cortex attach two"
+    done = cortex("cancel", "two")  # where nobody answers any more
+    assert done.code == 0
+    assert "no Ray answers at 127.0.0.1:1" in done.said()[0]
+    assert cortex("status", "two", "--json").last["outcome"] == "cancelled"
