@@ -56,7 +56,7 @@ def methods(role: str) -> tuple[str, ...]:
 def process_class(role: str) -> type:
     """The class that Ray runs for a role. It travels by value, and finds our code before it needs it."""
 
-    class Process:
+    class Hosted:
         def __init__(
             self, paths: tuple[str, ...], role: str, name: str, args: tuple[Any, ...], cluster: str
         ) -> None:
@@ -73,9 +73,9 @@ def process_class(role: str) -> type:
             return self.name
 
     for method in methods(role):
-        setattr(Process, method, _forwarding(method))
-    Process.__name__ = Process.__qualname__ = role.capitalize()
-    return Process
+        setattr(Hosted, method, _forwarding(method))
+    Hosted.__name__ = Hosted.__qualname__ = role.capitalize()
+    return Hosted
 
 
 def _forwarding(method: str) -> Any:
