@@ -40,6 +40,15 @@ def source_of(type_: type, cells: dict[str, bytes]) -> bytes:
         return type_.__qualname__.encode()
 
 
+def modules_of(type_: type[Program]) -> set[str]:
+    """Names of the modules, loaded here, that a program is made of."""
+    own = {
+        base.__module__ for base in type_.__mro__
+        if issubclass(base, Program) and not base.__module__.startswith("cortex.") and base.__module__ in sys.modules
+    }  # fmt: skip
+    return own.union(*(_beside(sys.modules[name], set(own)) for name in own))
+
+
 def _take(base: type, update: object, cells: dict[str, bytes], seen: set[str]) -> None:
     assert callable(update)
     text = source_of(base, cells)

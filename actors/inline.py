@@ -67,10 +67,10 @@ class InlineRuntime:
         """This process, as owner of a run."""
         return this_owner(self.cluster)
 
-    def share_program(self, where: str) -> None:
+    def share_program(self, where: str, job: str = "") -> None:
         """Nobody else is to find it."""
 
-    def load_program(self, where: str, params_json: bytes) -> Program:
+    def load_program(self, where: str, params_json: bytes, job: str = "") -> Program:
         """A program by its place."""
         return programs.load(where, params_json)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from actors.errors import ClearError
 from cortex.program import Program
 
 
@@ -15,7 +16,7 @@ class Gone(Exception):
     """A peer is dead for good, or never was."""
 
 
-class ClusterError(Exception):
+class ClusterError(ClearError):
     """The cluster cannot be reached or used. The message is one clear line."""
 
 
@@ -49,9 +50,12 @@ class Runtime(Protocol):
     async def end_actor(self, name: str) -> None:
         """End an actor for good."""
 
-    def load_program(self, where: str, params_json: bytes) -> Program:
-        """A program by the place that its terms name. Raises ``ValueError`` with one clear line."""
+    def load_program(self, where: str, params_json: bytes, job: str = "") -> Program:
+        """A program by the place that its terms name, for a job. Raises ``ValueError`` with one clear line."""
 
+
+    def share_program(self, where: str, job: str = "") -> None:
+        """Let other processes of a job find a program that this one has."""
 
     def fingerprint(self, where: str, params_json: bytes) -> str:
         """Hash over a program's source, its parameters and the release."""

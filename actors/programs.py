@@ -10,13 +10,15 @@ from hashlib import sha256
 from pathlib import Path
 
 from actors.errors import ClearError
-from actors.fingerprint import fingerprint_of, source_of
+from actors.fingerprint import fingerprint_of, modules_of, source_of
 from cortex.program import Program, build
 from cortex.programs import READY
 
 _known: dict[str, type[Program]] = {}
 _sources: dict[str, bytes] = {}
 """Source texts of classes that came from another process, by qualified name."""
+_places: dict[type, str] = {}
+"""Where such classes are found in the process that they came from."""
 _FILE_MODULE = "cortex_program_"
 
 
@@ -26,6 +28,8 @@ class NoSuchProgram(ClearError, ValueError):
 
 def place_of(type_: type[Program]) -> str:
     """Where a class is found again: the name of a ready program, ``module:Class``, or ``file.py:Class``."""
+    if type_ in _places:
+        return _places[type_]
     where = f"{type_.__module__}:{type_.__qualname__}"
     for name, place in READY.items():
         if place == where:
@@ -66,9 +70,20 @@ def find(where: str) -> type[Program]:
     return found
 
 
-def adopt(where: str, type_: type[Program], sources: dict[str, bytes]) -> None:
-    """Take in a class that came from another process, with the source texts of its classes by qualified name."""
-    _known[READY.get(where, where)] = type_
+def adopt(where: str, type_: type[Program]) -> None:
+    """Take in a class that came from another process, under the place that it has there."""
+    _known[where] = type_
+    _known[f"{type_.__module__}:{type_.__qualname__}"] = type_
+    _places[type_] = where
+
+
+def alias(where: str, place: str) -> None:
+    """Find under one place what stands at another. Raises ``NoSuchProgram``."""
+    _known[where] = find(place)
+
+
+def adopt_sources(sources: dict[str, bytes]) -> None:
+    """Take in the source texts of classes that came from another process, by qualified name."""
     _sources.update(sources)
 
 
@@ -76,9 +91,11 @@ def forget(where: str) -> None:
     """Look a class up anew the next time: its source may have changed."""
     place = READY.get(where, where)
     type_ = _known.pop(place, None)
-    if type_ is not None and type_.__module__ != "__main__" and not type_.__module__.startswith("cortex."):
-        sys.modules.pop(type_.__module__, None)
-        importlib.invalidate_caches()
+    if type_ is None or type_ in _places or type_.__module__ == "__main__":
+        return
+    for name in modules_of(type_):
+        sys.modules.pop(name, None)
+    importlib.invalidate_caches()
 
 
 def programs_in(path: str) -> list[str]:

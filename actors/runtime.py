@@ -47,8 +47,6 @@ NAMESPACE = "cortex"
 CALLS_AT_ONCE = 10_000
 """Calls that one actor takes in at once: waiting for results is one too."""
 BRANCHES = 2
-_SHARED = b"cortex/program/"
-"""Where programs are found in the cluster's key-value store."""
 CLOSE_S = 5.0
 """How long an actor may take to close its files before it is ended."""
 
@@ -189,9 +187,10 @@ async def start_runtime(cluster: str, folder: Folder, environ: Mapping[str, str]
 class RayRuntime:
     """What actors and drivers know of a Ray cluster. Without a connection of its own it is an actor's."""
 
-    def __init__(self, cluster: str, connection: _Connection | None = None) -> None:
+    def __init__(self, cluster: str, connection: _Connection | None = None, job: str = "") -> None:
         self.cluster = cluster
         self._connection = connection
+        self._job = job
         self._handles: dict[str, Any] = {}
         self._node = ray.get_runtime_context().get_node_id()
         self._learnt: dict[str, bytes] = {}
@@ -256,6 +255,9 @@ class RayRuntime:
         handle = self._handles.pop(name, None)
         if handle is not None:
             await asyncio.to_thread(ray.kill, handle, no_restart=True)
+        role, _, job = name.partition(":")
+        if role == "channel" and "~" not in job:
+            internal_kv._internal_kv_del(_shared(job, ""), del_by_prefix=True)
 
     async def end_self(self) -> None:
         """End the actor whose runtime this is."""
@@ -302,29 +304,34 @@ class RayRuntime:
         """The model that an arming describes."""
         return make_model(blob)
 
-    def share_program(self, where: str) -> None:
-        """Let the actors find a program of this process: where its code is, or, from a notebook, the code itself."""
+    def share_program(self, where: str, job: str = "") -> None:
+        """Let a job's actors find a program of this process: where its code is, or from a notebook the code itself."""
         if where not in READY:
             packed = travel.pack(where, code_paths(), cloudpickle.CloudPickler)
-            internal_kv._internal_kv_put(_SHARED + where.encode(), packed, overwrite=True)
+            internal_kv._internal_kv_put(_shared(job or self._job, where), packed, overwrite=True)
 
-    def load_program(self, where: str, params_json: bytes) -> Program:
-        """A program by its place, as whoever shared it last has it."""
-        self._learn(where)
+    def load_program(self, where: str, params_json: bytes, job: str = "") -> Program:
+        """A program by its place, as the driver of the job has it."""
+        self._learn(where, job)
         return programs.load(where, params_json)
 
     def fingerprint(self, where: str, params_json: bytes) -> str:
         """Hash over a program."""
-        self._learn(where)
+        self._learn(where, "")
         return programs.fingerprint(where, params_json)
 
-    def _learn(self, where: str) -> None:
+    def _learn(self, where: str, job: str) -> None:
         if where in READY or self._connection is not None:
             return
-        packed: bytes | None = internal_kv._internal_kv_get(_SHARED + where.encode())
+        packed: bytes | None = internal_kv._internal_kv_get(_shared(job or self._job, where))
         if packed is not None and packed != self._learnt.get(where):
             travel.unpack(where, packed)
             self._learnt[where] = packed
+
+
+def _shared(job: str, where: str) -> bytes:
+    """Where a job's program stands in the cluster's key-value store. A child job's stands with its parent's."""
+    return f"cortex/program/{job.partition('~')[0]}/{where}".encode()
 
 
 class _RayPeer:
@@ -370,4 +377,5 @@ def seated(role: str, name: str, args: tuple[Any, ...], cluster: str) -> Any:
     if cluster == "local":
         die_with_parent()
     again = bool(ray.get_runtime_context().was_current_actor_reconstructed)
-    return Seat(role, name, args, RayRuntime(cluster), again)
+    job = name.partition(":")[2] if role == "channel" else ""
+    return Seat(role, name, args, RayRuntime(cluster, job=job), again)

@@ -206,7 +206,7 @@ class Session:
         end_leftovers(owner)
 
     async def _drive(self, runtime: Any, terms: Terms, found: Destination, cluster: str) -> Ended:
-        runtime.share_program(terms.program)
+        runtime.share_program(terms.program, self.job)
         before = last_terms(self.folder, self.job)
         own = before is not None and before.places.get("output") == terms.places["output"]
         opening = Opening(terms=terms, owner=runtime.owner(), who=who())

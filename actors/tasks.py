@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from actors.opening import Opening, this_owner
-from actors.ports import Away, Gone, Runtime
+from actors.ports import Away, ClusterError, Gone, Runtime
 from actors.store import Folder, StoreError
 from cortex import commands, events
 from cortex.limits import Terms
@@ -76,7 +76,7 @@ class Errands:
         try:
             await self._open_child(name, command, parent)
             event = await self._returned(name, command)
-        except (StoreError, ValueError) as error:
+        except (StoreError, ClusterError, ValueError) as error:
             failure = Failure(FailureKind.FAULTY, str(error))
             event = events.Returned(command.goal, command.attempt, None, failure=failure)
         self._put([event])
@@ -89,6 +89,7 @@ class Errands:
             parent, job=name, program=command.program, params_json=command.params_json, limits=limits, streams=False,
             fingerprint=self._runtime.fingerprint(command.program, command.params_json), places={},
         )  # fmt: skip
+        self._runtime.share_program(command.program)
         peer = await self._runtime.start_actor("channel", f"channel:{name}", name, str(self._folder.path))
         opening = Opening(terms=terms, owner=this_owner("child"), who=f"job {self._job}")
         await peer.ask("start", msgspec.msgpack.encode(opening))

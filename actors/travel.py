@@ -17,6 +17,7 @@ import msgspec
 
 from actors import programs
 from actors.ports import ClusterError
+from cortex.program import Program
 
 _StructType = type(msgspec.Struct)
 _OPTIONS = (
@@ -31,6 +32,8 @@ class Parcel(msgspec.Struct, array_like=True):
     paths: tuple[str, ...]
     """Where modules are found, on the same machine."""
     version: str
+    place: str
+    """Where it is found in a process that has not heard of it."""
     code: bytes = b""
     """The class itself, pickled by value, where it was defined at a prompt or inside a function."""
     sources: dict[str, str] = msgspec.field(default_factory=dict)
@@ -40,17 +43,16 @@ class Parcel(msgspec.Struct, array_like=True):
 def pack(where: str, paths: tuple[str, ...], pickler: type[Any]) -> bytes:
     """A program for others. ``pickler``: cloudpickle's. Raises ``ClusterError`` for one that cannot travel."""
     type_ = programs.find(where)
-    parcel = Parcel(paths, programs.fingerprint(where, b""))
+    parcel = Parcel(paths, programs.fingerprint(where, b""), programs.place_of(type_))
     if _by_value(type_):
         try:
-            parcel.code = _pickled(type_, pickler)
+            parcel.code, inside = _pickled(type_, pickler)
         except Exception as error:  # whatever the class refers to may refuse
             said = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise ClusterError(
                 f"the program {type_.__qualname__} cannot travel to a cluster ({said}): put it into a file"
             ) from None
-        classes = [base for base in type_.__mro__ if _by_value(base)]
-        parcel.sources = {base.__qualname__: programs.source(base).decode() for base in classes}
+        parcel.sources = {each.__qualname__: programs.source(each).decode() for each in inside}
     return msgspec.msgpack.encode(parcel)
 
 
@@ -60,24 +62,31 @@ def unpack(where: str, packed: bytes) -> None:
     sys.path.extend(path for path in parcel.paths if path not in sys.path)
     programs.forget(where)
     if parcel.code:
-        type_ = pickle.loads(parcel.code)
-        programs.adopt(where, type_, {name: text.encode() for name, text in parcel.sources.items()})
+        programs.adopt_sources({name: text.encode() for name, text in parcel.sources.items()})
+        programs.adopt(where, pickle.loads(parcel.code))
+    elif parcel.place != where:
+        programs.forget(parcel.place)
+        programs.alias(where, parcel.place)
 
 
 def _by_value(type_: type) -> bool:
     return type_.__module__ == "__main__" or "<locals>" in type_.__qualname__
 
 
-def _pickled(type_: type, pickler: type[Any]) -> bytes:
+def _pickled(type_: type, pickler: type[Any]) -> tuple[bytes, list[type]]:
+    """A class by value, and all structs that went along: its bases, and whatever its methods speak of."""
+    inside: list[type] = []
+
     class Pickler(pickler):  # type: ignore[misc]
         def reducer_override(self, obj: Any) -> Any:
             if isinstance(obj, _StructType) and _by_value(obj):
+                inside.append(obj)
                 return _taken_apart(obj)
             return super().reducer_override(obj)
 
     held = io.BytesIO()
     Pickler(held).dump(type_)
-    return held.getvalue()
+    return held.getvalue(), inside
 
 
 def _taken_apart(type_: Any) -> tuple[Any, ...]:
@@ -91,7 +100,8 @@ def _taken_apart(type_: Any) -> tuple[Any, ...]:
     born_with = {"__doc__": type_.__doc__, "__qualname__": type_.__qualname__}
     if "__post_init__" in type_.__dict__:
         born_with["__post_init__"] = type_.__dict__["__post_init__"]
-    made = (type_.__name__, tuple(map(_field, fields)), type_.__bases__, type_.__module__, options, born_with)
+    place = programs.place_of(type_) if issubclass(type_, Program) else ""
+    made = (type_.__name__, tuple(map(_field, fields)), type_.__bases__, type_.__module__, options, born_with, place)
     return _put_together, made, _attributes(type_, born_with), None, None, _filled
 
 
@@ -117,16 +127,19 @@ def _attributes(type_: type, born_with: dict[str, Any]) -> dict[str, Any]:
 
 def _put_together(
     name: str, fields: tuple[tuple[Any, ...], ...], bases: tuple[type, ...], module: str, options: dict[str, Any],
-    born_with: dict[str, Any],
+    born_with: dict[str, Any], place: str,
 ) -> type:  # fmt: skip
     made = []
-    for field, type_, encoded, has, default, factory in fields:
+    for field, kind, encoded, has, default, factory in fields:
         shown = msgspec.field(
             default=default if has else msgspec.NODEFAULT, name=encoded if encoded != field else None,
             **({"default_factory": factory} if factory is not None else {}),
         )  # fmt: skip
-        made.append((field, type_, shown))
-    return msgspec.defstruct(name, made, bases=bases, module=module, namespace=born_with, **options)
+        made.append((field, kind, shown))
+    type_: Any = msgspec.defstruct(name, made, bases=bases, module=module, namespace=born_with, **options)
+    if place:
+        programs.adopt(place, type_)
+    return type_  # type: ignore[no-any-return]
 
 
 def _filled(type_: type, attributes: dict[str, Any]) -> None:

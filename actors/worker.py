@@ -39,7 +39,7 @@ class Worker:
         failure: Failure | None = None
         self._running += 1
         try:
-            function = self._runtime.load_program(program, params_json).tools[tool]
+            function = self._runtime.load_program(program, params_json, key.partition("/")[0]).tools[tool]
             given = msgspec.msgpack.decode(arguments, type=dict[str, Any])
             if "idempotency_key" in inspect.signature(function).parameters:
                 given["idempotency_key"] = key
