@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from cortex.at_home import hides
 from cortex.changes import (
     Abandon,
     Ask,
@@ -50,7 +51,11 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """The one lazy door to the edge: what is pure stays importable without it."""
     if name in _DOOR:
-        from actors.client import attach, run, submit
-
+        try:
+            from actors.client import attach, run, submit
+        except ModuleNotFoundError as error:
+            if error.name not in ("actors", "actors.client"):
+                raise
+            raise hides("actors", "a folder or file named actors") from None
         return {"run": run, "submit": submit, "attach": attach}[name]
     raise AttributeError(f"module 'cortex' has no attribute {name!r}")
