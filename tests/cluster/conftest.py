@@ -9,14 +9,20 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.processes import ray_head
+from tests.cluster.processes import Head, ray_head
 
 
 @pytest.fixture(scope="session")
-def address() -> Iterator[str]:
+def head() -> Iterator[Head]:
     """A Ray that was started apart from every driver."""
     with ray_head() as found:
         yield found
+
+
+@pytest.fixture(scope="session")
+def address(head: Head) -> str:
+    """Where it is."""
+    return head.address
 
 
 @pytest.fixture(scope="session")

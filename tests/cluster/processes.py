@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,7 +15,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from actors.leftovers import below, end_processes
 from tests.structure import ROOT
@@ -40,9 +41,17 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
+class Head(NamedTuple):
+    """A Ray that was started apart from every driver."""
+
+    address: str
+    pid: int
+    folder: Path
+
+
 @contextlib.contextmanager
-def ray_head() -> Iterator[str]:
-    """A Ray started apart from every driver; its address."""
+def ray_head() -> Iterator[Head]:
+    """Start a Ray apart from every driver; it ends with the block."""
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="ct-", dir="/tmp") as folder:
         command = [
@@ -59,7 +68,7 @@ def ray_head() -> Iterator[str]:
                 assert head.poll() is None, log.read_text()
                 assert time.monotonic() < deadline_s, log.read_text()
                 time.sleep(0.1)
-            yield f"127.0.0.1:{port}"
+            yield Head(f"127.0.0.1:{port}", head.pid, Path(folder))
         finally:
             processes = below(head.pid)
             head.send_signal(signal.SIGTERM)
@@ -95,6 +104,7 @@ class Commands:
     def __init__(self, folder: Path, url: str, cluster: str) -> None:
         self._folder = folder
         self._cluster = cluster
+        self._started: list[subprocess.Popen[str]] = []
         self.temporary = Path(tempfile.mkdtemp(prefix="ct-", dir="/tmp"))
         """Its folder for temporary files, with a path short enough for the sockets of a Ray."""
         self._env = environment(
@@ -104,10 +114,20 @@ class Commands:
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         """``cortex`` with these words, its own process group."""
-        return subprocess.Popen(
+        started = subprocess.Popen(
             [sys.executable, "-m", "actors.cli", *words, "--cluster", self._cluster], env=self._env, cwd=self._folder,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
         )  # fmt: skip
+        self._started.append(started)
+        return started
+
+    def close(self) -> None:
+        """Leave nothing running and nothing lying about."""
+        for started in self._started:
+            if started.poll() is None:
+                started.kill()
+                started.communicate()
+        shutil.rmtree(self.temporary, ignore_errors=True)
 
 
 def write_rows(path: Path, count: int, prefix: str) -> list[str]:

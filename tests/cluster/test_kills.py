@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import shutil
 import signal
 import subprocess
 import time
@@ -52,7 +51,7 @@ def begin(provider: Provider, folder: Path) -> Iterator[Callable[[str, str], Bat
 
     yield begun
     for batch in made:
-        batch.close()
+        batch.commands.close()
 
 
 class Batch:
@@ -87,12 +86,6 @@ class Batch:
 
     def check(self) -> None:
         assert Counter(names_in(self.out)) == Counter(self.rows)
-
-    def close(self) -> None:
-        """Leave nothing running and nothing lying about."""
-        if self.driver is not None and self.driver.poll() is None:
-            self.kill_driver()
-        shutil.rmtree(self.commands.temporary, ignore_errors=True)
 
 
 async def facts_of(runtime: Any, job: str) -> dict[str, Any] | None:

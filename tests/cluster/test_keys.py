@@ -1,0 +1,113 @@
+"""A key is where a call needs it, and nowhere else: no environment, no file, no table of Ray's, no word of ours."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.leftovers import below
+from tests.cluster.processes import KEY, Commands, Head, Provider, write_rows
+
+ROWS = 300
+
+
+def _holders(pids: Iterable[int]) -> list[str]:
+    """Processes in whose environment or command line the key stands."""
+    found = []
+    for pid in pids:
+        for name in ("environ", "cmdline"):
+            try:
+                text = Path(f"/proc/{pid}/{name}").read_bytes()
+            except OSError:
+                continue
+            if KEY.encode() in text:
+                found.append(f"{name} of {pid}: {Path(f'/proc/{pid}/cmdline').read_bytes()[:100]!r}")
+    return found
+
+
+def _files(*folders: Path) -> list[str]:
+    """Files that hold the key; sockets and what vanishes meanwhile are passed over."""
+    found = []
+    read = 0
+    for folder in folders:
+        for path in folder.rglob("*"):
+            try:
+                text = path.read_bytes() if path.is_file() else b""
+            except OSError:
+                continue
+            read += len(text)
+            if KEY.encode() in text:
+                found.append(str(path))
+    assert read > 100_000, "there was nothing to look at"
+    return found
+
+
+def _tables() -> str:
+    """All that Ray knows of actors, jobs and nodes, and all that is kept in its key-value store."""
+    import ray
+    from ray._private import state
+    from ray.experimental import internal_kv
+
+    spaces = [None, b"fun", b"job", b"cluster", b"session", b"tracing", b"dashboard", b"healthcheck", b"serve"]
+    kept = [
+        (key, internal_kv._internal_kv_get(key, namespace=space))
+        for space in spaces
+        for key in internal_kv._internal_kv_list(b"", namespace=space)
+    ]
+    assert kept
+    return repr((kept, state.actors(), state.jobs(), ray.nodes(), ray.util.list_named_actors(all_namespaces=True)))
+
+
+async def _running(provider: Provider, driver: subprocess.Popen[str]) -> None:
+    """Wait until calls are made; a run whose key is refused may be over by then."""
+    deadline_s = time.monotonic() + 60
+    while provider.stats()["requests"] < 20 and driver.poll() is None:
+        assert time.monotonic() < deadline_s
+        await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("refused", [False, True], ids=["taken", "refused"])
+async def test_a_key_is_nowhere_on_a_cluster(runtime: Any, head: Head, folder: Path, refused: bool) -> None:
+    provider = Provider(latency_ms=200.0, keys=("another",) if refused else ())
+    commands = Commands(folder, provider.url, head.address)
+    write_rows(folder / "in.jsonl", ROWS, f"k{refused}")
+    driver = commands.start("batch", "in.jsonl", "-o", "out.jsonl", "--job", f"keys-{refused}", "--json", "--verbose")
+    try:
+        await _running(provider, driver)
+        assert _holders(pid for pid, _ in below(head.pid)) == []
+        said, _ = await asyncio.to_thread(driver.communicate)
+        assert driver.returncode == (3 if refused else 0), said
+        assert KEY not in said
+        assert _files(folder, head.folder, commands.temporary) == []
+        assert KEY not in _tables()
+    finally:
+        commands.close()
+        provider.close()
+
+
+async def test_a_key_is_nowhere_in_a_private_ray(folder: Path) -> None:
+    """Its processes are started by one that has the key in its environment."""
+    provider = Provider(latency_ms=200.0)
+    commands = Commands(folder, provider.url, "local")
+    write_rows(folder / "in.jsonl", ROWS, "p")
+    driver = commands.start("batch", "in.jsonl", "-o", "out.jsonl", "--verbose")
+    try:
+        await _running(provider, driver)
+        processes = [pid for pid, _ in below(driver.pid)]
+        assert len(processes) > 5
+        assert _holders([driver.pid]), "the user's own process has it: else this test sees nothing"
+        assert _holders(processes) == []
+        assert _files(folder, commands.temporary) == []
+        said, _ = await asyncio.to_thread(driver.communicate)
+        assert driver.returncode == 0, said
+        assert KEY not in said
+        assert _files(folder, commands.temporary) == []
+    finally:
+        commands.close()
+        provider.close()
