@@ -235,6 +235,8 @@ def broke(k: State, event: events.Broke) -> list[Verdict]:
 
 def asked_by(k: State, flight: Flight) -> list[Goal]:
     """The goals that await this very attempt."""
+    if flight.abandoned:
+        return []
     goals = _awaiting(k, (flight.goal, *flight.followers), flight.hash)
     return [goal for goal in goals if goal.status == Status.ASKED]
 

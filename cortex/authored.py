@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 from cortex import attempts, commands
 from cortex.changes import Change
-from cortex.moves import asked, end, reopen
+from cortex.moves import asked, end, leave_errand, reopen
 from cortex.program import Program
 from cortex.reply import Malformed, Reply
 from cortex.state import ENDED, Goal, State, Status
-from cortex.transitions import apply
+from cortex.transitions import ERRANDS, apply
 from policies.failure import Failure, FailureKind
 
 Out = list[commands.Command]
@@ -33,7 +33,11 @@ def fold(k: State, program: Program, goal: Goal, where: str, yielded: Callable[[
     if goal.status != Status.ASKED:
         return
     try:
-        make(k, program, goal, list(yielded()), out)
+        changed = list(yielded())
+        if _too_late(k, changed):
+            reopen(k, goal)  # the job has ended, and nobody would run it: resumed, it is asked again, from memory
+            return
+        make(k, program, goal, changed, out)
     except Malformed as error:
         kind = FailureKind.MALFORMED
         k.tally.failures[kind] = k.tally.failures.get(kind, 0) + 1
@@ -62,6 +66,11 @@ def fold_reply(k: State, program: Program, goal: Goal, reply: Reply, out: Out) -
     fold(k, program, goal, "absorb", lambda: program.absorb(k, goal, reply), out)
 
 
+def _too_late(k: State, changed: Sequence[Change]) -> bool:
+    """Whether these changes need a worker, or a child job, after the job has ended."""
+    return k.finished and any(type(change) in ERRANDS for change in changed)
+
+
 def _undecided(goal: Goal) -> bool:
     return goal.status == Status.ASKED
 
@@ -71,13 +80,16 @@ def give_up(k: State, program: Program, goal: Goal, failure: Failure, out: Out) 
     if goal.status in ENDED:
         return
     if goal.status == Status.WAITING:
+        leave_errand(k, goal, out)
         reopen(k, goal)
     if goal.status == Status.OPEN:
         asked(k, goal)  # so that a program may reopen it, whatever it was about
     goal.failure = failure
     fault = failure.kind == FailureKind.FAULTY
     try:
-        make(k, program, goal, list(program.failed(k, goal, failure)), out)
+        changed = list(program.failed(k, goal, failure))
+        if not _too_late(k, changed):
+            make(k, program, goal, changed, out)
     except Exception as error:  # the last word of an author's code: nothing else is asked of it
         if not fault:
             _count_fault(k, "failed", error)

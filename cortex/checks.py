@@ -43,7 +43,9 @@ def _status(
 ) -> Iterator[str]:  # fmt: skip
     offered = goal.id in k.open_by_kind.get(goal.kind, ())
     delayed = goal.status == Status.OPEN and goal.due_at_s > 0
-    task = k.errands.get(goal.id)
+    task = k.errand_of(goal)
+    if task is not None and task.abandoned:
+        task = None
     if offered != (goal.status == Status.OPEN and not delayed):
         yield "an open goal is offered or delayed, never both, and no other is offered"
     if goal.due_at_s > 0 and (goal.due_at_s, goal.id) not in woken:
@@ -52,10 +54,8 @@ def _status(
         yield "nobody makes its call"
     if goal.status == Status.WAITING and (goal.join is None) == (task is None):
         yield "it waits for one thing, a join or an errand"
-    if goal.status != Status.WAITING and (goal.join is not None or (task is not None and not task.abandoned)):
+    if goal.status != Status.WAITING and (goal.join is not None or task is not None):
         yield "what it waits for outlived the wait"
-    if task is not None and task.abandoned and goal.status not in ENDED:
-        yield "its errand was abandoned and it was not"
     if goal.status in ENDED and (goal.question or goal.assumed or goal.due_at_s):
         yield "it has ended and still awaits something"
     if goal.status == Status.RESOLVED and goal.failure is not None:
@@ -121,19 +121,22 @@ def _flights(k: State) -> Iterator[str]:
             (other := k.goals.get(id_)) is not None and other.status == Status.ASKED and other.question == flight.hash
             for id_ in (flight.goal, *flight.followers)
         )
-        if wanted == flight.abandoned:
-            yield f"attempt {flight.attempt} of goal {flight.goal} is {'' if wanted else 'not '}awaited"
+        if not wanted and not flight.abandoned:
+            yield f"attempt {flight.attempt} of goal {flight.goal} is not awaited"
     for question, key in k.asking.items():
         if key not in k.flights or k.flights[key].hash != question:
             yield f"asking names flight {key}, which asks something else"
-    for goal_id, task in k.errands.items():
-        goal = k.goals.get(goal_id)
-        if task.goal != goal_id or (goal is None and not task.abandoned) or (goal and task.attempt > goal.tries):
-            yield f"errand {task.name} of goal {goal_id} has attempt {task.attempt}"
+    for key, task in k.errands.items():
+        goal = k.goals.get(task.goal)
+        name = f"errand {task.name} of goal {task.goal}"
+        if key != flight_key(task.goal, task.attempt) or (goal is not None and task.attempt > goal.tries):
+            yield f"{name} is attempt {task.attempt}, under {key}"
+        if not task.abandoned and (goal is None or k.errand_of(goal) is not task):
+            yield f"{name} is awaited by nobody"
         if task.abandoned and task.charge is None:
-            yield f"errand {task.name} of goal {goal_id} is abandoned and no bill is due"
+            yield f"{name} is abandoned and no bill is due"
         if task.item and task.item not in k.items:
-            yield f"errand {task.name} of goal {goal_id} reads item {task.item}, which is not in K"
+            yield f"{name} reads item {task.item}, which is not in K"
     if k.finished and (k.flights or k.errands):
         yield "the job has finished and something is under way"
 

@@ -12,7 +12,7 @@ from cortex.attempts import Verdict, drawn
 from cortex.ledger import Bill
 from cortex.moves import Out, asked, be_woken, errand, reopen, send
 from cortex.plain import plain, size_bytes
-from cortex.state import Errand, Goal, Item, State, flight_key
+from cortex.state import ENDED, Errand, Goal, Item, State, flight_key
 from cortex.transitions import more_than, tool_errand
 from policies.failure import RULES, Failure, FailureKind
 from policies.retry import backoff_s, beyond_patience
@@ -56,7 +56,7 @@ def observed(k: State, event: events.Observed) -> tuple[Goal, Any] | Verdict | N
     goal = k.goals[event.goal]
     if event.failure is not None:
         return _failed(k, goal, task, event.failure)
-    del k.errands[goal.id]
+    _over(k, task)
     if not task.item:
         return goal, plain(event.value)
     item = k.items[task.item]
@@ -75,22 +75,25 @@ def returned(k: State, event: events.Returned) -> tuple[Goal, Any] | Verdict | N
     task = _under_way(k, event.goal, event.attempt, commands.Launch)
     if task is None:
         return None
-    del k.errands[event.goal]
+    _over(k, task)
     assert task.charge is not None
     k.ledger.release(task.charge)
     bill = Bill(event.known_nusd, event.assumed_nusd, event.input_tokens, event.output_tokens, event.assumed_tokens)
     k.ledger.bill(bill, k.billed.pop(event.goal, Bill()))
     goal = k.goals.get(event.goal)
-    if goal is None or task.abandoned:
+    if goal is None or goal.status in ENDED:
+        return None
+    k.billed[goal.id] = bill
+    if task.abandoned:
         return None
     failure = event.failure
     if failure is None:
+        del k.billed[goal.id]
         return goal, plain(event.answer)
     over_budget = failure.kind == FailureKind.OVER_BUDGET and not task.own_cap
     if not over_budget and RULES[failure.kind].again != "hold":
         return Verdict(goal, failure)
-    k.billed[goal.id] = bill  # the child can be resumed: it will be spawned, and joined by its name, again
-    reopen(k, goal)
+    reopen(k, goal)  # the child can be resumed: it will be spawned, and joined by its name, again
     if not (over_budget and more_than(k, goal, task.charge)):
         k.paused = failure
     return None
@@ -111,11 +114,11 @@ def lost(k: State, held: Collection[int], out: Out) -> list[Verdict]:
                 continue
             assert task.charge is not None
             k.ledger.assume(task.charge)
-            del k.errands[task.goal]
+            _over(k, task)
         elif task.repeatable:
             send(k, k.goals[task.goal], task, out)
         else:
-            del k.errands[task.goal]
+            _over(k, task)
             verdicts.append(Verdict(k.goals[task.goal], _effect_unknown(Failure(FailureKind.LOST, _died(task)))))
     return verdicts
 
@@ -125,10 +128,14 @@ def _died(task: Errand) -> str:
 
 
 def _under_way(k: State, goal_id: int, attempt: int, kind: type) -> Errand | None:
-    task = k.errands.get(goal_id)
-    if task is None or task.attempt != attempt or task.due_at_s or not isinstance(task.command, kind):
+    task = k.errands.get(flight_key(goal_id, attempt))
+    if task is None or task.due_at_s or not isinstance(task.command, kind):
         return None
     return task
+
+
+def _over(k: State, task: Errand) -> None:
+    del k.errands[flight_key(task.goal, task.attempt)]
 
 
 def _failed(k: State, goal: Goal, task: Errand, failure: Failure) -> Verdict | None:
@@ -138,7 +145,7 @@ def _failed(k: State, goal: Goal, task: Errand, failure: Failure) -> Verdict | N
     k.tally.failures[failure.kind] = k.tally.failures.get(failure.kind, 0) + 1
     again = task.repeatable and (task.item > 0 or RULES[failure.kind].again in ("after", "backoff", "policy"))
     if not again or task.broken >= policy.attempts_max or beyond_patience(policy, failure):
-        del k.errands[goal.id]
+        _over(k, task)
         k.reading.pop(goal.id, None)
         return Verdict(goal, failure if task.repeatable else _effect_unknown(failure))
     draw = drawn(k.call_id(goal.id, task.name), task.attempt)

@@ -116,29 +116,30 @@ def errand(k: State, goal: Goal, task: Errand, out: Out) -> None:
     """The goal waits for a tool or a child job, which begins now."""
     set_status(k, goal, Status.WAITING)
     goal.join = None
-    k.errands[goal.id] = task
     send(k, goal, task, out)
 
 
 def send(k: State, goal: Goal, task: Errand, out: Out) -> None:
     """Send an errand, for the first time or again: a new attempt under the same idempotency key."""
     assert task.command is not None
+    k.errands.pop(flight_key(goal.id, task.attempt), None)
     goal.tries += 1
     goal.due_at_s = task.due_at_s = 0.0
     task.attempt = goal.tries
+    k.errands[flight_key(goal.id, task.attempt)] = task
     task.command = msgspec.structs.replace(task.command, attempt=goal.tries)
     out.append(task.command)
 
 
-def _leave_errand(k: State, goal: Goal, out: Out) -> None:
-    """A child job is told to stop and stays until its bill is in; a tool's result does not matter any more."""
-    task = k.errands.get(goal.id)
-    if task is None:
+def leave_errand(k: State, goal: Goal, out: Out) -> None:
+    """The goal awaits no worker any more. A child job is told to stop, and stays until its bill is in."""
+    task = k.errand_of(goal)
+    if task is None or task.abandoned:
         return
     if not task.due_at_s:
         out.append(commands.Abandon(goal.id, task.attempt))
     if task.charge is None:
-        del k.errands[goal.id]
+        del k.errands[flight_key(goal.id, task.attempt)]
     else:
         task.abandoned = True
 
@@ -161,7 +162,7 @@ def close(k: State, goal: Goal, to: Status, out: Out, program: Program) -> None:
     if goal.question:
         leave_call(k, goal, out)
     if k.errands:
-        _leave_errand(k, goal, out)
+        leave_errand(k, goal, out)
     if k.reading:
         k.reading.pop(goal.id, None)
     if goal.parent:
@@ -248,7 +249,7 @@ def wake(k: State, out: Out, program: Program) -> None:
             continue
         if goal.status == Status.OPEN:
             offer(k, goal, due_at_s)
-        elif goal_id in k.errands:
-            send(k, goal, k.errands[goal_id], out)
+        elif (task := k.errand_of(goal)) is not None:
+            send(k, goal, task, out)
         else:
             look_at_join(k, goal, out, program, late=True)

@@ -204,6 +204,7 @@ class State(msgspec.Struct):
     asking: dict[bytes, int] = msgspec.field(default_factory=dict)
     """Question -> flight that is asking it now."""
     errands: dict[int, Errand] = msgspec.field(default_factory=dict)
+    """By attempt, as flights are."""
     billed: dict[int, Bill] = msgspec.field(default_factory=dict)
     """Goals whose child job ended resumable, and what it had cost by then: its next bill counts that again."""
     next_goal: int = 1
@@ -279,6 +280,10 @@ class State(msgspec.Struct):
         if seen is None:
             return True
         return seen.taken_at_s >= 0 and (seen.taken_at_s == self.at_s or self.at_s - seen.read_at_s <= seen.trust_s)
+
+    def errand_of(self, goal: Goal) -> Errand | None:
+        """What this goal waits for at a worker or in a child job, if it does."""
+        return self.errands.get(flight_key(goal.id, goal.tries)) if self.errands else None
 
     # -- what a channel reads ------------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from cortex.moves import (
     emit,
     errand,
     leave_call,
+    leave_errand,
     legal,
     look_at_join,
     offer,
@@ -41,7 +42,8 @@ _TARGET = {c.Resolve: Status.RESOLVED, c.Fail: Status.FAILED, c.Wait: Status.WAI
            c.Spawn: Status.WAITING}  # fmt: skip
 
 _ENDING = (c.Resolve, c.Fail, c.Abandon)
-_SENDING = (c.RunTool, c.Observe, c.Spawn)
+ERRANDS = (c.RunTool, c.Observe, c.Spawn)
+"""The changes that need a worker or a child job."""
 
 
 def apply(k: State, changed: Sequence[c.Change], out: Out, *, call: str, program: Program) -> None:
@@ -80,7 +82,6 @@ def _checked(k: State, changed: Sequence[c.Change], call: str, program: Program)
     """What each change carries, as plain data. Raises where one of them may not be made."""
     status: dict[int, Status] = {}
     orders: set[int] = set()
-    sent: set[int] = set()
     made: list[Goal | Item] = []
     values = []
     try:
@@ -101,10 +102,6 @@ def _checked(k: State, changed: Sequence[c.Change], call: str, program: Program)
                 to = _TARGET[kind]
                 legal(goal, status.get(goal.id, goal.status), to)
                 status[goal.id] = to
-                if kind in _SENDING:
-                    sent.add(goal.id)
-                elif kind is c.Reopen and (goal.id in k.errands or goal.id in sent):
-                    raise IllegalTransition(f"it waits for what a worker or a child job does: {goal.story()}")
                 check = _CHECK.get(kind)
                 values.append(check(goal, change, program) if check is not None else None)
             else:
@@ -268,6 +265,7 @@ def _wait(k: State, goal: Goal, change: c.Wait, within_s: float | None, out: Out
 def _reopen(k: State, goal: Goal, change: c.Reopen, value: None, out: Out, program: Program) -> None:
     reopen(k, goal)
     leave_call(k, goal, out)
+    leave_errand(k, goal, out)
     if change.resample:
         goal.sample = str(int(goal.sample) + 1)
         goal.broken = goal.throttles = 0

@@ -139,6 +139,18 @@ class Stage:
         return [goal.status.name.lower() for goal in self.k.goals.values()]
 
 
+def row(key: str, text: str = "hello") -> events.Row:
+    """One row of a source, as a batch has them."""
+    body = msgspec.json.encode({"model": "m", "max_tokens": 8, "messages": [{"role": "user", "content": text}]})
+    return events.Row(key, body, 8)
+
+
+def fed(*keys: str, start: int = 0, ended: bool = False) -> events.Fed:
+    """A window of rows, each ten bytes long; one whose name begins with ``!`` was refused."""
+    rows = tuple(row(key) if not key.startswith("!") else events.Row(key[1:], refusal="no messages") for key in keys)
+    return events.Fed(rows, start, start + 10 * len(rows), ended)
+
+
 def of(out: Iterable[commands.Command], kind: type) -> list[Any]:
     """The commands of one kind."""
     return [command for command in out if isinstance(command, kind)]

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from cortex import events
-from cortex.changes import Ask, Goal, Item, Observe, Resolve, Spawn, Wait
+from cortex.changes import Ask, Item, Observe, Resolve, Spawn, Wait
 from cortex.checks import Broken, check
 from cortex.limits import Limits
 from cortex.program import tool
-from cortex.state import State, Status
+from cortex.state import Errand, Goal, State, Status
 from policies.join import Join
 from tests.stage import PRICE, Flat, Stage, failure, prompt, puppet
 
@@ -55,6 +55,14 @@ def by(k: State, value: object, kind: str = "") -> Goal:
     return next(goal for goal in k.goals.values() if goal.value == value and kind in ("", goal.kind))
 
 
+def of(k: State, place: int) -> Errand:
+    """The errand of the goal that the docstring above names so."""
+    goal = by(k, None, {5: "sees", 6: "spawns"}[place])
+    task = k.errand_of(goal)
+    assert task is not None
+    return task
+
+
 def add_to(k: State, name: str, amount: int = 1) -> None:
     setattr(k.ledger, name, getattr(k.ledger, name) + amount)
 
@@ -77,7 +85,8 @@ BREAKS: dict[str, tuple[Callable[[State], object], str]] = {
     "waits for two things": (lambda k: setattr(by(k, None, "sees"), "join", Join()), "waits for one thing"),
     "a join that outlived": (lambda k: setattr(by(k, "p"), "join", Join()), "outlived the wait"),
     "an errand that outlived": (lambda k: setattr(by(k, None, "sees"), "status", Status.ABANDONED), "outlived the wait"),
-    "an errand abandoned alone": (lambda k: setattr(k.errands[4], "abandoned", True), "its errand was abandoned"),
+    "an errand abandoned alone": (lambda k: setattr(of(k, 6), "abandoned", True), "waits for one thing"),
+    "an errand awaited by nobody": (lambda k: setattr(by(k, None, "sees"), "tries", 5), "is awaited by nobody"),
     "ended and awaiting": (lambda k: setattr(by(k, "q"), "question", b"x"), "still awaits something"),
     "resolved and failed": (lambda k: setattr(by(k, "q"), "failure", failure("lost")), "is resolved and has a failure"),
     "failed without a word": (lambda k: setattr(by(k, "fails"), "failure", None), "does not say why"),
@@ -99,11 +108,11 @@ BREAKS: dict[str, tuple[Callable[[State], object], str]] = {
     "a flight under another number": (lambda k: k.flights.update({5: next(iter(k.flights.values()))}), "flight 5 is attempt"),
     "a flight of no attempt": (lambda k: setattr(by(k, "p"), "tries", 0), "flight of attempt 1"),
     "a flight that nobody awaits": (lambda k: setattr(next(iter(k.flights.values())), "hash", b"y"), "not awaited"),
-    "an awaited one abandoned": (lambda k: setattr(next(iter(k.flights.values())), "abandoned", True), "is awaited"),
+    "an awaited one abandoned": (lambda k: setattr(next(iter(k.flights.values())), "abandoned", True), "nobody makes"),
     "asking what no flight asks": (lambda k: k.asking.update({b"z": 3}), "asking names flight 3"),
-    "an errand of another attempt": (lambda k: setattr(k.errands[3], "attempt", 9), "has attempt 9"),
-    "an errand for an item that is not there": (lambda k: setattr(k.errands[3], "item", 9), "reads item 9"),
-    "an abandoned errand without a bill": (lambda k: setattr(k.errands[3], "abandoned", True), "no bill is due"),
+    "an errand of another attempt": (lambda k: setattr(of(k, 5), "attempt", 9), "is attempt 9"),
+    "an errand for an item that is not there": (lambda k: setattr(of(k, 5), "item", 9), "reads item 9"),
+    "an abandoned errand without a bill": (lambda k: setattr(of(k, 5), "abandoned", True), "no bill is due"),
     "under way after the end": (lambda k: setattr(k, "finished", True), "something is under way"),
     "reserved money": (lambda k: add_to(k, "reserved_nusd"), "reserved:"),
     "reserved tokens": (lambda k: add_to(k, "reserved_tokens", -1), "reserved:"),

@@ -211,19 +211,39 @@ def test_a_child_spawned_by_a_reply_answers_the_goal():
     assert stage.goal(1).answer == 7
 
 
-def test_reopening_a_goal_whose_child_runs_is_refused():
-    def absorb(k, goal, reply):
-        yield Resolve(goal)
-        yield Reopen(k.goals[1])
-
+def two_lives(stage_absorb) -> Stage:
+    """Goal 1 is a child job's; goal 2 asks, and its reply does something to goal 1."""
     program = puppet(
         begin=lambda k: [Goal("x"), Goal("ask", "q")],
         select=lambda k: [
             *(Spawn(goal, Flat()) for goal in k.open("x")), *(Ask(goal, prompt("q")) for goal in k.open("ask")),
         ],
-        absorb=absorb,
+        absorb=stage_absorb,
     )  # fmt: skip
-    stage = Stage(program)
-    stage.answer()
-    assert "it waits for what a worker or a child job does" in stage.goal(2).failure.message
+    return Stage(program, Limits(max_cost_nusd=300_000_000), price=PRICE)
+
+
+def test_a_goal_that_is_reopened_lets_its_child_go_and_may_spawn_it_again():
+    """It is the same child by name: what it had cost by then is not billed twice."""
+    stage = two_lives(lambda k, goal, reply: [Resolve(goal), Reopen(k.goals[1])])
+    out = stage.answer()
+    assert of(out, commands.Abandon) == [commands.Abandon(1, 1)]
+    assert [launch.attempt for launch in of(out, commands.Launch)] == [2]
+    stage.turn(events.Returned(1, 1, None, 40, failure=failure("cancelled")))
+    known = stage.k.ledger.known_nusd
+    stage.turn(events.Returned(1, 2, "done", 100))
+    assert stage.k.ledger.known_nusd == known + 60
+    assert (stage.goal(1).answer, stage.k.outcome) == ("done", "complete")
+
+
+def test_cancelled_with_its_child_under_way_a_goal_leaves_the_bill_charged():
+    """Even where the program answers the cancellation by spawning anew: nothing of it is left under way."""
+    program = puppet(
+        begin=lambda k: [Goal("x")], select=lambda k: [Spawn(goal, Flat()) for goal in k.open("x")],
+        failed=lambda k, goal, bad: [Spawn(goal, Flat())],
+    )  # fmt: skip
+    stage = Stage(program, Limits(max_cost_nusd=900), price=PRICE)
+    stage.turn(events.Stopped("ann", "cancel"))
+    assert (stage.k.outcome, stage.statuses(), stage.k.errands) == ("cancelled", ["abandoned"], {})
+    assert stage.k.ledger.assumed_nusd == 450 + 225
     assert params_of(Flat(texts=("a",))) == b'{"texts":["a"]}'

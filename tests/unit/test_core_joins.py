@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cortex import commands, events
-from cortex.changes import Abandon, Ask, Fail, Goal, Resolve, Wait
-from cortex.state import Status
+from cortex.changes import Abandon, Ask, Fail, Resolve, Wait
+from cortex.state import Goal, Status
 from policies.join import Join
 from tests.stage import Stage, of, prompt, puppet
 

@@ -112,28 +112,3 @@ def test_billed_input_is_all_input():
 def test_a_reply_keeps_the_providers_message_to_the_byte():
     made = Reply(b'{ "content": [ ] , "x": 1.0 }', "end_turn", "m", Usage())
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(made), type=Reply) == made
-
-
-def test_a_reply_in_which_the_model_declined_is_no_answer_and_is_not_asked_again() -> None:
-    stage = Stage(Flat(texts=("a",)))
-    call = stage.call()
-    stage.turn(events.Answered(call.goal, call.sample, call.attempt, call.hash, reply("I won't", stop_reason="refusal")))
-    failed = stage.goal(1).failure
-    assert failed is not None
-    assert failed.kind == FailureKind.REFUSED
-    assert stage.k.ledger.paid_calls == 1
-    assert not stage.calls or stage.k.tally.calls == 1
-
-
-def test_a_program_that_reads_refusals_gets_them() -> None:
-    seen = []
-
-    def absorb(k: State, goal: Goal, said: Reply) -> list[Resolve]:
-        seen.append(said.stop_reason)
-        return [Resolve(goal, said.text)]
-
-    stage = Stage(puppet(begin=lambda k: [Goal("g", "x")], absorb=absorb, reads_refusals=True))
-    call = stage.call()
-    stage.turn(events.Answered(call.goal, call.sample, call.attempt, call.hash, reply("I won't", stop_reason="refusal")))
-    assert seen[0] == "refusal"
-    assert stage.goal(1).answer == "I won't"

@@ -11,20 +11,9 @@ from cortex.limits import Limits
 from cortex.programs.batch import Batch
 from policies.failure import FailureKind
 from policies.retry import RetryPolicy
-from tests.stage import Stage, of, puppet
+from tests.stage import Stage, fed, of, puppet, row
 
 WINDOW = Limits(concurrency=2, window_rows=4)
-
-
-def row(key: str, text: str = "hello") -> events.Row:
-    body = msgspec.json.encode({"model": "m", "max_tokens": 8, "messages": [{"role": "user", "content": text}]})
-    return events.Row(key, body, 8)
-
-
-def fed(*keys: str, start: int = 0, ended: bool = False) -> events.Fed:
-    """A window of rows; a row is ten bytes long."""
-    rows = tuple(row(key) if not key.startswith("!") else events.Row(key[1:], refusal="no messages") for key in keys)
-    return events.Fed(rows, start, start + 10 * len(rows), ended)
 
 
 def batch(*keys: str, ordered: bool = False, limits: Limits = WINDOW, ended: bool = True, permits: int = 2) -> Stage:

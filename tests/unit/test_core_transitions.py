@@ -112,7 +112,7 @@ def test_what_a_goal_may_wait_for(now, name):
     moves_to(stage, WAITING_CHANGES[name](goal))
     assert goal.status == Status.WAITING
     assert (goal.join is not None) == (name == "wait")
-    assert (1 in stage.k.errands) == (name != "wait")
+    assert (stage.k.errand_of(goal) is not None) == (name != "wait")
     check(stage.k)
 
 
@@ -149,7 +149,6 @@ BAD: dict[str, tuple[type[Exception], Callable[[Stage], list[Any]]]] = {
     "no number of seconds": (ValueError, lambda s: [Wait(s.goal(1), deadline_s=float("nan"))]),
     "a child job that is no program": (TypeError, lambda s: [Spawn(s.goal(1), Flat)]),
     "a child job without money": (ValueError, lambda s: [Spawn(s.goal(1), Flat(), max_cost_nusd=0)]),
-    "going on while a worker works": (IllegalTransition, lambda s: [RunTool(s.goal(1), "look"), Reopen(s.goal(1))]),
 }
 
 
