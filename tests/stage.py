@@ -40,13 +40,12 @@ def failure(kind: FailureKind | str, message: str = "no", **more: Any) -> Failur
 
 def terms(
     limits: Limits | None = None, *, price: Price | None = None, streams: bool = False, window: int = 200_000,
-    job: str = "j", endpoint: str = "sim", **more: Any,
+    job: str = "j", fingerprint: str = "f", route: Route | None = None, **more: Any,
 ) -> Terms:  # fmt: skip
     """Terms of a job of the tests' own."""
-    route = Route(endpoint=endpoint, model="m", context_window=window, price=price)
     return Terms(
-        job=job, program="p", params_json=b"{}", fingerprint="f", route=route, limits=limits or Limits(),
-        streams=streams, **more,
+        job=job, program="p", params_json=b"{}", fingerprint=fingerprint, limits=limits or Limits(), streams=streams,
+        route=route or Route(endpoint="sim", model="m", context_window=window, price=price), **more,
     )  # fmt: skip
 
 

@@ -5,8 +5,10 @@ The stage checks K and its shadow after every turn.
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +17,8 @@ from cortex import commands, events
 from cortex.limits import Limits
 from cortex.program import Program
 from cortex.programs.batch import Batch
-from policies.failure import FailureKind
+from cortex.state import Status
+from policies.failure import Failure, FailureKind
 from policies.retry import RetryPolicy
 from tests.stage import PRICE, Flat, Stage, failure, fed, reply
 from tests.toys import Chaos, Planner, Voter, Watcher
@@ -34,73 +37,70 @@ PROGRAMS: dict[str, Program] = {
     **{f"chaos {seed}": Chaos(seed=seed) for seed in range(6)},
 }
 
-KINDS = st.sampled_from(list(FailureKind))
-STATUSES = st.sampled_from([0, 200, 400, 429, 500, 529])
-WAITS = st.sampled_from([None, 0.0, 1.5, 99.0])
-FAILURES = st.builds(
-    lambda kind, status, wait_s, sent: failure(kind, "so", status=status, retry_after_s=wait_s, sent=sent),
-    KINDS, STATUSES, WAITS, st.booleans(),
+DEEDS = (
+    *("answered",) * 7, *("broke",) * 4, "recalled", *("observed",) * 3, *("returned",) * 2, "nonsense", "granted",
+    "stopped", "resumed", "resumed", "rejoined", "limits", "fed", "ticked", "written",
 )  # fmt: skip
-TEXTS = st.sampled_from(["ok", "", "split:2", "split:9", "?", "w1"])
-SMALL = st.integers(0, 6)
-PICK = st.integers(0, 50)
-DEEDS = st.one_of(
-    st.tuples(st.just("answered"), PICK, TEXTS),
-    st.tuples(st.just("answered"), PICK, TEXTS),
-    st.tuples(st.just("broke"), PICK, FAILURES),
-    st.tuples(st.just("recalled"), PICK, TEXTS),
-    st.tuples(st.just("observed"), PICK, st.none() | FAILURES),
-    st.tuples(st.just("returned"), PICK, st.none() | FAILURES),
-    st.tuples(st.just("nonsense"), SMALL, SMALL),
-    st.tuples(st.just("granted"), SMALL, st.none()),
-    st.tuples(st.just("stopped"), st.sampled_from(["drain", "drain", "cancel"]), st.none()),
-    st.tuples(st.just("resumed"), st.none(), st.none()),
-    st.tuples(st.just("rejoined"), st.integers(0, 9), PICK),
-    st.tuples(st.just("limits"), st.sampled_from([1, 5_000_000, 90_000_000, None]), st.none()),
-    st.tuples(st.just("fed"), SMALL, st.booleans()),
-    st.tuples(st.just("ticked"), SMALL, st.none()),
-    st.tuples(st.just("written"), SMALL, SMALL),
-)
-TURNS = st.lists(st.tuples(st.lists(DEEDS, min_size=1, max_size=4), st.sampled_from([0.0, 0.0, 0.4, 2.0, 60.0])), max_size=40)
+TEXTS = ("ok", "", "split:2", "split:9", "?", "w1")
+WAITS_S = (0.0, 0.0, 0.4, 2.0, 60.0)
 
 
 class Fuzz:
-    """Makes events of deeds: of every command that was ever said, the pick-th; whether it is over long since or not."""
+    """Makes events of chance: sensible ones, stale ones, doubled ones, and nonsense."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, seed: int) -> None:
+        self.chance = random.Random(seed)
         self.stage = Stage(program, LIMITS, permits=3, price=PRICE, streams=isinstance(program, Batch))
         self.epoch = 1
 
-    def of(self, kind: type, pick: int) -> Any:
-        said = [command for command in self.stage.said if isinstance(command, kind)]
-        return said[-1 - pick % len(said)] if said else None
+    def turn(self) -> None:
+        """One to four things happen."""
+        happened = [self.event() for _ in range(self.chance.randint(1, 4))]
+        self.stage.turn(*happened, at_s=self.stage.k.at_s + self.chance.choice(WAITS_S))
 
-    def event(self, what: str, a: Any, b: Any) -> events.Event:
-        made = getattr(self, what)(a, b)
+    def event(self) -> events.Event:
+        made = getattr(self, self.chance.choice(DEEDS))()
         return made if made is not None else events.Ticked()
 
-    def answered(self, pick: int, text: str) -> events.Event | None:
-        call = self.of(commands.Call, pick)
+    def of(self, kind: type) -> Any:
+        """One of the commands that were ever said: mostly a late one, which may be under way; or any."""
+        said = [command for command in self.stage.said if isinstance(command, kind)]
+        back = self.chance.randint(0, 50 if self.chance.random() < 0.3 else 3)
+        return said[-1 - back % len(said)] if said else None
+
+    def bad(self) -> Failure:
+        return failure(
+            self.chance.choice(list(FailureKind)), "so", status=self.chance.choice([0, 200, 400, 429, 500, 529]),
+            retry_after_s=self.chance.choice([None, 0.0, 1.5, 99.0]), sent=self.chance.random() < 0.5,
+        )  # fmt: skip
+
+    def answered(self) -> events.Event | None:
+        call = self.of(commands.Call)
+        text = self.chance.choice(TEXTS)
         return call and events.Answered(call.goal, call.sample, call.attempt, call.hash, reply(text))
 
-    def broke(self, pick: int, bad: Any) -> events.Event | None:
-        call = self.of(commands.Call, pick)
-        return call and events.Broke(call.goal, call.sample, call.attempt, bad)
+    def broke(self) -> events.Event | None:
+        call = self.of(commands.Call)
+        return call and events.Broke(call.goal, call.sample, call.attempt, self.bad())
 
-    def recalled(self, pick: int, text: str) -> events.Event | None:
-        call = self.of(commands.Call, pick)
-        return call and events.Recalled(call.goal, call.sample, call.hash, reply(text))
+    def recalled(self) -> events.Event | None:
+        call = self.of(commands.Call)
+        return call and events.Recalled(call.goal, call.sample, call.hash, reply(self.chance.choice(TEXTS)))
 
-    def observed(self, pick: int, bad: Any) -> events.Event | None:
-        run = self.of(commands.RunTool, pick) or self.of(commands.Launch, pick)
+    def observed(self) -> events.Event | None:
+        run = self.of(commands.RunTool if self.chance.random() < 0.9 else commands.Launch)
+        bad = self.bad() if self.chance.random() < 0.3 else None
         return run and events.Observed(run.goal, run.attempt, "value", self.stage.k.at_s, bad)
 
-    def returned(self, pick: int, bad: Any) -> events.Event | None:
-        run = self.of(commands.Launch, pick) or self.of(commands.RunTool, pick)
-        return run and events.Returned(run.goal, run.attempt, "answer", pick, pick, 1, 1, bad)
+    def returned(self) -> events.Event | None:
+        run = self.of(commands.Launch if self.chance.random() < 0.9 else commands.RunTool)
+        bad = self.bad() if self.chance.random() < 0.3 else None
+        spent = self.chance.randint(0, 50)
+        return run and events.Returned(run.goal, run.attempt, "answer", spent, spent, 1, 1, bad)
 
-    def nonsense(self, a: int, b: int) -> events.Event:
-        return [
+    def nonsense(self) -> events.Event:
+        a, b = self.chance.randint(0, 6), self.chance.randint(0, 6)
+        return self.chance.choice([
             events.Answered(a, "0", b, b"no such question", reply()),
             events.Broke(a, "0", b, failure("lost")),
             events.Recalled(a, "0", b"no such question", reply()),
@@ -108,46 +108,60 @@ class Fuzz:
             events.Returned(a, b, None),
             events.Observed(a, b, None, 0.0, failure("lost")),
             events.Answered(10**9, "0", b, b"", reply()),
-        ][(a + b) % 7]
+        ])
 
-    def granted(self, permits: int, _: None) -> events.Event:
-        return events.Granted(permits)
+    def granted(self) -> events.Event:
+        return events.Granted(self.chance.choice([0, 1, 3, 3, 6]))
 
-    def stopped(self, how: str, _: None) -> events.Event:
-        return events.Stopped("ann", how)
+    def stopped(self) -> events.Event:
+        return events.Stopped("ann", "cancel" if self.chance.random() < 0.1 else "drain")
 
-    def resumed(self, _: None, __: None) -> events.Event:
+    def resumed(self) -> events.Event:
         return events.Resumed("ann")
 
-    def rejoined(self, ahead: int, pick: int) -> events.Event:
+    def rejoined(self) -> events.Event:
         """Mostly the next incarnation; sometimes one that is over, or the same again."""
-        self.epoch += ahead > 1
-        held = [(call.goal, call.attempt) for call in self.stage.said if isinstance(call, commands.Call)][-pick % 7 :]
-        return events.Rejoined(self.epoch, tuple(held))
+        self.epoch += self.chance.random() < 0.8
+        held = [(one.goal, one.attempt) for one in self.stage.said if isinstance(one, (commands.Call, commands.RunTool))]
+        return events.Rejoined(self.epoch, tuple(held[-self.chance.randint(1, 6) :]))
 
-    def limits(self, cap: int | None, _: None) -> events.Event:
-        import msgspec
-
+    def limits(self) -> events.Event:
+        cap = self.chance.choice([1, 5_000_000, 90_000_000, 900_000_000, None])
         return events.LimitsSet("ann", msgspec.structs.replace(LIMITS, max_cost_nusd=cap))
 
-    def fed(self, count: int, ended: bool) -> events.Event:
-        start = self.stage.k.position
-        return fed(*(f"{'!' if i % 3 == 2 else ''}{start + i}" for i in range(count)), start=start, ended=ended)
+    def fed(self) -> events.Event:
+        start, count = self.stage.k.position, self.chance.randint(0, 6)
+        keys = [f"{'!' if i % 3 == 2 else ''}{start + i}" for i in range(count)]
+        return fed(*keys, start=start, ended=self.chance.random() < 0.3)
 
-    def ticked(self, _: int, __: None) -> events.Event:
+    def ticked(self) -> events.Event:
         return events.Ticked()
 
-    def written(self, rows: int, size: int) -> events.Event:
-        return events.Written(rows, size)
+    def written(self) -> events.Event:
+        return events.Written(self.chance.randint(0, 9), self.chance.randint(0, 900))
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-@given(TURNS)
-@settings(max_examples=60)
-def test_step_never_raises_and_k_is_whole(name, turns):
-    fuzz = Fuzz(PROGRAMS[name])
-    for deeds, wait_s in turns:
-        happened = [fuzz.event(*deed) for deed in deeds]
-        fuzz.stage.turn(*happened, at_s=fuzz.stage.k.at_s + wait_s)
+@given(st.integers(0, 10**9))
+@settings(max_examples=25)
+def test_step_never_raises_and_k_is_whole(name, seed):
+    fuzz = Fuzz(PROGRAMS[name], seed)
+    for _ in range(60):
+        fuzz.turn()
     told = [end.outcome for end in fuzz.stage.ended]
     assert all(outcome == "partial" for outcome in told[:-1]), "only a partial job ends more than once"
+
+
+def test_the_fuzz_is_worth_it():
+    """It meets every event, every command, every outcome, every kind of failure, and every status of a goal."""
+    met: set[object] = set()
+    for seed in range(60):
+        fuzz = Fuzz(list(PROGRAMS.values())[seed % len(PROGRAMS)], seed)
+        for _ in range(60):
+            fuzz.turn()
+            met |= {goal.status for goal in fuzz.stage.k.goals.values()}
+        met |= {type(event) for turn in fuzz.stage.turns for batch in turn.batches for event in batch}
+        met |= {type(command) for command in fuzz.stage.said} | {end.outcome for end in fuzz.stage.ended}
+        met |= {str(kind) for kind in fuzz.stage.k.tally.failures}
+    assert met >= set(events.Event.__args__) | set(commands.Command.__args__) | set(Status)
+    assert met >= {"complete", "partial", "failed", "cancelled"} | {kind.value for kind in FailureKind}
