@@ -38,7 +38,6 @@ from actors.ray_start import (
     token_environ,
 )
 from actors.seat import process_class
-from actors.store import Folder
 from cortex import __version__
 from cortex.program import Program
 from cortex.programs import READY
@@ -137,10 +136,10 @@ def _init(**options: Any) -> None:
     except Exception as error:
         if options["address"] == "local":
             raise ClusterError(f"Ray does not start: {first_line(error)}") from None
-        raise ClusterError(
-            f"no connection to the Ray at {options['address']}: {first_line(error)}; if it asks for a token, set "
-            "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
-        ) from None
+        said = f"no connection to the Ray at {options['address']}: {first_line(error)}"
+        if isinstance(error, ConnectionError):
+            said += "; if it asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
+        raise ClusterError(said) from None
 
 
 def _to_log(told: Any, ignore_prefix: bool = False) -> None:
@@ -164,11 +163,11 @@ def _close_at_exit(connection: _Connection) -> None:
 # -- the runtime -----------------------------------------------------------------------------------------------------
 
 
-async def start_runtime(cluster: str, folder: Folder, environ: Mapping[str, str]) -> RayRuntime:
+async def start_runtime(cluster: str, environ: Mapping[str, str]) -> RayRuntime:
     """Connect to a Ray, and see that a cortex lives there. Raises ``ClusterError``.
 
-    ``cluster``: ``local`` for a private Ray that ends with this process, else an address. Actors find the state folder
-    where this process finds it: the channel stays on this node.
+    ``cluster``: ``local`` for a private Ray that ends with this process, else an address. ``environ`` is where the
+    user's key stands: no process of Ray's sees it.
     """
     connection = await asyncio.to_thread(_connect, cluster, environ)
     take_signals_back()

@@ -188,7 +188,7 @@ class Session:
         from actors.runtime import start_runtime
 
         try:
-            return await start_runtime(cluster, self.folder, self._environ)
+            return await start_runtime(cluster, self._environ)
         except ClusterError as error:
             raise SetupError(str(error)) from None
 

@@ -181,16 +181,16 @@ def _asked_its_cluster(folder: Folder, job: str) -> bool:
     if owner is None or owner.cluster in ("inline", "local", "child"):
         return False
     try:
-        return asyncio.run(_ask_channel(folder, job, owner.cluster))
+        return asyncio.run(_ask_channel(job, owner.cluster))
     except ClusterError as error:
         say(f"{error}; what may still run there can write to this job no more")
         return False
 
 
-async def _ask_channel(folder: Folder, job: str, cluster: str) -> bool:
+async def _ask_channel(job: str, cluster: str) -> bool:
     from actors.runtime import start_runtime
 
-    runtime = await start_runtime(cluster, folder, taken_environ())
+    runtime = await start_runtime(cluster, taken_environ())
     try:
         peer = runtime.peer(f"channel:{job}")
         await peer.ask("stop", "cancel", who())

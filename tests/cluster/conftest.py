@@ -26,13 +26,11 @@ def address(head: Head) -> str:
 
 
 @pytest.fixture(scope="session")
-def runtime(address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def runtime(address: str) -> Iterator[Any]:
     """This process's view of that Ray."""
     from actors.runtime import start_runtime
-    from actors.store import Folder
 
-    folder = Folder(tmp_path_factory.mktemp("state"))
-    found = asyncio.run(start_runtime(address, folder, {}))
+    found = asyncio.run(start_runtime(address, {}))
     yield found
     asyncio.run(found.close())
 

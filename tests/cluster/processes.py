@@ -53,11 +53,23 @@ class Head(NamedTuple):
 def ray_head() -> Iterator[Head]:
     """Start a Ray apart from every driver; it ends with the block."""
     port = free_port()
+    with _ray("--head", f"--port={port}", "--include-dashboard=false", "--disable-usage-stats") as (pid, folder):
+        yield Head(f"127.0.0.1:{port}", pid, folder)
+
+
+@contextlib.contextmanager
+def another_node(head: Head) -> Iterator[int]:
+    """Let one more node, on this same machine, join a Ray; the id of the process that all of it descends from."""
+    with _ray(f"--address={head.address}") as (pid, _):
+        yield pid
+
+
+@contextlib.contextmanager
+def _ray(*words: str) -> Iterator[tuple[int, Path]]:
     with tempfile.TemporaryDirectory(prefix="ct-", dir="/tmp") as folder:
         command = [
-            sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", f"--port={port}", "--num-cpus=2",
-            "--include-dashboard=false", f"--temp-dir={folder}",
-            "--object-store-memory=80000000", "--disable-usage-stats",
+            sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *words, "--num-cpus=2",
+            f"--temp-dir={folder}", "--object-store-memory=80000000",
         ]  # fmt: skip
         log = Path(folder) / "start.log"
         with log.open("wb") as out:
@@ -68,12 +80,12 @@ def ray_head() -> Iterator[Head]:
                 assert head.poll() is None, log.read_text()
                 assert time.monotonic() < deadline_s, log.read_text()
                 time.sleep(0.1)
-            yield Head(f"127.0.0.1:{port}", head.pid, Path(folder))
+            yield head.pid, Path(folder)
         finally:
             processes = below(head.pid)
             head.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                head.wait(5)
+                head.wait(2)
             head.kill()
             head.wait()
             end_processes(processes, mark="", grace_s=0)
