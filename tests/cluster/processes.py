@@ -115,19 +115,18 @@ class Commands:
 
     def __init__(self, folder: Path, url: str, cluster: str) -> None:
         self._folder = folder
-        self._cluster = cluster
         self._started: list[subprocess.Popen[str]] = []
         self.temporary = Path(tempfile.mkdtemp(prefix="ct-", dir="/tmp"))
         """Its folder for temporary files, with a path short enough for the sockets of a Ray."""
         self._env = environment(
             ANTHROPIC_API_KEY=KEY, ANTHROPIC_BASE_URL=url, CORTEX_STATE=str(folder / "state"), NO_COLOR="1",
-            TMPDIR=str(self.temporary),
+            CORTEX_CLUSTER=cluster, TMPDIR=str(self.temporary),
         )  # fmt: skip
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         """``cortex`` with these words, its own process group."""
         started = subprocess.Popen(
-            [sys.executable, "-m", "actors.cli", *words, "--cluster", self._cluster], env=self._env, cwd=self._folder,
+            [sys.executable, "-m", "actors.cli", *words], env=self._env, cwd=self._folder,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
         )  # fmt: skip
         self._started.append(started)

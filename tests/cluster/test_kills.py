@@ -65,11 +65,12 @@ class Batch:
         self.rows = write_rows(self._input, ROWS, name)
         self.driver: subprocess.Popen[str] | None = None
 
-    def drive(self) -> None:
-        """The same command, whether it is the first time or not."""
-        self.driver = self.commands.start(
-            "batch", str(self._input), "-o", str(self.out), "--job", self.name, "--concurrency", str(PERMITS)
-        )
+    def drive(self, how: str = "batch") -> None:
+        """Begin, or go on: by the same command as at first, by ``resume`` or by ``attach``."""
+        words = [how, self.name]
+        if how == "batch":
+            words = [how, str(self._input), "-o", str(self.out), "--job", self.name, "--concurrency", str(PERMITS)]
+        self.driver = self.commands.start(*words)
 
     def kill_driver(self) -> None:
         assert self.driver is not None
@@ -139,7 +140,7 @@ async def test_whoever_dies_every_row_is_there_once(
             out_at_kills += facts["permits"]
             if victim == "driver":
                 batch.kill_driver()
-                batch.drive()
+                batch.drive(chance.choice(("batch", "resume", "attach")))
             else:
                 slot = f"branch:{chance.randrange(2)}"
                 await kill(runtime, {"branch": slot, "channel": f"channel:{batch.name}"}.get(victim, victim))
@@ -165,7 +166,7 @@ async def test_a_killed_driver_takes_its_private_ray_along(
         batch.drive()
         await answered(provider, moment)
         batch.kill_driver()
-    batch.drive()
+    batch.drive("resume")
     await batch.end()
     batch.check()
     assert list(batch.commands.temporary.iterdir()) == [], "a folder of a killed Ray is left"
