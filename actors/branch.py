@@ -86,7 +86,7 @@ class Branch:
     async def arm(self, job: str, arming: bytes) -> None:
         """Take endpoint and credential for a job. Sent in a call, never in a constructor or an environment."""
         self._armings[_family(job)] = arming
-        self._model(job)  # now, and not under the first call: a client takes seconds to import
+        self._model(job)  # one that cannot be made is told to whoever arms, not to every call
         for under in self._unarmed.pop(_family(job), []):
             self._enqueue(under)
 
