@@ -12,7 +12,7 @@ import msgspec
 from cortex import commands, events
 from cortex.changes import Ask
 from cortex.ledger import worst_charge
-from cortex.moves import asked, leave_call, reopen
+from cortex.moves import ASKED, OPEN, asked, leave_call, reopen
 from cortex.prompt import DoesNotFit, Prompt, request_body
 from cortex.state import ENDED, TRIES_MAX, Flight, Goal, State, Status, flight_key
 from policies.failure import RULES, Failure, FailureKind
@@ -48,23 +48,23 @@ def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]
     ``once`` says that no two questions of the run are equal. Raises ``DoesNotFit`` where no prompt within M can be made
     of it, having changed nothing.
     """
-    output_tokens_max = wish.output_tokens_max or k.terms.limits.output_tokens_max
+    route, limits = k.terms.route, k.terms.limits
+    output_tokens_max = wish.output_tokens_max or limits.output_tokens_max
     tokens_max = k.terms.prompt_tokens_max(output_tokens_max)
     body, constructor, text_bytes = _rendered(k, wish, output_tokens_max, tokens_max)
     sample = wish.sample if wish.sample is not None else goal.sample
-    question = question_hash(k.terms.route.endpoint, body, sample)
+    question = question_hash(route.endpoint, body, sample)
     shared = None if once else _same_question(k, question)
     bound = body_tokens_bound(body)
-    caching = b'"cache_control"' in body
-    charge = worst_charge(k.terms.route.price, min(bound, tokens_max), output_tokens_max, caching)
-    limits = k.terms.limits
+    charge = worst_charge(route.price, min(bound, tokens_max), output_tokens_max, b'"cache_control"' in body)
     if shared is None and not k.ledger.allows(charge, limits.max_cost_nusd, limits.max_job_tokens):
         k.short = True
         return
     if goal.tries >= TRIES_MAX:
         raise ValueError(f"more than {TRIES_MAX} attempts at one goal: {goal.story()}")
     asked(k, goal)
-    k.reading.pop(goal.id, None)
+    if k.reading:
+        k.reading.pop(goal.id, None)
     k.tally.calls += goal.question != question
     goal.sample, goal.constructor, goal.question = sample, constructor, question
     if shared is not None:
@@ -128,9 +128,11 @@ def answered(k: State, event: events.Answered, out: list[commands.Command]) -> l
     goal_ids: tuple[int, ...] = (event.goal,)
     if flight is not None:
         question = flight.hash
-        _no_longer_asking(k, flight)
+        if k.asking:
+            _no_longer_asking(k, flight)
         k.ledger.release(flight.charge)
-        k.estimate = k.estimate.update(flight.text_bytes, event.reply.usage.input_tokens_billed)
+        if flight.text_bytes:
+            k.estimate = k.estimate.update(flight.text_bytes, event.reply.usage.input_tokens_billed)
         if flight.followers:
             goal_ids += tuple(flight.followers)
     elif goal is not None and goal.assumed and event.attempt in goal.assumed:
@@ -146,7 +148,8 @@ def answered(k: State, event: events.Answered, out: list[commands.Command]) -> l
         other = k.flights[k.asking[question]]
         goal_ids += (other.goal, *other.followers)
     waiting = _awaiting(k, goal_ids, question)
-    k.tally.dropped += not waiting
+    if not waiting:
+        k.tally.dropped += 1
     if flight is not None and (not waiting or (goal is not None and goal.assumed)):
         k.ledger.paid_again += 1
     _take(k, waiting, out)
@@ -178,7 +181,7 @@ def _awaiting(k: State, goal_ids: tuple[int, ...], question: bytes) -> list[Goal
     found: list[Goal] = []
     for goal_id in goal_ids if len(goal_ids) == 1 else dict.fromkeys(goal_ids):
         goal = k.goals.get(goal_id)
-        if goal is not None and goal.question == question and goal.status <= Status.ASKED:
+        if goal is not None and goal.question == question and goal.status <= ASKED:
             found.append(goal)
     return found
 
@@ -186,7 +189,7 @@ def _awaiting(k: State, goal_ids: tuple[int, ...], question: bytes) -> list[Goal
 def _take(k: State, goals: list[Goal], out: list[commands.Command]) -> None:
     """These goals have their reply. An attempt that replaced the answered one is stopped, unless others await it."""
     for goal in goals:
-        if goal.status == Status.OPEN:
+        if goal.status == OPEN:
             asked(k, goal)
         leave_call(k, goal, out)
         goal.broken = goal.throttles = 0

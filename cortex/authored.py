@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from cortex import attempts, commands
 from cortex.changes import Change
-from cortex.moves import asked, end, leave_errand, reopen
+from cortex.moves import ASKED, asked, end, leave_errand, reopen
 from cortex.program import Program
 from cortex.reply import Malformed, Reply
 from cortex.state import ENDED, Goal, State, Status
@@ -19,25 +19,19 @@ REFUSAL = "refusal"
 """The stop reason of a message in which the model declined."""
 
 
-def make(k: State, program: Program, goal: Goal | None, changed: Sequence[Change], out: Out) -> None:
-    """Apply a program's changes, all or none. Raises as ``transitions.apply``."""
-    call = k.call_id(goal.id, goal.sample) if goal is not None else ""
-    apply(k, changed, out, call=call, program=program)
-
-
 def fold(k: State, program: Program, goal: Goal, where: str, yielded: Callable[[], Iterable[Change]], out: Out) -> None:
     """Fold a result into K through the program's own code, which must say what becomes of the goal.
 
     The goal is asked at this moment; one that is not any more was ended by what came before in this turn.
     """
-    if goal.status != Status.ASKED:
+    if goal.status != ASKED:
         return
     try:
         changed = list(yielded())
-        if _too_late(k, changed):
+        if k.finished and _too_late(changed):
             reopen(k, goal)  # the job has ended, and nobody would run it: resumed, it is asked again, from memory
             return
-        make(k, program, goal, changed, out)
+        apply(k, changed, out, by=goal, program=program)
     except Malformed as error:
         kind = FailureKind.MALFORMED
         k.tally.failures[kind] = k.tally.failures.get(kind, 0) + 1
@@ -66,13 +60,13 @@ def fold_reply(k: State, program: Program, goal: Goal, reply: Reply, out: Out) -
     fold(k, program, goal, "absorb", lambda: program.absorb(k, goal, reply), out)
 
 
-def _too_late(k: State, changed: Sequence[Change]) -> bool:
-    """Whether these changes need a worker, or a child job, after the job has ended."""
-    return k.finished and any(type(change) in ERRANDS for change in changed)
+def _too_late(changed: Sequence[Change]) -> bool:
+    """Whether these changes need a worker, or a child job, though the job has ended."""
+    return any(type(change) in ERRANDS for change in changed)
 
 
 def _undecided(goal: Goal) -> bool:
-    return goal.status == Status.ASKED
+    return goal.status == ASKED
 
 
 def give_up(k: State, program: Program, goal: Goal, failure: Failure, out: Out) -> None:
@@ -88,8 +82,8 @@ def give_up(k: State, program: Program, goal: Goal, failure: Failure, out: Out) 
     fault = failure.kind == FailureKind.FAULTY
     try:
         changed = list(program.failed(k, goal, failure))
-        if not _too_late(k, changed):
-            make(k, program, goal, changed, out)
+        if not (k.finished and _too_late(changed)):
+            apply(k, changed, out, by=goal, program=program)
     except Exception as error:  # the last word of an author's code: nothing else is asked of it
         if not fault:
             _count_fault(k, "failed", error)

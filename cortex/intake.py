@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 
 from cortex import attempts, errands, events
-from cortex.authored import Out, fold, fold_reply, give_up, make, said, stop
+from cortex.authored import Out, fold, fold_reply, give_up, said, stop
 from cortex.moves import end
 from cortex.program import Program
 from cortex.state import ENDED, State, Status, flight_key
+from cortex.transitions import apply
 from policies.failure import Failure, FailureKind
 
 
@@ -28,7 +29,7 @@ def _opened(k: State, program: Program, event: events.Opened, out: Out) -> None:
     if event.carried is not None:
         k.ledger = msgspec.structs.replace(event.carried)  # an event is never changed
     try:
-        make(k, program, None, list(program.begin(k)), out)
+        apply(k, list(program.begin(k)), out, by=None, program=program)
     except Exception as error:
         stop(k, said("begin", error))
 
@@ -57,7 +58,7 @@ def _fed(k: State, program: Program, event: events.Fed, out: Out) -> None:
         k.tally.rows_read += 1
         k.tally.rows_refused += bool(row.refusal)
         try:
-            make(k, program, None, list(program.read(k, row)), out)
+            apply(k, list(program.read(k, row)), out, by=None, program=program)
         except Exception as error:
             stop(k, said("read", error))
             return

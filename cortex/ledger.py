@@ -105,11 +105,12 @@ class Ledger(msgspec.Struct):
         """A reply was paid for, with this usage."""
         if price is not None:
             self.known_nusd += cost_nusd(price, usage)
-        self.known_tokens += usage.input_tokens_billed + usage.output_tokens
+        read, written = usage.cache_read_tokens, usage.cache_creation_tokens
+        self.known_tokens += usage.input_tokens + read + written + usage.output_tokens
         self.input_tokens += usage.input_tokens
         self.output_tokens += usage.output_tokens
-        self.cache_read_tokens += usage.cache_read_tokens
-        self.cache_creation_tokens += usage.cache_creation_tokens
+        self.cache_read_tokens += read
+        self.cache_creation_tokens += written
         self.paid_calls += 1
 
 

@@ -10,7 +10,7 @@ call's id, and the order of everything is the journal's.
 from __future__ import annotations
 
 from cortex import attempts, commands, events
-from cortex.authored import Out, faulty, fold_reply, give_up, make, said, stop
+from cortex.authored import Out, faulty, fold_reply, give_up, said, stop
 from cortex.changes import Ask, Change
 from cortex.ending import finish, satisfied, see_end
 from cortex.errands import believed
@@ -19,6 +19,7 @@ from cortex.moves import wake
 from cortex.program import Program
 from cortex.prompt import DoesNotFit
 from cortex.state import Goal, State, Status
+from cortex.transitions import apply
 from policies.failure import Failure, FailureKind
 
 
@@ -67,7 +68,8 @@ def select(k: State, program: Program, out: Out) -> None:
         changed: list[Change] = []
         try:
             _gather(k, program, free, asks, changed)
-            make(k, program, None, changed, out)
+            if changed:
+                apply(k, changed, out, by=None, program=program)
         except Exception as error:  # an author's code may raise anything
             stop(k, said("select", error))
             return

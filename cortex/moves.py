@@ -17,6 +17,7 @@ from cortex.state import ENDED, TRANSITIONS, Errand, Goal, IllegalTransition, St
 from policies.join import Verdict, decide
 
 Out = list[commands.Command]
+OPEN, ASKED, WAITING, RESOLVED = Status.OPEN, Status.ASKED, Status.WAITING, Status.RESOLVED
 
 
 def legal(goal: Goal, now: Status, to: Status) -> None:
@@ -27,16 +28,17 @@ def legal(goal: Goal, now: Status, to: Status) -> None:
 
 def set_status(k: State, goal: Goal, to: Status) -> None:
     """The one assignment to a goal's status, with the index of open goals kept right."""
-    if to not in TRANSITIONS[goal.status]:
-        legal(goal, goal.status, to)
-    if goal.status == Status.OPEN:
+    now = goal.status
+    if to not in TRANSITIONS[now]:
+        legal(goal, now, to)
+    if now == OPEN:
         k.open_by_kind[goal.kind].pop(goal.id, None)
     goal.status = to
 
 
 def asked(k: State, goal: Goal) -> None:
     """The goal's call is being made, or its result is being taken in."""
-    set_status(k, goal, Status.ASKED)
+    set_status(k, goal, ASKED)
     goal.due_at_s = 0.0
 
 
@@ -66,7 +68,7 @@ def be_woken(k: State, goal: Goal, due_at_s: float) -> None:
 def leave_call(k: State, goal: Goal, out: Out) -> None:
     """The goal awaits no reply any more. An attempt that nobody awaits is abandoned."""
     question, goal.question = goal.question, b""
-    if not question:
+    if not question or not k.flights:
         return
     flight = k.flights.get(k.asking.get(question, flight_key(goal.id, goal.tries)))
     if flight is None or flight.abandoned or flight.hash != question:
@@ -89,7 +91,8 @@ def emit(k: State, value: Any, order: int | None, failed: bool, out: Out) -> Non
     else:
         k.tally.succeeded += 1
     if order is None:
-        _next_result(k, value, out)
+        out.append(commands.Emit(k.emitted, value))
+        k.emitted += 1
         return
     k.held[order] = value
     while k.next_in_order in k.held:
@@ -167,10 +170,10 @@ def close(k: State, goal: Goal, to: Status, out: Out, program: Program) -> None:
         k.reading.pop(goal.id, None)
     if goal.parent:
         parent = k.goals[goal.parent]
-        parent.children_resolved += to == Status.RESOLVED
-        parent.children_failed += to != Status.RESOLVED
+        parent.children_resolved += to == RESOLVED
+        parent.children_failed += to != RESOLVED
     elif program.rows_are_goals:
-        if to == Status.RESOLVED:
+        if to == RESOLVED:
             emit(k, goal.answer, None, False, out)
         else:
             k.tally.failed += 1

@@ -33,7 +33,7 @@ def plain(value: Any, depth: int = DEPTH_MAX) -> Any:
     if depth == 0:
         raise ValueError(f"a value nested deeper than {DEPTH_MAX}")
     if kind is list or kind is tuple:
-        return [plain(one, depth - 1) for one in value]
+        return [one if type(one) in _AS_IS else plain(one, depth - 1) for one in value]
     if kind is dict:
         return {_key(key): plain(one, depth - 1) for key, one in value.items()}
     return msgspec.msgpack.decode(_encoder.encode(value))

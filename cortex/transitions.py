@@ -16,6 +16,7 @@ from cortex import changes as c
 from cortex.commands import Launch, RunTool
 from cortex.ledger import Bill, Charge
 from cortex.moves import (
+    WAITING,
     Out,
     after,
     be_woken,
@@ -34,42 +35,37 @@ from cortex.plain import plain as plain
 from cortex.plain import size_bytes
 from cortex.program import Program, params_of
 from cortex.reply import Malformed
-from cortex.state import ENDED, Errand, Goal, IllegalTransition, Item, Observation, State, Status
+from cortex.state import ENDED, TRANSITIONS, Errand, Goal, IllegalTransition, Item, Observation, State, Status
 from policies.failure import Failure, FailureKind
 
 _TARGET = {c.Resolve: Status.RESOLVED, c.Fail: Status.FAILED, c.Wait: Status.WAITING, c.Reopen: Status.OPEN,
            c.Abandon: Status.ABANDONED, c.RunTool: Status.WAITING, c.Observe: Status.WAITING,
            c.Spawn: Status.WAITING}  # fmt: skip
 
-_ENDING = (c.Resolve, c.Fail, c.Abandon)
 ERRANDS = (c.RunTool, c.Observe, c.Spawn)
 """The changes that need a worker or a child job."""
 
 
-def apply(k: State, changed: Sequence[c.Change], out: Out, *, call: str, program: Program) -> None:
-    """Make these changes, all or none. ``call`` is the call whose reply they came from, if one.
+def apply(k: State, changed: Sequence[c.Change], out: Out, *, by: Goal | None, program: Program) -> None:
+    """Make these changes, all or none. ``by`` is the goal whose result they came from, if one.
 
     Raises ``IllegalTransition``; ``Malformed`` where they plan beyond the bounds; ``ValueError`` or ``TypeError`` for
     what K cannot keep or a worker cannot run.
     """
-    values = _checked(k, changed, call, program)
-    aimed: list[Any] = []
+    values = _checked(k, changed, by, program)
+    aimed: list[c.Change] = []
     for change, value in zip(changed, values, strict=True):
-        kind = type(change)
-        if kind is Goal:
-            _add_goal(k, change, value, program)  # type: ignore[arg-type]
-        elif kind is Item:
-            _add_item(k, change, value, call)  # type: ignore[arg-type]
-        elif kind is c.Emit:
-            emit(k, value, change.order, change.failed, out)  # type: ignore[union-attr]
+        make = _MAKE.get(type(change))
+        if make is not None:
+            make(k, change, value, by, out, program)
         else:
-            _APPLY[kind](k, k.goals[change.goal.id], change, value, out, program)  # type: ignore[union-attr]
+            _MOVE[type(change)](k, k.goals[change.goal.id], change, value, out, program)  # type: ignore[union-attr]
             aimed.append(change)
     for change in aimed:
-        goal = k.goals.get(change.goal.id)
+        goal = k.goals.get(change.goal.id)  # type: ignore[union-attr]
         if goal is None:
             continue
-        if isinstance(change, _ENDING):
+        if goal.status > WAITING:  # it has ended
             after(k, goal, out, program)
         else:
             look_at_join(k, goal, out, program)
@@ -78,45 +74,47 @@ def apply(k: State, changed: Sequence[c.Change], out: Out, *, call: str, program
 # -- checking -------------------------------------------------------------------------------------------------------
 
 
-def _checked(k: State, changed: Sequence[c.Change], call: str, program: Program) -> list[Any]:
+def _checked(k: State, changed: Sequence[c.Change], by: Goal | None, program: Program) -> list[Any]:
     """What each change carries, as plain data. Raises where one of them may not be made."""
     status: dict[int, Status] = {}
-    orders: set[int] = set()
-    made: list[Goal | Item] = []
+    made: list[Goal | Item | c.Emit] = []
     values = []
     try:
         for change in changed:
             kind = type(change)
-            if kind is Goal:
+            to = _TARGET.get(kind)
+            if to is not None:
+                goal = _known(k, change.goal.id)  # type: ignore[union-attr]
+                now = status.get(goal.id, goal.status)
+                if to not in TRANSITIONS[now]:
+                    legal(goal, now, to)
+                status[goal.id] = to
+                check = _CHECK.get(kind)
+                values.append(check(goal, change, program) if check is not None else None)
+            elif kind is c.Emit:
+                values.append(_new_result(k, change, made))  # type: ignore[arg-type]
+            elif kind is Goal:
                 values.append(_new_goal(k, change, status))  # type: ignore[arg-type]
                 made.append(change)  # type: ignore[arg-type]
                 change.id = -1  # type: ignore[union-attr]
             elif kind is Item:
-                values.append(_new_item(k, change))  # type: ignore[arg-type]
+                values.append(_new_item(k, change, by))  # type: ignore[arg-type]
                 made.append(change)  # type: ignore[arg-type]
                 change.id = -1  # type: ignore[union-attr]
-            elif kind is c.Emit:
-                values.append(_new_result(k, change, orders))  # type: ignore[arg-type]
-            elif kind in _TARGET:
-                goal = _known(k, change.goal.id)  # type: ignore[union-attr]
-                to = _TARGET[kind]
-                legal(goal, status.get(goal.id, goal.status), to)
-                status[goal.id] = to
-                check = _CHECK.get(kind)
-                values.append(check(goal, change, program) if check is not None else None)
             else:
                 raise TypeError(f"a program may not yield {change!r:.80} here")
     finally:
         for one in made:
-            one.id = 0
-    if len(made):
-        _within_bounds(k, sum(type(one) is Goal for one in made), call)
+            if type(one) is not c.Emit:
+                one.id = 0  # type: ignore[union-attr]
+    if made:
+        _within_bounds(k, sum(type(one) is Goal for one in made), planned=by is not None)
     return values
 
 
-def _within_bounds(k: State, added: int, call: str) -> None:
+def _within_bounds(k: State, added: int, planned: bool) -> None:
     limits = k.terms.limits
-    if call and added > limits.plan_goals_max:
+    if planned and added > limits.plan_goals_max:
         raise Malformed(f"a plan of {added} goals; at most {limits.plan_goals_max} at once")
     if k.next_goal - 1 + added > limits.goals_max:
         raise Malformed(f"more than {limits.goals_max} goals in one job")
@@ -141,21 +139,24 @@ def _new_goal(k: State, goal: Goal, status: dict[int, Status]) -> Any:
     return plain(goal.value)
 
 
-def _new_item(k: State, item: Item) -> tuple[Any, int]:
+def _new_item(k: State, item: Item, by: Goal | None) -> tuple[Any, int, str]:
     if item.id:
         raise IllegalTransition(f"item {item.id} ({item.kind}) is in K already: an item is added once, and new")
     for source in item.sources:
         if source not in k.items:
             raise IllegalTransition(f"an item of kind {item.kind} names source {source}, which is not in K")
     value = plain(item.value)
-    return value, item.size_bytes or size_bytes(value)
+    call = item.call or (k.call_id(by.id, by.sample) if by is not None else "")
+    return value, item.size_bytes or size_bytes(value), call
 
 
-def _new_result(k: State, change: c.Emit, orders: set[int]) -> Any:
-    if change.order is not None:
-        if change.order < k.next_in_order or change.order in k.held or change.order in orders:
-            raise ValueError(f"result {change.order} of the input was emitted already")
-        orders.add(change.order)
+def _new_result(k: State, change: c.Emit, made: list[Goal | Item | c.Emit]) -> Any:
+    order = change.order
+    if order is not None:
+        beside = any(type(one) is c.Emit and one.order == order for one in made)
+        if order < k.next_in_order or order in k.held or beside:
+            raise ValueError(f"result {order} of the input was emitted already")
+        made.append(change)
     return plain(change.value)
 
 
@@ -204,7 +205,11 @@ _CHECK: dict[type, Callable[[Goal, Any, Program], Any]] = {
 # -- the changes, one by one ----------------------------------------------------------------------------------------
 
 
-def _add_goal(k: State, goal: Goal, value: Any, program: Program) -> None:
+def _add_result(k: State, change: c.Emit, value: Any, by: Goal | None, out: Out, program: Program) -> None:
+    emit(k, value, change.order, change.failed, out)
+
+
+def _add_goal(k: State, goal: Goal, value: Any, by: Goal | None, out: Out, program: Program) -> None:
     goal.id = k.next_goal
     k.next_goal += 1
     goal.value = value
@@ -220,12 +225,11 @@ def _add_goal(k: State, goal: Goal, value: Any, program: Program) -> None:
     offer(k, goal, goal.due_at_s)
 
 
-def _add_item(k: State, item: Item, value: tuple[Any, int], call: str) -> None:
+def _add_item(k: State, item: Item, value: tuple[Any, int, str], by: Goal | None, out: Out, program: Program) -> None:
     item.id = k.next_item
     k.next_item += 1
-    item.value, item.size_bytes = value
+    item.value, item.size_bytes, item.call = value
     item.sources = tuple(item.sources)
-    item.call = item.call or call
     k.items[item.id] = item
     seen = item.observation
     if seen is not None:
@@ -285,7 +289,7 @@ def _observe(
     leave_call(k, goal, out)
     seen = Observation(change.tool, arguments, -1.0, float(change.trust_s))
     item = Item(change.kind, observation=seen)
-    _add_item(k, item, (None, 0), "")
+    _add_item(k, item, (None, 0, ""), None, out, program)
     k.reading.setdefault(goal.id, k.at_s)
     errand(k, goal, tool_errand(k, goal, change.tool, arguments, item=item.id, repeatable=True), out)
 
@@ -346,7 +350,10 @@ def more_than(k: State, goal: Goal, charge: Charge) -> bool:
     return (nusd is None or nusd > charge.nusd) and (tokens is None or tokens > charge.tokens)
 
 
-_APPLY: dict[type, Callable[[State, Goal, Any, Any, Out, Program], None]] = {
+_MAKE: dict[type, Callable[[State, Any, Any, Goal | None, Out, Program], None]] = {
+    c.Emit: _add_result, Goal: _add_goal, Item: _add_item,
+}  # fmt: skip
+_MOVE: dict[type, Callable[[State, Goal, Any, Any, Out, Program], None]] = {
     c.Resolve: _resolve, c.Fail: _fail, c.Wait: _wait, c.Reopen: _reopen, c.Abandon: _abandon, c.RunTool: _run_tool,
     c.Observe: _observe, c.Spawn: _spawn,
 }  # fmt: skip

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from cortex import commands, events, journal
+from cortex.changes import Goal
 from cortex.limits import Limits, Route
 from cortex.loop import step
 from cortex.reply import Usage
 from tests.stage import PRICE, Flat, Stage, failure, puppet, reply, terms
-from cortex.changes import Goal
 
 EVENTS = [
     events.Opened(terms(Limits(max_cost_nusd=5), price=PRICE), 3, 7, None),

@@ -79,9 +79,9 @@ def test_what_ends_takes_the_deepest_nest_along(keeps):
     deep = 2 * sys.getrecursionlimit()
     stage = Stage(puppet(begin=lambda k: [Goal("x")], keeps=keeps), Limits(depth_max=deep), permits=0)
     for depth in range(deep):
-        apply(stage.k, [Goal("x", parent=depth + 1)], [], call="", program=stage.program)
+        apply(stage.k, [Goal("x", parent=depth + 1)], [], by=None, program=stage.program)
     check(stage.k)
-    apply(stage.k, [Resolve(stage.goal(1))], [], call="", program=stage.program)
+    apply(stage.k, [Resolve(stage.goal(1))], [], by=None, program=stage.program)
     check(stage.k)
     assert stage.k.live == 0
     assert len(stage.k.goals) == (deep + 1 if keeps else 0)

@@ -54,9 +54,9 @@ def stage_with(status: str) -> Stage:
     return stage
 
 
-def moves_to(stage: Stage, *changed: Any, call: str = "") -> list[Any]:
+def moves_to(stage: Stage, *changed: Any, by: Goal | None = None) -> list[Any]:
     out: list[Any] = []
-    apply(stage.k, changed, out, call=call, program=stage.program)
+    apply(stage.k, changed, out, by=by, program=stage.program)
     return out
 
 
@@ -173,8 +173,8 @@ def test_a_reply_may_plan_so_much_and_no_more():
     stage = Stage(puppet(begin=lambda k: [Goal("x", str(i)) for i in range(5)]), limits, permits=0)
     assert len(stage.k.goals) == 5, "what a program brings along is no plan"
     with pytest.raises(Malformed, match="a plan of 4 goals; at most 3"):
-        moves_to(stage, *(Goal("y", parent=1) for _ in range(4)), call="j/1/0")
-    moves_to(stage, *(Goal("y", parent=1) for _ in range(3)), call="j/1/0")
+        moves_to(stage, *(Goal("y", parent=1) for _ in range(4)), by=stage.goal(1))
+    moves_to(stage, *(Goal("y", parent=1) for _ in range(3)), by=stage.goal(1))
     moves_to(stage, Goal("z", parent=6))
     with pytest.raises(Malformed, match="nested deeper than 2"):
         moves_to(stage, Goal("deep", parent=9))
@@ -210,7 +210,7 @@ def test_a_goal_may_be_made_for_later():
 def test_an_item_knows_its_size_its_sources_and_its_call():
     stage = stage_with("open")
     moves_to(stage, Item("note", "na\u00efve"), Item("raw", b"123"), Item("table", {"a": 1}))
-    moves_to(stage, Item("summary", "n", sources=(1, 2), lossy=True), call="j/1/0")
+    moves_to(stage, Item("summary", "n", sources=(1, 2), lossy=True), by=stage.goal(1))
     sizes = [(item.id, item.kind, item.size_bytes, item.call) for item in stage.k.items.values()]
     assert sizes == [(1, "note", 6, ""), (2, "raw", 3, ""), (3, "table", 7, ""), (4, "summary", 1, "j/1/0")]
     assert [item.id for item in stage.k.items_of("note")] == [1]
