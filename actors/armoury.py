@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from actors.credential import Credential
 from actors.model_port import Model
+from actors.provider.credential import Credential
 from actors.simulator.settings import SimulatorSettings
 from policies.timeout import TimeoutPolicy
 

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from actors.armoury import Arming, lend
-from actors.credential import Credential, CredentialError
 from actors.errors import ClearError
 from actors.model_port import Model
+from actors.provider.credential import Credential, CredentialError
 from actors.simulator.settings import SimulatorSettings
 from cortex.limits import Limits, Route
 from policies.price import PRICE_FORM, Price, parse_price

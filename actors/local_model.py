@@ -23,8 +23,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from actors.credential import Credential, scrub
 from actors.model import AnthropicModel
+from actors.provider.credential import Credential, scrub
 
 LOCAL_MODEL_NAME: Final = "gemma-3-270m-q4_k_m"
 """What its replies say they are from."""

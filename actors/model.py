@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any, Final
 import aiohttp
 import msgspec
 
-from actors import model_errors
-from actors.credential import DEFAULT_BASE_URL, Credential, checked_url, without_password
-from actors.model_direct import Answer, DirectRoad, Road, Template
-from actors.model_headers import RateLimits, rate_limits, tells_limits
-from actors.model_network import proxy_for, ssl_context
-from actors.model_reply import Unreadable, read_reply
-from actors.model_sdk import SdkRoad
-from actors.model_stream import StreamAssembler, StreamError
+from actors.provider import errors as model_errors
+from actors.provider.credential import DEFAULT_BASE_URL, Credential, checked_url, without_password
+from actors.provider.direct import Answer, DirectRoad, Road, Template
+from actors.provider.headers import RateLimits, rate_limits, tells_limits
+from actors.provider.network import proxy_for, ssl_context
+from actors.provider.reply import Unreadable, read_reply
+from actors.provider.sdk import SdkRoad
+from actors.provider.stream import StreamAssembler, StreamError
 from cortex.reply import Reply
 from policies.failure import Failure, FailureKind
 from policies.timeout import TimeoutPolicy, silence_max_s

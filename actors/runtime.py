@@ -21,12 +21,12 @@ from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-d
 from ray.experimental import internal_kv
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from actors import programs, travel
+from actors import programs
 from actors.armoury import make_model
-from actors.leftovers import end_processes
-from actors.opening import Owner, this_owner
-from actors.ports import Away, ClusterError, Gone, Peer
-from actors.ray_start import (
+from actors.cluster import travel
+from actors.cluster.leftovers import end_processes
+from actors.cluster.seat import process_class
+from actors.cluster.start import (
     OBJECT_STORE_BYTES,
     Private,
     checked_address,
@@ -37,7 +37,8 @@ from actors.ray_start import (
     take_signals_back,
     token_environ,
 )
-from actors.seat import process_class
+from actors.opening import Owner, this_owner
+from actors.ports import Away, ClusterError, Gone, Peer
 from cortex import __version__
 from cortex.program import Program
 from cortex.programs import READY
@@ -371,7 +372,7 @@ class _RayPeer:
 
 def seated(role: str, name: str, args: tuple[Any, ...], cluster: str) -> Any:
     """The seat of an actor, in its own process."""
-    from actors.seat import Seat, die_with_parent
+    from actors.cluster.seat import Seat, die_with_parent
 
     if cluster == "local":
         die_with_parent()

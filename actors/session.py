@@ -196,7 +196,7 @@ class Session:
         """Fence what a killed run left behind, then end it: it may still be paying and writing."""
         if owner.cluster != "local" or owner.pid == os.getpid():
             return
-        from actors.leftovers import end_leftovers
+        from actors.cluster.leftovers import end_leftovers
 
         journal = Journal(self.folder.journal_path(self.job))
         try:

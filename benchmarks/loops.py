@@ -63,8 +63,8 @@ async def sdk(url: str, numbers: Iterator[int], at_once: int) -> int:
 
 async def bare(url: str, numbers: Iterator[int], at_once: int) -> int:
     """The client road that a branch takes, with nothing around it."""
-    from actors.credential import Credential
     from actors.model import AnthropicModel
+    from actors.provider.credential import Credential
     from cortex.reply import Reply
 
     model = AnthropicModel(Credential(api_key=KEY, base_url=url), concurrency=at_once)

@@ -21,12 +21,12 @@ from actors.cli.standings import forget_spool, spool_of, standing_of
 from actors.cli.telling import OVER
 from actors.cli.texts import notes_of
 from actors.destination import Wish, remember
-from actors.input_lines import keep
-from actors.line_source import LineSource
+from actors.files.line_source import LineSource
+from actors.files.lines import keep
+from actors.files.sink import FileSink, SinkError
+from actors.files.source import BatchSource, Check
 from actors.records import in_use, last_state, last_terms
 from actors.session import CONTENT, Order, Session, whole
-from actors.sink import FileSink, SinkError
-from actors.source import BatchSource, Check
 from actors.store import Folder
 from cortex.limits import Limits, Terms
 from cortex.program import params_of

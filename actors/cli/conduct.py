@@ -12,7 +12,7 @@ from typing import Any
 from actors.bar import Bar
 from actors.cli.problems import INTERRUPTED, TERMINATED, say
 from actors.client import new_loop
-from actors.heap import settle
+from actors.cluster.heap import settle
 from actors.session import Ended, Session, who
 
 _CODES = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED}

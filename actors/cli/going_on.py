@@ -28,9 +28,9 @@ from actors.cli.settings import changed_wish, cluster_of, folder_of, limits_of, 
 from actors.cli.standings import number, spool_of, standing_of
 from actors.cli.telling import OVER, Standing, headline
 from actors.destination import remembered
-from actors.input_lines import SourceError
+from actors.files.line_source import LineSource
+from actors.files.lines import SourceError
 from actors.joblock import is_held
-from actors.line_source import LineSource
 from actors.ports import Away, ClusterError, Gone
 from actors.records import in_use, last_owner, last_state
 from actors.session import Order, Session, who, whole

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from actors.cli.problems import never_show
-from actors.credential import Credential, CredentialError, scrub
+from actors.provider.credential import Credential, CredentialError, scrub
 
 
 def taken_environ() -> dict[str, str]:

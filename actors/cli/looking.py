@@ -15,8 +15,8 @@ from actors.cli.settings import named_folder
 from actors.cli.standings import standing_of
 from actors.cli.telling import Standing, cost, failed_kinds, span, why
 from actors.errors import ClearError
+from actors.files.sink import SinkClosed
 from actors.records import last_owner, last_turn_s
-from actors.sink import SinkClosed
 from actors.store import Folder, Journal, StoreError
 
 _STATES = {

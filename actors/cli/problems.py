@@ -8,7 +8,7 @@ import traceback
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from actors.credential import Credential
+    from actors.provider.credential import Credential
 
 COMPLETE = 0
 FAILED = 1
@@ -41,11 +41,11 @@ def say(line: str) -> None:
 
 def told(error: BaseException) -> tuple[int, str] | None:
     """(exit code, line) for an error that is clear by itself; None for one that nobody expected."""
-    from actors.credential import CredentialError
     from actors.driver import Broken, Lost
     from actors.errors import ClearError
-    from actors.input_lines import SourceError
-    from actors.sink import SinkClosed, SinkError, SinkFull
+    from actors.files.lines import SourceError
+    from actors.files.sink import SinkClosed, SinkError, SinkFull
+    from actors.provider.credential import CredentialError
     from actors.store import DiskFull, Fenced
 
     if isinstance(error, CommandError):
@@ -71,7 +71,7 @@ def trace(error: BaseException) -> None:
 
 
 def _redacted(text: str) -> str:
-    from actors.credential import Credential
+    from actors.provider.credential import Credential
 
     for credential in _secrets or [Credential()]:
         text = credential.redactor()(text)

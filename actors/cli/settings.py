@@ -8,8 +8,8 @@ import msgspec
 
 from actors.cli.options import Options
 from actors.cli.problems import CommandError
-from actors.credential import CredentialError, checked_url, without_password
 from actors.destination import Wish
+from actors.provider.credential import CredentialError, checked_url, without_password
 from actors.simulator.faults import FAULTS
 from actors.simulator.settings import SettingsError, SimulatorSettings, settings_from
 from actors.store import Folder

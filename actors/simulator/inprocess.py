@@ -6,7 +6,7 @@ from collections.abc import Callable
 from email.utils import formatdate
 from typing import Final
 
-from actors.model_headers import RateLimits, rate_limits
+from actors.provider.headers import RateLimits, rate_limits
 from actors.simulator import wire
 from actors.simulator.faults import Refusal
 from actors.simulator.provider import Outcome, Provider

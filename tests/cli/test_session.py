@@ -12,8 +12,8 @@ import cortex
 from actors.armoury import Arming
 from actors.destination import Destination, SetupError, Wish
 from actors.driver import Driver
-from actors.input_lines import SourceError
-from actors.line_source import LineSource
+from actors.files.line_source import LineSource
+from actors.files.lines import SourceError
 from actors.session import Order, Session
 from cortex.limits import Limits, Route
 from cortex.programs.batch import Batch

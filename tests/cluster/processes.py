@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from actors.leftovers import below, end_processes
+from actors.cluster.leftovers import below, end_processes
 from tests.structure import ROOT
 
 PROVIDER = """

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from actors.leftovers import below
+from actors.cluster.leftovers import below
 from tests.cluster.processes import KEY, Commands, Head, Provider, write_rows
 
 ROWS = 300

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from actors.leftovers import below
+from actors.cluster.leftovers import below
 from tests.cluster.processes import Commands, Head, Provider, another_node, names_in, write_rows
 
 ROWS = 1_500

@@ -20,9 +20,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from actors import local_model as local
-from actors.credential import Credential
 from actors.local_model import LocalModelError, LocalModelServer, local_model
 from actors.model import AnthropicModel
+from actors.provider.credential import Credential
 from cortex.reply import Reply
 from policies.failure import Failure, FailureKind
 

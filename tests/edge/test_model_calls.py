@@ -14,10 +14,10 @@ import sys
 
 import pytest
 
-from actors.credential import Credential, CredentialError
 from actors.model import COUNTED_FIELDS, AnthropicModel
-from actors.model_headers import Bucket
 from actors.model_port import Model
+from actors.provider.credential import Credential, CredentialError
+from actors.provider.headers import Bucket
 from cortex.reply import Reply, Usage
 from policies.failure import Failure, FailureKind
 from tests.edge.scripted import MESSAGE, Answer, Asked, Step, chunked, compact, http, scripted, streamed

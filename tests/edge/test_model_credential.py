@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from actors.credential import REDACTED, Credential, CredentialError, scrub, without_password
+from actors.provider.credential import REDACTED, Credential, CredentialError, scrub, without_password
 
 KEY = "sk-ant-api03-verysecretkey-0123456789"
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from actors import model_direct
 from actors.model import AnthropicModel
+from actors.provider import direct as model_direct
 from cortex.reply import Reply
 from policies.failure import Failure, FailureKind
 from policies.timeout import TimeoutPolicy

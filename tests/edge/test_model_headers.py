@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from multidict import CIMultiDict
 
-from actors.model_headers import RETRY_AFTER_MAX_S, Bucket, RateLimits, rate_limits, retry_after_s, tells_limits
+from actors.provider.headers import RETRY_AFTER_MAX_S, Bucket, RateLimits, rate_limits, retry_after_s, tells_limits
 
 DATE = "Sat, 21 Nov 2026 10:00:00 GMT"
 

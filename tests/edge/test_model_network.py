@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import trustme
 
-from actors.credential import Credential
 from actors.model import AnthropicModel
-from actors.model_network import proxy_for
+from actors.provider.credential import Credential
+from actors.provider.network import proxy_for
 from cortex.reply import Reply
 from policies.failure import Failure, FailureKind
 from tests.edge.scripted import MESSAGE, Scripted, http, scripted, tunnel

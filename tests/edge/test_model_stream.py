@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from actors.model_reply import Unreadable, read_reply
-from actors.model_stream import StreamAssembler, StreamError
+from actors.provider.reply import Unreadable, read_reply
+from actors.provider.stream import StreamAssembler, StreamError
 from tests.edge.scripted import MESSAGE, compact, streamed
 
 

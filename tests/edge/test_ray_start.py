@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from actors import ray_start
+from actors.cluster import start as ray_start
+from actors.cluster.start import Private, checked_address, code_paths, environment, first_line, lean, token_environ
 from actors.ports import ClusterError
-from actors.ray_start import Private, checked_address, code_paths, environment, first_line, lean, token_environ
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from actors import seat as module
+from actors.cluster import seat as module
+from actors.cluster.seat import Seat, methods
 from actors.ports import Away, Gone
-from actors.seat import Seat, methods
 from cortex import __version__
 
 

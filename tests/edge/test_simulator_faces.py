@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.credential import Credential
 from actors.model import AnthropicModel
+from actors.provider.credential import Credential
 from actors.simulator import SimulatedModel, SimulatorSettings
 from actors.simulator.faults import FAULTS
 from actors.simulator.http_face import serve

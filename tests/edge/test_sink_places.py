@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from actors import sink as sink_module
-from actors.sink import FileSink, SinkClosed, SinkError, SinkFull, StdoutSink
+from actors.files import sink as sink_module
+from actors.files.sink import FileSink, SinkClosed, SinkError, SinkFull, StdoutSink
 from tests.structure import ROOT
 
 NAMES = ["out.jsonl", "out.jsonl.gz"]
@@ -197,7 +197,7 @@ def test_no_standard_output(monkeypatch):
 @pytest.mark.parametrize("flag, first", [("-c", ""), ("-uc", ""), ("-c", "import io,sys\nsys.stdout=io.StringIO()\n")])
 def test_standard_output_of_a_real_process(flag, first):
     """Buffered, not buffered, and in a place that shows text alone."""
-    code = "from actors.sink import *\ns=StdoutSink()\ns.open(0,0,False)\ns.write([b'x'*300_000]*9)\ns.close()"
+    code = "from actors.files.sink import *\ns=StdoutSink()\ns.open(0,0,False)\ns.write([b'x'*300_000]*9)\ns.close()"
     code = first + code
     done = subprocess.run(
         [sys.executable, flag, code], cwd=ROOT, capture_output=True, check=True, env={**os.environ, "PYTHONPATH": "."}
@@ -207,7 +207,7 @@ def test_standard_output_of_a_real_process(flag, first):
 
 def test_a_reader_that_goes_away_is_told_without_a_traceback():
     code = (
-        "import sys\nfrom actors.sink import *\ns=StdoutSink()\ns.open(0,0,False)\n"
+        "import sys\nfrom actors.files.sink import *\ns=StdoutSink()\ns.open(0,0,False)\n"
         "try:\n  while True:\n    s.write([b'x'*99]); s.flush()\n"
         "except SinkClosed as e:\n  print(e, file=sys.stderr)\nfinally:\n  s.close()"
     )

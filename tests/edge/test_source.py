@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from actors import doubled, input_lines, source
-from actors.batch_input import LINE_BYTES_MAX
-from actors.source import BatchSource, Check, Problem, SourceError, Window
+from actors.files import doubled, source
+from actors.files import lines as input_lines
+from actors.files.batch_input import LINE_BYTES_MAX
+from actors.files.source import BatchSource, Check, Problem, SourceError, Window
 from tests.structure import ROOT
 
 
@@ -333,7 +334,7 @@ def test_a_named_pipe_is_kept(open_source, tmp_path):
 _PEAK = """
 import json, resource, sys
 from pathlib import Path
-from actors.source import BatchSource
+from actors.files.source import BatchSource
 made = BatchSource(sys.argv[1], model=None, output_tokens_max=None, spool=Path("unused"))
 rows = made.check().rows
 while not made.read(2_000).ended:

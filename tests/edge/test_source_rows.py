@@ -8,8 +8,8 @@ from typing import Any, get_type_hints
 import msgspec
 import pytest
 
-from actors import batch_input
-from actors.batch_input import HEADERS, LINE_BYTES_MAX, PARAMS, ROLES, BadLine, RowRules
+from actors.files import batch_input
+from actors.files.batch_input import HEADERS, LINE_BYTES_MAX, PARAMS, ROLES, BadLine, RowRules
 from cortex.events import Row
 
 MESSAGES = [{"role": "user", "content": "hello"}]

@@ -14,7 +14,8 @@ from tests.structure import ROOT
 DEFINES = """
 from typing import ClassVar
 import msgspec, cortex, sys
-from actors import programs, travel
+from actors import programs
+from actors.cluster import travel
 from cortex.program import params_of
 
 WORDS = ("a", "b")
@@ -59,7 +60,8 @@ print(where, programs.fingerprint(where, b""))
 """
 RECEIVES = """
 import sys
-from actors import programs, travel
+from actors import programs
+from actors.cluster import travel
 from cortex.program import build
 where = sys.argv[2]
 travel.unpack(where, open(sys.argv[1], "rb").read())

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from actors.credential import Credential
 from actors.model import AnthropicModel
+from actors.provider.credential import Credential
 from policies.failure import Failure
 from tests.edge.scripted import Answer, Script, Scripted, scripted
 

@@ -15,7 +15,7 @@ import zlib
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol, cast
 
-from actors.batch_input import LINE_BYTES_MAX
+from actors.files.batch_input import LINE_BYTES_MAX
 
 READ_BYTES: Final = 1 << 20
 

@@ -18,10 +18,10 @@ from typing import Any
 
 import msgspec
 
-from actors.credential import Credential, CredentialError, scrub
-from actors.leftovers import MARK, below, marked
+from actors.cluster.leftovers import MARK, below, marked
 from actors.opening import process_started
 from actors.ports import ClusterError
+from actors.provider.credential import Credential, CredentialError, scrub
 
 PROBE_S = 3.0
 """How long an address may take to answer."""

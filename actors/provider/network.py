@@ -7,8 +7,8 @@ import ipaddress
 import ssl
 from urllib.parse import urlsplit
 
-from actors.credential import Credential
-from actors.model_errors import ConfigurationFault
+from actors.provider.credential import Credential
+from actors.provider.errors import ConfigurationFault
 
 
 def proxy_for(url: str, credential: Credential) -> str | None:

@@ -6,8 +6,8 @@ import hashlib
 from pathlib import Path
 from typing import Final
 
-from actors.input_lines import InputFile, Lines, SourceError
-from actors.source import Check, Window
+from actors.files.lines import InputFile, Lines, SourceError
+from actors.files.source import Check, Window
 from cortex.events import Row
 
 WINDOW_BYTES_MAX: Final = 8_000_000

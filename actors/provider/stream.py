@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from actors.model_reply import Unreadable
+from actors.provider.reply import Unreadable
 
 
 class StreamError(Exception):

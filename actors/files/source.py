@@ -15,10 +15,10 @@ from typing import BinaryIO, Final
 
 import msgspec
 
-from actors.batch_input import BadLine, RowRules
-from actors.doubled import SUSPECTS_MAX, Firsts, Hashes, TooManyDoubled
-from actors.input_forms import HEAD_BYTES, wrong_file, wrong_form
-from actors.input_lines import InputFile, Lines, SourceError
+from actors.files.batch_input import BadLine, RowRules
+from actors.files.doubled import SUSPECTS_MAX, Firsts, Hashes, TooManyDoubled
+from actors.files.forms import HEAD_BYTES, wrong_file, wrong_form
+from actors.files.lines import InputFile, Lines, SourceError
 from cortex.events import Row
 
 __all__ = ["BatchSource", "Check", "Problem", "SourceError", "Window"]

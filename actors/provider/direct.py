@@ -16,7 +16,7 @@ import aiohttp
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from actors.model_reply import Unreadable
+from actors.provider.reply import Unreadable
 
 BODY_BYTES_MAX: Final = 64 * 1024 * 1024
 """No message is near this; what is longer is a server gone wrong, and is not held in memory."""

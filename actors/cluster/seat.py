@@ -17,8 +17,8 @@ from typing import Any, Protocol
 
 from actors.branch import Branch
 from actors.channel import Channel
+from actors.cluster.heap import settle
 from actors.cortex_actor import Cortex
-from actors.heap import settle
 from actors.ports import Away, Gone, Runtime
 from actors.worker import Worker
 from cortex import __version__

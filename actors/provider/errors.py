@@ -11,8 +11,8 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
-from actors.model_headers import retry_after_s
-from actors.model_stream import StreamError
+from actors.provider.headers import retry_after_s
+from actors.provider.stream import StreamError
 from policies.failure import Failure, FailureKind, classify
 
 MESSAGE_CHARS_MAX: Final = 500

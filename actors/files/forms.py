@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from actors.batch_input import FORM
+from actors.files.batch_input import FORM
 
 HEAD_BYTES: Final = 65_536
 """How much of a line is looked at to tell its form."""

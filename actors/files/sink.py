@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Final, Protocol, cast
 
 import msgspec
 
-from actors.results_file import GZIP_BITS, held
+from actors.files.results_file import GZIP_BITS, held
 
 GZIP_LEVEL: Final = 6
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from actors.model_direct import Answer, Exchange, bounded
+from actors.provider.direct import Answer, Exchange, bounded
 
 if TYPE_CHECKING:
     import httpx2
