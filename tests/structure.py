@@ -239,7 +239,7 @@ def machine_names() -> set[str]:
     command = [sys.executable, "-m", "pip", "config", "list"]
     asked = subprocess.run(command, capture_output=True, text=True, check=False)
     urls = re.findall(r"https?://[^\s'\"]+", asked.stdout)
-    hosts = {urlsplit(url).hostname or "" for url in urls} - {"", "localhost", "127.0.0.1", "pypi.org"}
+    hosts = {urlsplit(url).hostname or "" for url in urls} - {"", "localhost", "127.0.0.1"}
     return {place + "/" for place in places - common} | hosts
 
 
