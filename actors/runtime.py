@@ -7,7 +7,6 @@ import atexit
 import contextlib
 import logging
 import os
-import threading
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -24,6 +23,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from actors import programs
 from actors.armoury import make_model
 from actors.cluster import travel
+from actors.cluster.keeper import Keeper
 from actors.cluster.leftovers import end_processes
 from actors.cluster.seat import process_class
 from actors.cluster.start import (
@@ -51,7 +51,7 @@ CLOSE_S = 5.0
 """How long an actor may take to close its files before it is ended."""
 
 _log = logging.getLogger("cortex.ray")
-_lock = threading.Lock()
+_keeper = Keeper("cortex ray")
 _connection: _Connection | None = None
 
 
@@ -81,19 +81,18 @@ class _Connection:
 def _connect(cluster: str, environ: Mapping[str, str]) -> _Connection:
     """Start a private Ray, or join the one at an address. Raises ``ClusterError``."""
     global _connection
-    with _lock:
-        if _connection is not None:
-            if _connection.cluster != cluster:
-                raise ClusterError(f"this process works on --cluster {_connection.cluster}: another one at a time")
-            _connection.users += 1
-            return _connection
-        if ray.is_initialized():
-            _connection = _given(cluster)
-        elif cluster == "local":
-            _connection = _private(environ)
-        else:
-            _connection = _joined(cluster, environ)
+    if _connection is not None:
+        if _connection.cluster != cluster:
+            raise ClusterError(f"this process works on --cluster {_connection.cluster}: another one at a time")
+        _connection.users += 1
         return _connection
+    if ray.is_initialized():
+        _connection = _given(cluster)
+    elif cluster == "local":
+        _connection = _private(environ)
+    else:
+        _connection = _joined(cluster, environ)
+    return _connection
 
 
 def _given(cluster: str) -> _Connection:
@@ -149,11 +148,10 @@ def _to_log(told: Any, ignore_prefix: bool = False) -> None:
 
 def _let_go(connection: _Connection) -> None:
     global _connection
-    with _lock:
-        connection.users -= 1
-        if connection.users == 0:
-            _connection = None
-            connection.close()
+    connection.users -= 1
+    if connection.users == 0:
+        _connection = None
+        connection.close()
 
 
 def _close_at_exit(connection: _Connection) -> None:
@@ -170,7 +168,7 @@ async def start_runtime(cluster: str, environ: Mapping[str, str]) -> RayRuntime:
     ``cluster``: ``local`` for a private Ray that ends with this process, else an address. ``environ`` is where the
     user's key stands: no process of Ray's sees it.
     """
-    connection = await asyncio.to_thread(_connect, cluster, environ)
+    connection = await _keeper.run(lambda: _connect(cluster, environ))
     take_signals_back()
     runtime = RayRuntime(cluster, connection)
     try:
@@ -296,7 +294,7 @@ class RayRuntime:
         if connection.private is not None and connection.users == 1:
             channels = [name for name in self._handles if name.startswith("channel:")]
             await asyncio.gather(*map(self.end_actor, channels))
-        await asyncio.to_thread(_let_go, connection)
+        await _keeper.run(lambda: _let_go(connection))
 
     # -- programs --------------------------------------------------------------------------------------------------
 
