@@ -28,9 +28,8 @@ _DRAW_BYTES = 6
 
 def question_hash(endpoint: str, body: bytes, sample: str) -> bytes:
     """The identity of a question: endpoint, model, prompt and parameters (all in the body), and sample. 16 bytes."""
-    digest = blake2b(f"{len(endpoint)} {len(sample)} {endpoint}{sample}".encode(), digest_size=16)
-    digest.update(body)
-    return digest.digest()
+    head = f"{len(endpoint)} {len(sample)} {endpoint}{sample}".encode()
+    return blake2b(head + body, digest_size=16).digest()
 
 
 def drawn(call_id: str, attempt: int) -> float:
@@ -42,8 +41,8 @@ def drawn(call_id: str, attempt: int) -> float:
 # -- asking ------------------------------------------------------------------------------------------------------
 
 
-def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]) -> None:
-    """Send this goal's call, share one that asks the same at this moment, or note that the ledger refuses.
+def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]) -> bool:
+    """Send this goal's call, share one that asks the same at this moment (then True), or note that the ledger refuses.
 
     ``once`` says that no two questions of the run are equal. Raises ``DoesNotFit`` where no prompt within M can be made
     of it, having changed nothing.
@@ -54,32 +53,36 @@ def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]
     body, constructor, text_bytes = _rendered(k, wish, output_tokens_max, tokens_max)
     sample = wish.sample if wish.sample is not None else goal.sample
     question = question_hash(route.endpoint, body, sample)
-    shared = None if once else _same_question(k, question)
+    if not once and (shared := _same_question(k, question)) is not None:
+        _asks_now(k, goal, sample, constructor, question)
+        shared.followers.append(goal.id)
+        return True
     bound = body_tokens_bound(body)
     charge = worst_charge(route.price, min(bound, tokens_max), output_tokens_max, b'"cache_control"' in body)
-    if shared is None and not k.ledger.allows(charge, limits.max_cost_nusd, limits.max_job_tokens):
+    if not k.ledger.allows(charge, limits.max_cost_nusd, limits.max_job_tokens):
         k.short = True
-        return
+        return False
     if goal.tries >= TRIES_MAX:
         raise ValueError(f"more than {TRIES_MAX} attempts at one goal: {goal.story()}")
-    asked(k, goal)
-    if k.reading:
-        k.reading.pop(goal.id, None)
-    k.tally.calls += goal.question != question
-    goal.sample, goal.constructor, goal.question = sample, constructor, question
-    if shared is not None:
-        shared.followers.append(goal.id)
-        return
-    goal.tries += 1
+    _asks_now(k, goal, sample, constructor, question)
+    attempt = goal.tries = goal.tries + 1
     k.ledger.reserve(charge)
-    key = flight_key(goal.id, goal.tries)
-    k.flights[key] = Flight(goal.id, goal.tries, sample, question, k.at_s, charge, text_bytes)
+    key = flight_key(goal.id, attempt)
+    k.flights[key] = Flight(goal.id, attempt, sample, question, k.at_s, charge, text_bytes)
     if not once:
         k.asking[question] = key
     timeout_s = attempt_timeout_s(limits.timeout, output_tokens_max, bound)
-    out.append(
-        commands.Call(goal.id, sample, goal.tries, question, body, output_tokens_max, tokens_max, timeout_s)
-    )
+    out.append(commands.Call(goal.id, sample, attempt, question, body, output_tokens_max, tokens_max, timeout_s))
+    return False
+
+
+def _asks_now(k: State, goal: Goal, sample: str, constructor: str, question: bytes) -> None:
+    asked(k, goal)
+    if k.reading:
+        k.reading.pop(goal.id, None)
+    if goal.question != question:
+        k.tally.calls += 1
+    goal.sample, goal.constructor, goal.question = sample, constructor, question
 
 
 def _same_question(k: State, question: bytes) -> Flight | None:
@@ -147,7 +150,7 @@ def answered(k: State, event: events.Answered, out: list[commands.Command]) -> l
     if question in k.asking:
         other = k.flights[k.asking[question]]
         goal_ids += (other.goal, *other.followers)
-    waiting = _awaiting(k, goal_ids, question)
+    waiting = _awaiting(k, goal_ids, question) if len(goal_ids) > 1 else _asks(goal, question)
     if not waiting:
         k.tally.dropped += 1
     if flight is not None and (not waiting or (goal is not None and goal.assumed)):
@@ -177,13 +180,13 @@ def recalled(k: State, event: events.Recalled, out: list[commands.Command]) -> l
 
 
 def _awaiting(k: State, goal_ids: tuple[int, ...], question: bytes) -> list[Goal]:
-    """The goals that ask this now; one that waits to be asked again takes the reply just as gladly."""
-    found: list[Goal] = []
-    for goal_id in goal_ids if len(goal_ids) == 1 else dict.fromkeys(goal_ids):
-        goal = k.goals.get(goal_id)
-        if goal is not None and goal.question == question and goal.status <= ASKED:
-            found.append(goal)
-    return found
+    """The goals among these that ask this now."""
+    return [goal for goal_id in dict.fromkeys(goal_ids) for goal in _asks(k.goals.get(goal_id), question)]
+
+
+def _asks(goal: Goal | None, question: bytes) -> list[Goal]:
+    """This goal, if it asks this now; one that waits to be asked again takes the reply just as gladly."""
+    return [goal] if goal is not None and goal.question == question and goal.status <= ASKED else []
 
 
 def _take(k: State, goals: list[Goal], out: list[commands.Command]) -> None:

@@ -15,10 +15,10 @@ from cortex.changes import Ask, Change
 from cortex.ending import finish, satisfied, see_end
 from cortex.errands import believed
 from cortex.intake import take
-from cortex.moves import wake
+from cortex.moves import OPEN, wake
 from cortex.program import Program
 from cortex.prompt import DoesNotFit
-from cortex.state import Goal, State, Status
+from cortex.state import Goal, State
 from cortex.transitions import apply
 from policies.failure import Failure, FailureKind
 
@@ -105,16 +105,14 @@ def _ask_all(k: State, program: Program, asks: list[Ask], out: Out) -> bool:
 def _ask(k: State, program: Program, wish: Ask, out: Out) -> bool:
     """Send one call, or say why not. True where this goal needs no permit now, though it was open."""
     goal = k.goals.get(wish.goal.id)
-    if goal is None or goal.status != Status.OPEN:
+    if goal is None or goal.status != OPEN:
         if not wish.goal.id:
             stop(k, f"select asks for a goal of kind {wish.goal.kind!r} that was never added")
         return False
-    flights = len(k.flights)
     try:
         if wish.uses and not believed(k, goal, wish.uses, out):
-            return goal.status != Status.OPEN
-        attempts.ask(k, goal, wish, program.asks_once, out)
-        return len(k.flights) == flights and not k.short
+            return goal.status != OPEN
+        return attempts.ask(k, goal, wish, program.asks_once, out)
     except DoesNotFit as error:
         failure = Failure(FailureKind.TOO_LARGE, str(error), sent=False)
         verdict = attempts.too_large(k, goal, failure)

@@ -11,13 +11,17 @@ DEPTH_MAX = 64
 
 _INT_MIN, _INT_MAX = -(1 << 63), (1 << 64) - 1
 _AS_IS = frozenset({bytes, float, bool, type(None)})
-_encoder = msgspec.msgpack.Encoder(order="deterministic")
+_SCALARS = _AS_IS | {str, int}
+_KEYS = frozenset({str, int, float, bytes})
+_encoder = msgspec.msgpack.Encoder()
+_sorting_encoder = msgspec.msgpack.Encoder(order="deterministic")
 
 
 def plain(value: Any, depth: int = DEPTH_MAX) -> Any:
     """A copy made of text, numbers, bytes, lists and dicts only; sets become sorted lists, structs become dicts.
 
-    Raises ``ValueError`` or ``TypeError`` for what K cannot keep: objects, whole numbers beyond 64 bits, broken text.
+    Raises ``TypeError`` for objects, ``ValueError`` or ``OverflowError`` for whole numbers beyond 64 bits, broken text
+    and what nests too deep.
     """
     kind = type(value)
     if kind is str:
@@ -33,10 +37,16 @@ def plain(value: Any, depth: int = DEPTH_MAX) -> Any:
     if depth == 0:
         raise ValueError(f"a value nested deeper than {DEPTH_MAX}")
     if kind is list or kind is tuple:
-        return [one if type(one) in _AS_IS else plain(one, depth - 1) for one in value]
+        if _SCALARS.issuperset(map(type, value)):
+            _encoder.encode(value)  # the same checks at once: it raises for large numbers and broken text
+            return list(value)
+        return [plain(one, depth - 1) for one in value]
     if kind is dict:
+        if _SCALARS.issuperset(map(type, value.values())) and _KEYS.issuperset(map(type, value)):
+            _encoder.encode(value)
+            return dict(value)
         return {_key(key): plain(one, depth - 1) for key, one in value.items()}
-    return msgspec.msgpack.decode(_encoder.encode(value))
+    return msgspec.msgpack.decode(_sorting_encoder.encode(value))
 
 
 def _key(key: Any) -> Any:

@@ -8,7 +8,7 @@ abandoned, joins are looked at, what has ended leaves memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -16,6 +16,7 @@ from cortex import changes as c
 from cortex.commands import Launch, RunTool
 from cortex.ledger import Bill, Charge
 from cortex.moves import (
+    RESOLVED,
     WAITING,
     Out,
     after,
@@ -38,10 +39,6 @@ from cortex.reply import Malformed
 from cortex.state import ENDED, TRANSITIONS, Errand, Goal, IllegalTransition, Item, Observation, State, Status
 from policies.failure import Failure, FailureKind
 
-_TARGET = {c.Resolve: Status.RESOLVED, c.Fail: Status.FAILED, c.Wait: Status.WAITING, c.Reopen: Status.OPEN,
-           c.Abandon: Status.ABANDONED, c.RunTool: Status.WAITING, c.Observe: Status.WAITING,
-           c.Spawn: Status.WAITING}  # fmt: skip
-
 ERRANDS = (c.RunTool, c.Observe, c.Spawn)
 """The changes that need a worker or a child job."""
 
@@ -52,17 +49,12 @@ def apply(k: State, changed: Sequence[c.Change], out: Out, *, by: Goal | None, p
     Raises ``IllegalTransition``; ``Malformed`` where they plan beyond the bounds; ``ValueError`` or ``TypeError`` for
     what K cannot keep or a worker cannot run.
     """
-    values = _checked(k, changed, by, program)
-    aimed: list[c.Change] = []
+    view = _View(by, program)
+    values = _checked(k, changed, view)
     for change, value in zip(changed, values, strict=True):
-        make = _MAKE.get(type(change))
-        if make is not None:
-            make(k, change, value, by, out, program)
-        else:
-            _MOVE[type(change)](k, k.goals[change.goal.id], change, value, out, program)  # type: ignore[union-attr]
-            aimed.append(change)
-    for change in aimed:
-        goal = k.goals.get(change.goal.id)  # type: ignore[union-attr]
+        _KINDS[type(change)].make(k, change, value, out, program)
+    for goal_id in view.status:
+        goal = k.goals.get(goal_id)
         if goal is None:
             continue
         if goal.status > WAITING:  # it has ended
@@ -74,41 +66,40 @@ def apply(k: State, changed: Sequence[c.Change], out: Out, *, by: Goal | None, p
 # -- checking -------------------------------------------------------------------------------------------------------
 
 
-def _checked(k: State, changed: Sequence[c.Change], by: Goal | None, program: Program) -> list[Any]:
-    """What each change carries, as plain data. Raises where one of them may not be made."""
+class _View(msgspec.Struct):
+    """What changes that are checked together see of each other."""
+
+    by: Goal | None
+    program: Program
     status: dict[int, Status] = {}
-    made: list[Goal | Item | c.Emit] = []
+    """Where the changes so far would leave the goals that they are about."""
+    made: list[Goal | Item] = []
+    goals: int = 0
+    orders: tuple[int, ...] = ()
+
+
+def _checked(k: State, changed: Sequence[c.Change], view: _View) -> list[Any]:
+    """What each change carries, as plain data. Raises where one of them may not be made."""
     values = []
+    status = view.status
     try:
         for change in changed:
-            kind = type(change)
-            to = _TARGET.get(kind)
+            kind = _KINDS.get(type(change))
+            if kind is None:
+                raise TypeError(f"a program may not yield {change!r:.80} here")
+            to = kind.to
             if to is not None:
                 goal = _known(k, change.goal.id)  # type: ignore[union-attr]
                 now = status.get(goal.id, goal.status)
                 if to not in TRANSITIONS[now]:
                     legal(goal, now, to)
                 status[goal.id] = to
-                check = _CHECK.get(kind)
-                values.append(check(goal, change, program) if check is not None else None)
-            elif kind is c.Emit:
-                values.append(_new_result(k, change, made))  # type: ignore[arg-type]
-            elif kind is Goal:
-                values.append(_new_goal(k, change, status))  # type: ignore[arg-type]
-                made.append(change)  # type: ignore[arg-type]
-                change.id = -1  # type: ignore[union-attr]
-            elif kind is Item:
-                values.append(_new_item(k, change, by))  # type: ignore[arg-type]
-                made.append(change)  # type: ignore[arg-type]
-                change.id = -1  # type: ignore[union-attr]
-            else:
-                raise TypeError(f"a program may not yield {change!r:.80} here")
+            values.append(kind.check(k, change, view))
     finally:
-        for one in made:
-            if type(one) is not c.Emit:
-                one.id = 0  # type: ignore[union-attr]
-    if made:
-        _within_bounds(k, sum(type(one) is Goal for one in made), planned=by is not None)
+        for one in view.made:
+            one.id = 0
+    if view.goals:
+        _within_bounds(k, view.goals, planned=view.by is not None)
     return values
 
 
@@ -127,44 +118,56 @@ def _known(k: State, goal_id: int) -> Goal:
     return goal
 
 
-def _new_goal(k: State, goal: Goal, status: dict[int, Status]) -> Any:
+def _check_goal(k: State, goal: Goal, view: _View) -> Any:
     if goal.id or goal.status or goal.tries or goal.children:
         raise IllegalTransition(f"a goal is added once, and new: {goal.story()}")
     if goal.parent:
         parent = _known(k, goal.parent)
-        if status.get(parent.id, parent.status) in ENDED:
+        if view.status.get(parent.id, parent.status) in ENDED:
             raise IllegalTransition(f"a child for a goal that has ended: {parent.story()}")
         if parent.depth + 1 > k.terms.limits.depth_max:
             raise Malformed(f"goals nested deeper than {k.terms.limits.depth_max}: {parent.story()}")
+    view.made.append(goal)
+    view.goals += 1
+    goal.id = -1  # so that the same object a second time is noticed
     return plain(goal.value)
 
 
-def _new_item(k: State, item: Item, by: Goal | None) -> tuple[Any, int, str]:
+def _check_item(k: State, item: Item, view: _View) -> tuple[Any, int, str]:
     if item.id:
         raise IllegalTransition(f"item {item.id} ({item.kind}) is in K already: an item is added once, and new")
     for source in item.sources:
         if source not in k.items:
             raise IllegalTransition(f"an item of kind {item.kind} names source {source}, which is not in K")
-    value = plain(item.value)
+    view.made.append(item)
+    item.id = -1
+    value, by = plain(item.value), view.by
     call = item.call or (k.call_id(by.id, by.sample) if by is not None else "")
     return value, item.size_bytes or size_bytes(value), call
 
 
-def _new_result(k: State, change: c.Emit, made: list[Goal | Item | c.Emit]) -> Any:
+def _check_emit(k: State, change: c.Emit, view: _View) -> Any:
     order = change.order
     if order is not None:
-        beside = any(type(one) is c.Emit and one.order == order for one in made)
-        if order < k.next_in_order or order in k.held or beside:
+        if order < k.next_in_order or order in k.held or order in view.orders:
             raise ValueError(f"result {order} of the input was emitted already")
-        made.append(change)
+        view.orders += (order,)
     return plain(change.value)
 
 
-def _check_resolve(goal: Goal, change: c.Resolve, program: Program) -> Any:
+def _check_resolve(k: State, change: c.Resolve, view: _View) -> Any:
     return plain(change.answer)
 
 
-def _check_wait(goal: Goal, change: c.Wait, program: Program) -> float | None:
+def _check_fail(k: State, change: c.Fail, view: _View) -> Any:
+    return FailureKind(change.kind), plain(str(change.why))
+
+
+def _check_nothing(k: State, change: c.Abandon, view: _View) -> None:
+    """There is nothing more to it than its goal."""
+
+
+def _check_wait(k: State, change: c.Wait, view: _View) -> float | None:
     within_s = change.deadline_s if change.deadline_s is not None else change.join.deadline_s
     if within_s is None:
         return None
@@ -173,21 +176,22 @@ def _check_wait(goal: Goal, change: c.Wait, program: Program) -> float | None:
     return float(within_s)
 
 
-def _check_reopen(goal: Goal, change: c.Reopen, program: Program) -> None:
-    if change.resample and not goal.sample.isdecimal():
-        raise ValueError(f"sample {goal.sample!r} has no next number")
+def _check_reopen(k: State, change: c.Reopen, view: _View) -> None:
+    sample = k.goals[change.goal.id].sample
+    if change.resample and not sample.isdecimal():
+        raise ValueError(f"sample {sample!r} has no next number")
 
 
-def _check_tool(goal: Goal, change: c.RunTool | c.Observe, program: Program) -> dict[str, Any]:
-    if change.tool not in program.tools:
-        raise ValueError(f"{type(program).__name__} has no tool named {change.tool!r}")
+def _check_tool(k: State, change: c.RunTool | c.Observe, view: _View) -> dict[str, Any]:
+    if change.tool not in view.program.tools:
+        raise ValueError(f"{type(view.program).__name__} has no tool named {change.tool!r}")
     if isinstance(change, c.Observe) and not change.trust_s >= 0:
         raise ValueError(f"an observation may be trusted for 0 s or more, not {change.trust_s}")
     arguments: dict[str, Any] = plain(dict(change.arguments))
     return arguments
 
 
-def _check_spawn(goal: Goal, change: c.Spawn, program: Program) -> tuple[str, bytes]:
+def _check_spawn(k: State, change: c.Spawn, view: _View) -> tuple[str, bytes]:
     if not isinstance(change.program, Program):
         raise TypeError(f"a child job needs a program, not {type(change.program).__name__}")
     if change.max_cost_nusd is not None and change.max_cost_nusd <= 0:
@@ -196,20 +200,14 @@ def _check_spawn(goal: Goal, change: c.Spawn, program: Program) -> tuple[str, by
     return f"{made.__module__}:{made.__qualname__}", params_of(change.program)
 
 
-_CHECK: dict[type, Callable[[Goal, Any, Program], Any]] = {
-    c.Resolve: _check_resolve, c.Wait: _check_wait, c.Reopen: _check_reopen, c.RunTool: _check_tool,
-    c.Observe: _check_tool, c.Spawn: _check_spawn,
-}  # fmt: skip
-
-
 # -- the changes, one by one ----------------------------------------------------------------------------------------
 
 
-def _add_result(k: State, change: c.Emit, value: Any, by: Goal | None, out: Out, program: Program) -> None:
+def _emit(k: State, change: c.Emit, value: Any, out: Out, program: Program) -> None:
     emit(k, value, change.order, change.failed, out)
 
 
-def _add_goal(k: State, goal: Goal, value: Any, by: Goal | None, out: Out, program: Program) -> None:
+def _add_goal(k: State, goal: Goal, value: Any, out: Out, program: Program) -> None:
     goal.id = k.next_goal
     k.next_goal += 1
     goal.value = value
@@ -225,7 +223,7 @@ def _add_goal(k: State, goal: Goal, value: Any, by: Goal | None, out: Out, progr
     offer(k, goal, goal.due_at_s)
 
 
-def _add_item(k: State, item: Item, value: tuple[Any, int, str], by: Goal | None, out: Out, program: Program) -> None:
+def _add_item(k: State, item: Item, value: tuple[Any, int, str], out: Out, program: Program) -> None:
     item.id = k.next_item
     k.next_item += 1
     item.value, item.size_bytes, item.call = value
@@ -241,24 +239,27 @@ def _add_item(k: State, item: Item, value: tuple[Any, int, str], by: Goal | None
         k.items_by_kind.setdefault(item.kind, {})[item.id] = None
 
 
-def _resolve(k: State, goal: Goal, change: c.Resolve, answer: Any, out: Out, program: Program) -> None:
+def _resolve(k: State, change: c.Resolve, answer: Any, out: Out, program: Program) -> None:
+    goal = k.goals[change.goal.id]
     goal.answer = answer
     goal.failure = None
-    close(k, goal, Status.RESOLVED, out, program)
+    close(k, goal, RESOLVED, out, program)
 
 
-def _fail(k: State, goal: Goal, change: c.Fail, value: None, out: Out, program: Program) -> None:
+def _fail(k: State, change: c.Fail, value: tuple[FailureKind, str], out: Out, program: Program) -> None:
+    goal = k.goals[change.goal.id]
     if goal.failure is None:
-        goal.failure = Failure(change.kind, change.why)
+        goal.failure = Failure(*value)
     close(k, goal, Status.FAILED, out, program)
 
 
-def _abandon(k: State, goal: Goal, change: c.Abandon, value: None, out: Out, program: Program) -> None:
-    close(k, goal, Status.ABANDONED, out, program)
+def _abandon(k: State, change: c.Abandon, value: None, out: Out, program: Program) -> None:
+    close(k, k.goals[change.goal.id], Status.ABANDONED, out, program)
 
 
-def _wait(k: State, goal: Goal, change: c.Wait, within_s: float | None, out: Out, program: Program) -> None:
-    set_status(k, goal, Status.WAITING)
+def _wait(k: State, change: c.Wait, within_s: float | None, out: Out, program: Program) -> None:
+    goal = k.goals[change.goal.id]
+    set_status(k, goal, WAITING)
     leave_call(k, goal, out)
     goal.join = msgspec.structs.replace(change.join, deadline_s=within_s)
     goal.partial, goal.due_at_s = False, 0.0
@@ -266,7 +267,8 @@ def _wait(k: State, goal: Goal, change: c.Wait, within_s: float | None, out: Out
         be_woken(k, goal, k.at_s + within_s)
 
 
-def _reopen(k: State, goal: Goal, change: c.Reopen, value: None, out: Out, program: Program) -> None:
+def _reopen(k: State, change: c.Reopen, value: None, out: Out, program: Program) -> None:
+    goal = k.goals[change.goal.id]
     reopen(k, goal)
     leave_call(k, goal, out)
     leave_errand(k, goal, out)
@@ -275,21 +277,18 @@ def _reopen(k: State, goal: Goal, change: c.Reopen, value: None, out: Out, progr
         goal.broken = goal.throttles = 0
 
 
-def _run_tool(
-    k: State, goal: Goal, change: c.RunTool, arguments: dict[str, Any], out: Out, program: Program
-) -> None:  # fmt: skip
+def _run_tool(k: State, change: c.RunTool, arguments: dict[str, Any], out: Out, program: Program) -> None:
+    goal = k.goals[change.goal.id]
     leave_call(k, goal, out)
     repeatable = bool(getattr(program.tools[change.tool], "repeatable", False))
     errand(k, goal, tool_errand(k, goal, change.tool, arguments, repeatable=repeatable), out)
 
 
-def _observe(
-    k: State, goal: Goal, change: c.Observe, arguments: dict[str, Any], out: Out, program: Program
-) -> None:  # fmt: skip
+def _observe(k: State, change: c.Observe, arguments: dict[str, Any], out: Out, program: Program) -> None:
+    goal = k.goals[change.goal.id]
     leave_call(k, goal, out)
-    seen = Observation(change.tool, arguments, -1.0, float(change.trust_s))
-    item = Item(change.kind, observation=seen)
-    _add_item(k, item, (None, 0, ""), None, out, program)
+    item = Item(change.kind, observation=Observation(change.tool, arguments, -1.0, float(change.trust_s)))
+    _add_item(k, item, (None, 0, ""), out, program)
     k.reading.setdefault(goal.id, k.at_s)
     errand(k, goal, tool_errand(k, goal, change.tool, arguments, item=item.id, repeatable=True), out)
 
@@ -303,10 +302,9 @@ def tool_errand(
     return Errand(goal.id, 0, tool, item, repeatable=repeatable, command=command)
 
 
-def _spawn(
-    k: State, goal: Goal, change: c.Spawn, value: tuple[str, bytes], out: Out, program: Program
-) -> None:  # fmt: skip
+def _spawn(k: State, change: c.Spawn, value: tuple[str, bytes], out: Out, program: Program) -> None:
     """A child job gets a slice of what is left of the caps; where nothing is left the job pauses."""
+    goal = k.goals[change.goal.id]
     leave_call(k, goal, out)
     where, params = value
     nusd, tokens = _slice(k, goal)
@@ -350,10 +348,24 @@ def more_than(k: State, goal: Goal, charge: Charge) -> bool:
     return (nusd is None or nusd > charge.nusd) and (tokens is None or tokens > charge.tokens)
 
 
-_MAKE: dict[type, Callable[[State, Any, Any, Goal | None, Out, Program], None]] = {
-    c.Emit: _add_result, Goal: _add_goal, Item: _add_item,
-}  # fmt: skip
-_MOVE: dict[type, Callable[[State, Goal, Any, Any, Out, Program], None]] = {
-    c.Resolve: _resolve, c.Fail: _fail, c.Wait: _wait, c.Reopen: _reopen, c.Abandon: _abandon, c.RunTool: _run_tool,
-    c.Observe: _observe, c.Spawn: _spawn,
-}  # fmt: skip
+class _Kind(NamedTuple):
+    """One word of the vocabulary: where it leads its goal, how it is checked, how it is made."""
+
+    to: Status | None
+    check: Callable[[State, Any, _View], Any]
+    make: Callable[[State, Any, Any, Out, Program], None]
+
+
+_KINDS: dict[type, _Kind] = {
+    Goal: _Kind(None, _check_goal, _add_goal),
+    Item: _Kind(None, _check_item, _add_item),
+    c.Emit: _Kind(None, _check_emit, _emit),
+    c.Resolve: _Kind(RESOLVED, _check_resolve, _resolve),
+    c.Fail: _Kind(Status.FAILED, _check_fail, _fail),
+    c.Abandon: _Kind(Status.ABANDONED, _check_nothing, _abandon),
+    c.Reopen: _Kind(Status.OPEN, _check_reopen, _reopen),
+    c.Wait: _Kind(WAITING, _check_wait, _wait),
+    c.RunTool: _Kind(WAITING, _check_tool, _run_tool),
+    c.Observe: _Kind(WAITING, _check_tool, _observe),
+    c.Spawn: _Kind(WAITING, _check_spawn, _spawn),
+}

@@ -36,6 +36,9 @@ _UNBOUNDED: Final = re.compile(
     rb'|"mcp_servers"\s*:'
 )
 
+# What a request without all of these cannot have: the patterns above need not be searched for.
+_SIGNS: Final = (b'"type"', b'"mcp_servers"', b'"tools"', b'"output_')
+
 
 def tokens_bound(text: str | bytes, framing: int = FRAMING_TOKENS) -> int:
     """The most tokens that this text can be, with the framing around it.
@@ -57,11 +60,14 @@ def tokens_bound(text: str | bytes, framing: int = FRAMING_TOKENS) -> int:
 def body_tokens_bound(body: bytes) -> int:
     """The most input tokens that a whole Messages request, as JSON, can be; UNBOUNDED where its bytes do
     not say."""
+    bound = tokens_bound(_plain(body))
+    if not any(sign in body for sign in _SIGNS):
+        return bound  # nothing but text, as most requests are
     if _UNBOUNDED.search(body):
         return UNBOUNDED
     tools = TOOLS_TOKENS + len(_TOOL.findall(body)) * TOOL_TOKENS if _TOOLS.search(body) else 0
     images = len(_IMAGE.findall(body)) * IMAGE_TOKENS
-    return tokens_bound(_plain(body)) + tools + images
+    return bound + tools + images
 
 
 def _plain(body: bytes) -> bytes:

@@ -64,6 +64,8 @@ def test_sets_are_sorted_structs_are_dicts_names_are_text():
         ({True: 1}, TypeError),
         ([lambda: 1], TypeError),
         (2**64, ValueError),
+        ([1, 2**64], OverflowError),
+        ({"a": -(2**63) - 1}, OverflowError),
         (-(2**63) - 1, ValueError),
         ({"a": ["\ud800"]}, ValueError),
         ({"\udfff": 1}, ValueError),
