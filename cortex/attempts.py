@@ -155,7 +155,8 @@ def answered(k: State, event: events.Answered, out: list[commands.Command]) -> l
         k.tally.dropped += 1
     if flight is not None and (not waiting or (goal is not None and goal.assumed)):
         k.ledger.paid_again += 1
-    _take(k, waiting, out)
+    alone = flight is not None and goal is not None and event.attempt == goal.tries and question not in k.asking
+    _take(k, waiting, alone, out)
     return waiting
 
 
@@ -175,7 +176,7 @@ def recalled(k: State, event: events.Recalled, out: list[commands.Command]) -> l
         goal_ids += tuple(flight.followers)
     waiting = _awaiting(k, goal_ids, event.hash)
     k.ledger.reused_calls += bool(waiting)
-    _take(k, waiting, out)
+    _take(k, waiting, False, out)
     return waiting
 
 
@@ -189,12 +190,18 @@ def _asks(goal: Goal | None, question: bytes) -> list[Goal]:
     return [goal] if goal is not None and goal.question == question and goal.status <= ASKED else []
 
 
-def _take(k: State, goals: list[Goal], out: list[commands.Command]) -> None:
-    """These goals have their reply. An attempt that replaced the answered one is stopped, unless others await it."""
+def _take(k: State, goals: list[Goal], alone: bool, out: list[commands.Command]) -> None:
+    """These goals have their reply.
+
+    An attempt that replaced the answered one is stopped, unless others await it; ``alone``: there was none.
+    """
     for goal in goals:
         if goal.status == OPEN:
             asked(k, goal)
-        leave_call(k, goal, out)
+        if alone:
+            goal.question = b""
+        else:
+            leave_call(k, goal, out)
         goal.broken = goal.throttles = 0
         goal.failure = None
 

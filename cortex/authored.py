@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
+from typing import Any, Literal
 
 from cortex import attempts, commands
 from cortex.changes import Change
@@ -19,15 +20,15 @@ REFUSAL = "refusal"
 """The stop reason of a message in which the model declined."""
 
 
-def fold(k: State, program: Program, goal: Goal, where: str, yielded: Callable[[], Iterable[Change]], out: Out) -> None:
-    """Fold a result into K through the program's own code, which must say what becomes of the goal.
+def fold(k: State, program: Program, goal: Goal, where: Literal["absorb", "absorbed"], value: Any, out: Out) -> None:
+    """Fold a value into K through the program's method of this name, which must say what becomes of the goal.
 
     The goal is asked at this moment; one that is not any more was ended by what came before in this turn.
     """
     if goal.status != ASKED:
         return
     try:
-        changed = list(yielded())
+        changed = list(program.absorb(k, goal, value) if where == "absorb" else program.absorbed(k, goal, value))
         if k.finished and _too_late(changed):
             reopen(k, goal)  # the job has ended, and nobody would run it: resumed, it is asked again, from memory
             return
@@ -57,7 +58,7 @@ def fold_reply(k: State, program: Program, goal: Goal, reply: Reply, out: Out) -
         k.tally.failures[kind] = k.tally.failures.get(kind, 0) + 1
         give_up(k, program, goal, Failure(kind, "the model declined"), out)
         return
-    fold(k, program, goal, "absorb", lambda: program.absorb(k, goal, reply), out)
+    fold(k, program, goal, "absorb", reply, out)
 
 
 def _too_late(changed: Sequence[Change]) -> bool:

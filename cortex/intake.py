@@ -94,7 +94,7 @@ def _came_back(k: State, program: Program, settled: Any, out: Out) -> None:
     elif settled is not None:
         goal, value = settled
         errands.take_in(k, goal)
-        fold(k, program, goal, "absorbed", lambda: program.absorbed(k, goal, value), out)
+        fold(k, program, goal, "absorbed", value, out)
 
 
 def _written(k: State, program: Program, event: events.Written, out: Out) -> None:

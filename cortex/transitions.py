@@ -39,6 +39,8 @@ from cortex.reply import Malformed
 from cortex.state import ENDED, TRANSITIONS, Errand, Goal, IllegalTransition, Item, Observation, State, Status
 from policies.failure import Failure, FailureKind
 
+_Make = Callable[[State, Any, Any, Out, Program], None]
+
 ERRANDS = (c.RunTool, c.Observe, c.Spawn)
 """The changes that need a worker or a child job."""
 
@@ -50,9 +52,8 @@ def apply(k: State, changed: Sequence[c.Change], out: Out, *, by: Goal | None, p
     what K cannot keep or a worker cannot run.
     """
     view = _View(by, program)
-    values = _checked(k, changed, view)
-    for change, value in zip(changed, values, strict=True):
-        _KINDS[type(change)].make(k, change, value, out, program)
+    for make, change, value in _checked(k, changed, view):
+        make(k, change, value, out, program)
     for goal_id in view.status:
         goal = k.goals.get(goal_id)
         if goal is None:
@@ -78,29 +79,29 @@ class _View(msgspec.Struct):
     orders: tuple[int, ...] = ()
 
 
-def _checked(k: State, changed: Sequence[c.Change], view: _View) -> list[Any]:
-    """What each change carries, as plain data. Raises where one of them may not be made."""
-    values = []
+def _checked(k: State, changed: Sequence[c.Change], view: _View) -> list[tuple[_Make, c.Change, Any]]:
+    """How each change is made, and what it carries as plain data. Raises where one of them may not be made."""
+    checked = []
     status = view.status
     try:
         for change in changed:
             kind = _KINDS.get(type(change))
             if kind is None:
                 raise TypeError(f"a program may not yield {change!r:.80} here")
-            to = kind.to
+            to, check, make = kind
             if to is not None:
                 goal = _known(k, change.goal.id)  # type: ignore[union-attr]
                 now = status.get(goal.id, goal.status)
                 if to not in TRANSITIONS[now]:
                     legal(goal, now, to)
                 status[goal.id] = to
-            values.append(kind.check(k, change, view))
+            checked.append((make, change, check(k, change, view)))
     finally:
         for one in view.made:
             one.id = 0
     if view.goals:
         _within_bounds(k, view.goals, planned=view.by is not None)
-    return values
+    return checked
 
 
 def _within_bounds(k: State, added: int, planned: bool) -> None:
@@ -353,7 +354,7 @@ class _Kind(NamedTuple):
 
     to: Status | None
     check: Callable[[State, Any, _View], Any]
-    make: Callable[[State, Any, Any, Out, Program], None]
+    make: _Make
 
 
 _KINDS: dict[type, _Kind] = {
