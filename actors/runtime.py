@@ -47,6 +47,8 @@ NAMESPACE = "cortex"
 CALLS_AT_ONCE = 10_000
 """Calls that one actor takes in at once: waiting for results is one too."""
 BRANCHES = 2
+ACTORS = BRANCHES + 1
+"""Begun at once, with the cortex. Ray starts as many processes ahead as it is told of CPUs."""
 CLOSE_S = 5.0
 """How long an actor may take to close its files before it is ended."""
 
@@ -109,7 +111,7 @@ def _private(environ: Mapping[str, str]) -> _Connection:
         with environment(environ, private.environ()), lean(Node):
             _init(
                 address="local", _temp_dir=private.folder, _node_ip_address="127.0.0.1", include_dashboard=False,
-                object_store_memory=OBJECT_STORE_BYTES, num_cpus=max(2, os.cpu_count() or 1),
+                object_store_memory=OBJECT_STORE_BYTES, num_cpus=ACTORS,
             )  # fmt: skip
     except BaseException:
         end_processes(private.processes(), private.mark)
