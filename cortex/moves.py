@@ -39,7 +39,6 @@ def set_status(k: State, goal: Goal, to: Status) -> None:
 def asked(k: State, goal: Goal) -> None:
     """The goal's call is being made, or its result is being taken in."""
     set_status(k, goal, ASKED)
-    goal.due_at_s = 0.0
 
 
 def reopen(k: State, goal: Goal, due_at_s: float = 0.0) -> None:

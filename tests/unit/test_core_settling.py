@@ -116,6 +116,17 @@ def test_a_late_reply_takes_the_place_of_the_assumption():
     assert stage.goal(1).answer == "late", "it waited to be asked again, and takes the reply as gladly"
 
 
+def test_a_goal_that_was_answered_late_is_woken_by_nothing():
+    """The moment for which its next attempt was planned means nothing any more, and the job is not kept awake for it."""
+    absorb = lambda k, goal, reply: [Reopen(goal, resample=True) if goal.sample == "0" else Resolve(goal)]  # noqa: E731
+    stage = Stage(puppet(begin=lambda k: [Goal("x", "v")], absorb=absorb))
+    first = stage.call()
+    stage.turn(stage.broke(first, "timed_out"), at_s=110.0)
+    assert stage.k.due_at_s() is not None
+    stage.turn(stage.answered(first), at_s=110.0)
+    assert (stage.statuses(), stage.k.due_at_s(), stage.k.delayed) == (["asked"], None, [])
+
+
 def test_a_reply_that_comes_after_its_goal_was_answered_is_paid_again():
     stage = priced("a", "b")
     first = stage.call(1)
