@@ -52,7 +52,11 @@ class Fail(msgspec.Struct, frozen=True):
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """The goal waits for its children under a join; then it is open again, ``partial`` where the join was not met."""
+    """The goal waits for its children under a join; then it is open again, ``partial`` where the join was not met.
+
+    The join is over the children that no earlier one has merged: each round has its own. ``deadline_s`` takes the place
+    of the join's own; with no children to wait for, the goal waits for that time.
+    """
 
     goal: Goal
     join: Join = Join()
@@ -60,7 +64,10 @@ class Wait(msgspec.Struct, frozen=True):
 
 
 class Reopen(msgspec.Struct, frozen=True):
-    """The goal needs another turn: select will see it open. ``resample`` makes its next question a new sample."""
+    """The goal needs another turn: select will see it open. ``resample`` makes its next question a new sample.
+
+    Whatever it waited for (a reply, a tool, a child job) is let go.
+    """
 
     goal: Goal
     resample: bool = False

@@ -50,7 +50,10 @@ class IllegalTransition(RuntimeError):
 
 
 class Goal(msgspec.Struct):
-    """A thing to achieve. A program makes one with ``kind``, ``value`` and ``parent``; the loop fills in the rest."""
+    """A thing to achieve. A program makes one with ``kind``, ``value`` and ``parent``; the loop fills in the rest.
+
+    ``due_at_s`` may be given too: the goal is open from then on.
+    """
 
     kind: str
     value: Any = None
