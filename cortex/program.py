@@ -38,9 +38,9 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     """Base of all programs. Override what differs; ``select`` and ``absorb`` at least.
 
     The methods are pure: they read K and yield changes. ``absorb`` and ``absorbed`` may raise ``Malformed`` (discard
-    this, ask for another sample); whatever else they raise fails the goal as FAULTY and the job goes on. What ``begin``,
-    ``read``, ``select`` and ``satisfied`` raise concerns no goal alone, and stops the job. A prompt that is too large
-    need not be fitted by the program: asked for, it is fitted by its parts' rules, or its goal comes back too large.
+    this, ask for another sample); whatever else they raise fails the goal as FAULTY and the job goes on. What
+    ``begin``, ``read``, ``select`` and ``satisfied`` raise concerns no goal alone, and stops the job. A prompt that is
+    too large need not be fitted by the program: it is fitted by its parts' rules, or its goal comes back too large.
     """
 
     name: ClassVar[str] = ""
