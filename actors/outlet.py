@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from cortex.state import State
 
 BUFFER_BYTES_MAX = 8_000_000
 READ_MAX = 2_000
+READ_BYTES_MAX = 4_000_000
+"""In one answer to who asks for results: on a cluster it passes through Ray's object store, which is small."""
 
 
 class Outlet:
@@ -31,7 +34,7 @@ class Outlet:
 
     def add(self, index: int, value: Any) -> None:
         """One more result; the oldest leave where there are too many bytes."""
-        size = len(value) if isinstance(value, (bytes, str)) else 200
+        size = _size(value)
         self._recent.append((index, value, size))
         self._bytes += size
         self.next_index = index + 1
@@ -43,11 +46,20 @@ class Outlet:
         first = self._recent[0][0] if self._recent else self.next_index
         if index < first:
             return None
-        return [(at, value) for at, value, _ in self._from(index - first)]
+        skip = index - first
+        some: list[tuple[int, Any]] = []
+        total = 0
+        for at, value, size in islice(self._recent, skip, skip + READ_MAX):
+            some.append((at, value))
+            total += size
+            if total >= READ_BYTES_MAX:
+                break
+        return some
 
-    def _from(self, skip: int) -> Iterator[tuple[int, Any, int]]:
-        for place in range(skip, min(len(self._recent), skip + READ_MAX)):
-            yield self._recent[place]
+
+def _size(value: Any) -> int:
+    """Bytes of a result, about."""
+    return len(value) if isinstance(value, (bytes, str)) else 200
 
 
 class Projection:
@@ -57,9 +69,9 @@ class Projection:
         self._journal = Journal(path)
         self._runtime = runtime
         self._found: deque[tuple[int, Any]] = deque()
+        self._bytes = 0
         self.index = index
-        self.ended = False
-        """The journal, as it was when reading began, has been read to its end."""
+        self._exhausted = False  # the journal, as it was when reading began, has been read to its end
         self._steps = self._replay()
 
     def _replay(self) -> Iterator[None]:
@@ -77,16 +89,27 @@ class Projection:
             for command in step(k, program, turn):
                 if type(command) is commands.Emit and command.index >= self.index:
                     self._found.append((command.index, command.value))
+                    self._bytes += _size(command.value)
             yield
 
     def _program(self, k: State) -> Program:
         return self._runtime.load_program(k.terms.program, k.terms.params_json)
 
+    @property
+    def ended(self) -> bool:
+        """Whether all that the journal holds has been given out."""
+        return self._exhausted and not self._found
+
     def read(self, count: int = READ_MAX) -> list[tuple[int, Any]]:
         """The next results; an empty list at the journal's end."""
-        while len(self._found) < count and not self.ended:
-            self.ended = next(self._steps, self) is self
-        some = [self._found.popleft() for _ in range(min(count, len(self._found)))]
+        while len(self._found) < count and self._bytes < READ_BYTES_MAX and not self._exhausted:
+            self._exhausted = next(self._steps, self) is self
+        some: list[tuple[int, Any]] = []
+        total = 0
+        while self._found and len(some) < count and total < READ_BYTES_MAX:
+            some.append(self._found.popleft())
+            total += _size(some[-1][1])
+        self._bytes -= total
         if some:
             self.index = some[-1][0] + 1
         return some

@@ -110,7 +110,7 @@ def _private(environ: Mapping[str, str]) -> _Connection:
     try:
         with environment(environ, private.environ()), lean(Node):
             _init(
-                address="local", _temp_dir=private.folder, _node_ip_address="127.0.0.1", include_dashboard=False,
+                address="local", _temp_dir=private.rays, _node_ip_address="127.0.0.1", include_dashboard=False,
                 object_store_memory=OBJECT_STORE_BYTES, num_cpus=ACTORS,
             )  # fmt: skip
     except BaseException:

@@ -31,7 +31,7 @@ def end_leftovers(owner: Owner) -> list[int]:
         return []
     ended = end_processes(owner.ray_pids, owner.ray_mark, grace_s=0.0)
     folder = Path(owner.ray_folder)
-    if folder.name.startswith("cortex-") and any(folder.glob("session_*")):
+    if folder.name.startswith("cortex-") and any(folder.glob("r/session_*")):
         shutil.rmtree(folder, ignore_errors=True)
     return ended
 

@@ -63,10 +63,10 @@ def process_class(role: str) -> type:
             import os.path
             import sys
 
+            self.name = name  # before anything can fail: Ray asks for it to tell of the failure
             sys.path[:] = dict.fromkeys([*(path for path in paths if os.path.isdir(path)), *sys.path])
             from actors.runtime import seated
 
-            self.name = name
             self.seat = seated(role, name, args, cluster)
 
         def __repr__(self) -> str:

@@ -30,7 +30,7 @@ OBJECT_STORE_BYTES = 80_000_000
 """About the least that Ray takes; nothing of ours goes through its object store."""
 _SOCKET_PATH_MAX = 103
 """Bytes in the path of a Unix socket: 104 with its end on macOS and BSD, 108 on Linux (sys/un.h)."""
-_SOCKET_BELOW = "/cortex-12345678/session_2026-01-01_00-00-00_123456_4194304/sockets/plasma_store"
+_SOCKET_BELOW = "/cortex-12345678/r/session_2026-01-01_00-00-00_123456_4194304/sockets/plasma_store"
 _GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 """An HTTP/2 client's first words and an empty SETTINGS frame: RFC 9113, 3.4 and 6.5."""
 _SETTINGS_FRAME = 4
@@ -131,6 +131,11 @@ class Private(msgspec.Struct, frozen=True):
         places = [tempfile.gettempdir(), *(["/tmp"] if sys.platform != "win32" else [])]
         base = next((p for p in places if len((p + _SOCKET_BELOW).encode()) <= _SOCKET_PATH_MAX), places[-1])
         return cls(tempfile.mkdtemp(prefix="cortex-", dir=base), secrets.token_hex(8))
+
+    @property
+    def rays(self) -> str:
+        """The part of the folder that is Ray's. It opens that to everybody, and nobody can reach it."""
+        return self.folder + "/r"
 
     def environ(self) -> dict[str, str]:
         """What stands in the environment while it starts. Only who knows its token may speak to it."""

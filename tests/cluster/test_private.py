@@ -5,9 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from actors.ports import ClusterError
 from tests.cluster.processes import Commands, environment, write_rows
 
 TWO_JOBS = """
@@ -68,3 +70,10 @@ def test_a_cluster_that_is_not_there_is_one_clear_line(folder: Path, cluster: st
     assert driver.returncode == 2
     assert len(told.strip().splitlines()) == 1, told
     assert said in told
+
+
+async def test_an_actor_that_cannot_be_made_is_told_in_one_line_and_not_tried_for_ever(runtime: Any) -> None:
+    with pytest.raises(ClusterError, match=r"^broken cannot start on .*: TypeError: ") as caught:
+        await runtime.start_actor("cortex", "broken", 1, 2, "too", "many")
+    assert "\n" not in str(caught.value)
+    assert "broken" not in await runtime.names("")

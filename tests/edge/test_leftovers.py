@@ -49,7 +49,7 @@ def _dead_owner(**more: Any) -> Owner:
 def test_marked_and_recorded_processes_are_ended_and_no_others(stay: Any, tmp_path: Path) -> None:
     mine, recorded, other, reused = stay("mark-1"), stay(), stay("mark-2"), stay()
     folder = tmp_path / "cortex-abc"
-    (folder / "session_1").mkdir(parents=True)
+    (folder / "r" / "session_1").mkdir(parents=True)
     owner = _dead_owner(
         ray_mark="mark-1", ray_folder=str(folder),
         ray_pids=((recorded.pid, process_started(recorded.pid)), (reused.pid, "12345")),
@@ -72,7 +72,7 @@ def test_a_living_owner_another_host_and_another_cluster_are_left_alone(stay: An
 
 def test_a_folder_that_is_no_rays_is_not_removed(tmp_path: Path) -> None:
     named_otherwise, without_session = tmp_path / "work", tmp_path / "cortex-work"
-    (named_otherwise / "session_1").mkdir(parents=True)
+    (named_otherwise / "r" / "session_1").mkdir(parents=True)
     without_session.mkdir()
     for folder in (named_otherwise, without_session):
         end_leftovers(_dead_owner(ray_mark="mark-1", ray_folder=str(folder)))
