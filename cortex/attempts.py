@@ -58,7 +58,8 @@ def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]
         shared.followers.append(goal.id)
         return True
     bound = body_tokens_bound(body)
-    charge = worst_charge(route.price, min(bound, tokens_max), output_tokens_max, b'"cache_control"' in body)
+    caching = route.price is not None and b'"cache_control"' in body
+    charge = worst_charge(route.price, bound if bound < tokens_max else tokens_max, output_tokens_max, caching)
     if not k.ledger.allows(charge, limits.max_cost_nusd, limits.max_job_tokens):
         k.short = True
         return False
@@ -147,15 +148,16 @@ def answered(k: State, event: events.Answered, out: list[commands.Command]) -> l
     k.ledger.know(event.reply.usage, k.terms.route.price)
     k.successes += 1
     k.alike = 0
-    if question in k.asking:
-        other = k.flights[k.asking[question]]
+    asked_again = k.asking.get(question)
+    if asked_again is not None:
+        other = k.flights[asked_again]
         goal_ids += (other.goal, *other.followers)
     waiting = _awaiting(k, goal_ids, question) if len(goal_ids) > 1 else _asks(goal, question)
     if not waiting:
         k.tally.dropped += 1
     if flight is not None and (not waiting or (goal is not None and goal.assumed)):
         k.ledger.paid_again += 1
-    alone = flight is not None and goal is not None and event.attempt == goal.tries and question not in k.asking
+    alone = flight is not None and goal is not None and event.attempt == goal.tries and asked_again is None
     _take(k, waiting, alone, out)
     return waiting
 

@@ -43,7 +43,7 @@ def fold(k: State, program: Program, goal: Goal, where: Literal["absorb", "absor
     except Exception as error:  # an author's code may raise anything
         faulty(k, program, goal, where, error, out)
         return
-    if _undecided(goal):
+    if _still_asked(goal):
         if where == "absorb":
             faulty(k, program, goal, where, RuntimeError(f"it left the goal as it was: {goal.story()}"), out)
             return
@@ -66,7 +66,7 @@ def _too_late(changed: Sequence[Change]) -> bool:
     return any(type(change) in ERRANDS for change in changed)
 
 
-def _undecided(goal: Goal) -> bool:
+def _still_asked(goal: Goal) -> bool:
     return goal.status == ASKED
 
 

@@ -36,8 +36,8 @@ _UNBOUNDED: Final = re.compile(
     rb'|"mcp_servers"\s*:'
 )
 
-# What a request without all of these cannot have: the patterns above need not be searched for.
-_SIGNS: Final = (b'"type"', b'"mcp_servers"', b'"tools"', b'"output_')
+# Each of the patterns above begins like this: where none is found, they need not be searched for.
+_MORE_THAN_TEXT: Final = re.compile(rb'"(?:type"|mcp_servers"|tools"|output_)')
 
 
 def tokens_bound(text: str | bytes, framing: int = FRAMING_TOKENS) -> int:
@@ -61,7 +61,7 @@ def body_tokens_bound(body: bytes) -> int:
     """The most input tokens that a whole Messages request, as JSON, can be; UNBOUNDED where its bytes do
     not say."""
     bound = tokens_bound(_plain(body))
-    if not any(sign in body for sign in _SIGNS):
+    if not _MORE_THAN_TEXT.search(body):
         return bound  # nothing but text, as most requests are
     if _UNBOUNDED.search(body):
         return UNBOUNDED
