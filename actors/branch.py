@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import msgspec
@@ -72,7 +72,7 @@ class Branch:
         self._under: dict[tuple[str, int, int], _Under] = {}
         self._idle: deque[asyncio.Future[None]] = deque()
         self._hands: set[asyncio.Task[None]] = set()
-        self._asking: set[asyncio.Task[None]] = set()
+        self._errands: set[asyncio.Task[None]] = set()
         self._couriers: dict[str, Courier] = {}
         self._sweeper: asyncio.Task[None] | None = None
 
@@ -86,7 +86,9 @@ class Branch:
     async def arm(self, job: str, arming: bytes) -> None:
         """Take endpoint and credential for a job. Sent in a call, never in a constructor or an environment."""
         self._armings[_family(job)] = arming
-        self._model(job)  # one that cannot be made is told to whoever arms, not to every call
+        prepare = getattr(self._model(job), "prepare", None)
+        if prepare is not None:
+            self._in_background(prepare())
         for under in self._unarmed.pop(_family(job), []):
             self._enqueue(under)
 
@@ -110,9 +112,7 @@ class Branch:
         self._heard[job] = (epoch, number)
         calls = _calls_decoder.decode(blob)
         if _family(job) not in self._armings:
-            task = asyncio.get_running_loop().create_task(self._ask_peers(job, peers))
-            self._asking.add(task)
-            task.add_done_callback(self._asking.discard)
+            self._in_background(self._ask_peers(job, peers))
         for call in calls:
             under = self._under[job, call.goal, call.attempt] = _Under(job, call)
             if _family(job) in self._armings:
@@ -163,13 +163,18 @@ class Branch:
 
     async def close(self) -> None:
         """Stop everything now."""
-        for task in [*self._hands, *self._asking, *([self._sweeper] if self._sweeper else [])]:
+        for task in [*self._hands, *self._errands, *([self._sweeper] if self._sweeper else [])]:
             task.cancel()
         await asyncio.gather(*self._hands, return_exceptions=True)
         for job in list(self._couriers):
             await self.forget(job)
 
     # -- what it does ----------------------------------------------------------------------------------------------
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._errands.add(task)
+        task.add_done_callback(self._errands.discard)
 
     async def _ask_peers(self, job: str, peers: tuple[str, ...]) -> None:
         for peer in peers:

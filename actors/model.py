@@ -12,6 +12,7 @@ sent by aiohttp 4,100 (the default; 5,000 is all that 100 at once can reach).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
@@ -184,6 +185,11 @@ class AnthropicModel:
             if whole.lstrip().startswith(b"{") and model_errors.names_error(whole):  # a gateway's "200, but"
                 return model_errors.of_answer(answer.status, answer.headers, whole, self._redact)
             raise
+
+    async def prepare(self) -> None:
+        """Get ready for the first call: the SDK takes a second to import. What goes wrong, the first call will say."""
+        with contextlib.suppress(Exception):
+            await self._open()
 
     async def _open(self) -> Road:
         async with self._opening:
