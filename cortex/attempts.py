@@ -12,7 +12,7 @@ import msgspec
 from cortex import commands, events
 from cortex.changes import Ask
 from cortex.ledger import worst_charge
-from cortex.moves import ASKED, OPEN, asked, leave_call, reopen
+from cortex.moves import ASKED, OPEN, asked, leave_call, reopen, set_status
 from cortex.prompt import DoesNotFit, Prompt, request_body
 from cortex.state import ENDED, TRIES_MAX, Flight, Goal, State, Status, flight_key
 from policies.failure import RULES, Failure, FailureKind
@@ -78,7 +78,7 @@ def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]
 
 
 def _asks_now(k: State, goal: Goal, sample: str, constructor: str, question: bytes) -> None:
-    asked(k, goal)
+    set_status(k, goal, ASKED)
     if k.reading:
         k.reading.pop(goal.id, None)
     if goal.question != question:

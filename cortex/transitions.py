@@ -8,7 +8,7 @@ abandoned, joins are looked at, what has ended leaves memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
@@ -90,7 +90,7 @@ def _checked(k: State, changed: Sequence[c.Change], view: _View) -> list[tuple[_
                 raise TypeError(f"a program may not yield {change!r:.80} here")
             to, check, make = kind
             if to is not None:
-                goal = _known(k, change.goal.id)  # type: ignore[union-attr]
+                goal = k.goals.get(change.goal.id) or _unknown(change.goal.id)  # type: ignore[union-attr]
                 now = status.get(goal.id, goal.status)
                 if to not in TRANSITIONS[now]:
                     legal(goal, now, to)
@@ -112,18 +112,15 @@ def _within_bounds(k: State, added: int, planned: bool) -> None:
         raise Malformed(f"more than {limits.goals_max} goals in one job")
 
 
-def _known(k: State, goal_id: int) -> Goal:
-    goal = k.goals.get(goal_id)
-    if goal is None:
-        raise IllegalTransition(f"goal {goal_id} is not in K: it never was, or it has ended and left")
-    return goal
+def _unknown(goal_id: int) -> NoReturn:
+    raise IllegalTransition(f"goal {goal_id} is not in K: it never was, or it has ended and left")
 
 
 def _check_goal(k: State, goal: Goal, view: _View) -> Any:
     if goal.id or goal.status or goal.tries or goal.children:
         raise IllegalTransition(f"a goal is added once, and new: {goal.story()}")
     if goal.parent:
-        parent = _known(k, goal.parent)
+        parent = k.goals.get(goal.parent) or _unknown(goal.parent)
         if view.status.get(parent.id, parent.status) in ENDED:
             raise IllegalTransition(f"a child for a goal that has ended: {parent.story()}")
         if parent.depth + 1 > k.terms.limits.depth_max:
