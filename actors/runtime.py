@@ -237,15 +237,18 @@ class RayRuntime:
         return peer
 
     def _made(self, role: str, name: str, args: tuple[Any, ...]) -> Any:
-        where: Any = "SPREAD" if role in ("branch", "worker") else "DEFAULT"
-        if role == "channel":  # its journal is on this node's disk
-            where = NodeAffinitySchedulingStrategy(self._node, soft=False)
         remote: Any = ray.remote(process_class(role))
         actor = remote.options(
             name=name, namespace=NAMESPACE, lifetime="detached", get_if_exists=True, max_restarts=-1,
-            max_task_retries=0, max_concurrency=CALLS_AT_ONCE, num_cpus=0, scheduling_strategy=where,
+            max_task_retries=0, max_concurrency=CALLS_AT_ONCE, num_cpus=0, scheduling_strategy=self._where(role),
         )  # fmt: skip
         return actor.remote(code_paths(), role, name, args, self.cluster)
+
+    def _where(self, role: str) -> Any:
+        """Which node: a channel's journal is on this one's disk, branches and workers are spread."""
+        if role == "channel":
+            return NodeAffinitySchedulingStrategy(self._node, soft=False)
+        return "SPREAD" if role in ("branch", "worker") else "DEFAULT"
 
     async def end_actor(self, name: str) -> None:
         """End an actor for good, having let it close its files."""

@@ -162,7 +162,10 @@ def code_paths() -> tuple[str, ...]:
 def first_line(error: BaseException) -> str:
     """What an error says, in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said = lines[-1] if lines and "Traceback" in str(error) else lines[0] if lines else type(error).__name__
+    if not lines:
+        return type(error).__name__
+    traced = "Traceback" in lines[0] or "creation task" in lines[0]
+    said = lines[-1] if traced else lines[0]
     return said[:300]
 
 

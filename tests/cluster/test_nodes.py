@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors.cluster.leftovers import below
 from tests.cluster.processes import Commands, Head, Provider, another_node, names_in, write_rows
@@ -22,24 +25,29 @@ async def _pid(runtime: Any, name: str) -> int:
     return int(pid)
 
 
-async def _moved(runtime: Any, name: str, node: int) -> None:
-    """Have an actor started again until it lives on a node: where Ray puts it is Ray's own choice."""
-    for _ in range(10):
-        if await _pid(runtime, name) in {pid for pid, _ in below(node)}:
-            return
-        await runtime.end_actor(name)
-        await runtime.peer("cortex").ask("staff")
+async def _moved(runtime: Any, name: str, node: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a branch started on the other node, as Ray might do by itself, once it knows of that node."""
+    here = ray.get_runtime_context().get_node_id()
+    (there,) = [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeID"] != here]
+    with monkeypatch.context() as patched:
+        patched.setattr(runtime, "_where", lambda role: NodeAffinitySchedulingStrategy(there, soft=True))
+        for _ in range(20):
+            await runtime.end_actor(name)
+            await runtime.start_actor("branch", name)
+            if await _pid(runtime, name) in {pid for pid, _ in below(node)}:
+                return
     raise AssertionError(f"Ray never started {name} on the other node")
 
 
-async def test_a_node_that_dies_costs_no_row(runtime: Any, head: Head, folder: Path) -> None:
+async def test_a_node_that_dies_costs_no_row(
+    runtime: Any, head: Head, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     provider = Provider(latency_ms=30.0)
     commands = Commands(folder, provider.url, head.address)
     rows = write_rows(folder / "in.jsonl", ROWS, "n")
     try:
         with another_node(head) as node:
-            await runtime.peer("cortex").ask("staff")
-            await _moved(runtime, "branch:1", node)
+            await _moved(runtime, "branch:1", node, monkeypatch)
             driver = commands.start("batch", "in.jsonl", "-o", "out.jsonl", "--job", "nodes")
             while provider.stats()["distinct_users_answered"] < ROWS // 4:  # noqa: ASYNC110 - another process
                 await asyncio.sleep(0.02)
