@@ -23,13 +23,14 @@ import msgspec
 from actors.provider import errors as model_errors
 from actors.provider.credential import DEFAULT_BASE_URL, Credential, checked_url, without_password
 from actors.provider.direct import Answer, DirectRoad, Road, Template
-from actors.provider.headers import RateLimits, rate_limits, tells_limits
+from actors.provider.headers import rate_limits, tells_limits
 from actors.provider.network import proxy_for, ssl_context
 from actors.provider.reply import Unreadable, read_reply
 from actors.provider.sdk import SdkRoad
 from actors.provider.stream import StreamAssembler, StreamError
 from cortex.reply import Reply
 from policies.failure import Failure, FailureKind
+from policies.limit import RateLimits
 from policies.timeout import TimeoutPolicy, silence_max_s
 
 if TYPE_CHECKING:

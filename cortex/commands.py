@@ -25,6 +25,10 @@ class Call(_Command, frozen=True, tag="call"):
     prompt_tokens_max: int
     """M: the branch refuses a prompt above it, whatever the core thought."""
     timeout_s: float
+    route: int = 0
+    """Which of the job's routes."""
+    generation: int = 0
+    """Of that route's breaker, when the permit was given."""
 
 
 class RunTool(_Command, frozen=True, tag="run_tool"):

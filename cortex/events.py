@@ -60,9 +60,24 @@ class Fed(_Event, frozen=True, tag="fed"):
 
 
 class Granted(_Event, frozen=True, tag="granted"):
-    """The cortex leases this many permits to the job, in place of what it leased before."""
+    """The cortex leases this to the job, in place of what it leased it of the same route before."""
 
     permits: int
+    """Attempts in flight at once."""
+    route: int = 0
+    """Which of the job's routes: 0 its own, then its declared fallbacks."""
+    starts: int = -1
+    """Attempts that may be begun under this grant at all; -1: any number."""
+    generation: int = 0
+    """Of the route's breaker."""
+    requests_per_s: float = 0.0
+    """0: no bound; so for tokens."""
+    input_tokens_per_s: float = 0.0
+    output_tokens_per_s: float = 0.0
+    why: str = ""
+    """Why it is less than was asked for; empty where nothing is the matter."""
+    memo: bytes = b""
+    """What the cortex wants told back, should it have to begin anew."""
 
 
 class Answered(_Event, frozen=True, tag="answered"):

@@ -97,6 +97,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str
     """Hash over the program's source, its parameters and the release; a change starts K anew."""
     route: Route
+    fallbacks: tuple[Route, ...] = ()
+    """Where work moves, in this order, while a route's breaker is open."""
     limits: Limits = Limits()
     streams: bool = False
     """Whether rows of a source follow; without it the source counts as read to its end."""
@@ -104,6 +106,11 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """Ask anew, whatever is remembered."""
     places: dict[str, str] = msgspec.field(default_factory=dict)
     """Where input and output are, for whoever resumes; the core does not read it."""
+
+    @property
+    def routes(self) -> tuple[Route, ...]:
+        """The job's own route, then its fallbacks: grants, flights and calls name a route by its place here."""
+        return (self.route, *self.fallbacks)
 
     def prompt_tokens_max(self, output_tokens_max: int) -> int:
         """M for a call that may answer with so many tokens: the window less the reply, or the user's smaller number."""

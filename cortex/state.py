@@ -145,6 +145,7 @@ class Flight(msgspec.Struct, array_like=True):
     asked_at_s: float
     charge: Charge
     text_bytes: int
+    route: int = 0
     followers: list[int] = msgspec.field(default_factory=list)
     """Goals that asked the same question meanwhile and share the answer."""
     abandoned: bool = False

@@ -8,30 +8,12 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-import msgspec
+from policies.limit import Bucket, RateLimits
 
 RETRY_AFTER_MAX_S: Final = 86_400.0
 """A wait beyond a day is no rate limit; what asks for it is taken at a day."""
 
 _PREFIX: Final = "anthropic-ratelimit-"
-
-
-class Bucket(msgspec.Struct, frozen=True, array_like=True):
-    """One limit as the provider last told it. None: not told."""
-
-    limit: int | None = None
-    remaining: int | None = None
-    reset_after_s: float | None = None
-    """Seconds from the answer until `remaining` is `limit` again, by the provider's own clock where it told it."""
-
-
-class RateLimits(msgspec.Struct, frozen=True, array_like=True):
-    """The four limits of the Messages API, each a minute's: requests, tokens, input tokens, output tokens."""
-
-    requests: Bucket = Bucket()
-    tokens: Bucket = Bucket()
-    input_tokens: Bucket = Bucket()
-    output_tokens: Bucket = Bucket()
 
 
 def tells_limits(headers: Mapping[str, str]) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from email.utils import formatdate
 from typing import Final
 
-from actors.provider.headers import RateLimits, rate_limits
+from actors.provider.headers import rate_limits
 from actors.simulator import wire
 from actors.simulator.faults import Refusal
 from actors.simulator.provider import Outcome, Provider
@@ -15,6 +15,7 @@ from actors.simulator.settings import SimulatorSettings
 from actors.simulator.skills import SKILLS, Skill
 from cortex.reply import Reply, Usage
 from policies.failure import Failure, FailureKind, classify
+from policies.limit import RateLimits
 
 _BROKEN: Final = {
     "reset": "the simulated connection was reset",

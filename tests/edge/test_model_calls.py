@@ -17,9 +17,9 @@ import pytest
 from actors.model import COUNTED_FIELDS, AnthropicModel
 from actors.model_port import Model
 from actors.provider.credential import Credential, CredentialError
-from actors.provider.headers import Bucket
 from cortex.reply import Reply, Usage
 from policies.failure import Failure, FailureKind
+from policies.limit import Bucket
 from tests.edge.scripted import MESSAGE, Answer, Asked, Step, chunked, compact, http, scripted, streamed
 from tests.edge.test_model_stream import events_of
 from tests.edge.wired import BODY, CREDENTIAL, KEY, ROADS, Connect, always, connected, error, failed
