@@ -76,7 +76,7 @@ def copy_results(
     reader: Projection | None = None
     try:
         index = sink.open(rows, size_bytes, own)
-        reader = Projection(folder.journal_path(job), _Programs(), index)  # type: ignore[arg-type]
+        reader = Projection(folder.journal(job), _Programs(), index)  # type: ignore[arg-type]
         while some := reader.read():
             sink.write([value for _, value in some])
         written = sink.flush()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -59,7 +58,7 @@ class Branch:
 
     def __init__(self, name: str, runtime: Runtime, make_model: Callable[[bytes], Model]) -> None:
         self.name = name
-        self.incarnation = f"{name}.{time.time_ns():x}"
+        self.incarnation = runtime.incarnation(name)
         self._runtime = runtime
         self._make_model = make_model
         self._armings: dict[str, bytes] = {}
@@ -226,7 +225,7 @@ class Branch:
 
     async def _call(self, under: _Under, task: asyncio.Task[None]) -> Reply | Failure:
         call = under.call
-        started = time.monotonic()
+        started = self._runtime.monotonic_s()
         under.deadline_s = started + call.timeout_s
         try:
             model = self._model(under.job)
@@ -240,7 +239,7 @@ class Branch:
             if under.verdict is None or task.uncancel() > 0:
                 raise  # the branch itself is being closed
             said = "the deadline of the attempt passed" if under.verdict == FailureKind.TIMED_OUT else "abandoned"
-            return Failure(under.verdict, f"{said} after {time.monotonic() - started:.1f} s")
+            return Failure(under.verdict, f"{said} after {self._runtime.monotonic_s() - started:.1f} s")
         except Exception as error:  # a model never raises; one that does must not take the branch along
             return Failure(FailureKind.TRANSIENT, f"{type(error).__name__} in the model's client")
         finally:
@@ -267,7 +266,9 @@ class Branch:
 
     def _report(self, under: _Under, result: Reply | Failure) -> None:
         call = under.call
-        elapsed_s = 0.0 if under.deadline_s == float("inf") else time.monotonic() - under.deadline_s + call.timeout_s
+        elapsed_s = 0.0
+        if under.deadline_s != float("inf"):
+            elapsed_s = self._runtime.monotonic_s() - under.deadline_s + call.timeout_s
         event: events.Event
         if isinstance(result, Reply):
             event = events.Answered(call.goal, call.sample, call.attempt, call.hash, result, elapsed_s)
@@ -285,7 +286,7 @@ class Branch:
     async def _sweep(self) -> None:
         while self._under:
             await asyncio.sleep(SWEEP_S)
-            now_s = time.monotonic()
+            now_s = self._runtime.monotonic_s()
             for under in list(self._under.values()):
                 if under.deadline_s < now_s:
                     self._cancel(under, FailureKind.TIMED_OUT)

@@ -20,7 +20,7 @@ from actors.memory import Memory
 from actors.opening import Opening, owner_record, resuming_batch
 from actors.outlet import Outlet, Projection
 from actors.ports import Runtime
-from actors.store import Folder, Journal, StoreError
+from actors.store import Journal, StoreError
 from actors.summary import summary
 from actors.tasks import Errands
 from cortex import commands, events, journal
@@ -53,7 +53,8 @@ class Channel:
 
     def __init__(self, job: str, folder: str, runtime: Runtime) -> None:
         self.job = job
-        self._folder = Folder(folder)
+        self._folder = folder
+        self._store = runtime.store(folder)
         self._runtime = runtime
         self._k: State
         self._program: Program
@@ -82,8 +83,8 @@ class Channel:
         Raises ``StoreError``.
         """
         opening = msgspec.msgpack.decode(opening_blob, type=Opening) if opening_blob else None
-        self._folder.prepare()
-        self._journal = Journal(self._folder.journal_path(self.job), create=opening is not None)
+        self._store.prepare()
+        self._journal = self._store.journal(self.job, create=opening is not None)
         owner = opening.owner if opening else self._journal.meta("owner") or b""
         epoch = self._journal.take_epoch(owner_record(owner))
         k = self._replayed()
@@ -98,7 +99,7 @@ class Channel:
         held = await self._dispatch.meet(tuple(branches), epoch)
         self._errands.workers = tuple(workers)
         batch, anew = resuming_batch(k, opening, epoch, held)
-        self._memory = Memory(self._folder, self.job)
+        self._memory = self._store.memory(self.job)
         self._memory.catch_up(self._journal)
         self._looks_up = not terms.fresh and not self._memory.empty()
         if anew or k is None:
@@ -218,7 +219,7 @@ class Channel:
         if past is None or past.index != index or past.ended:
             if past is not None:
                 past.close()
-            past = self._projection = Projection(self._journal.path, self._runtime, index)
+            past = self._projection = Projection(self._store.journal(self.job), self._runtime, index)
         return await asyncio.to_thread(past.read)
 
     # -- turns -----------------------------------------------------------------------------------------------------

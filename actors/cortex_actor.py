@@ -31,7 +31,7 @@ class Cortex:
         """Come to life. ``again``: an earlier incarnation may have granted what nobody here remembers."""
         if not again:
             return
-        scheduler.step(self._leases, scheduler.Started(self._runtime.now_s()))
+        scheduler.step(self._leases, scheduler.Started(self._runtime.monotonic_s()))
         self._awaited = {name.partition(":")[2] for name in await self._runtime.names("channel:")}
         self._hearing = asyncio.create_task(self._hear())
 
@@ -52,7 +52,7 @@ class Cortex:
     def _heard(self) -> list[scheduler.Grant]:
         if self._awaited or not self._leases.silent_until_s:
             return []
-        return scheduler.step(self._leases, scheduler.Heard(self._runtime.now_s()))
+        return scheduler.step(self._leases, scheduler.Heard(self._runtime.monotonic_s()))
 
     async def staff(self, workers: bool = False) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Names of the branches and workers, started where they do not live yet."""
@@ -63,7 +63,7 @@ class Cortex:
 
     async def join(self, job: str, pool: str, wanted: int, held: int, weight: float = 1.0) -> int:
         """A channel's claim, or its renewal: the permits it may use for one lease time."""
-        at_s = self._runtime.now_s()
+        at_s = self._runtime.monotonic_s()
         grants = scheduler.step(self._leases, scheduler.Joined(at_s, job, pool, wanted, held, weight))
         self._awaited.discard(job)
         grants += self._heard()
@@ -73,7 +73,7 @@ class Cortex:
 
     async def leave(self, job: str) -> None:
         """A job has ended."""
-        self._pass_on(scheduler.step(self._leases, scheduler.Left(self._runtime.now_s(), job)))
+        self._pass_on(scheduler.step(self._leases, scheduler.Left(self._runtime.monotonic_s(), job)))
 
     async def status(self) -> dict[str, Any]:
         """Who holds what."""
@@ -98,4 +98,4 @@ class Cortex:
         """Let leases expire while there are any; with no job there is nothing to do, and nothing is done."""
         while self._leases.holders:
             await asyncio.sleep(TICK_S)
-            self._pass_on(scheduler.step(self._leases, scheduler.Passed(self._runtime.now_s())))
+            self._pass_on(scheduler.step(self._leases, scheduler.Passed(self._runtime.monotonic_s())))

@@ -13,13 +13,14 @@ from actors.armoury import ModelMaker, make_model
 from actors.branch import Branch
 from actors.channel import Channel
 from actors.cortex_actor import Cortex
+from actors.machine import Machine
 from actors.opening import Owner, this_owner
 from actors.ports import Gone, Peer
 from actors.worker import Worker
 from cortex.program import Program
 
 
-class InlineRuntime:
+class InlineRuntime(Machine):
     """Actors are objects here and messages are calls; everything else is as on a cluster."""
 
     cluster = "inline"
@@ -36,6 +37,10 @@ class InlineRuntime:
     def now_s(self) -> float:
         """Seconds since 1970."""
         return self._clock()
+
+    def node(self) -> str:
+        """This process is all there is."""
+        return self.cluster
 
     def peer(self, name: str) -> Peer:
         """An actor by name."""

@@ -35,7 +35,8 @@ class Found:
 class Memory:
     """The index of one state folder, as one job's channel sees it."""
 
-    def __init__(self, folder: Folder, job: str) -> None:
+    def __init__(self, folder: Folder, job: str, db: sqlite3.Connection | None = None) -> None:
+        """``db``: where the index stands if not in a file of the folder. Raises ``StoreError``."""
         self._folder = folder
         self._job = job
         self._pending: dict[bytes, tuple[int, int]] = {}
@@ -43,8 +44,9 @@ class Memory:
         self._journals: dict[str, Journal] = {}
         path = folder.path / "replies.sqlite"
         try:
-            self._db = sqlite3.connect(path, isolation_level=None, timeout=10.0, check_same_thread=False)
-            path.chmod(0o600)
+            self._db = db or sqlite3.connect(path, isolation_level=None, timeout=10.0, check_same_thread=False)
+            if db is None:
+                path.chmod(0o600)
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=OFF")
             self._db.executescript(_SCHEMA)
@@ -109,7 +111,7 @@ class Memory:
 
     def _journal(self, job: str) -> Journal:
         if job not in self._journals:
-            self._journals[job] = Journal(self._folder.journal_path(job))
+            self._journals[job] = self._folder.journal(job)
         return self._journals[job]
 
     def close(self) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from actors.ports import Runtime
@@ -63,10 +62,13 @@ def _size(value: Any) -> int:
 
 
 class Projection:
-    """Results read out of a journal from an index on, without a channel: what ``attach`` and ``results`` show."""
+    """Results read out of a journal from an index on, without a channel: what ``attach`` and ``results`` show.
 
-    def __init__(self, path: Path, runtime: Runtime, index: int) -> None:
-        self._journal = Journal(path)
+    ``source`` is a reader of its own, closed with the projection.
+    """
+
+    def __init__(self, source: Journal, runtime: Runtime, index: int) -> None:
+        self._journal = source
         self._runtime = runtime
         self._found: deque[tuple[int, Any]] = deque()
         self._bytes = 0

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from actors.errors import ClearError
+from actors.memory import Memory
+from actors.store import Journal
 from cortex.program import Program
 
 
@@ -32,11 +34,36 @@ class Peer(Protocol):
         """Call a method and wait for nothing; a dead peer hears nothing."""
 
 
+class Store(Protocol):
+    """A state folder as an actor uses it: what stands in it outlives whoever wrote it."""
+
+    def prepare(self) -> object:
+        """Make the folder, private to its user. Raises ``StoreError`` where it cannot serve."""
+
+    def journal(self, job: str, *, create: bool = False) -> Journal:
+        """A job's journal, opened for itself; ``create``: made if there is none. Raises ``StoreError``."""
+
+    def memory(self, job: str) -> Memory:
+        """The index of remembered replies, as one job sees it. Raises ``StoreError``."""
+
+
 class Runtime(Protocol):
     """The world as seen by actors. All arguments between actors are bytes, text and numbers."""
 
     def now_s(self) -> float:
-        """Seconds since 1970."""
+        """Seconds since 1970, by a clock that may be set, forwards and backwards."""
+
+    def monotonic_s(self) -> float:
+        """Seconds since some moment of this node's, by a clock that never goes back. Never sent to another actor."""
+
+    def node(self) -> str:
+        """The machine, or its share of one, that dies as a whole with all actors on it."""
+
+    def incarnation(self, name: str) -> str:
+        """An id that no actor of this name ever had before."""
+
+    def store(self, folder: str) -> Store:
+        """The state folder of that name."""
 
     def peer(self, name: str) -> Peer:
         """An actor by name, whether it lives or not."""
@@ -52,7 +79,6 @@ class Runtime(Protocol):
 
     def load_program(self, where: str, params_json: bytes, job: str = "") -> Program:
         """A program by the place that its terms name, for a job. Raises ``ValueError`` with one clear line."""
-
 
     def share_program(self, where: str, job: str = "") -> None:
         """Let other processes of a job find a program that this one has."""

@@ -7,7 +7,6 @@ import atexit
 import contextlib
 import logging
 import os
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -37,6 +36,7 @@ from actors.cluster.start import (
     take_signals_back,
     token_environ,
 )
+from actors.machine import Machine
 from actors.opening import Owner, this_owner
 from actors.ports import Away, ClusterError, Gone, Peer
 from cortex import __version__
@@ -184,7 +184,7 @@ async def start_runtime(cluster: str, environ: Mapping[str, str]) -> RayRuntime:
     return runtime
 
 
-class RayRuntime:
+class RayRuntime(Machine):
     """What actors and drivers know of a Ray cluster. Without a connection of its own it is an actor's."""
 
     def __init__(self, cluster: str, connection: _Connection | None = None, job: str = "") -> None:
@@ -196,9 +196,9 @@ class RayRuntime:
         self._learnt: dict[str, bytes] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    def now_s(self) -> float:
-        """Seconds since 1970."""
-        return time.time()
+    def node(self) -> str:
+        """Ray's own name for the node."""
+        return str(self._node)
 
     def owner(self) -> Owner:
         """This process as owner of a run, and how to find what would be left behind if it were killed."""

@@ -76,6 +76,10 @@ class Folder:
             raise StoreError(f"job name {job!r}: use letters, digits, '.', '_' and '-', at most 100 of them")
         return self.path / "jobs" / f"{job}.sqlite"
 
+    def journal(self, job: str, *, create: bool = False) -> Journal:
+        """A job's journal; ``create``: made if there is none. Raises ``StoreError``."""
+        return Journal(self.journal_path(job), create=create)
+
     def jobs(self) -> list[str]:
         """Names of all jobs, the latest written first."""
         found = (self.path / "jobs").glob("*.sqlite")
@@ -85,15 +89,16 @@ class Folder:
 class Journal:
     """One job's journal. Open it to read; take the epoch to write."""
 
-    def __init__(self, path: Path, *, create: bool = False) -> None:
-        if not create and not path.exists():
+    def __init__(self, path: Path, *, create: bool = False, db: sqlite3.Connection | None = None) -> None:
+        """``db``: where it stands if not in a file at ``path``, which then only names it. Raises ``StoreError``."""
+        if db is None and not create and not path.exists():
             raise NoSuchJob(f"no job {path.stem!r} in {path.parent.parent}; `cortex jobs` lists what is there")
         self.path = path
         self.epoch = 0
         try:
-            if create:
+            if create and db is None:
                 os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-            self._db = sqlite3.connect(path, isolation_level=None, timeout=10.0, check_same_thread=False)
+            self._db = db or sqlite3.connect(path, isolation_level=None, timeout=10.0, check_same_thread=False)
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=FULL")
             self._db.executescript(_SCHEMA)

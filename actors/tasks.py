@@ -10,7 +10,7 @@ import msgspec
 
 from actors.opening import Opening, this_owner
 from actors.ports import Away, ClusterError, Gone, Runtime
-from actors.store import Folder, StoreError
+from actors.store import StoreError
 from cortex import commands, events
 from cortex.limits import Terms
 from cortex.state import State
@@ -29,7 +29,7 @@ class Errands:
     """Begins errands and puts what came of them into the inbox."""
 
     def __init__(
-        self, job: str, folder: Folder, runtime: Runtime, put: Callable[[list[events.Event]], None]
+        self, job: str, folder: str, runtime: Runtime, put: Callable[[list[events.Event]], None]
     ) -> None:
         self._job = job
         self._folder = folder
@@ -90,7 +90,7 @@ class Errands:
             fingerprint=self._runtime.fingerprint(command.program, command.params_json), places={},
         )  # fmt: skip
         self._runtime.share_program(command.program)
-        peer = await self._runtime.start_actor("channel", f"channel:{name}", name, str(self._folder.path))
+        peer = await self._runtime.start_actor("channel", f"channel:{name}", name, self._folder)
         opening = Opening(terms=terms, owner=this_owner("child"), who=f"job {self._job}")
         await peer.ask("start", msgspec.msgpack.encode(opening))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import time
 from typing import Any
 
 import msgspec
@@ -19,6 +18,7 @@ class Worker:
 
     def __init__(self, name: str, runtime: Runtime) -> None:
         self.name = name
+        self.incarnation = runtime.incarnation(name)
         self._runtime = runtime
         self._running = 0
 
@@ -56,7 +56,7 @@ class Worker:
 
     async def beat(self, job: str) -> dict[str, Any]:
         """Signs of life."""
-        return {"incarnation": f"{self.name}.{time.time_ns():x}", "phase": "idle", "armed": True}
+        return {"incarnation": self.incarnation, "phase": "idle", "armed": True}
 
     async def close(self) -> None:
         """Nothing to let go of."""

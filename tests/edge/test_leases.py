@@ -36,7 +36,7 @@ class FakeRuntime:
         self.channels = channels
         self.at_s = 1_000.0
 
-    def now_s(self) -> float:
+    def monotonic_s(self) -> float:
         return self.at_s
 
     async def names(self, prefix: str) -> tuple[str, ...]:

@@ -1,0 +1,47 @@
+"""What every runtime that is no simulation has of the machine it runs on: its clocks and its disk."""
+
+from __future__ import annotations
+
+import time
+
+from actors.memory import Memory
+from actors.store import Folder, Journal
+
+
+class Disk:
+    """The store of a runtime that has a disk."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Folder(folder)
+
+    def prepare(self) -> object:
+        """Make the folder, private to its user. Raises ``StoreError`` where it cannot serve."""
+        return self._folder.prepare()
+
+    def journal(self, job: str, *, create: bool = False) -> Journal:
+        """A job's journal; ``create``: made if there is none. Raises ``StoreError``."""
+        return self._folder.journal(job, create=create)
+
+    def memory(self, job: str) -> Memory:
+        """The index of replies, as one job's channel sees it. Raises ``StoreError``."""
+        return Memory(self._folder, job)
+
+
+class Machine:
+    """The clocks and the disk of this machine."""
+
+    def now_s(self) -> float:
+        """Seconds since 1970."""
+        return time.time()
+
+    def monotonic_s(self) -> float:
+        """Seconds since some moment of this machine's."""
+        return time.monotonic()
+
+    def incarnation(self, name: str) -> str:
+        """An id that no actor of this name ever had before."""
+        return f"{name}.{time.time_ns():x}"
+
+    def store(self, folder: str) -> Disk:
+        """A state folder on this machine's disk."""
+        return Disk(folder)
