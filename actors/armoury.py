@@ -20,6 +20,12 @@ class Arming(msgspec.Struct, frozen=True, kw_only=True):
     simulated: SimulatorSettings | None = None
     given: int = 0
     """Number of a model object in this process, for one that the author gave; see ``lend``."""
+    route_name: str = ""
+    """What the cortex calls the route that this opens (``policies.route``), so that signals can name it."""
+    pool_name: str = ""
+    """What the cortex calls what the provider limits together there."""
+    fallbacks: tuple[Arming, ...] = ()
+    """What opens the job's fallbacks, in their order."""
     concurrency: int = 100
     timeouts: TimeoutPolicy = TimeoutPolicy()
 
@@ -41,8 +47,18 @@ def encode(arming: Arming) -> bytes:
     return msgspec.msgpack.encode(arming)
 
 
+def routes_of(blob: bytes) -> tuple[tuple[str, str, bytes], ...]:
+    """(route name, pool name, what makes its model) of each route that an arming opens: the job's own, its fallbacks.
+
+    A call names its route by the place here.
+    """
+    own = msgspec.msgpack.decode(blob, type=Arming)
+    alone = (msgspec.structs.replace(own, fallbacks=()), *own.fallbacks)
+    return tuple((each.route_name, each.pool_name, encode(each)) for each in alone)
+
+
 def make_model(blob: bytes) -> Model:
-    """The model that an arming describes."""
+    """The model that an arming describes, that of its own route."""
     arming = msgspec.msgpack.decode(blob, type=Arming)
     if arming.given:
         return _lent[arming.given]

@@ -1,19 +1,24 @@
-"""Where calls go: from what a user names (``local``, ``sim``, a provider's model) to a route and an arming."""
+"""Where calls go: from what a user names (``local``, ``sim``, a provider's model) to routes and an arming.
+
+A job has a route of its own, and fallbacks to which its work moves while that route's breaker is open.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
 from actors.armoury import Arming, lend
 from actors.errors import ClearError
 from actors.model_port import Model
-from actors.provider.credential import Credential, CredentialError
+from actors.provider.credential import Credential, CredentialError, without_password
 from actors.simulator.settings import SimulatorSettings
 from cortex.limits import Limits, Route
 from policies.price import PRICE_FORM, Price, parse_price
+from policies.route import pool_name, route_name
 
 FREE = Price(input_usd_per_mtok=0, output_usd_per_mtok=0, source="runs on this machine")  # type: ignore[arg-type]
 DEFAULT_ENDPOINT = "https://api.anthropic.com"
@@ -33,6 +38,8 @@ class Destination(msgspec.Struct, frozen=True):
     close: Callable[[], None] = lambda: None
     concurrency_max: int | None = None
     """Calls that it can take at once; more would wait for a connection until that counts as a failure."""
+    fallbacks: tuple[Route, ...] = ()
+    """Where work moves, in this order; ``arming.fallbacks`` opens them."""
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,16 +50,94 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     price: str = ""
     simulated: SimulatorSettings | None = None
     prompt_tokens_max: int | None = None
+    fallbacks: tuple[Wish, ...] = ()
+    """Where work moves, in this order, while the breaker of what stands before is open."""
 
 
 def destination(
-    wish: Wish, limits: Limits, environ: Mapping[str, str], model: Model | None = None
+    wish: Wish, limits: Limits, environ: Mapping[str, str], model: Model | None = None,
+    others: Sequence[Model | None] = (),
+) -> Destination:  # fmt: skip
+    """Resolve a wish and its fallbacks. ``model``, and ``others`` for the fallbacks, are an author's own objects.
+
+    Raises ``SetupError``: no key and no model, no price where a cap in money needs one, a fallback that leads to where
+    the work comes from.
+    """
+    given = [model, *others, *[None] * (len(wish.fallbacks) - len(others))]
+    wishes = list(zip((wish, *wish.fallbacks), given, strict=True))
+    _refuse_loop(wishes, environ)
+    found: list[Destination] = []
+    try:
+        for place, (each, object_) in enumerate(wishes):
+            found.append(_one(each, limits, environ, object_, fallback=place > 0))
+    except BaseException:
+        _close_all(found)
+        raise
+    own, *rest = found
+    return Destination(
+        route=own.route, arming=msgspec.structs.replace(own.arming, fallbacks=tuple(each.arming for each in rest)),
+        notice=own.notice, close=lambda: _close_all(found), concurrency_max=own.concurrency_max,
+        fallbacks=tuple(each.route for each in rest),
+    )  # fmt: skip
+
+
+def _close_all(found: list[Destination]) -> None:
+    for each in found:
+        each.close()
+
+
+def _refuse_loop(wishes: Sequence[tuple[Wish, Model | None]], environ: Mapping[str, str]) -> None:
+    """The same route twice leads nowhere, however its endpoint is spelled. Seen before anything is opened."""
+    seen: dict[tuple[str, str], str] = {}
+    for wish, model in wishes:
+        key = _whereto(wish, model, environ)
+        said = f"{wish.model or 'the given model'}{f' at {wish.base_url}' if wish.base_url else ''}"
+        if key in seen:
+            more = "" if seen[key] == said else f" ({seen[key]} is the same)"
+            raise SetupError(f"--fallback {said}: this route is named twice{more}: a fallback must lead elsewhere")
+        seen[key] = said
+
+
+def _whereto(wish: Wish, model: Model | None, environ: Mapping[str, str]) -> tuple[str, str]:
+    """Endpoint and model that a wish leads to. A machine that names itself in several ways is one machine."""
+    if model is not None:
+        return model.endpoint, wish.model or "given"
+    if wish.model == "sim":
+        return (wish.simulated or SimulatorSettings()).answers_hash(), "sim"
+    if wish.model == "local":
+        return "", "local"
+    endpoint = endpoint_of(wish.base_url or environ.get("ANTHROPIC_BASE_URL", "").strip())
+    parts = urlsplit(endpoint)
+    if parts.hostname in ("localhost", "::1", "0.0.0.0"):
+        port = f":{parts.port}" if parts.port else ""
+        endpoint = urlunsplit(parts._replace(netloc=f"127.0.0.1{port}"))
+    return endpoint, wish.model
+
+
+def endpoint_of(base_url: str) -> str:
+    """A provider's address as routes are named by it: one spelling, no password; the provider's own for none."""
+    try:
+        parts = urlsplit(without_password(base_url))
+        host, port = (parts.hostname or "").rstrip("."), parts.port
+    except ValueError:
+        return base_url  # whoever opens it says what is wrong with it
+    if not host:
+        return base_url.rstrip("/") or DEFAULT_ENDPOINT
+    host = f"[{host}]" if ":" in host else host
+    if port is not None and port != {"http": 80, "https": 443}.get(parts.scheme):
+        host += f":{port}"
+    return urlunsplit(parts._replace(netloc=host, path=parts.path.rstrip("/")))
+
+
+def _one(
+    wish: Wish, limits: Limits, environ: Mapping[str, str], model: Model | None, fallback: bool
 ) -> Destination:
-    """Resolve a wish. Raises ``SetupError``: no key and no model, no price where a cap in money needs one."""
+    """One route, named and priced."""
+    option = f"--fallback {wish.model}" if fallback else "--price"
     try:
         price = parse_price(wish.price) if wish.price else None
     except ValueError as error:
-        raise SetupError(f"--price: {error}") from None
+        raise SetupError(f"{option}: {error}") from None
     if model is not None:
         found = _given(model, wish)
     elif wish.model == "sim":
@@ -64,8 +149,11 @@ def destination(
     route = found.route if price is None else msgspec.structs.replace(found.route, price=price)
     if limits.max_cost_nusd is not None and route.price is None:
         found.close()
-        raise SetupError(f"no price known for {route.model!r}, so --max-cost cannot hold: give --price, {PRICE_FORM}")
-    return msgspec.structs.replace(found, route=route)
+        how = f"--fallback {wish.model},input=3,output=15" if fallback else f"--price, {PRICE_FORM}"
+        raise SetupError(f"no price known for {route.model!r}, so --max-cost cannot hold: give {how}")
+    name = (route.endpoint, route.credential, route.model)
+    arming = msgspec.structs.replace(found.arming, route_name=route_name(*name), pool_name=pool_name(*name))
+    return msgspec.structs.replace(found, route=route, arming=arming)
 
 
 def _given(model: Model, wish: Wish) -> Destination:
@@ -119,7 +207,7 @@ def _provider(wish: Wish, limits: Limits, environ: Mapping[str, str]) -> Destina
         raise SetupError("no model: give --model NAME, or state it in every row")
     try:
         base_url = wish.base_url or credential.base_url
-        endpoint = base_url.rstrip("/") or DEFAULT_ENDPOINT
+        endpoint = endpoint_of(base_url)
         price, window = known(wish.model)
         credential = msgspec.structs.replace(credential, base_url=base_url)
     except CredentialError as error:
@@ -144,4 +232,4 @@ def remember(wish: Wish) -> str:
     return msgspec.json.encode(wish).decode()
 
 
-__all__: list[Any] = ["Destination", "SetupError", "Wish", "destination", "remember", "remembered"]
+__all__: list[Any] = ["Destination", "SetupError", "Wish", "destination", "endpoint_of", "remember", "remembered"]

@@ -154,7 +154,8 @@ class Session:
             limits = msgspec.structs.replace(limits, concurrency=found.concurrency_max)
         return Terms(
             job=self.job, program=where, params_json=params, fingerprint=programs.fingerprint(where, params),
-            route=found.route, limits=limits, streams=self._source is not None, fresh=order.fresh, places=places,
+            route=found.route, fallbacks=found.fallbacks, limits=limits, streams=self._source is not None,
+            fresh=order.fresh, places=places,
         )  # fmt: skip
 
     def cluster(self) -> str:
@@ -178,7 +179,8 @@ class Session:
             return None
         if last_state(self.folder, self.job).outcome != "complete":
             return None
-        return Destination(before.route, Arming(endpoint=before.route.endpoint, simulated=SimulatorSettings()))
+        nowhere = Arming(endpoint=before.route.endpoint, simulated=SimulatorSettings())
+        return Destination(before.route, nowhere, fallbacks=before.fallbacks)
 
     async def _runtime(self, cluster: str) -> Any:
         if cluster == "inline":

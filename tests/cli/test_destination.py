@@ -1,0 +1,133 @@
+"""Where calls go: a route of the job's own, and fallbacks that lead elsewhere, each with its window, price and key."""
+
+from __future__ import annotations
+
+import pytest
+
+from actors.armoury import encode, make_model, routes_of
+from actors.destination import SetupError, Wish, destination, endpoint_of, remember, remembered
+from actors.model import AnthropicModel
+from actors.simulator.inprocess import SimulatedModel
+from actors.simulator.settings import SimulatorSettings
+from cortex.limits import Limits
+from policies.route import pool_name, route_name
+from tests.edge.jobs import FunctionModel
+
+ENVIRON = {"ANTHROPIC_API_KEY": "sk-ant-api03-verysecretkey-0123456789"}
+OTHER_SIM = Wish(model="sim", simulated=SimulatorSettings(seed=2))
+CAPPED = Limits(max_cost_nusd=1_000_000_000)
+
+
+def test_a_fallback_is_a_route_and_an_arming_of_its_own():
+    away = Wish(model="claude-haiku-4-5", base_url="http://gateway:8080/x/", price="input=7,output=9")
+    found = destination(Wish(model="claude-sonnet-4-5", fallbacks=(away, OTHER_SIM)), Limits(), ENVIRON)
+    gateway, sim = found.fallbacks
+    assert (found.route.endpoint, found.route.model) == ("https://api.anthropic.com", "claude-sonnet-4-5")
+    assert (gateway.endpoint, gateway.model, gateway.credential) == (
+        "http://gateway:8080/x", "claude-haiku-4-5", found.route.credential,
+    )  # fmt: skip
+    assert gateway.price is not None
+    assert gateway.price.input_usd_per_mtok == 7
+    assert gateway.context_window == 200_000
+    assert (sim.model, sim.price) == ("sim", None)
+    for route, (name, pool, blob) in zip(
+        (found.route, gateway, sim), routes_of(encode(found.arming)), strict=True
+    ):
+        assert name == route_name(route.endpoint, route.credential, route.model)
+        assert pool == pool_name(route.endpoint, route.credential, route.model)
+        model = make_model(blob)
+        assert model.endpoint == route.endpoint
+        assert isinstance(model, SimulatedModel if route is sim else AnthropicModel)
+    assert "verysecret" not in repr(found.arming)
+
+
+def test_a_wish_is_remembered_with_its_fallbacks():
+    wish = Wish(model="m", fallbacks=(Wish(model="n", base_url="https://host", price="input=1,output=2"), OTHER_SIM))
+    assert remembered({"wish": remember(wish)}) == wish
+
+
+@pytest.mark.parametrize(
+    ("wish", "said"),
+    [
+        (Wish(model="m", fallbacks=(Wish(model="m"),)), "--fallback m: this route is named twice"),
+        (Wish(model="m", fallbacks=(Wish(model="n"), Wish(model="n"))), "--fallback n: this route is named twice"),
+        (
+            Wish(model="m", fallbacks=(Wish(model="m", base_url="https://API.anthropic.com:443/"),)),
+            "this route is named twice (m is the same)",
+        ),
+        (
+            Wish(model="m", base_url="http://localhost:80", fallbacks=(Wish(model="m", base_url="http://127.0.0.1/"),)),
+            "m at http://127.0.0.1/: this route is named twice",
+        ),
+        (Wish(model="sim", fallbacks=(Wish(model="sim"),)), "--fallback sim: this route is named twice"),
+        (
+            Wish(model="m", fallbacks=(Wish(model="local"), Wish(model="local"))),
+            "--fallback local: this route is named twice",
+        ),
+        (Wish(model="m", fallbacks=(Wish(model="n", price="input=1"),)), "--fallback n: price: input and output"),
+    ],
+)
+def test_a_fallback_that_leads_nowhere_is_refused_before_anything_is_opened(monkeypatch, wish, said):
+    monkeypatch.setattr("actors.destination._local", lambda: pytest.fail("a model was started"))
+    with pytest.raises(SetupError) as refused:
+        destination(wish, Limits(), ENVIRON)
+    assert said in str(refused.value)
+
+
+def test_the_same_model_elsewhere_and_another_model_at_the_same_place_are_fallbacks():
+    wish = Wish(model="m", fallbacks=(Wish(model="m", base_url="https://host"), Wish(model="n")))
+    assert len(destination(wish, Limits(), ENVIRON).fallbacks) == 2
+
+
+def test_each_route_needs_a_price_where_a_cap_is_set():
+    wish = Wish(model="claude-sonnet-4-5", fallbacks=(Wish(model="unheard-of"),))
+    with pytest.raises(SetupError, match=r"no price known for 'unheard-of'.*unheard-of,input=3,output=15"):
+        destination(wish, CAPPED, ENVIRON)
+    priced = Wish(model="claude-sonnet-4-5", fallbacks=(Wish(model="unheard-of", price="input=3,output=15"),))
+    assert destination(priced, CAPPED, ENVIRON).fallbacks[0].price is not None
+    assert destination(wish, Limits(), ENVIRON).fallbacks[0].price is None
+
+
+def test_what_was_opened_is_closed_where_a_later_one_is_refused(monkeypatch):
+    from actors import destination as module
+
+    closed = []
+    real = module._simulated
+
+    def opened(wish):
+        import msgspec
+
+        return msgspec.structs.replace(real(wish), close=lambda: closed.append(wish.model))
+
+    monkeypatch.setattr(module, "_simulated", opened)
+    found = destination(Wish(model="sim", fallbacks=(OTHER_SIM,)), Limits(), {})
+    found.close()
+    assert closed == ["sim", "sim"]
+    closed.clear()
+    with pytest.raises(SetupError, match="no key"):
+        destination(Wish(model="sim", fallbacks=(Wish(model="m"),)), Limits(), {})
+    assert closed == ["sim"]
+
+
+def test_objects_of_an_author_may_be_fallbacks():
+    first, second = FunctionModel(endpoint="one"), FunctionModel(endpoint="two")
+    found = destination(Wish(fallbacks=(Wish(),)), Limits(), {}, first, (second,))
+    assert [each.endpoint for each in found.fallbacks] == ["two"]
+    assert [make_model(blob) for _, _, blob in routes_of(encode(found.arming))] == [first, second]
+    with pytest.raises(SetupError, match="the given model: this route is named twice"):
+        destination(Wish(fallbacks=(Wish(),)), Limits(), {}, first, (first,))
+
+
+@pytest.mark.parametrize(
+    ("address", "endpoint"),
+    [
+        ("", "https://api.anthropic.com"),
+        ("HTTPS://Api.Anthropic.com:443/", "https://api.anthropic.com"),
+        ("http://host:80/v2/", "http://host/v2"),
+        ("http://host:443", "http://host:443"),
+        ("http://[::1]:8000", "http://[::1]:8000"),
+        ("https://me:secret@host.", "https://host"),
+    ],
+)
+def test_one_spelling_for_one_address(address, endpoint):
+    assert endpoint_of(address) == endpoint
