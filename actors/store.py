@@ -113,6 +113,8 @@ class Journal:
             self.set_meta("format", str(journal.FORMAT).encode())
         elif int(found) > journal.FORMAT:
             raise StoreError(f"{self.path.stem} is of a newer release (format {int(found)}): upgrade to open it")
+        elif int(found) < journal.FORMAT:
+            raise StoreError(f"{self.path.stem} is of an older release (format {int(found)}): finish it with that one")
 
     @property
     def seq(self) -> int:

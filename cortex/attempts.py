@@ -1,4 +1,4 @@
-"""The life of an attempt: asked under the ledger, answered or broken, settled exactly once.
+"""The life of an attempt once it was asked: answered or broken, settled exactly once.
 
 Every function here moves one flight of K and says, as data, what remains to be decided about its goal.
 """
@@ -10,115 +10,20 @@ from hashlib import blake2b
 import msgspec
 
 from cortex import commands, events
-from cortex.changes import Ask
-from cortex.ledger import worst_charge
-from cortex.moves import ASKED, OPEN, asked, leave_call, reopen, set_status
-from cortex.prompt import DoesNotFit, Prompt, request_body
-from cortex.state import ENDED, TRIES_MAX, Flight, Goal, State, Status, flight_key
+from cortex.asking import AS_GIVEN
+from cortex.moves import ASKED, OPEN, asked, leave_call, reopen
+from cortex.permits import Share
+from cortex.state import ENDED, Flight, Goal, Missing, State, Status, flight_key
 from policies.failure import RULES, Failure, FailureKind
 from policies.retry import backoff_s, may_retry
-from policies.timeout import attempt_timeout_s
-from policies.tokens import body_tokens_bound, tokens_bound
-
-AS_GIVEN = "as given"
-"""The constructor's name of a request that the input brought whole: there is nothing to render, shorten or split."""
 
 _DRAW_BYTES = 6
-
-
-def question_hash(endpoint: str, body: bytes, sample: str) -> bytes:
-    """The identity of a question: endpoint, model, prompt and parameters (all in the body), and sample. 16 bytes."""
-    head = f"{len(endpoint)} {len(sample)} {endpoint}{sample}".encode()
-    return blake2b(head + body, digest_size=16).digest()
 
 
 def drawn(call_id: str, attempt: int) -> float:
     """A number in [0, 1) that belongs to this attempt: chance that replays."""
     digest = blake2b(f"{call_id}/{attempt}".encode(), digest_size=_DRAW_BYTES).digest()
     return int.from_bytes(digest, "big") / (1 << (8 * _DRAW_BYTES))
-
-
-# -- asking ------------------------------------------------------------------------------------------------------
-
-
-def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]) -> bool:
-    """Send this goal's call, share one that asks the same at this moment (then True), or note that the ledger refuses.
-
-    ``once`` says that no two questions of the run are equal. Raises ``DoesNotFit`` where no prompt within M can be made
-    of it, having changed nothing.
-    """
-    route, limits = k.terms.route, k.terms.limits
-    output_tokens_max = wish.output_tokens_max or limits.output_tokens_max
-    tokens_max = k.terms.prompt_tokens_max(output_tokens_max)
-    body, constructor, text_bytes = _rendered(k, wish, output_tokens_max, tokens_max)
-    sample = wish.sample if wish.sample is not None else goal.sample
-    question = question_hash(route.endpoint, body, sample)
-    if not once and (shared := _same_question(k, question)) is not None:
-        _asks_now(k, goal, sample, constructor, question)
-        shared.followers.append(goal.id)
-        return True
-    bound = body_tokens_bound(body)
-    caching = route.price is not None and b'"cache_control"' in body
-    charge = worst_charge(route.price, bound if bound < tokens_max else tokens_max, output_tokens_max, caching)
-    if not k.ledger.allows(charge, limits.max_cost_nusd, limits.max_job_tokens):
-        k.short = True
-        return False
-    if goal.tries >= TRIES_MAX:
-        raise ValueError(f"more than {TRIES_MAX} attempts at one goal: {goal.story()}")
-    _asks_now(k, goal, sample, constructor, question)
-    attempt = goal.tries = goal.tries + 1
-    k.ledger.reserve(charge)
-    key = flight_key(goal.id, attempt)
-    k.flights[key] = Flight(goal.id, attempt, sample, question, k.at_s, charge, text_bytes)
-    if not once:
-        k.asking[question] = key
-    timeout_s = attempt_timeout_s(limits.timeout, output_tokens_max, bound)
-    out.append(commands.Call(goal.id, sample, attempt, question, body, output_tokens_max, tokens_max, timeout_s))
-    return False
-
-
-def _asks_now(k: State, goal: Goal, sample: str, constructor: str, question: bytes) -> None:
-    set_status(k, goal, ASKED)
-    if k.reading:
-        k.reading.pop(goal.id, None)
-    if goal.question != question:
-        k.tally.calls += 1
-    goal.sample, goal.constructor, goal.question = sample, constructor, question
-
-
-def _same_question(k: State, question: bytes) -> Flight | None:
-    """The attempt that is asking this now; not one that was told to stop."""
-    flight = k.flights.get(k.asking.get(question, -1))
-    return None if flight is None or flight.abandoned else flight
-
-
-def _rendered(k: State, wish: Ask, output_tokens_max: int, tokens_max: int) -> tuple[bytes, str, int]:
-    """The request, its constructor's name, and the UTF-8 bytes of its text, from which the estimate learns.
-
-    A request that the input brought whole teaches nothing: nobody packs it, and its bytes are JSON as much as text.
-    """
-    if output_tokens_max < 0:
-        raise ValueError(f"output_tokens_max must be above zero, not {output_tokens_max}")
-    if tokens_max <= 0:
-        raise DoesNotFit(f"a reply of {output_tokens_max} tokens leaves no room for a prompt")
-    if wish.prompt is None:
-        if wish.body is None:
-            raise ValueError("an Ask needs a prompt or a body")
-        return wish.body, AS_GIVEN, 0
-    prompt = _fitted(k, wish.prompt, tokens_max)
-    body = request_body(prompt, k.terms.route.model, output_tokens_max, wish.params)
-    return body, prompt.constructor, len(prompt.text().encode())
-
-
-def _fitted(k: State, prompt: Prompt, tokens_max: int) -> Prompt:
-    """The prompt itself where its bytes alone prove that it fits, else one made to fit by the calibrated estimate."""
-    parts_max = k.terms.limits.parts_max
-    if len(prompt.parts) <= parts_max and tokens_bound(prompt.text()) <= tokens_max:
-        return prompt
-    return prompt.fit(tokens_max, k.tokens, parts_max)
-
-
-# -- settling ----------------------------------------------------------------------------------------------------
 
 
 def answered(k: State, event: events.Answered, out: list[commands.Command]) -> list[Goal]:
@@ -131,7 +36,8 @@ def answered(k: State, event: events.Answered, out: list[commands.Command]) -> l
     flight = k.flights.pop(flight_key(event.goal, event.attempt), None)
     goal_ids: tuple[int, ...] = (event.goal,)
     if flight is not None:
-        question = flight.hash
+        question, place = flight.hash, flight.route
+        k.shares[place].in_flight -= 1
         if k.asking:
             _no_longer_asking(k, flight)
         k.ledger.release(flight.charge)
@@ -140,12 +46,13 @@ def answered(k: State, event: events.Answered, out: list[commands.Command]) -> l
         if flight.followers:
             goal_ids += tuple(flight.followers)
     elif goal is not None and goal.assumed and event.attempt in goal.assumed:
-        question = event.hash
-        k.ledger.unassume(goal.assumed.pop(event.attempt))
+        missing = goal.assumed.pop(event.attempt)
+        question, place = missing.question, missing.route
+        k.ledger.unassume(missing.charge)
     else:
         k.tally.dropped += 1
         return []
-    k.ledger.know(event.reply.usage, k.terms.route.price)
+    k.ledger.know(event.reply.usage, k.terms.routes[place].price if place else k.terms.route.price)
     k.successes += 1
     k.alike = 0
     asked_again = k.asking.get(question)
@@ -170,13 +77,16 @@ def recalled(k: State, event: events.Recalled, out: list[commands.Command]) -> l
     key = flight_key(goal.id, goal.tries)
     flight = k.flights.get(key)
     goal_ids: tuple[int, ...] = (goal.id,)
-    if flight is not None and flight.hash == event.hash:
+    question = event.hash
+    if flight is not None and (flight.sent or flight.hash) == event.hash:
+        question = flight.hash
         del k.flights[key]
+        k.shares[flight.route].in_flight -= 1
         _no_longer_asking(k, flight)
         k.ledger.release(flight.charge)
         k.ledger.attempts -= 1
         goal_ids += tuple(flight.followers)
-    waiting = _awaiting(k, goal_ids, event.hash)
+    waiting = _awaiting(k, goal_ids, question)
     k.ledger.reused_calls += bool(waiting)
     _take(k, waiting, False, out)
     return waiting
@@ -225,6 +135,7 @@ def broke(k: State, event: events.Broke) -> list[Verdict]:
     flight = k.flights.pop(flight_key(event.goal, event.attempt), None)
     if flight is None:
         return []
+    k.shares[flight.route].in_flight -= 1
     _no_longer_asking(k, flight)
     failure = event.failure
     k.tally.failures[failure.kind] = k.tally.failures.get(failure.kind, 0) + 1
@@ -240,7 +151,7 @@ def broke(k: State, event: events.Broke) -> list[Verdict]:
     verdicts: list[Verdict] = []
     for goal in asking:
         if goal is asking[0]:
-            verdict = _again(k, goal, failure)
+            verdict = _again(k, goal, failure, k.shares[flight.route])
         else:
             verdict = _alike(k, asking[0], bool(verdicts), goal, failure)
         if verdict is not None:
@@ -263,7 +174,8 @@ def assume(k: State, flight: Flight, awaited: bool) -> None:
     live = goal is not None and goal.status not in ENDED
     k.ledger.paid_again += not awaited or bool(goal is not None and goal.assumed)
     if goal is not None and live:
-        goal.assumed = {**(goal.assumed or {}), flight.attempt: flight.charge}
+        missing = Missing(flight.charge, flight.hash, flight.route)
+        goal.assumed = {**(goal.assumed or {}), flight.attempt: missing}
 
 
 def _alike(k: State, head: Goal, given_up: bool, goal: Goal, failure: Failure) -> Verdict | None:
@@ -280,8 +192,8 @@ def _alike(k: State, head: Goal, given_up: bool, goal: Goal, failure: Failure) -
     return None
 
 
-def _again(k: State, goal: Goal, failure: Failure) -> Verdict | None:
-    """What the failure's kind asks for: the one place where a retry is decided."""
+def _again(k: State, goal: Goal, failure: Failure, share: Share) -> Verdict | None:
+    """What the failure's kind asks for: the one place where a retry is decided. ``share``: of the route that failed."""
     if failure.kind == FailureKind.OVER_BUDGET:
         return _hold(k, goal, failure)
     if failure.kind == FailureKind.CANCELLED:  # by nobody here: whoever made the call was told to end
@@ -307,7 +219,7 @@ def _again(k: State, goal: Goal, failure: Failure) -> Verdict | None:
     if failure.kind != FailureKind.THROTTLED:
         k.retries += 1
     elif failure.retry_after_s is not None:
-        k.hold_until_s = max(k.hold_until_s, k.at_s + failure.retry_after_s)
+        share.hold_until_s = max(share.hold_until_s, k.at_s + failure.retry_after_s)
     draw = drawn(k.call_id(goal.id, goal.sample), goal.tries)
     wait_s = backoff_s(policy, goal.broken, failure.kind, failure.retry_after_s, draw, decision.deferred)
     reopen(k, goal, k.at_s + wait_s)

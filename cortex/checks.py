@@ -105,6 +105,9 @@ def _indices(k: State) -> Iterator[str]:
     live = sum(goal.status not in ENDED for goal in k.goals.values())
     if live != k.live:
         yield f"live says {k.live}, the goals {live}"
+    resting = sum(goal.status == Status.OPEN and goal.due_at_s > 0 for goal in k.goals.values())
+    if resting != k.resting:
+        yield f"resting says {k.resting}, the goals {resting}"
     gone = [id_ for id_ in k.reading if id_ not in k.goals or k.goals[id_].status in ENDED]
     if gone:
         yield f"goals {gone} have ended and are read for"
@@ -123,6 +126,14 @@ def _flights(k: State) -> Iterator[str]:
         )
         if not wanted and not flight.abandoned:
             yield f"attempt {flight.attempt} of goal {flight.goal} is not awaited"
+    if len(k.shares) != len(k.terms.routes):
+        yield f"{len(k.shares)} shares of {len(k.terms.routes)} routes"
+    under_way = Counter(flight.route for flight in k.flights.values())
+    for place, share in enumerate(k.shares):
+        if share.in_flight != under_way[place]:
+            yield f"route {place} counts {share.in_flight} in flight, under way there are {under_way[place]}"
+        if share.permits < 0 or share.starts < -1:
+            yield f"route {place} has {share.permits} permits, {share.starts} starts"
     for question, key in k.asking.items():
         if key not in k.flights or k.flights[key].hash != question:
             yield f"asking names flight {key}, which asks something else"
@@ -147,7 +158,7 @@ def _ledger(k: State) -> Iterator[str]:
     charges += [task.charge for task in k.errands.values() if task.charge is not None]
     if _sum(charges) != (ledger.reserved_nusd, ledger.reserved_tokens):
         yield f"reserved: {ledger.reserved_nusd} nUSD, {ledger.reserved_tokens} tokens; under way: {_sum(charges)}"
-    assumed = _sum([charge for goal in k.goals.values() for charge in (goal.assumed or {}).values()])
+    assumed = _sum([missing.charge for goal in k.goals.values() for missing in (goal.assumed or {}).values()])
     if assumed[0] > ledger.assumed_nusd or assumed[1] > ledger.assumed_tokens:
         yield f"assumed: {ledger.assumed_nusd} nUSD, {ledger.assumed_tokens} tokens; of live goals alone: {assumed}"
     for name in ledger.__struct_fields__:
@@ -171,8 +182,8 @@ def _results(k: State) -> Iterator[str]:
         yield f"outcome {k.outcome!r}, finished: {k.finished}"
     if k.stopping not in ("", "drain", "cancel"):
         yield f"stopping {k.stopping!r}"
-    if min(k.permits, k.position, k.retries, k.successes, k.emitted) < 0:
-        yield f"permits {k.permits}, position {k.position}, retries {k.retries}, successes {k.successes}"
+    if min(k.position, k.retries, k.successes, k.emitted) < 0:
+        yield f"position {k.position}, retries {k.retries}, successes {k.successes}"
 
 
 def _silent_failures(k: State) -> bool:

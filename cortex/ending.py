@@ -35,7 +35,7 @@ def see_end(k: State) -> None:
         return  # what nobody waits for any more frees its permits and its money when it comes back
     elif k.short:
         k.outcome, k.why = "partial", "over_budget: the next call could pass the cap"
-    elif k.permits > 0 and k.due_at_s() is None:
+    elif k.permits > 0 and k.due_at_s() is None and not k.elsewhere:
         _see_stuck(k)
 
 
@@ -62,6 +62,8 @@ def finish(k: State, out: Out) -> None:
             reopen(k, goal)
     k.flights.clear()
     k.asking.clear()
+    for share in k.shares:
+        share.in_flight = 0
     for task in k.errands.values():
         if not task.abandoned:
             out.append(commands.Abandon(task.goal, task.attempt))

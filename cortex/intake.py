@@ -38,7 +38,8 @@ def _rejoined(k: State, program: Program, event: events.Rejoined, out: Out) -> N
     if event.epoch <= k.epoch:
         return  # the same message twice, or an incarnation that is over
     k.epoch = event.epoch
-    k.permits = 0  # the new incarnation asks for a lease of its own
+    for share in k.shares:
+        share.permits, share.starts = 0, -1  # the new incarnation asks for a lease of its own
     held = {flight_key(goal, attempt) for goal, attempt in event.held}
     died = Failure(FailureKind.LOST, "its channel, branch or node died")
     for key in [key for key in k.flights if key not in held]:
@@ -65,7 +66,11 @@ def _fed(k: State, program: Program, event: events.Fed, out: Out) -> None:
 
 
 def _granted(k: State, program: Program, event: events.Granted, out: Out) -> None:
-    k.permits = event.permits
+    if not 0 <= event.route < len(k.shares):
+        return
+    share = k.shares[event.route]
+    share.permits, share.starts, share.generation = event.permits, event.starts, event.generation
+    share.why, share.memo = event.why, event.memo
 
 
 def _recalled(k: State, program: Program, event: events.Recalled, out: Out) -> None:

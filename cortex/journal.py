@@ -12,7 +12,7 @@ from cortex.loop import step
 from cortex.program import Program
 from cortex.state import State
 
-FORMAT = 1
+FORMAT = 2
 """Number of this journal's form; a newer one is refused by older releases."""
 
 _encoder = msgspec.msgpack.Encoder()

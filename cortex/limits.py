@@ -6,6 +6,7 @@ import msgspec
 
 from policies.price import Price
 from policies.retry import RetryPolicy
+from policies.route import route_name
 from policies.timeout import TimeoutPolicy
 
 
@@ -107,13 +108,23 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     places: dict[str, str] = msgspec.field(default_factory=dict)
     """Where input and output are, for whoever resumes; the core does not read it."""
 
+    def __post_init__(self) -> None:
+        named = [route_name(route.endpoint, route.credential, route.model) for route in self.routes]
+        again = next((name for name in named if named.count(name) > 1), None)
+        if again is not None:
+            raise ValueError(f"a fallback must be another route: {again} is named twice")
+
     @property
     def routes(self) -> tuple[Route, ...]:
         """The job's own route, then its fallbacks: grants, flights and calls name a route by its place here."""
         return (self.route, *self.fallbacks)
 
-    def prompt_tokens_max(self, output_tokens_max: int) -> int:
-        """M for a call that may answer with so many tokens: the window less the reply, or the user's smaller number."""
-        room = self.route.context_window - output_tokens_max
+    def prompt_tokens_max(self, output_tokens_max: int, place: int = 0) -> int:
+        """M for a call that may answer with so many tokens, on the route in this place.
+
+        The window less the reply, or the user's smaller number.
+        """
+        route = self.fallbacks[place - 1] if place else self.route
+        room = route.context_window - output_tokens_max
         own = self.limits.prompt_tokens_max
         return room if own is None else min(room, own)

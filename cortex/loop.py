@@ -10,12 +10,14 @@ call's id, and the order of everything is the journal's.
 from __future__ import annotations
 
 from cortex import attempts, commands, events
+from cortex.asking import ask
 from cortex.authored import Out, faulty, fold_reply, give_up, said, stop
 from cortex.changes import Ask, Change
 from cortex.ending import finish, satisfied, see_end
 from cortex.errands import believed
 from cortex.intake import take
 from cortex.moves import OPEN, wake
+from cortex.permits import free
 from cortex.program import Program
 from cortex.prompt import DoesNotFit
 from cortex.state import Goal, State
@@ -60,14 +62,15 @@ def select(k: State, program: Program, out: Out) -> None:
     rounds_left = rounds_max + 4 * k.live  # a goal may be found too large three times, and then given up
     symbolic = 0
     while symbolic < rounds_max and rounds_left > 0:
-        k.short = False
-        free = k.permits - len(k.flights)
-        if free <= 0 or k.hold_until_s > k.at_s:
+        k.short = k.elsewhere = False
+        k.wishes = True
+        room = free(k.shares, k.at_s)
+        if not room:
             return
         asks: list[Ask] = []
         changed: list[Change] = []
         try:
-            _gather(k, program, free, asks, changed)
+            k.wishes = _gather(k, program, room, asks, changed)
             if changed:
                 apply(k, changed, out, by=None, program=program)
         except Exception as error:  # an author's code may raise anything
@@ -81,15 +84,16 @@ def select(k: State, program: Program, out: Out) -> None:
     stop(k, f"select made {rounds_max} rounds of changes in one turn")
 
 
-def _gather(k: State, program: Program, free: int, asks: list[Ask], changed: list[Change]) -> None:
-    """What the program wants now: up to ``free`` calls, and the changes beside them."""
+def _gather(k: State, program: Program, room: int, asks: list[Ask], changed: list[Change]) -> bool:
+    """What the program wants now: up to ``room`` calls, and the changes beside them. Whether it may want more."""
     for wish in program.select(k):
         if type(wish) is not Ask:
             changed.append(wish)  # type: ignore[arg-type]
             continue
         asks.append(wish)
-        if len(asks) == free:
-            return
+        if len(asks) == room:
+            return True
+    return False
 
 
 def _ask_all(k: State, program: Program, asks: list[Ask], out: Out) -> bool:
@@ -112,7 +116,7 @@ def _ask(k: State, program: Program, wish: Ask, out: Out) -> bool:
     try:
         if wish.uses and not believed(k, goal, wish.uses, out):
             return goal.status != OPEN
-        return attempts.ask(k, goal, wish, program.asks_once, out)
+        return ask(k, goal, wish, program.asks_once, out)
     except DoesNotFit as error:
         failure = Failure(FailureKind.TOO_LARGE, str(error), sent=False)
         verdict = attempts.too_large(k, goal, failure)

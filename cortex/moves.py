@@ -33,6 +33,9 @@ def set_status(k: State, goal: Goal, to: Status) -> None:
         legal(goal, now, to)
     if now == OPEN:
         k.open_by_kind[goal.kind].pop(goal.id, None)
+        if goal.due_at_s:
+            goal.due_at_s = 0.0
+            k.resting -= 1
     goal.status = to
 
 
@@ -52,6 +55,7 @@ def offer(k: State, goal: Goal, due_at_s: float) -> None:
     """An open goal is offered to select, at once or later."""
     index = k.open_by_kind.setdefault(goal.kind, {})
     if due_at_s > k.at_s:
+        k.resting += 1
         be_woken(k, goal, due_at_s)
     else:
         goal.due_at_s = 0.0
@@ -250,6 +254,7 @@ def wake(k: State, out: Out, program: Program) -> None:
         if stale or goal is None:
             continue
         if goal.status == Status.OPEN:
+            k.resting -= 1
             offer(k, goal, due_at_s)
         elif (task := k.errand_of(goal)) is not None:
             send(k, goal, task, out)

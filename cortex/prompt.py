@@ -137,3 +137,16 @@ def request_body(prompt: Prompt, model: str, output_tokens_max: int, params: dic
         body["system"] = system
     body["messages"] = [{"role": "user", "content": prompt.user()}]
     return msgspec.json.encode(body, order="sorted")
+
+
+def with_model(body: bytes, model: str) -> bytes:
+    """A whole request, asked of another model: nothing else of it is touched.
+
+    Raises ``ValueError`` where the bytes are no JSON object.
+    """
+    try:
+        request = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    except msgspec.DecodeError as error:
+        raise ValueError(f"the request is no JSON object: {error}") from None
+    request["model"] = msgspec.Raw(msgspec.json.encode(model))
+    return msgspec.json.encode(request)

@@ -15,8 +15,10 @@ import msgspec
 from cortex.commands import Launch, RunTool
 from cortex.ledger import Bill, Charge, Ledger
 from cortex.limits import Terms
+from cortex.permits import Share, held_until_s
 from policies.failure import Failure
 from policies.join import Join
+from policies.timeout import attempt_timeout_s
 from policies.tokens import Estimate
 
 
@@ -47,6 +49,14 @@ for another turn. ``waiting -> open``: its children met their join, its time cam
 
 class IllegalTransition(RuntimeError):
     """A goal was asked to go where its life does not lead. Nothing was changed; the message tells the goal's story."""
+
+
+class Missing(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An attempt that was given up for lost. Its reply is welcome still: what it asked, of which route."""
+
+    charge: Charge
+    question: bytes
+    route: int = 0
 
 
 class Goal(msgspec.Struct):
@@ -89,7 +99,7 @@ class Goal(msgspec.Struct):
     merged_failed: int = 0
     answer: Any = None
     failure: Failure | None = None
-    assumed: dict[int, Charge] | None = None
+    assumed: dict[int, Missing] | None = None
     """Attempts given up for lost, and what is charged for each until its reply turns up."""
 
     @property
@@ -142,10 +152,13 @@ class Flight(msgspec.Struct, array_like=True):
     attempt: int
     sample: str
     hash: bytes
+    """The question, as the job's own route would be asked it: the same on whichever route it went."""
     asked_at_s: float
     charge: Charge
     text_bytes: int
     route: int = 0
+    sent: bytes = b""
+    """Hash of what was sent, where a fallback was asked; empty where it is the question's own."""
     followers: list[int] = msgspec.field(default_factory=list)
     """Goals that asked the same question meanwhile and share the answer."""
     abandoned: bool = False
@@ -215,9 +228,16 @@ class State(msgspec.Struct):
     next_item: int = 1
     live: int = 0
     """Goals that have not ended."""
-    permits: int = 0
-    hold_until_s: float = 0.0
-    """The provider said to wait: nothing is asked before."""
+    resting: int = 0
+    """Open goals that are not due yet."""
+    shares: list[Share] = msgspec.field(default_factory=list)
+    """What may be used of each of ``terms.routes``, in their order."""
+    call_timeout_max_s: float = 0.0
+    """The longest that any attempt so far might take."""
+    wishes: bool = True
+    """Whether select may have more to ask than there were permits for."""
+    elsewhere: bool = False
+    """A goal's prompt fits the job's own route alone, and that one has no permit free."""
     successes: int = 0
     retries: int = 0
     alike: int = 0
@@ -248,6 +268,10 @@ class State(msgspec.Struct):
     finished: bool = False
     """The world was told of the outcome."""
 
+    def __post_init__(self) -> None:
+        if not self.shares:
+            self.shares = [Share() for _ in self.terms.routes]
+
     # -- what a program reads ------------------------------------------------------------------------------------
 
     def open(self, kind: str | None = None) -> Iterator[Goal]:
@@ -274,7 +298,7 @@ class State(msgspec.Struct):
         return self.estimate.tokens(len(text.encode()))
 
     def prompt_tokens_max(self, output_tokens_max: int | None = None) -> int:
-        """M for a call that may answer with so many tokens."""
+        """M for a call that may answer with so many tokens, on the job's own route."""
         out = output_tokens_max if output_tokens_max is not None else self.terms.limits.output_tokens_max
         return self.terms.prompt_tokens_max(out)
 
@@ -301,11 +325,37 @@ class State(msgspec.Struct):
             return 0
         return max(0, self.terms.limits.window_rows - self.live - len(self.held))
 
+    @property
+    def permits(self) -> int:
+        """Calls that may be in flight at once, over all routes."""
+        return sum(share.permits for share in self.shares)
+
+    @property
+    def hold_until_s(self) -> float:
+        """When the first of the routes that the provider holds back may be asked again; 0 where none is held."""
+        return held_until_s(self.shares, self.at_s)
+
+    @property
+    def longest_timeout_s(self) -> float:
+        """The longest that one of this job's attempts may take."""
+        limits = self.terms.limits
+        return max(self.call_timeout_max_s, attempt_timeout_s(limits.timeout, limits.output_tokens_max, 0))
+
+    def demand(self) -> int:
+        """Calls that this job could have in flight now, were there permits; 0 where it has nothing to ask."""
+        under_way = len(self.flights)
+        if self.outcome or self.stopping:
+            return under_way
+        more = self.resting
+        if self.wishes:
+            more += sum(map(len, self.open_by_kind.values()))
+        return min(under_way + more, max(under_way, self.terms.limits.concurrency))
+
     def due_at_s(self) -> float | None:
         """When time alone will change something; None if it will not."""
         times = [self.delayed[0][0]] if self.delayed else []
-        if self.hold_until_s > self.at_s:
-            times.append(self.hold_until_s)
+        if (held_s := held_until_s(self.shares, self.at_s)) > 0:
+            times.append(held_s)
         return min(times) if times else None
 
 

@@ -49,6 +49,11 @@ def terms(
     )  # fmt: skip
 
 
+def other(model: str = "n", *, price: Price | None = None, window: int = 200_000, endpoint: str = "sim") -> Route:
+    """A route to fall back on."""
+    return Route(endpoint=endpoint, model=model, context_window=window, price=price)
+
+
 class Stage:
     """One job. ``calls`` are those under way, by (goal, attempt); ``emitted`` are all results; ``said`` all commands."""
 

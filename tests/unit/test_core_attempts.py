@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from cortex import commands, events
-from cortex.attempts import AS_GIVEN, drawn, question_hash
+from cortex.asking import AS_GIVEN, question_hash
+from cortex.attempts import drawn
 from cortex.changes import Ask, Fail, Resolve
 from cortex.limits import Limits
 from cortex.state import TRIES_MAX, Goal, Status

@@ -123,7 +123,12 @@ BREAKS: dict[str, tuple[Callable[[State], object], str]] = {
     "more results than counted": (lambda k: setattr(k, "emitted", 9), "9 results given out"),
     "an outcome that is none": (lambda k: setattr(k, "outcome", "fine"), "outcome 'fine'"),
     "stopping in no way": (lambda k: setattr(k, "stopping", "softly"), "stopping 'softly'"),
-    "negative permits": (lambda k: setattr(k, "permits", -1), "permits -1"),
+    "negative permits": (lambda k: setattr(k.shares[0], "permits", -1), "route 0 has -1 permits"),
+    "starts beyond none": (lambda k: setattr(k.shares[0], "starts", -2), "-2 starts"),
+    "a flight that no route counts": (lambda k: setattr(k.shares[0], "in_flight", 0), "route 0 counts 0 in flight"),
+    "a route without a share": (lambda k: k.shares.clear(), "0 shares of 1 routes"),
+    "resting": (lambda k: setattr(k, "resting", 9), "resting says 9"),
+    "a negative count of retries": (lambda k: setattr(k, "retries", -1), "retries -1"),
 }  # fmt: skip
 
 

@@ -1,0 +1,136 @@
+"""How a call is asked: rendered within M, under the ledger, over the first route that has a permit free."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+from cortex import commands
+from cortex.changes import Ask
+from cortex.ledger import worst_charge
+from cortex.moves import ASKED, set_status
+from cortex.prompt import DoesNotFit, Prompt, request_body, with_model
+from cortex.state import TRIES_MAX, Flight, Goal, State, flight_key
+from policies.timeout import attempt_timeout_s
+from policies.tokens import body_tokens_bound, tokens_bound
+
+AS_GIVEN = "as given"
+"""The constructor's name of a request that the input brought whole: there is nothing to render, shorten or split."""
+
+
+def question_hash(endpoint: str, body: bytes, sample: str) -> bytes:
+    """The identity of a question: endpoint, model, prompt and parameters (all in the body), and sample. 16 bytes."""
+    head = f"{len(endpoint)} {len(sample)} {endpoint}{sample}".encode()
+    return blake2b(head + body, digest_size=16).digest()
+
+
+def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]) -> bool:
+    """Send this goal's call, share one that asks the same at this moment (then True), or note that the ledger refuses.
+
+    It goes to the first route, by preference, that has a permit free. ``once`` says that no two questions of the run
+    are equal. Raises ``DoesNotFit`` where no prompt within M can be made of it, having changed nothing.
+    """
+    terms, limits = k.terms, k.terms.limits
+    place = _way(k)
+    if place < 0:
+        return False
+    output_tokens_max = wish.output_tokens_max or limits.output_tokens_max
+    tokens_max = terms.prompt_tokens_max(output_tokens_max, place)
+    body, constructor, text_bytes = _rendered(k, wish, output_tokens_max, tokens_max)
+    sample = wish.sample if wish.sample is not None else goal.sample
+    question = sent = question_hash(terms.route.endpoint, body, sample)
+    if not once and (shared := _same_question(k, question)) is not None:
+        _asks_now(k, goal, sample, constructor, question)
+        shared.followers.append(goal.id)
+        return True
+    bound = body_tokens_bound(body)
+    route = terms.route
+    if place:
+        if wish.prompt is None and not _fits_there(k, bound, tokens_max, output_tokens_max):
+            return False
+        route = terms.fallbacks[place - 1]
+        body = with_model(body, route.model)
+        sent = question_hash(route.endpoint, body, sample)
+    caching = route.price is not None and b'"cache_control"' in body
+    charge = worst_charge(route.price, bound if bound < tokens_max else tokens_max, output_tokens_max, caching)
+    if not k.ledger.allows(charge, limits.max_cost_nusd, limits.max_job_tokens):
+        k.short = True
+        return False
+    if goal.tries >= TRIES_MAX:
+        raise ValueError(f"more than {TRIES_MAX} attempts at one goal: {goal.story()}")
+    _asks_now(k, goal, sample, constructor, question)
+    attempt = goal.tries = goal.tries + 1
+    k.ledger.reserve(charge)
+    share = k.shares[place]
+    share.in_flight += 1
+    if share.starts > 0:
+        share.starts -= 1
+    key = flight_key(goal.id, attempt)
+    elsewhere = b"" if sent is question else sent
+    k.flights[key] = Flight(goal.id, attempt, sample, question, k.at_s, charge, text_bytes, place, elsewhere)
+    if not once:
+        k.asking[question] = key
+    timeout_s = attempt_timeout_s(limits.timeout, output_tokens_max, bound)
+    if timeout_s > k.call_timeout_max_s:
+        k.call_timeout_max_s = timeout_s
+    out.append(
+        commands.Call(
+            goal.id, sample, attempt, sent, body, output_tokens_max, tokens_max, timeout_s, place, share.generation
+        )
+    )
+    return False
+
+
+def _way(k: State) -> int:
+    """The first route by preference that may be asked now; -1: none."""
+    if k.shares[0].free(k.at_s):
+        return 0
+    return next((place for place, share in enumerate(k.shares) if share.free(k.at_s)), -1)
+
+
+def _fits_there(k: State, bound: int, tokens_max: int, output_tokens_max: int) -> bool:
+    """Whether a request that was given whole may go to a fallback: one with a smaller window may not take it."""
+    if bound <= tokens_max or tokens_max >= k.terms.prompt_tokens_max(output_tokens_max):
+        return True
+    k.elsewhere = True
+    return False
+
+
+def _asks_now(k: State, goal: Goal, sample: str, constructor: str, question: bytes) -> None:
+    set_status(k, goal, ASKED)
+    if k.reading:
+        k.reading.pop(goal.id, None)
+    if goal.question != question:
+        k.tally.calls += 1
+    goal.sample, goal.constructor, goal.question = sample, constructor, question
+
+
+def _same_question(k: State, question: bytes) -> Flight | None:
+    """The attempt that is asking this now; not one that was told to stop."""
+    flight = k.flights.get(k.asking.get(question, -1))
+    return None if flight is None or flight.abandoned else flight
+
+
+def _rendered(k: State, wish: Ask, output_tokens_max: int, tokens_max: int) -> tuple[bytes, str, int]:
+    """The request, its constructor's name, and the UTF-8 bytes of its text, from which the estimate learns.
+
+    A request that the input brought whole teaches nothing: nobody packs it, and its bytes are JSON as much as text.
+    """
+    if output_tokens_max < 0:
+        raise ValueError(f"output_tokens_max must be above zero, not {output_tokens_max}")
+    if tokens_max <= 0:
+        raise DoesNotFit(f"a reply of {output_tokens_max} tokens leaves no room for a prompt")
+    if wish.prompt is None:
+        if wish.body is None:
+            raise ValueError("an Ask needs a prompt or a body")
+        return wish.body, AS_GIVEN, 0
+    prompt = _fitted(k, wish.prompt, tokens_max)
+    body = request_body(prompt, k.terms.route.model, output_tokens_max, wish.params)
+    return body, prompt.constructor, len(prompt.text().encode())
+
+
+def _fitted(k: State, prompt: Prompt, tokens_max: int) -> Prompt:
+    """The prompt itself where its bytes alone prove that it fits, else one made to fit by the calibrated estimate."""
+    parts_max = k.terms.limits.parts_max
+    if len(prompt.parts) <= parts_max and tokens_bound(prompt.text()) <= tokens_max:
+        return prompt
+    return prompt.fit(tokens_max, k.tokens, parts_max)
