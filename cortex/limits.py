@@ -28,6 +28,28 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Cap on known plus assumed plus reserved money, in 1e-9 USD."""
     max_job_tokens: int | None = None
     """Cap on known plus assumed plus reserved tokens, input and output together."""
+    requests_per_min: float | None = None
+    """Rates over all branches of this job; the provider's own limits hold besides. So for tokens."""
+    input_tokens_per_min: float | None = None
+    output_tokens_per_min: float | None = None
+    headroom: float = 0.0
+    """Share of what the provider allows that is kept free for other traffic."""
+    priority: float = 1.0
+    """Weight among the jobs that share a pool: twice as much gets twice the share."""
+    deadline_at_s: float | None = None
+    """When the job ends partial, whatever is left, in seconds since 1970."""
+    goal_timeout_s: float | None = None
+    """How long one goal may take, from its first attempt to its answer, all attempts and waits together."""
+    max_failed: float | None = None
+    """Failed rows that end the job: from 1 a count, below 1 a share of the finished ones."""
+    alike_first: int = 50
+    """So many finished rows, the job's first, that all failed alike stop it; 0: never."""
+    warm_prefix: bool = False
+    """Where prompts share a long prefix that the provider may cache, one goes ahead and the rest wait for it."""
+    hedge_after_s: float | None = None
+    """A call that has no answer after so long is asked a second time; the first answer counts, both are paid."""
+    blocked_wait_s: float = 0.0
+    """How long a job waits for a blocked account to open again before it ends partial; 0: not at all."""
     resamples_max: int = 4
     """Malformed replies of one goal that are discarded and asked again."""
     depth_max: int = 24
@@ -56,18 +78,23 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name in _POSITIVE:
             value = getattr(self, name)
-            if value is not None and value <= 0:
+            if value is not None and not 0 < value < _INFINITE:
                 raise ValueError(f"{name} must be above zero, not {value}")
-        if self.resamples_max < 0:
-            raise ValueError(f"resamples_max must not be negative, not {self.resamples_max}")
+        for name in ("resamples_max", "alike_first", "blocked_wait_s"):
+            if not 0 <= getattr(self, name) < _INFINITE:
+                raise ValueError(f"{name} must not be negative, not {getattr(self, name)}")
+        if not 0 <= self.headroom < 1:
+            raise ValueError(f"headroom must leave something: from 0 to below 1, not {self.headroom}")
         if self.window_rows < self.concurrency:
             raise ValueError(f"window_rows ({self.window_rows}) must be at least concurrency ({self.concurrency})")
 
 
+_INFINITE = float("inf")
 _POSITIVE = (
-    "concurrency", "prompt_tokens_max", "parts_max", "output_tokens_max", "max_cost_nusd", "max_job_tokens",
-    "depth_max", "plan_goals_max", "goals_max", "selects_max", "rejected_alike_max", "faulty_in_row_max",
-    "window_rows", "snapshot_events", "message_calls_max", "message_bytes_max",
+    "requests_per_min", "input_tokens_per_min", "output_tokens_per_min", "priority", "deadline_at_s", "goal_timeout_s",
+    "max_failed", "hedge_after_s", "concurrency", "prompt_tokens_max", "parts_max", "output_tokens_max",
+    "max_cost_nusd", "max_job_tokens", "depth_max", "plan_goals_max", "goals_max", "selects_max", "rejected_alike_max",
+    "faulty_in_row_max", "window_rows", "snapshot_events", "message_calls_max", "message_bytes_max",
 )  # fmt: skip
 
 

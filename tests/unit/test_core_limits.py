@@ -17,7 +17,9 @@ from policies.retry import RetryPolicy
 from policies.timeout import TimeoutPolicy
 from tests.stage import Stage, puppet, terms
 
-POSITIVE = [name for name in Limits.__struct_fields__ if name not in ("resamples_max", "retry", "timeout")]
+MAY_BE_NONE_AT_ALL = ("resamples_max", "alike_first", "blocked_wait_s")
+OTHERS = (*MAY_BE_NONE_AT_ALL, "headroom", "warm_prefix", "retry", "timeout")
+POSITIVE = [name for name in Limits.__struct_fields__ if name not in OTHERS]
 
 
 @pytest.mark.parametrize("name", POSITIVE)
@@ -31,6 +33,11 @@ def test_a_bound_is_above_zero(name, value):
     ("fields", "said"),
     [
         ({"resamples_max": -1}, "resamples_max must not be negative, not -1"),
+        ({"blocked_wait_s": -0.5}, "blocked_wait_s must not be negative, not -0.5"),
+        ({"blocked_wait_s": float("nan")}, "blocked_wait_s must not be negative, not nan"),
+        ({"requests_per_min": float("inf")}, "requests_per_min must be above zero, not inf"),
+        ({"headroom": 1.0}, "headroom must leave something: from 0 to below 1, not 1.0"),
+        ({"headroom": -0.1}, "headroom must leave something: from 0 to below 1, not -0.1"),
         ({"window_rows": 9, "concurrency": 10}, r"window_rows \(9\) must be at least concurrency \(10\)"),
     ],
 )
@@ -40,8 +47,9 @@ def test_bounds_that_make_no_sense(fields, said):
     assert "\n" not in str(told.value)
 
 
-def test_no_resampling_is_a_choice():
-    assert Limits(resamples_max=0).resamples_max == 0
+@pytest.mark.parametrize("name", MAY_BE_NONE_AT_ALL)
+def test_none_at_all_is_a_choice(name):
+    assert getattr(Limits(**{name: 0}), name) == 0
 
 
 def test_a_changed_limit_is_checked_too():
