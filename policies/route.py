@@ -1,9 +1,14 @@
-"""What is a route called, and what does a provider limit together?"""
+"""What is a route called, what does a provider limit together, and which route does the next call take?"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
+
+import msgspec
+
+from policies.breaker import BreakerState
 
 _FAMILIES: Final = re.compile(r"\b(opus|sonnet|haiku)\b")
 _RELEASE: Final = re.compile(r"[-@:](?:\d{6,8}|latest|v\d+(?::\d+)?)$")
@@ -27,3 +32,23 @@ def route_name(endpoint: str, credential: str, model: str) -> str:
 def pool_name(endpoint: str, credential: str, model: str) -> str:
     """The name of the pool that a route draws on: endpoint, credential and model class."""
     return f"{endpoint}|{credential}|{model_class(model)}"
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """Which of a job's routes, by their places in its order of preference, are used now."""
+
+    share: int | None
+    """The one that gets the job's share; None: its work waits."""
+    probed: tuple[int, ...] = ()
+    """Those before it that get a probe, where one is wanted."""
+
+
+def choose(states: Sequence[BreakerState]) -> Choice:
+    """The first route whose breaker is closed; half open ones before it are probed, open ones passed over."""
+    probed: list[int] = []
+    for place, state in enumerate(states):
+        if state is BreakerState.CLOSED:
+            return Choice(place, tuple(probed))
+        if state is BreakerState.HALF_OPEN:
+            probed.append(place)
+    return Choice(None, tuple(probed))

@@ -1,0 +1,161 @@
+"""What the cortex has heard of one subject: a route, branch, worker, channel, node or tool.
+
+A buffer is bounded twice, in count and in age, takes a report in constant time, and is cheap to read. Each reading
+names the decision that it is for; metrics and live views are readings of the same buffers. Times are the scheduler's,
+in seconds, and never decrease.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Mapping
+from typing import Final
+
+import msgspec
+
+AGE_MAX_S: Final = 60.0
+"""Nothing older is read."""
+SLOT_S: Final = 1.0
+SLOTS_MAX: Final = int(AGE_MAX_S / SLOT_S) + 1
+SAMPLES_MAX: Final = 256
+"""Enough for a 95th percentile that moves by no more than a few hundredths from sample to sample."""
+
+
+class Slot(msgspec.Struct, gc=False):
+    """Counts of one second."""
+
+    place: int
+    begun: int = 0
+    answered: int = 0
+    slow: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    latency_s: float = 0.0
+    failed: dict[str, int] = {}
+
+
+class Buffer(msgspec.Struct):
+    """Signals of one subject. `record` and `hear` change it; everything else reads."""
+
+    heard_s: float = float("-inf")
+    """When it was last heard of, whatever it said."""
+    progressed_s: float = float("-inf")
+    """When it last told of work that it had not told of before."""
+    done: int = 0
+    """Its own count of work settled, as last told."""
+    slots: deque[Slot] = msgspec.field(default_factory=lambda: deque(maxlen=SLOTS_MAX))
+    samples: deque[tuple[float, float, int]] = msgspec.field(default_factory=lambda: deque(maxlen=SAMPLES_MAX))
+    """(when it was told, seconds, output tokens) of single attempts."""
+
+
+class Rates(msgspec.Struct, frozen=True):
+    """A second's worth of each, over the time that was asked for."""
+
+    begun: float
+    answered: float
+    failed: float
+    input_tokens: float
+    output_tokens: float
+
+
+def hear(buffer: Buffer, at_s: float, done: int) -> None:
+    """It is there, and has settled `done` pieces of work in its life (a new incarnation counts anew)."""
+    buffer.heard_s = at_s
+    if done != buffer.done:
+        buffer.done = done
+        buffer.progressed_s = at_s
+
+
+def record(
+    buffer: Buffer,
+    at_s: float,
+    begun: int = 0,
+    answered: int = 0,
+    failed: Mapping[str, int] | None = None,
+    slow: int = 0,
+    latency_s: float = 0.0,
+    input_tokens: int = 0,
+    output_tokens: int = 0,
+    samples: Collection[tuple[float, int]] = (),
+) -> None:
+    """Take in counts: `failed` by kind, `latency_s` the sum over the answered, `samples` (seconds, output tokens)."""
+    place = int(at_s // SLOT_S)
+    if not buffer.slots or buffer.slots[-1].place != place:
+        buffer.slots.append(Slot(place))
+    slot = buffer.slots[-1]
+    slot.begun += begun
+    slot.answered += answered
+    slot.slow += slow
+    slot.input_tokens += input_tokens
+    slot.output_tokens += output_tokens
+    slot.latency_s += latency_s
+    for kind, n in (failed or {}).items():
+        slot.failed[kind] = slot.failed.get(kind, 0) + n
+    for seconds, tokens in samples:
+        buffer.samples.append((at_s, seconds, tokens))
+
+
+# --------------------------------------------------------------------------------------- the readings
+
+
+def silent_s(buffer: Buffer, at_s: float) -> float:
+    """Seconds since it was heard of; infinity if never. For `restart.rung`: ask, or kill."""
+    return at_s - buffer.heard_s
+
+
+def stalled_s(buffer: Buffer, at_s: float) -> float:
+    """Seconds since it got on; infinity if never. For `restart.decide`: a death after progress starts no streak."""
+    return at_s - buffer.progressed_s
+
+
+def rates(buffer: Buffer, at_s: float, within_s: float = 10.0) -> Rates:
+    """For how many branches are wanted, and for the pool's sample when its holders' own rates are summed.
+
+    Of the newest `within_s` seconds, at most `AGE_MAX_S`, to the slot.
+    """
+    begun = answered = failed = input_tokens = output_tokens = 0
+    within_s = min(within_s, AGE_MAX_S)
+    first = (at_s - within_s) // SLOT_S
+    for slot in reversed(buffer.slots):
+        if slot.place <= first:
+            break
+        begun, answered = begun + slot.begun, answered + slot.answered
+        failed += sum(slot.failed.values())
+        input_tokens, output_tokens = input_tokens + slot.input_tokens, output_tokens + slot.output_tokens
+    return Rates(*(n / within_s for n in (begun, answered, failed, input_tokens, output_tokens)))
+
+
+def failure_share(buffer: Buffer, at_s: float, kinds: Collection[str] = (), within_s: float = AGE_MAX_S) -> float:
+    """Share of the attempts that ended which failed, of these kinds or of any; 0 where none ended.
+
+    For where work is placed: a branch or node that fails far more often than its route does is avoided.
+    """
+    first = (at_s - min(within_s, AGE_MAX_S)) // SLOT_S
+    ended = failed = 0
+    for slot in buffer.slots:
+        if slot.place > first:
+            ended += slot.answered + sum(slot.failed.values())
+            failed += sum(n for kind, n in slot.failed.items() if not kinds or kind in kinds)
+    return failed / ended if ended else 0.0
+
+
+def latency_s(buffer: Buffer, at_s: float, share: float) -> float:
+    """The latency, in seconds, that `share` of the newest attempts stayed within; 0 where none is known.
+
+    For the time after which a probe that has not answered is worth another look, and for `status`.
+    """
+    return _at(sorted(seconds for told_s, seconds, _ in buffer.samples if told_s > at_s - AGE_MAX_S), share)
+
+
+def per_token_s(buffer: Buffer, at_s: float, share: float) -> float:
+    """The same per output token: a long answer is not a slow one.
+
+    For where work is placed: a node whose median is far over its route's is slow, and avoided. The median is
+    `share` 0.5.
+    """
+    kept = sorted(s / max(tokens, 1) for told_s, s, tokens in buffer.samples if told_s > at_s - AGE_MAX_S)
+    return _at(kept, share)
+
+
+def _at(ordered: list[float], share: float) -> float:
+    return ordered[min(int(share * len(ordered)), len(ordered) - 1)] if ordered else 0.0
