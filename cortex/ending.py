@@ -35,7 +35,7 @@ def see_end(k: State) -> None:
         return  # what nobody waits for any more frees its permits and its money when it comes back
     elif k.short:
         k.outcome, k.why = "partial", "over_budget: the next call could pass the cap"
-    elif k.permits > 0 and k.due_at_s() is None and not k.elsewhere:
+    elif not k.wishes and not k.elsewhere and k.due_at_s() is None:
         _see_stuck(k)
 
 

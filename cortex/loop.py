@@ -76,7 +76,9 @@ def select(k: State, program: Program, out: Out) -> None:
         except Exception as error:  # an author's code may raise anything
             stop(k, said("select", error))
             return
+        under_way = len(k.flights)
         moved = _ask_all(k, program, asks, out)
+        k.wishes &= moved or len(k.flights) > under_way
         if k.outcome or k.paused is not None or not (changed or (moved and not k.short)):
             return
         symbolic += not moved

@@ -235,7 +235,7 @@ class State(msgspec.Struct):
     call_timeout_max_s: float = 0.0
     """The longest that any attempt so far might take."""
     wishes: bool = True
-    """Whether select may have more to ask than there were permits for."""
+    """Whether select may have more to ask than there were permits for; without any, nobody knows."""
     elsewhere: bool = False
     """A goal's prompt fits the job's own route alone, and that one has no permit free."""
     successes: int = 0

@@ -48,6 +48,19 @@ def test_failed_when_nothing_is_left_to_do_and_the_goal_is_not_met():
     assert stage.ended == [commands.Finish("failed", "nothing is left to do and the goal is not met")]
 
 
+def test_failed_where_all_that_select_asks_cannot_be_asked():
+    """It asks for a goal that waits for nothing that will come, as often as there are permits."""
+    def select(k):
+        for goal in k.goals.values():
+            if goal.status == Status.OPEN and goal.kind == "top":
+                yield from (Goal("idle", parent=goal.id), Wait(goal))
+            elif goal.kind == "top":
+                yield Ask(goal, prompt("never"))
+
+    stage = Stage(puppet(begin=lambda k: [Goal("top")], select=select), permits=1)
+    assert stage.ended == [commands.Finish("failed", "nothing is left to do and the goal is not met")]
+
+
 def test_no_verdict_before_there_are_permits():
     stage = Stage(puppet(begin=lambda k: [Goal("x")], select=lambda k: []), permits=0)
     assert stage.ended == []
