@@ -17,7 +17,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     concurrency: int = 100
-    """Calls in flight at once, at most; the cortex may lease fewer."""
+    """Calls in flight at once, at most, over all routes; the cortex may lease fewer, and what is more is not used."""
     prompt_tokens_max: int | None = None
     """M, where the user wants it smaller than the context window less the reply."""
     parts_max: int = 200

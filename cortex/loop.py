@@ -64,8 +64,8 @@ def select(k: State, program: Program, out: Out) -> None:
     while symbolic < rounds_max and rounds_left > 0:
         k.short = k.elsewhere = False
         k.wishes = True
-        room = free(k.shares, k.at_s)
-        if not room:
+        room = min(free(k.shares, k.at_s), k.terms.limits.concurrency - len(k.flights))
+        if room <= 0:
             return
         asks: list[Ask] = []
         changed: list[Change] = []

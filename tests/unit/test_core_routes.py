@@ -190,7 +190,17 @@ def test_demand_is_what_could_be_in_flight_now():
     stage.turn(stage.broke(stage.call(1), "timed_out"), events.Granted(0))
     assert stage.k.demand() == 4, "what waits to be asked again counts"
     stage.turn(events.Granted(8))
-    assert stage.k.demand() == 4, "at most what its user allows"
+    assert len(stage.k.flights) == stage.k.demand() == 4, "at most what its user allows, whatever is granted"
+
+
+def test_over_all_routes_no_more_is_in_flight_than_its_user_allows():
+    fallbacks = (other("n"),)
+    stage = Stage(Flat(texts=tuple("abcdef")), Limits(concurrency=3), permits=0, fallbacks=fallbacks)
+    stage.turn(events.Granted(2), events.Granted(2, route=1))
+    assert [call.route for call in stage.calls.values()] == [0, 0, 1]
+    stage.turn(events.LimitsSet("ann", Limits(concurrency=1)))
+    assert of(stage.answer(), commands.Call) == of(stage.answer(), commands.Call) == []
+    assert len(of(stage.answer(), commands.Call)) == 1
 
 
 def test_goals_that_the_program_does_not_ask_are_no_demand():

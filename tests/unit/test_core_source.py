@@ -13,7 +13,7 @@ from policies.failure import FailureKind
 from policies.retry import RetryPolicy
 from tests.stage import Stage, fed, of, puppet, row
 
-WINDOW = Limits(concurrency=2, window_rows=4)
+WINDOW = Limits(concurrency=4, window_rows=4)
 
 
 def batch(*keys: str, ordered: bool = False, limits: Limits = WINDOW, ended: bool = True, permits: int = 2) -> Stage:
