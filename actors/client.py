@@ -11,12 +11,16 @@ import contextlib
 import os
 import queue
 import threading
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+import time
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
+from actors import wording
 from actors.bar import Bar
+from actors.bounds import bounded
 from actors.destination import SetupError, Wish, remembered
 from actors.errors import ClearError
 from actors.model_port import Model
@@ -26,7 +30,6 @@ from actors.session import STATE_DEFAULT, Ended, Order, Session, who
 from actors.store import Folder
 from cortex.limits import Limits
 from cortex.program import Program
-from policies.price import nusd
 
 _END = object()
 
@@ -97,13 +100,18 @@ class _QueueSink:
 class Job:
     """A job under way."""
 
-    def __init__(self, order: Order, model: Model | None, progress: bool | Callable[[dict[str, Any]], None]) -> None:
+    def __init__(
+        self, order: Order, model: Model | None, progress: bool | Callable[[dict[str, Any]], None],
+        others: tuple[Model | None, ...] = (),
+    ) -> None:  # fmt: skip
         self._sink = _QueueSink()
         self._bar = Bar() if progress is True else None
         show = progress if callable(progress) else self._bar.show if self._bar is not None else _silent
         self._facts: dict[str, Any] = {"outcome": "starting"}
         self._show = show
-        self._session = Session(order, dict(os.environ), sink=self._sink, progress=self._shown, model=model)
+        self._session = Session(
+            order, dict(os.environ), sink=self._sink, progress=self._shown, model=model, others=others
+        )
         self.name = self._session.job
         self._ended: Ended | None = None
         self._error: BaseException | None = None
@@ -197,32 +205,48 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 def submit(
     program: Program, *, model: str | Model = "", job: str = "", state: str = "", cluster: str = "auto",
-    base_url: str = "", price: str = "", max_cost: float | None = None, max_job_tokens: int | None = None,
-    concurrency: int | None = None, limits: Limits | None = None, fresh: bool = False,
-    progress: bool | Callable[[dict[str, Any]], None] = False, wish: Wish | None = None,
+    base_url: str = "", price: str = "", fallback: str | Model | Sequence[str | Model] = (),
+    limits: Limits | None = None, fresh: bool = False, progress: bool | Callable[[dict[str, Any]], None] = False,
+    wish: Wish | None = None, max_cost: float | str | None = None, max_job_tokens: int | None = None,
+    max_output_tokens: int | None = None, prompt_tokens_max: int | None = None, concurrency: int | None = None,
+    rpm: float | None = None, itpm: float | None = None, otpm: float | None = None, headroom: float | None = None,
+    priority: float | None = None, deadline: str | float | datetime | None = None,
+    goal_timeout: str | float | None = None, max_failed: float | str | None = None, warm_prefix: bool = False,
+    hedge: str | float | None = None, wait_blocked: str | float | None = None,
 ) -> Job:  # fmt: skip
     """Start a program and go on; the job tells the rest.
 
     ``model``: ``"local"``, ``"sim"``, a provider's model, or an object with the face of ``actors.model_port.Model``.
-    ``max_cost`` is in USD. Without ``job`` the name derives from the program and its parameters, so the same again
-    resumes, or shows, its own job; ``fresh`` asks anew. Raises ``SetupError`` when the job is begun, from ``result``.
+    ``fallback``: where calls go while the breaker of the model is open, as on the command line, or such objects.
+    The bounds are those of ``cortex batch --help``: ``max_cost`` in USD, ``rpm``, ``itpm`` and ``otpm`` a minute,
+    ``deadline`` as ``"+6h"``, ISO 8601, a ``datetime`` or seconds since 1970, durations as ``"15m"`` or seconds,
+    ``max_failed`` as a count of rows from 1 or a share below 1. Without ``job`` the name derives from the program and
+    its parameters, so the same again resumes, or shows, its own job; ``fresh`` asks anew.
+
+    Raises ``SetupError`` for a bound that makes no sense, and from ``result`` for what shows when the job is begun.
     """
-    bounds = limits or Limits()
-    if concurrency is not None:
-        bounds = msgspec.structs.replace(
-            bounds, concurrency=concurrency, window_rows=max(bounds.window_rows, concurrency)
-        )
-    if max_cost is not None:
-        bounds = msgspec.structs.replace(bounds, max_cost_nusd=nusd(max_cost))
-    if max_job_tokens is not None:
-        bounds = msgspec.structs.replace(bounds, max_job_tokens=max_job_tokens)
-    given = None if isinstance(model, str) else model
+    asked = {
+        "max_cost": max_cost, "max_job_tokens": max_job_tokens, "max_output_tokens": max_output_tokens,
+        "prompt_tokens_max": prompt_tokens_max, "concurrency": concurrency, "rpm": rpm, "itpm": itpm, "otpm": otpm,
+        "headroom": headroom, "priority": priority, "deadline": deadline, "goal_timeout": goal_timeout,
+        "max_failed": max_failed, "warm_prefix": warm_prefix, "hedge": hedge, "wait_blocked": wait_blocked,
+    }  # fmt: skip
+    several = isinstance(fallback, Sequence) and not isinstance(fallback, str)
+    others: list[Any] = list(fallback) if several else [fallback]  # type: ignore[arg-type]
+    try:
+        bounds = bounded(limits or Limits(), asked, time.time())
+        fallbacks = tuple(wording.fallback(each) if isinstance(each, str) else Wish() for each in others)
+    except ValueError as error:
+        raise SetupError(str(error)) from None
     name = model if isinstance(model, str) else ""
+    own = wish or Wish(model=name, base_url=base_url, price=price)
+    own = msgspec.structs.replace(own, fallbacks=fallbacks or own.fallbacks)
     order = Order(
-        program=program, wish=wish or Wish(model=name, base_url=base_url, price=price), limits=bounds, job=job,
+        program=program, wish=own, limits=bounds, job=job,
         state=state or os.environ.get("CORTEX_STATE", STATE_DEFAULT), cluster=cluster, fresh=fresh,
     )  # fmt: skip
-    return Job(order, given, progress)
+    given = None if isinstance(model, str) else model
+    return Job(order, given, progress, tuple(None if isinstance(each, str) else each for each in others))
 
 
 def run(program: Program, **options: Any) -> Result:

@@ -151,6 +151,10 @@ def _one(
         found.close()
         how = f"--fallback {wish.model},input=3,output=15" if fallback else f"--price, {PRICE_FORM}"
         raise SetupError(f"no price known for {route.model!r}, so --max-cost cannot hold: give {how}")
+    if limits.output_tokens_max >= route.context_window:
+        found.close()
+        window = f"the window of {route.model!r} ({route.context_window} tokens)"
+        raise SetupError(f"replies of {limits.output_tokens_max} tokens leave no room for a prompt in {window}")
     name = (route.endpoint, route.credential, route.model)
     arming = msgspec.structs.replace(found.arming, route_name=route_name(*name), pool_name=pool_name(*name))
     return msgspec.structs.replace(found, route=route, arming=arming)

@@ -87,11 +87,12 @@ def who() -> str:
 
 
 class Session:
-    """Runs an order. ``model``: an author's own model object, for inline runs."""
+    """Runs an order. ``model``: an author's own model object, for inline runs; ``others``: those of its fallbacks."""
 
     def __init__(
         self, order: Order, environ: Mapping[str, str], *, source: Source | None = None, sink: Sink | None = None,
         progress: Callable[[dict[str, Any]], None] = lambda facts: None, model: Model | None = None,
+        others: tuple[Model | None, ...] = (),
     ) -> None:  # fmt: skip
         self.order = order
         self.job = order.named()
@@ -100,7 +101,7 @@ class Session:
         self._source = source
         self._sink = sink
         self.progress = progress
-        self._model = model
+        self._models = (model, *others)
         self._driver: Driver | None = None
         self._stopped: tuple[str, str] | None = None
         self.destination: Destination | None = None
@@ -118,7 +119,7 @@ class Session:
 
     async def _run(self) -> Ended:
         found = self.destination = self._nowhere() or destination(
-            self.order.wish, self.order.limits, self._environ, self._model
+            self.order.wish, self.order.limits, self._environ, self._models[0], self._models[1:]
         )
         try:
             cluster = self.cluster()
@@ -175,7 +176,7 @@ class Session:
             return None
         where, params = programs.place_of(type(order.program)), params_of(order.program)
         same = before.fingerprint == programs.fingerprint(where, params)
-        if not same or before.places.get("wish") != remember(order.wish) or self._model is not None:
+        if not same or before.places.get("wish") != remember(order.wish) or any(self._models):
             return None
         if last_state(self.folder, self.job).outcome != "complete":
             return None
@@ -185,7 +186,7 @@ class Session:
     async def _runtime(self, cluster: str) -> Any:
         if cluster == "inline":
             return InlineRuntime()
-        if self._model is not None:
+        if any(self._models):
             raise SetupError("a model object lives in this process: give --cluster inline, or name a model")
         from actors.runtime import start_runtime
 

@@ -18,10 +18,22 @@ class Options(msgspec.Struct, kw_only=True):
     job: str = ""
     state: str = ".cortex"
     max_cost: str = ""
-    max_job_tokens: int | None = None
+    max_job_tokens: str = ""
     max_output_tokens: int | None = None
     prompt_tokens_max: int | None = None
     concurrency: int | None = None
+    rpm: str = ""
+    itpm: str = ""
+    otpm: str = ""
+    headroom: str = ""
+    priority: str = ""
+    fallback: list[str] = msgspec.field(default_factory=list)
+    deadline: str = ""
+    goal_timeout: str = ""
+    max_failed: str = ""
+    warm_prefix: bool = False
+    hedge: str = ""
+    wait_blocked: str = ""
     price: str = ""
     cluster: str = ""
     sim: list[str] = msgspec.field(default_factory=list)
@@ -52,10 +64,34 @@ _DECLARED: dict[str, tuple[Any, Any]] = {
     "job": (str, _option("--job", "the job's name; else it derives from program, input and output", "NAME")),
     "state": (str, _option("--state", "folder of the journals (default .cortex)", "FOLDER")),
     "max_cost": (str, _option("--max-cost", "cap on what the job may cost, in USD; never passed", "USD")),
-    "max_job_tokens": (int, _option("--max-job-tokens", "cap on tokens, input and output together", "N", 1)),
+    "max_job_tokens": (str, _option("--max-job-tokens", "cap on tokens, input and output together", "N")),
     "max_output_tokens": (int, _option("--max-output-tokens", "most tokens of one reply", "N", 1)),
     "prompt_tokens_max": (int, _option("--prompt-tokens-max", "M: most tokens of one prompt", "N", 1)),
     "concurrency": (int, _option("--concurrency", "most calls in flight (default 100)", "N", 1)),
+    "rpm": (str, _option("--rpm", "most requests a minute of this job; below the provider's own limit", "N")),
+    "itpm": (str, _option("--itpm", "most input tokens a minute", "N")),
+    "otpm": (str, _option("--otpm", "most output tokens a minute", "N")),
+    "headroom": (str, _option("--headroom", "share of the provider's limits left to other traffic", "SHARE")),
+    "priority": (str, _option("--priority", "weight among jobs that share a limit (default 1)", "WEIGHT")),
+    "fallback": (
+        list[str],
+        _option(
+            "--fallback", "where calls go while the breaker of the model is open: MODEL[@URL][,input=3,output=15]; "
+            "may be repeated", "ROUTE",
+        ),
+    ),
+    "deadline": (str, _option("--deadline", "when to stop, partial: +6h, or an ISO 8601 time", "WHEN")),
+    "goal_timeout": (str, _option("--goal-timeout", "longest that one row may take, retries included", "TIME")),
+    "max_failed": (
+        str,
+        _option("--max-failed", "stop when so many rows have failed: a count, or a share like 10%", "N|SHARE"),
+    ),
+    "warm_prefix": (bool, _option("--warm-prefix", "one prompt ahead where many share a long cacheable prefix")),
+    "hedge": (str, _option("--hedge", "ask again what has no answer after so long; both are paid", "TIME")),
+    "wait_blocked": (
+        str,
+        _option("--wait-blocked", "how long to wait for a blocked account (default: end partial at once)", "TIME"),
+    ),
     "price": (str, _option("--price", "input=3,output=15 and so on, USD per million tokens", "RATES")),
     "cluster": (str, _option("--cluster", "auto (default), inline, local, or a Ray's address", "WHERE")),
     "sim": (
@@ -76,15 +112,19 @@ _DECLARED: dict[str, tuple[Any, Any]] = {
 
 LOOKING = ("state", "as_json", "verbose")
 """Options of commands that only read."""
+BOUNDS = (
+    "max_cost", "max_job_tokens", "concurrency", "rpm", "itpm", "otpm", "headroom", "priority", "deadline",
+    "goal_timeout", "max_failed", "hedge", "wait_blocked",
+)  # fmt: skip
+"""Options that bound a job, and that may change while it runs."""
 GOING_ON = (
-    "base_url", "state", "max_cost", "max_job_tokens", "concurrency", "price", "cluster", "sim", "accept_failed",
-    "accept_partial", "as_json", "verbose",
+    "base_url", "state", *BOUNDS, "fallback", "price", "cluster", "sim", "accept_failed", "accept_partial", "as_json",
+    "verbose",
 )  # fmt: skip
 """Options under which a job may go on; all others are a part of what the job is."""
 RUNNING = (
-    "model", "base_url", "job", "state", "max_cost", "max_job_tokens", "max_output_tokens", "prompt_tokens_max",
-    "concurrency", "price", "cluster", "sim", "fresh", "overwrite", "accept_failed", "accept_partial", "as_json",
-    "verbose",
+    "model", "base_url", "job", "state", *BOUNDS, "max_output_tokens", "prompt_tokens_max", "fallback", "warm_prefix",
+    "price", "cluster", "sim", "fresh", "overwrite", "accept_failed", "accept_partial", "as_json", "verbose",
 )  # fmt: skip
 """Options of commands that begin a job."""
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from decimal import Decimal, InvalidOperation
 
 import msgspec
 
+from actors.bounds import NONE, OPTIONS, bounded
 from actors.cli.options import Options
 from actors.cli.problems import CommandError
 from actors.destination import Wish
 from actors.provider.credential import CredentialError, checked_url, without_password
-from actors.simulator.faults import FAULTS
-from actors.simulator.settings import SettingsError, SimulatorSettings, settings_from
+from actors.simulator.settings import SimulatorSettings
 from actors.store import Folder
+from actors.wording import fallback, simulated
 from cortex.limits import Limits
-from policies.price import nusd
 
 
 def folder_of(options: Options) -> Folder:
@@ -36,7 +37,10 @@ def wish_of(options: Options, model: str) -> Wish:
     simulated = simulated_of(options.sim)
     if simulated is not None and model != "sim":
         raise CommandError("--sim sets the simulated provider: give --model sim too")
-    return Wish(model=model, base_url=base_url_of(options), price=options.price, simulated=simulated)
+    return Wish(
+        model=model, base_url=base_url_of(options), price=options.price, simulated=simulated,
+        fallbacks=fallbacks_of(options) or (),
+    )  # fmt: skip
 
 
 def changed_wish(options: Options, before: Wish) -> Wish:
@@ -44,10 +48,23 @@ def changed_wish(options: Options, before: Wish) -> Wish:
     simulated = simulated_of(options.sim)
     if simulated is not None and before.model != "sim":
         raise CommandError("--sim sets the simulated provider, and this job asks another model")
+    fallbacks = fallbacks_of(options)
     return msgspec.structs.replace(
         before, base_url=base_url_of(options) or before.base_url, price=options.price or before.price,
-        simulated=simulated or before.simulated,
+        simulated=simulated or before.simulated, fallbacks=before.fallbacks if fallbacks is None else fallbacks,
     )  # fmt: skip
+
+
+def fallbacks_of(options: Options) -> tuple[Wish, ...] | None:
+    """Routes to fall back to, in their order; none after ``none``, None where nothing was said."""
+    if not options.fallback:
+        return None
+    if options.fallback == [NONE]:
+        return ()
+    try:
+        return tuple(map(fallback, options.fallback))
+    except ValueError as error:
+        raise CommandError(f"--fallback {error}") from None
 
 
 def base_url_of(options: Options) -> str:
@@ -63,57 +80,19 @@ def base_url_of(options: Options) -> str:
 
 def simulated_of(pairs: list[str]) -> SimulatorSettings | None:
     """Settings and faults of the simulated provider, as ``name=value``."""
-    if not pairs:
-        return None
-    fields = SimulatorSettings.__struct_fields__
-    named = []
-    for pair in pairs:
-        name = pair.partition("=")[0].strip().replace("-", "_")
-        if name == "keys":
-            raise CommandError(
-                "--sim keys: in one process nobody asks for a key; it is a setting of `cortex simulate`"
-            )
-        named.append(
-            f"fault.{name}={pair.partition('=')[2]}" if name in FAULTS and name not in fields else pair
-        )
     try:
-        return settings_from(named)
-    except SettingsError as error:
+        return simulated(pairs)
+    except ValueError as error:
         raise CommandError(f"--sim {error}") from None
 
 
 def limits_of(options: Options, before: Limits | None = None) -> Limits:
     """The job's bounds: those that were given, over those it has."""
-    limits = before or Limits()
-    said: dict[str, int] = {}
-    if options.concurrency is not None:
-        said |= {
-            "concurrency": options.concurrency,
-            "window_rows": max(limits.window_rows, options.concurrency),
-        }
-    if options.max_cost:
-        said["max_cost_nusd"] = _money(options.max_cost)
-    for name, value in (
-        ("max_job_tokens", options.max_job_tokens),
-        ("output_tokens_max", options.max_output_tokens),
-        ("prompt_tokens_max", options.prompt_tokens_max),
-    ):
-        if value is not None:
-            said[name] = value
+    asked = {name: getattr(options, name) for name in OPTIONS}
     try:
-        return msgspec.structs.replace(limits, **said)
+        return bounded(before or Limits(), asked, time.time())
     except ValueError as error:
         raise CommandError(str(error)) from None
-
-
-def _money(text: str) -> int:
-    try:
-        amount = nusd(text.strip().removeprefix("$"))
-    except ValueError:
-        amount = 0
-    if amount <= 0:
-        raise CommandError(f"--max-cost {text!r}: give an amount of USD above zero, like 2.50")
-    return amount
 
 
 def share_of(options: Options) -> Decimal:

@@ -1,0 +1,121 @@
+"""What a user writes, as values: durations, times, shares, a fallback. The command line and Python read them alike.
+
+Each raises ``ValueError`` with one clear line that shows the form.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+
+from actors.destination import Wish
+from actors.provider.credential import CredentialError, checked_url, without_password
+from actors.simulator.faults import FAULTS
+from actors.simulator.settings import SettingsError, SimulatorSettings, settings_from
+from policies.price import PRICE_FORM, parse_price
+
+UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_PRICES = ("input", "output", "cache_read", "cache_creation", "cache_creation_1h")
+DURATION_FORM = "write it like 90s, 15m, 2h or 1d"
+FALLBACK_FORM = "write MODEL, MODEL@https://HOST, or MODEL,input=3,output=15 (USD per million tokens)"
+
+
+def duration_s(text: str | float) -> float:
+    """Seconds from ``90s``, ``15m``, ``2h``, ``1d``, ``1h30m``, or from a plain number of seconds; above zero."""
+    said = str(text).strip().lower()
+    try:
+        seconds = float(said)
+    except ValueError:
+        parts = _DURATION.findall(said)
+        if not parts or "".join(map("".join, parts)) != said:
+            raise ValueError(f"{text!r} is no duration: {DURATION_FORM}") from None
+        seconds = sum(float(number) * UNITS_S[unit] for number, unit in parts)
+    if not math.isfinite(seconds) or seconds <= 0:
+        raise ValueError(f"{text!r} is no time above zero: {DURATION_FORM}")
+    return seconds
+
+
+def time_at_s(text: str | float | datetime, now_s: float) -> float:
+    """Seconds since 1970 from ``+6h``, from an ISO 8601 time (without a zone: the local one), or from such a number.
+
+    A time that has passed is refused.
+    """
+    if isinstance(text, datetime):
+        at_s = text.timestamp()
+    elif not isinstance(text, str):
+        at_s = float(text)
+    elif text.strip().startswith("+"):
+        return now_s + duration_s(text.strip()[1:])
+    else:
+        try:
+            at_s = datetime.fromisoformat(text.strip()).timestamp()
+        except (ValueError, OverflowError, OSError):
+            raise ValueError(f"{text!r} is no time: write +6h, or 2026-11-30T18:00 (ISO 8601)") from None
+    if not math.isfinite(at_s) or at_s <= now_s:
+        raise ValueError(f"{text} has passed: it is {clock(now_s)}")
+    return at_s
+
+
+def clock(at_s: float) -> str:
+    """A moment for people: local time with its zone."""
+    return datetime.fromtimestamp(at_s, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
+
+
+def share(text: str | float, least: float = 0.0, below_one: bool = False) -> float:
+    """A share from ``0.05`` or ``5%``."""
+    said = str(text).strip()
+    try:
+        found = Decimal(said.removesuffix("%")) / (100 if said.endswith("%") else 1)
+    except InvalidOperation:
+        found = Decimal(-1)
+    fits = found.is_finite() and least <= found <= 1 and not (below_one and found == 1)
+    if not fits:
+        raise ValueError(f"{text!r}: give a share from {least:g} to {'below ' if below_one else ''}1, like 0.2 or 20%")
+    return float(found)
+
+
+def simulated(pairs: list[str]) -> SimulatorSettings | None:
+    """Settings and faults of the simulated provider, as ``name=value``; None for none."""
+    if not pairs:
+        return None
+    fields = SimulatorSettings.__struct_fields__
+    named = []
+    for pair in pairs:
+        name = pair.partition("=")[0].strip().replace("-", "_")
+        if name == "keys":
+            raise ValueError("keys: in one process nobody asks for a key; it is a setting of `cortex simulate`")
+        fault = name in FAULTS and name not in fields
+        named.append(f"fault.{name}={pair.partition('=')[2]}" if fault else pair)
+    try:
+        return settings_from(named)
+    except SettingsError as error:
+        raise ValueError(str(error)) from None
+
+
+def fallback(text: str) -> Wish:
+    """A route to fall back to, from ``MODEL[@URL][,input=…,output=…]``; ``sim`` takes the simulator's settings too."""
+    head, *pairs = (piece.strip() for piece in text.split(","))
+    model, at, url = head.partition("@http")
+    url = f"http{url}" if at else ""
+    if not model:
+        raise ValueError(f"{text!r} names no model: {FALLBACK_FORM}")
+    prices = ",".join(pair for pair in pairs if pair.partition("=")[0].strip() in _PRICES)
+    others = [pair for pair in pairs if pair.partition("=")[0].strip() not in _PRICES]
+    if others and model != "sim":
+        raise ValueError(f"{text!r}: cannot read {others[0]!r}: {FALLBACK_FORM}")
+    if url and model in ("sim", "local"):
+        raise ValueError(f"{text!r}: {model} has no address")
+    try:
+        url = checked_url("the address", url)
+        if prices:
+            parse_price(prices)
+        found = simulated(others)
+    except (CredentialError, ValueError) as error:
+        said = str(error) if PRICE_FORM in str(error) or others else f"{error}: {FALLBACK_FORM}"
+        raise ValueError(f"{without_password(model)}: {said}") from None
+    if without_password(url) != url:
+        raise ValueError(f"{model}: its address holds a password, which would be kept with the job")
+    return Wish(model=model, base_url=url, price=prices, simulated=found)
