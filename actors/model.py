@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +22,7 @@ import aiohttp
 import msgspec
 
 from actors.provider import errors as model_errors
+from actors.provider.batches import BATCHES, BatchRoad, ProviderBatches
 from actors.provider.credential import DEFAULT_BASE_URL, Credential, checked_url, without_password
 from actors.provider.direct import Answer, DirectRoad, Road, Template
 from actors.provider.headers import rate_limits, tells_limits
@@ -88,6 +90,10 @@ class AnthropicModel:
         self._closed = False
         self._limit_headers: Mapping[str, str] | None = None
         self._counter_missing = False
+        self.batches = ProviderBatches(
+            self._batch_road, self._redact, self._timeouts.connect_s + self._timeouts.first_byte_s
+        )
+        """The provider's message batches, under the same credential."""
 
     def __repr__(self) -> str:
         return f"AnthropicModel({self.endpoint}, {self._credential!r})"
@@ -152,6 +158,7 @@ class AnthropicModel:
         road, self._road = self._road, None
         if road is not None:
             await road.close()
+        await self.batches.close()
 
     async def _take(self, answer: Answer, progress: Callable[[int], None] | None) -> Reply | Failure:
         """The reply in an answer, or the failure that it is."""
@@ -200,11 +207,23 @@ class AnthropicModel:
                 self._road = await self._made_road()
             return self._road
 
-    async def _made_road(self) -> Road:
+    async def _batch_road(self) -> BatchRoad:
+        if self._closed:
+            raise model_errors.ModelClosed
+        sdk, context, proxy = await self._way()
+        template = (await self._templates(sdk, (BATCHES,)))[BATCHES]
+        connect_s, silence_s = self._timeouts.connect_s, self._timeouts.first_byte_s
+        return BatchRoad(template, context=context, proxy=proxy, connect_s=connect_s, silence_s=silence_s)
+
+    async def _way(self) -> tuple[ModuleType, ssl.SSLContext | None, str | None]:
+        """The SDK; what is trusted on the way, where it is to be secure; the proxy that goes for it."""
         sdk = await asyncio.to_thread(_import_sdk)
         secure = self._base_url.startswith("https:")
         context = await asyncio.to_thread(ssl_context, self._credential) if secure else None
-        proxy = proxy_for(self._base_url, self._credential)
+        return sdk, context, proxy_for(self._base_url, self._credential)
+
+    async def _made_road(self) -> Road:
+        sdk, context, proxy = await self._way()
         if self._through_sdk:
             import httpx2
 
@@ -217,7 +236,7 @@ class AnthropicModel:
             )
             return SdkRoad(self._client(sdk, http_client), sdk, connect_s=self._timeouts.connect_s)
         return DirectRoad(
-            await self._templates(sdk),
+            await self._templates(sdk, (MESSAGES, COUNT_TOKENS)),
             connections_max=self.concurrency,
             context=context,
             proxy=proxy,
@@ -249,7 +268,7 @@ class AnthropicModel:
         client._custom_headers = headers  # else those of ANTHROPIC_CUSTOM_HEADERS would be there too
         return client
 
-    async def _templates(self, sdk: ModuleType) -> dict[str, Template]:
+    async def _templates(self, sdk: ModuleType, paths: tuple[str, ...]) -> dict[str, Template]:
         """What the SDK would send to each path: it is asked to, and a transport that goes nowhere looks on."""
         import httpx2
 
@@ -261,7 +280,6 @@ class AnthropicModel:
 
         async with httpx2.AsyncClient(transport=httpx2.MockTransport(look), trust_env=False) as nowhere:
             client = self._client(sdk, nowhere)
-            paths = (MESSAGES, COUNT_TOKENS)
             for path in paths:
                 await client.post(path, content=b"{}", cast_to=httpx2.Response)
         return {

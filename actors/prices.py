@@ -13,19 +13,24 @@ CONTEXT_WINDOW_DEFAULT = 200_000
 """Where the package does not know the model: the window of every Claude model since 2023."""
 
 
-def known(model: str, at: datetime | None = None) -> tuple[Price | None, int | None]:
+def known(model: str, at: datetime | None = None, batch: bool = False) -> tuple[Price | None, int | None]:
     """Price and context window of a model; None for what the package does not know.
 
-    An unknown alias has neither: whoever sets a cap in money must then state the price.
+    An unknown alias has neither: whoever sets a cap in money must then state the price. ``batch``: the price on the
+    road of message batches; a model for which the package knows none there has its plain price, which is never below.
     """
     from genai_prices import Usage, calc_price
 
     when = at or datetime.now(UTC)
     try:
-        found = calc_price(Usage(), model_ref=model, provider_id=PROVIDER, genai_request_timestamp=when)
+        found = calc_price(
+            Usage(), model_ref=model, provider_id=PROVIDER, genai_request_timestamp=when,
+            price_context={"processing": "batch"} if batch else None,
+        )  # fmt: skip
     except LookupError:
         return None, None
-    return _price(found.model_price, f"genai-prices: {found.model.id}"), found.model.context_window
+    source = f"genai-prices: {found.model.id}{', processing=batch' if batch else ''}"
+    return _price(found.model_price, source), found.model.context_window
 
 
 def _price(prices: Any, source: str) -> Price | None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
+from policies.batching import Batching
 from policies.price import Price
 from policies.retry import RetryPolicy
 from policies.route import route_name
 from policies.timeout import TimeoutPolicy
+
+MESSAGES = "messages"
+BATCHES = "batches"
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +76,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Calls in one message between actors."""
     message_bytes_max: int = 90_000
     """Bytes in one message: above 100 KB Ray takes the slow road through its object store."""
+    batching: Batching = Batching()
+    """How calls of a route of message batches are submitted and looked after."""
     retry: RetryPolicy = RetryPolicy()
     timeout: TimeoutPolicy = TimeoutPolicy()
 
@@ -108,8 +114,18 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens that prompt and reply share."""
     price: Price | None = None
     """None where no price is known: then money cannot be counted, and a cap in money is refused at the door."""
+    via: str = MESSAGES
+    """By which of the provider's roads: ``messages``, one call a request, or ``batches``, many calls a submission, at
+    the price of that road, which is what ``price`` says."""
+
+    @property
+    def batched(self) -> bool:
+        """Whether its calls go out in message batches."""
+        return self.via == BATCHES
 
     def __post_init__(self) -> None:
+        if self.via not in (MESSAGES, BATCHES):
+            raise ValueError(f"via must be {MESSAGES} or {BATCHES}, not {self.via!r}")
         if self.context_window < 2:
             raise ValueError(f"context_window must hold a prompt and a reply, not {self.context_window} tokens")
 

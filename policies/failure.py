@@ -171,6 +171,11 @@ _BY_STATUS: Final[Mapping[int, FailureKind]] = MappingProxyType(
 )
 
 
+def status_of(error_type: str) -> int:
+    """The HTTP status with which the provider sends this `error.type`; 500 for one that it does not document."""
+    return _STATUS_OF.get(error_type, 500)
+
+
 def classify(status: int, error_type: str, message: str, details: str = "") -> FailureKind:
     """The kind of a provider's failed answer.
 

@@ -159,6 +159,18 @@ def worst_nusd(
     return _rounded_up(worst, price.batch_percent if batch else _PERCENT)
 
 
+def batch_price(price: Price) -> Price:
+    """What the same tokens cost on the provider's batch road: every rate at `price.batch_percent`, kept exactly."""
+
+    def cut(rates: Rates) -> dict[str, Decimal | None]:
+        named = ((name, getattr(rates, name)) for name in _RATE_NAMES)
+        return {name: None if rate is None else rate * price.batch_percent / _PERCENT for name, rate in named}
+
+    tiers = tuple(Tier(above_input_tokens=tier.above_input_tokens, **cut(tier)) for tier in price.tiers)  # type: ignore[arg-type]
+    source = f"{price.source}, {price.batch_percent} % for message batches".removeprefix(", ")
+    return Price(**cut(price), tiers=tiers, source=source)  # type: ignore[arg-type]
+
+
 def parse_price(text: str, source: str = "given by hand") -> Price:
     """A price from `input=3,output=15,cache_read=0.3,cache_creation=3.75`, in USD per million tokens.
 

@@ -37,13 +37,13 @@ def of_answer(status: int, headers: Mapping[str, str], body: bytes, redact: Reda
     if 300 <= status < 400:
         where = headers.get("location", "elsewhere")
         said = f"the address answers with a redirect to {where}: set ANTHROPIC_BASE_URL or --base-url to the right one"
-        return Failure(FailureKind.BLOCKED, _line(said, redact), status)
+        return Failure(FailureKind.BLOCKED, line(said, redact), status)
     kind = classify(status, error_type, message, details)
     if status == _PROXY_AUTH_REQUIRED:
         kind = FailureKind.UNAUTHORISED
     return Failure(
         kind,
-        _line(message or f"the provider answered with status {status} and no explanation", redact),
+        line(message or f"the provider answered with status {status} and no explanation", redact),
         status,
         redact(error_type)[:100],
         retry_after_s(headers),
@@ -57,7 +57,7 @@ def of_stream_error(error: StreamError, status: int, headers: Mapping[str, str],
 
 def unreadable(why: str, status: int, redact: Redactor) -> Failure:
     """An answer that came, with a good status, and is no message: cut, garbled, or of another type."""
-    return Failure(FailureKind.TRANSIENT, _line(why, redact), status)
+    return Failure(FailureKind.TRANSIENT, line(why, redact), status)
 
 
 def of_exception(error: BaseException, redact: Redactor) -> Failure:
@@ -70,24 +70,24 @@ def of_exception(error: BaseException, redact: Redactor) -> Failure:
     if isinstance(cause, ModelClosed):
         return Failure(FailureKind.TRANSIENT, "the model was closed before the call", sent=False)
     if isinstance(cause, ConfigurationFault):
-        return Failure(FailureKind.BLOCKED, _line(str(cause), redact), sent=False)
+        return Failure(FailureKind.BLOCKED, line(str(cause), redact), sent=False)
     if isinstance(cause, aiohttp.ClientConnectorCertificateError):
         said = f"the certificate of {cause.host} is not trusted ({_reason(cause)}): set SSL_CERT_FILE to the right one"
-        return Failure(FailureKind.BLOCKED, _line(said, redact), sent=False)
+        return Failure(FailureKind.BLOCKED, line(said, redact), sent=False)
     if isinstance(cause, aiohttp.ClientHttpProxyError):
         refused = cause.status in (_PROXY_AUTH_REQUIRED, 401, 403)
         kind = FailureKind.UNAUTHORISED if refused else FailureKind.TRANSIENT
         said = f"the proxy refused the tunnel with status {cause.status}: {cause.message}"
-        return Failure(kind, _line(said, redact), cause.status, sent=False)
+        return Failure(kind, line(said, redact), cause.status, sent=False)
     if isinstance(cause, aiohttp.InvalidURL):
-        return Failure(FailureKind.BLOCKED, _line(f"the address is no URL: {text}", redact), sent=False)
+        return Failure(FailureKind.BLOCKED, line(f"the address is no URL: {text}", redact), sent=False)
     if isinstance(cause, aiohttp.ConnectionTimeoutError):
-        return Failure(FailureKind.TRANSIENT, _line("no connection in time", redact), sent=False)
+        return Failure(FailureKind.TRANSIENT, line("no connection in time", redact), sent=False)
     if isinstance(cause, aiohttp.ClientConnectorError):  # refused, unknown host, proxy away, handshake failed
-        return Failure(FailureKind.TRANSIENT, _line(f"no connection: {text}", redact), sent=False)
+        return Failure(FailureKind.TRANSIENT, line(f"no connection: {text}", redact), sent=False)
     if isinstance(cause, TimeoutError):  # the attempt's own deadline, or silence on the line
-        return Failure(FailureKind.TIMED_OUT, _line(f"no whole answer in time ({text})", redact))
-    return Failure(FailureKind.TRANSIENT, _line(f"the connection was lost: {text}", redact))
+        return Failure(FailureKind.TIMED_OUT, line(f"no whole answer in time ({text})", redact))
+    return Failure(FailureKind.TRANSIENT, line(f"the connection was lost: {text}", redact))
 
 
 def names_error(body: bytes) -> bool:
@@ -129,7 +129,7 @@ def _read_error(body: bytes) -> tuple[str, str, str]:
     )
 
 
-def _line(text: str, redact: Redactor) -> str:
+def line(text: str, redact: Redactor) -> str:
     """One line, without secrets, of at most `MESSAGE_CHARS_MAX` characters."""
     said = " ".join(redact(text).split())
     return said if len(said) <= MESSAGE_CHARS_MAX else said[: MESSAGE_CHARS_MAX - 1] + "…"

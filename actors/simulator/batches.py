@@ -30,6 +30,14 @@ class NoSuchBatch(LookupError):
     """No batch of this name, or not any more."""
 
 
+class QueueFull(Exception):
+    """The account has too many requests in batches already."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
+
+
 class _Row(msgspec.Struct, forbid_unknown_fields=True):
     custom_id: str
     params: msgspec.Raw
@@ -47,6 +55,7 @@ class Batch(msgspec.Struct, kw_only=True):
     created_s: float
     ends_s: float
     rows: list[_Row]
+    requests: int
     lines: list[bytes] = msgspec.field(default_factory=list)
     counts: dict[str, int]
     done: int = 0
@@ -81,7 +90,7 @@ class Batches:
         self._created = 0
 
     def create(self, body: bytes, now_s: float) -> Batch:
-        """A new batch of the requests in this body. Raises ``BadRequest``."""
+        """A new batch of the requests in this body. Raises ``BadRequest``, ``QueueFull``."""
         try:
             rows = msgspec.json.decode(body, type=_Create).requests
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -95,6 +104,7 @@ class Batches:
             if row.custom_id in seen:
                 raise BadRequest(f"requests.{at}.custom_id: Each custom_id must be unique within a batch")
             seen.add(row.custom_id)
+        self._see_room(len(rows))
         settings, number = self._provider.settings, self._created
         named = draws.identity(body)
         one, two = (draws.draw(settings.seed, named, number * 2 + each, draws.BATCH) for each in (0, 1))
@@ -102,12 +112,24 @@ class Batches:
         name = draws.name("msgbatch_sim", settings.seed, named, number)
         counts = dict.fromkeys(_COUNTS, 0) | {"processing": len(rows)}
         rows = _shuffled(rows, named)
-        batch = Batch(name=name, number=number, created_s=now_s, ends_s=now_s + takes_s, rows=rows, counts=counts)
+        batch = Batch(
+            name=name, number=number, created_s=now_s, ends_s=now_s + takes_s, rows=rows, counts=counts,
+            requests=len(rows),
+        )  # fmt: skip
         self._created += 1
         self._provider.tally.batches += 1
         self._forget()
         self._all[name] = batch
         return batch
+
+    def _see_room(self, requests: int) -> None:
+        """The account's queue takes so many more. Raises ``QueueFull``."""
+        most = self._provider.settings.batch_queue
+        waiting = sum(len(batch.rows) for batch in self._all.values())
+        if most is not None and waiting + requests > most:
+            said = f"Your account has hit a rate limit: at most {most} requests may wait in message batches"
+            wait_s = self._provider.settings.throttled_retry_after_s
+            raise QueueFull(Refusal(429, "rate_limit_error", said, retry_after_s=wait_s))
 
     def _forget(self) -> None:
         while len(self._all) >= BATCHES_MAX:
@@ -174,6 +196,11 @@ class Batches:
         return int(len(batch.rows) * (now_s - batch.created_s) / (batch.ends_s - batch.created_s))
 
     def _result(self, row: _Row, batch: Batch, now_s: float) -> bytes:
+        settings = self._provider.settings
+        if settings.batch_expired:
+            named = draws.identity(row.custom_id.encode())
+            if draws.draw(settings.seed, named, batch.number, draws.EXPIRED) < settings.batch_expired:
+                return _line(row, batch, "expired", {})
         outcome = self._provider.decide(bytes(row.params), now_s, batched=True)
         if outcome.refusal is not None:
             return _line(row, batch, "errored", {"error": wire.error(_in_a_batch(outcome.refusal), None)})

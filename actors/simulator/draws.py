@@ -9,7 +9,7 @@ _STRIDE = 0xD1342543DE82EF95  # odd, so that every (seen, purpose) starts elsewh
 _UNIT = 2.0**-53
 
 # What a draw is for. Two purposes never share a draw.
-FAULT, LATENCY, LATENCY_AGAIN, ERROR, FORM, CHOICE, CUT, BATCH, ORDER = range(1, 10)
+FAULT, LATENCY, LATENCY_AGAIN, ERROR, FORM, CHOICE, CUT, BATCH, ORDER, EXPIRED = range(1, 11)
 
 
 def identity(content: bytes) -> int:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from actors.simulator.batches import LIST_DEFAULT, LIST_MAX, Batch, Batches, NoSuchBatch
+from actors.simulator.batches import LIST_DEFAULT, LIST_MAX, Batch, Batches, NoSuchBatch, QueueFull
 from actors.simulator.faults import CREDIT, Refusal
 from actors.simulator.provider import Provider
 from actors.simulator.request import BadRequest
@@ -64,6 +64,8 @@ class BatchRoutes:
             return action(request, body, name)
         except NoSuchBatch as missing:
             return self._refused(Refusal(404, "not_found_error", f"Message Batch {missing} not found"))
+        except QueueFull as full:
+            return self._refused(full.refusal)
         except BadRequest as error:
             return self._refused(Refusal(400, "invalid_request_error", str(error)))
 

@@ -9,6 +9,7 @@ from typing import Final
 from actors.provider.headers import rate_limits
 from actors.simulator import wire
 from actors.simulator.faults import Refusal
+from actors.simulator.inprocess_batches import SimulatedBatches
 from actors.simulator.provider import Outcome, Provider
 from actors.simulator.request import BadRequest
 from actors.simulator.settings import SimulatorSettings
@@ -45,6 +46,8 @@ class SimulatedModel:
         self.rate: RateLimits | None = None
         """The rate limits as the last answer told them; None without limits."""
         self._clock = clock
+        self.batches = SimulatedBatches(self.provider, clock, failure_of)
+        """Its message batches; they live and die with this process."""
 
     async def call(
         self,

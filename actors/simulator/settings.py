@@ -36,6 +36,10 @@ class SimulatorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     """Added for every token of the answer, milliseconds."""
     batch_ms: float = 50.0
     """Mean time until a message batch has ended, milliseconds."""
+    batch_expired: float = 0.0
+    """Share of a batch's requests that the provider does not come to before it expires."""
+    batch_queue: int | None = None
+    """Requests in batches that have not ended, at most; a batch that would pass it is refused. None: no end."""
 
     faults: Mapping[str, float] = msgspec.field(default_factory=dict)
     """Share of requests by fault, of the names in ``faults.FAULTS``; together at most 1."""
@@ -71,13 +75,14 @@ class SimulatorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     def __post_init__(self) -> None:
         for name in ("seed", "throttled_retry_after_s", "context_window", "remembered_max"):
             _whole(name, getattr(self, name), least=0 if name == "seed" else 1)
-        for name in ("rpm", "itpm", "otpm", "credit_calls"):
+        for name in ("rpm", "itpm", "otpm", "credit_calls", "batch_queue"):
             if getattr(self, name) is not None:
                 _whole(name, getattr(self, name), least=0 if name == "credit_calls" else 1)
         for name in _NUMBERS:
             _number(name, getattr(self, name))
         if self.error is not None:
             _number("error", self.error, most=1.0)
+        _number("batch_expired", self.batch_expired, most=1.0)
         if self.credit_usd is not None:
             _number("credit_usd", self.credit_usd)
         for name in ("models", "keys"):

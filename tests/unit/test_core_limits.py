@@ -18,7 +18,7 @@ from policies.timeout import TimeoutPolicy
 from tests.stage import Stage, puppet, terms
 
 MAY_BE_NONE_AT_ALL = ("resamples_max", "alike_first", "blocked_wait_s")
-OTHERS = (*MAY_BE_NONE_AT_ALL, "headroom", "warm_prefix", "retry", "timeout")
+OTHERS = (*MAY_BE_NONE_AT_ALL, "headroom", "warm_prefix", "batching", "retry", "timeout")
 POSITIVE = [name for name in Limits.__struct_fields__ if name not in OTHERS]
 
 

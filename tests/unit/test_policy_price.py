@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.price import Price, Tier, cost_nusd, nusd, parse_price, usd, usd_text, worst_nusd
+from policies.price import Price, Tier, batch_price, cost_nusd, nusd, parse_price, usd, usd_text, worst_nusd
 
 
 class Used(NamedTuple):
@@ -54,6 +54,21 @@ FINE = Price(D("0.0375"), D("0.15"))
 )
 def test_cost(price: Price, usage: Used, batch: bool, expected_nusd: int) -> None:
     assert cost_nusd(price, usage, batch) == expected_nusd
+
+
+@given(
+    st.builds(Used, *[st.integers(0, 300_000)] * 4),
+    st.sampled_from([PLAIN, CLIFF, FINE, parse_price("input=0.8,output=4"), parse_price("input=3,output=15,cache_read=0.3")]),
+    st.booleans(),
+)
+def test_the_price_of_the_batch_road_is_half_of_every_rate(used: Used, price: Price, caching: bool) -> None:
+    """Twice as exact as any face shows: never below the half, and above it by the rounding of rates alone."""
+    half = batch_price(price)
+    exact = cost_nusd(price, used, batch=True)
+    assert exact <= cost_nusd(half, used) <= exact + 1
+    worst = worst_nusd(price, used.input_tokens, used.output_tokens, True, caching)
+    assert worst <= worst_nusd(half, used.input_tokens, used.output_tokens, caching=caching) <= worst + 1
+    assert (half.source, len(half.tiers)) == (f"{price.source}, 50 % for message batches".removeprefix(", "), len(price.tiers))
 
 
 def test_an_hour_in_the_cache_costs_its_own_rate() -> None:
