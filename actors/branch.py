@@ -1,7 +1,8 @@
 """A branch: makes bounded calls, many at once, each in a clean context. The one place where a prompt is sent.
 
 It enforces the bound, keeps the attempt's deadline, and answers with a typed reply or a typed failure. It keeps a reply
-until the channel has it on disk, and nothing else: it never retries and never sees K.
+until the channel has it on disk, and nothing else: it never retries and never sees K. What became of attempts it
+counts, and reports to the cortex.
 """
 
 from __future__ import annotations
@@ -14,16 +15,26 @@ from typing import Any
 
 import msgspec
 
+from actors.counting import Count, Counts
 from actors.courier import Courier
+from actors.keyring import Keyring
 from actors.model_port import Model
 from actors.ports import Away, Gone, Runtime
+from actors.reporter import Reporter
 from cortex import commands, events
 from cortex.reply import Reply
+from cortex.signals import Report
 from policies.failure import Failure, FailureKind
 from policies.tokens import body_tokens_bound
 
 SWEEP_S = 0.25
 """How often deadlines are looked at: one sweep over what is in flight costs less than a timer a call."""
+GRACE_S = 5.0
+"""How long a call that was asked to stop may take to do so. Then it is told as it is, and its request let go."""
+DRAINING = "draining"
+"""The answer of a branch that takes no more calls: the message was not taken."""
+
+_UNSENT = Failure(FailureKind.CANCELLED, "abandoned before it was sent", sent=False)
 
 _calls_decoder = msgspec.msgpack.Decoder(tuple[commands.Call, ...])
 
@@ -36,15 +47,18 @@ def _family(job: str) -> str:
 class _Under:
     """One call under way here."""
 
-    __slots__ = ("call", "deadline_s", "job", "streamed", "task", "verdict")
+    __slots__ = ("call", "count", "deadline_s", "job", "stop_s", "streamed", "task", "verdict")
 
     def __init__(self, job: str, call: commands.Call) -> None:
         self.job = job
         self.call = call
+        self.count: Count | None = None
+        """Where it is counted, from the moment at which its request goes out."""
         self.deadline_s = float("inf")
         self.task: asyncio.Task[None] | None = None
         self.verdict: FailureKind | None = None
-        """Why its request was cancelled, if it was."""
+        """Why its request was cancelled, if it was; ``stop_s`` says when."""
+        self.stop_s = 0.0
         self.streamed = 0
         """How much of its answer is here, in the model's own count: a long answer that grows is no stall."""
 
@@ -60,20 +74,26 @@ class Branch:
         self.name = name
         self.incarnation = runtime.incarnation(name)
         self._runtime = runtime
-        self._make_model = make_model
-        self._armings: dict[str, bytes] = {}
-        self._models: dict[bytes, Model] = {}
+        self._counts = Counts()
+        self._keys = Keyring(make_model, self._counts)
         self._epochs: dict[str, int] = {}
         self._heard: dict[str, tuple[int, int]] = {}
         """Epoch and number of the last message of each job."""
         self._queue: deque[_Under] = deque()
         self._unarmed: dict[str, list[_Under]] = {}
         self._under: dict[tuple[str, int, int], _Under] = {}
+        self._stuck: set[_Under] = set()
+        """Told as timed out or abandoned, and still not at an end."""
         self._idle: deque[asyncio.Future[None]] = deque()
         self._hands: set[asyncio.Task[None]] = set()
         self._errands: set[asyncio.Task[None]] = set()
         self._couriers: dict[str, Courier] = {}
         self._sweeper: asyncio.Task[None] | None = None
+        self._reporter = Reporter(runtime, self._report, self._more)
+        self._preparing = 0
+        self._draining = self._closing = False
+        self._done = 0
+        self._overdue_s = 0.0
 
     @property
     def busy(self) -> bool:
@@ -84,16 +104,17 @@ class Branch:
 
     async def arm(self, job: str, arming: bytes) -> None:
         """Take endpoint and credential for a job. Sent in a call, never in a constructor or an environment."""
-        self._armings[_family(job)] = arming
-        prepare = getattr(self._model(job), "prepare", None)
-        if prepare is not None:
-            self._in_background(prepare())
-        for under in self._unarmed.pop(_family(job), []):
+        family = _family(job)
+        for model in self._keys.add(family, arming):
+            prepare = getattr(model, "prepare", None)
+            if prepare is not None:
+                self._in_background(self._prepare(prepare))
+        for under in self._unarmed.pop(family, []):
             self._enqueue(under)
 
     async def hand_over(self, job: str) -> bytes | None:
         """Give a peer branch, which was restarted, what it needs to work for this job."""
-        return self._armings.get(_family(job))
+        return self._keys.arming(_family(job))
 
     async def work(
         self, job: str, epoch: int, incarnation: str, number: int, blob: bytes, peers: tuple[str, ...] = ()
@@ -101,23 +122,27 @@ class Branch:
         """Make these calls, if the message is for this very incarnation, which is what it answers.
 
         A message whose number was heard before is not taken twice. Empty, and nothing done, where a newer incarnation
-        of the channel has been heard.
+        of the channel has been heard; ``DRAINING``, and nothing done, where no more calls are taken.
         """
         if epoch < self._epochs.get(job, 0):
             return ""
         self._epochs[job] = epoch
         if incarnation != self.incarnation or (epoch, number) <= self._heard.get(job, (0, 0)):
             return self.incarnation
+        if self._draining:
+            return DRAINING
         self._heard[job] = (epoch, number)
         calls = _calls_decoder.decode(blob)
-        if _family(job) not in self._armings:
+        armed = _family(job) in self._keys
+        if not armed:
             self._in_background(self._ask_peers(job, peers))
         for call in calls:
             under = self._under[job, call.goal, call.attempt] = _Under(job, call)
-            if _family(job) in self._armings:
+            if armed:
                 self._enqueue(under)
             else:
                 self._unarmed.setdefault(_family(job), []).append(under)
+        self._reporter.stir()
         return self.incarnation
 
     async def abandon(self, job: str, epoch: int, calls: tuple[tuple[int, int], ...]) -> None:
@@ -137,36 +162,47 @@ class Branch:
         under = [(goal, attempt) for (of, goal, attempt) in self._under if of == job]
         courier = self._couriers.get(job)
         kept = courier.keys() if courier is not None else ()
-        return self.incarnation, _family(job) in self._armings, (*under, *kept)
+        return self.incarnation, _family(job) in self._keys, (*under, *kept)
 
     async def beat(self, job: str) -> dict[str, Any]:
-        """Signs of life: which incarnation this is, and what it does for a job."""
+        """Signs of life: which incarnation this is, and whether it can work for a job."""
         return {
             "incarnation": self.incarnation,
-            "phase": "calling" if self._under else "idle",
+            "phase": self._phase(),
             "calling": len(self._under),
-            "streamed": sum(under.streamed for under in self._under.values()),
-            "armed": _family(job) in self._armings,
+            "armed": _family(job) in self._keys,
         }
+
+    async def ping(self) -> str:
+        """Which incarnation this is: its event loop turns."""
+        return self.incarnation
+
+    async def drain(self) -> None:
+        """Take nothing new. Returns when all that was taken has ended and is on the disk of whoever asked for it."""
+        self._draining = True
+        self._reporter.at_once()
+        while self.busy:  # noqa: ASYNC110 - it is looked at no more often than deadlines are
+            await asyncio.sleep(SWEEP_S)
 
     async def forget(self, job: str) -> None:
         """The job has ended: drop what was kept for it, its credential first. A child leaves its family's."""
-        self._armings.pop(job, None)
         self._unarmed.pop(job, None)
         self._heard.pop(job, None)
         courier = self._couriers.pop(job, None)
         if courier is not None:
             await courier.close()
-        for arming in [a for a in self._models if a not in self._armings.values()]:
-            await self._models.pop(arming).close()
+        await self._keys.drop(job)
 
     async def close(self) -> None:
         """Stop everything now."""
+        self._closing = True
         for task in [*self._hands, *self._errands, *([self._sweeper] if self._sweeper else [])]:
             task.cancel()
+        await self._reporter.close()
         await asyncio.gather(*self._hands, return_exceptions=True)
         for job in list(self._couriers):
             await self.forget(job)
+        await self._keys.close()
 
     # -- what it does ----------------------------------------------------------------------------------------------
 
@@ -174,6 +210,13 @@ class Branch:
         task = asyncio.get_running_loop().create_task(work)
         self._errands.add(task)
         task.add_done_callback(self._errands.discard)
+
+    async def _prepare(self, prepare: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._preparing += 1
+        try:
+            await prepare()
+        finally:
+            self._preparing -= 1
 
     async def _ask_peers(self, job: str, peers: tuple[str, ...]) -> None:
         for peer in peers:
@@ -220,73 +263,130 @@ class Branch:
                 under.task = task
                 result = await self._call(under, task)
             else:
-                result = Failure(under.verdict, "abandoned before it was sent", sent=False)
-            self._report(under, result)
+                result = _UNSENT
+            self._ended(under, result)
 
     async def _call(self, under: _Under, task: asyncio.Task[None]) -> Reply | Failure:
         call = under.call
-        started = self._runtime.monotonic_s()
-        under.deadline_s = started + call.timeout_s
+        self._begin(under)
         try:
-            model = self._model(under.job)
-            refused = await self._bound(model, call)
-            if refused is not None:
-                return refused
+            door = self._keys.door(_family(under.job), call.route)
+            model = door.model
+            if body_tokens_bound(call.body) > call.prompt_tokens_max:
+                refused = await self._over_bound(model, call)
+                if refused is not None:
+                    return refused
+                self._begin(under)
+            count = under.count = door.count(call.generation)
+            count.begin(model)
             return await model.call(
                 call.body, output_tokens_max=call.output_tokens_max, timeout_s=call.timeout_s, progress=under.see
             )
         except asyncio.CancelledError:
-            if under.verdict is None or task.uncancel() > 0:
-                raise  # the branch itself is being closed
-            said = "the deadline of the attempt passed" if under.verdict == FailureKind.TIMED_OUT else "abandoned"
-            return Failure(under.verdict, f"{said} after {self._runtime.monotonic_s() - started:.1f} s")
+            if self._closing or under.verdict is None:
+                raise
+            return _stopped(under, self._elapsed_s(under))
+        except LookupError:
+            return Failure(FailureKind.BLOCKED, f"route {call.route} of this job has no key here", sent=False)
         except Exception as error:  # a model never raises; one that does must not take the branch along
             return Failure(FailureKind.TRANSIENT, f"{type(error).__name__} in the model's client")
         finally:
             under.task = None
+            while under.verdict is not None and not self._closing and task.uncancel() > 0:
+                pass  # it was asked to stop; this hand goes on
 
-    async def _bound(self, model: Model, call: commands.Call) -> Failure | None:
-        """A prompt above M is never sent. Its bytes bound its tokens; above that the provider's own counter decides."""
-        bound = body_tokens_bound(call.body)
-        if bound <= call.prompt_tokens_max:
-            return None
+    def _begin(self, under: _Under) -> None:
+        """Its time begins: nothing counts for which it was queued here, nor the time for which it was counted."""
+        under.deadline_s = self._runtime.monotonic_s() + under.call.timeout_s
+
+    def _elapsed_s(self, under: _Under) -> float:
+        if under.deadline_s == float("inf"):
+            return 0.0
+        return self._runtime.monotonic_s() - under.deadline_s + under.call.timeout_s
+
+    async def _over_bound(self, model: Model, call: commands.Call) -> Failure | None:
+        """Bytes bound the tokens of a prompt; above M by that bound the provider's own counter decides."""
         counted = await model.count_tokens(call.body)
         if counted is not None and counted <= call.prompt_tokens_max:
             return None
+        bound = body_tokens_bound(call.body)
         size = f"{counted} tokens" if counted is not None else f"up to {bound} tokens, and no counter to ask,"
         said = f"the prompt has {size}; M is {call.prompt_tokens_max}"
         return Failure(FailureKind.TOO_LARGE, said, sent=False)
 
-    def _model(self, job: str) -> Model:
-        arming = self._armings[_family(job)]
-        model = self._models.get(arming)
-        if model is None:
-            model = self._models[arming] = self._make_model(arming)
-        return model
+    # -- how it ends -----------------------------------------------------------------------------------------------
 
-    def _report(self, under: _Under, result: Reply | Failure) -> None:
+    def _ended(self, under: _Under, result: Reply | Failure) -> None:
         call = under.call
-        elapsed_s = 0.0
-        if under.deadline_s != float("inf"):
-            elapsed_s = self._runtime.monotonic_s() - under.deadline_s + call.timeout_s
+        elapsed_s = self._elapsed_s(under)
+        self._stuck.discard(under)
+        if self._under.pop((under.job, call.goal, call.attempt), None) is not None:
+            self._done += 1
+        elif type(result) is not Reply:
+            return  # it was let go, and brings nothing
+        count, under.count = under.count, None
+        if count is not None and count.end(result, elapsed_s, call.timeout_s):
+            self._reporter.at_once()
         event: events.Event
         if isinstance(result, Reply):
             event = events.Answered(call.goal, call.sample, call.attempt, call.hash, result, elapsed_s)
         else:
             event = events.Broke(call.goal, call.sample, call.attempt, result, elapsed_s)
-        self._under.pop((under.job, call.goal, call.attempt), None)
         self._courier(under.job).add(event)
 
     def _cancel(self, under: _Under, why: FailureKind) -> None:
+        """Ask it to stop."""
         if under.verdict is None:
             under.verdict = why
+            under.stop_s = self._runtime.monotonic_s()
+            waiting = self._unarmed.get(_family(under.job), [])
             if under.task is not None:
                 under.task.cancel()
+            elif under in waiting:
+                waiting.remove(under)
+                self._ended(under, _UNSENT)
 
     async def _sweep(self) -> None:
-        while self._under:
+        """The ladder of an attempt: asked to stop at its deadline, and let go where it does not."""
+        while self._under or self._stuck:
             await asyncio.sleep(SWEEP_S)
             now_s = self._runtime.monotonic_s()
-            for under in list(self._under.values()):
-                if under.deadline_s < now_s:
-                    self._cancel(under, FailureKind.TIMED_OUT)
+            overdue_s = 0.0
+            for under in [*self._under.values(), *self._stuck]:
+                overdue_s = max(overdue_s, now_s - under.deadline_s)
+                if under.verdict is None:
+                    if under.deadline_s < now_s:
+                        self._cancel(under, FailureKind.TIMED_OUT)
+                elif under.task is not None and under not in self._stuck and under.stop_s + GRACE_S < now_s:
+                    self._ended(under, _stopped(under, self._elapsed_s(under)))
+                    self._stuck.add(under)
+            self._overdue_s = overdue_s
+        self._overdue_s = 0.0
+
+    # -- what it reports -------------------------------------------------------------------------------------------
+
+    def _phase(self) -> str:
+        queued = len(self._queue) + sum(map(len, self._unarmed.values()))
+        if self._draining:
+            return "draining"
+        if len(self._under) > queued:
+            return "calling"
+        if queued:
+            return "queued"
+        return "starting" if self._preparing else "idle"
+
+    def _report(self, number: int) -> Report:
+        queued = len(self._queue) + sum(map(len, self._unarmed.values()))
+        return Report(
+            self.name, self.incarnation, self._runtime.node(), number, self._phase(), len(self._under) - queued, queued,
+            self._overdue_s, sum(under.streamed for under in self._under.values()), self._done, self._counts.told(),
+        )  # fmt: skip
+
+    def _more(self) -> bool:
+        return bool(self._under or self._stuck) or self._counts.untold()
+
+
+def _stopped(under: _Under, elapsed_s: float) -> Failure:
+    assert under.verdict is not None
+    said = "the deadline of the attempt passed" if under.verdict == FailureKind.TIMED_OUT else "abandoned"
+    return Failure(under.verdict, f"{said} after {elapsed_s:.1f} s")

@@ -9,6 +9,7 @@ import asyncio
 from typing import Any
 
 from actors.ports import Gone, Runtime
+from actors.reporter import REPORT_S
 from cortex import scheduler
 
 TICK_S = scheduler.LEASE_S / 3
@@ -74,6 +75,10 @@ class Cortex:
     async def leave(self, job: str) -> None:
         """A job has ended."""
         self._pass_on(scheduler.step(self._leases, scheduler.Left(self._runtime.monotonic_s(), job)))
+
+    async def report(self, blob: bytes) -> float:
+        """Signs of progress of a branch or a worker. Seconds until its next report is wanted."""
+        return REPORT_S
 
     async def status(self) -> dict[str, Any]:
         """Who holds what."""

@@ -21,6 +21,7 @@ from cortex.programs.batch import Batch
 from cortex.reply import Reply, Usage
 from policies.failure import Failure
 from policies.price import Price
+from policies.route import pool_name, route_name
 
 Answering = Callable[[bytes], Reply | Failure | None]
 PRICE = Price(input_usd_per_mtok=3, output_usd_per_mtok=15)  # type: ignore[arg-type]
@@ -138,6 +139,15 @@ def body(text: str) -> bytes:
     )
 
 
+def armed(terms: Terms, model: FunctionModel) -> Arming:
+    """What opens the route of these terms."""
+    route = terms.route
+    names = (route.endpoint, route.credential, route.model)
+    return Arming(
+        endpoint=model.endpoint, given=lend(model), route_name=route_name(*names), pool_name=pool_name(*names)
+    )
+
+
 class Run:
     """One run of a job over one state folder. ``begin`` it again for the next incarnation."""
 
@@ -156,7 +166,7 @@ class Run:
         self.sink = sink if sink is not None else ListSink()
         self.driver = Driver(
             self.runtime, str(folder), Opening(terms=terms, owner=this_owner("inline"), who="test"),
-            Arming(endpoint=model.endpoint, given=lend(model)), source=source, sink=self.sink,
+            armed(terms, model), source=source, sink=self.sink,
         )  # fmt: skip
         self.facts: dict[str, Any] = {}
         self.answer: Any = None

@@ -1,0 +1,85 @@
+"""What a branch was given to work with: for each family of jobs, the models of its routes. Secrets stay inside."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from actors.armoury import routes_of
+from actors.counting import Count, Counts
+from actors.model_port import Model
+
+
+class Door:
+    """One route of a job, open: the model behind it, and what is counted by the generation of its breaker."""
+
+    __slots__ = ("_counts", "arming", "model", "route")
+
+    def __init__(self, route: str, arming: bytes, model: Model, counts: dict[int, Count]) -> None:
+        self.route = route
+        self.arming = arming
+        self.model = model
+        self._counts = counts
+
+    def count(self, generation: int) -> Count:
+        """Where attempts of this generation are counted."""
+        found = self._counts.get(generation)
+        if found is None:
+            found = self._counts[generation] = Count()
+        return found
+
+
+class Keyring:
+    """``make_model`` turns an arming into a model; called once for each."""
+
+    def __init__(self, make_model: Callable[[bytes], Model], counts: Counts) -> None:
+        self._make_model = make_model
+        self._counts = counts
+        self._armings: dict[str, bytes] = {}
+        self._doors: dict[str, tuple[Door, ...]] = {}
+        self._past: dict[str, list[Door]] = {}
+        """What was given before: calls may still be under way through it."""
+
+    def __contains__(self, family: str) -> bool:
+        return family in self._doors
+
+    def add(self, family: str, arming: bytes) -> list[Model]:
+        """Take what opens the routes of a family of jobs. The models that were made for it."""
+        known = {door.arming: door.model for doors in self._doors.values() for door in doors}
+        fresh: dict[bytes, Model] = {}
+        doors = []
+        for route, pool, alone in routes_of(arming):
+            model = known.get(alone) or fresh.get(alone)
+            if model is None:
+                model = fresh[alone] = self._make_model(alone)
+            doors.append(Door(route, alone, model, self._counts.of(route, pool)))
+        if self._armings.get(family) != arming:
+            self._past.setdefault(family, []).extend(self._doors.get(family, ()))
+        self._armings[family] = arming
+        self._doors[family] = tuple(doors)
+        return list(fresh.values())
+
+    def arming(self, family: str) -> bytes | None:
+        """What was given for a family."""
+        return self._armings.get(family)
+
+    def door(self, family: str, route: int) -> Door:
+        """The route at this place. Raises ``LookupError``."""
+        return self._doors[family][route]
+
+    async def drop(self, family: str) -> None:
+        """A family of jobs has ended: what it alone used is closed."""
+        self._armings.pop(family, None)
+        gone = [*self._doors.pop(family, ()), *self._past.pop(family, ())]
+        kept = [door for doors in self._doors.values() for door in doors]
+        self._counts.keep({door.route for door in kept})
+        models = {id(door.model): door.model for door in gone}
+        for model in models.values():
+            if not any(door.model is model for door in kept):
+                with contextlib.suppress(Exception):  # whatever it is, nobody needs it any more
+                    await model.close()
+
+    async def close(self) -> None:
+        """Close all."""
+        for family in list(self._doors):
+            await self.drop(family)

@@ -1,0 +1,168 @@
+"""A branch keeps each attempt's deadline, lets go of what does not stop, and can be drained."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from actors.armoury import Arming, encode, lend
+from actors.branch import DRAINING, GRACE_S, SWEEP_S
+from cortex import events
+from policies.failure import Failure, FailureKind
+from tests.edge.branches import Model, Scene, call, on_stage
+from tests.edge.virtual import virtually
+
+# -- the ladder of an attempt -----------------------------------------------------------------------------------------
+
+
+def test_an_attempt_ends_at_its_deadline() -> None:
+    async def play(scene: Scene) -> None:
+        await scene.send(call(1))
+        await asyncio.sleep(10 + 2 * SWEEP_S)
+        ((_, event),) = scene.channel.heard
+        assert (event.failure.kind, event.failure.sent) == (FailureKind.TIMED_OUT, True)
+        assert 10 <= event.elapsed_s <= 10 + SWEEP_S
+        await asyncio.sleep(60)
+        assert len(scene.channel.heard) == 1
+        assert all(report.overdue_s <= SWEEP_S for _, report in scene.cortex.reports)
+
+    on_stage(play, Model(pause_s=1e9))
+
+
+def test_a_client_that_ignores_its_cancellation_holds_up_nobody_and_is_told() -> None:
+    """Asked to stop, a grace, let go: the channel has its attempt back, the cortex hears that asking did not help."""
+
+    async def play(scene: Scene) -> None:
+        await scene.send(call(1))
+        await asyncio.sleep(10 + GRACE_S + 3 * SWEEP_S)
+        assert scene.channel.kinds() == ["timed_out"]
+        assert scene.channel.heard[0][0] >= 10 + GRACE_S
+        assert not scene.branch.busy
+        await asyncio.sleep(2)
+        assert scene.cortex.reports[-1][1].overdue_s > GRACE_S
+        assert sum(signals.failed.get("timed_out", 0) for signals in scene.signals()) == 1
+        await asyncio.sleep(100)
+        assert scene.channel.kinds() == ["timed_out", "answered"], "it was paid for: a late reply is told too"
+        assert sum(signals.answered for signals in scene.signals()) == 0, "it was counted before"
+        assert scene.cortex.reports[-1][1].overdue_s == 0
+        assert scene.cortex.reports[-1][1].done == 1
+        await scene.send(call(2))
+        await asyncio.sleep(10 + 2 * SWEEP_S)
+        (hand,) = scene.branch._hands
+        assert len(scene.models[0].asked) == 2, "the hand that was held takes on calls again"
+        assert hand.cancelling() == 1, "and is asked to stop for this one alone"
+
+    on_stage(play, Model(pause_s=1e9, stubborn_s=60))
+
+
+@pytest.mark.parametrize("late", [Failure(FailureKind.TRANSIENT, "broken", 500), Failure(FailureKind.CANCELLED, "")])
+def test_a_failure_that_comes_after_all_says_nothing_new(late: Failure) -> None:
+    async def play(scene: Scene) -> None:
+        await scene.send(call(1))
+        await asyncio.sleep(200)
+        assert scene.channel.kinds() == ["timed_out"]
+
+    on_stage(play, Model(lambda _: late, pause_s=1e9, stubborn_s=60))
+
+
+def test_what_nobody_waits_for_is_let_go_too() -> None:
+    async def play(scene: Scene) -> None:
+        await scene.send(call(1, timeout_s=1_000))
+        await asyncio.sleep(1)
+        await scene.branch.abandon("j", 1, ((1, 1),))
+        await asyncio.sleep(GRACE_S + 3 * SWEEP_S)
+        assert scene.channel.kinds() == ["cancelled"]
+        assert all(not signals.failed and not signals.answered for signals in scene.signals())
+
+    on_stage(play, Model(pause_s=1e9, stubborn_s=60))
+
+
+def test_the_time_for_which_a_call_is_queued_counts_for_nothing() -> None:
+    """The branch has no key yet: the deadline begins when the request goes out."""
+
+    async def whole() -> None:
+        scene = Scene(Model(pause_s=3))
+        await scene.send(call(1, timeout_s=5))
+        await asyncio.sleep(50)
+        assert scene.cortex.reports[-1][1].phase == "queued"
+        assert (scene.cortex.reports[-1][1].queued, scene.cortex.reports[-1][1].in_flight) == (1, 0)
+        await scene.arm()
+        await asyncio.sleep(5)
+        assert [(type(e), e.elapsed_s) for _, e in scene.channel.heard] == [(events.Answered, 3.0)]
+        assert [s.latency_s for s in scene.signals() if s.answered] == [3.0]
+        await scene.branch.close()
+        await scene.runtime.close()
+
+    virtually(whole())
+
+
+def test_the_time_for_which_a_prompt_is_counted_counts_for_nothing() -> None:
+    model = Model(pause_s=3)
+    model.counting_s = 4
+
+    async def play(scene: Scene) -> None:
+        await scene.send(msgspec.structs.replace(call(1, "x" * 500, timeout_s=5), prompt_tokens_max=50))
+        await asyncio.sleep(9)
+        assert [e.elapsed_s for _, e in scene.channel.heard] == [3.0]
+
+    on_stage(play, model)
+
+
+def test_what_has_no_key_yet_and_is_abandoned_is_told_at_once() -> None:
+    async def whole() -> None:
+        scene = Scene()
+        await scene.send(call(1))
+        await scene.branch.abandon("j", 1, ((1, 1),))
+        await asyncio.sleep(0.1)
+        assert [(e.failure.kind, e.failure.sent) for _, e in scene.channel.heard] == [(FailureKind.CANCELLED, False)]
+        await scene.arm()
+        await asyncio.sleep(0.1)
+        assert (scene.models[0].asked, len(scene.channel.heard)) == ([], 1)
+        await scene.branch.close()
+        await scene.runtime.close()
+
+    virtually(whole())
+
+
+# -- draining ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_branch_that_drains_finishes_what_it_has_and_takes_nothing_new() -> None:
+    async def play(scene: Scene) -> None:
+        await scene.send(call(1), call(2))
+        draining = asyncio.create_task(scene.branch.drain())
+        await asyncio.sleep(1)
+        assert scene.cortex.reports[-1][1].phase == "draining"
+        assert await scene.send(call(3)) == DRAINING
+        scene.number = 0
+        assert await scene.send(call(1), call(2)) == scene.branch.incarnation, "that message was taken before"
+        await asyncio.sleep(3)
+        assert not draining.done()
+        await asyncio.sleep(1 + SWEEP_S)
+        assert draining.done()
+        assert sorted(event.goal for _, event in scene.channel.heard) == [1, 2]
+        assert len(scene.models[0].asked) == 2
+
+    on_stage(play, Model(pause_s=4.9))
+
+
+def test_a_new_key_serves_what_follows_and_ends_nothing_that_is_under_way() -> None:
+    first, second = Model(pause_s=5), Model()
+
+    async def play(scene: Scene) -> None:
+        await scene.send(call(1))
+        await asyncio.sleep(1)
+        await scene.branch.arm(
+            "j", encode(Arming(endpoint="test", given=lend(second), route_name="r0", pool_name="p0"))  # type: ignore[arg-type]
+        )
+        await scene.send(call(2))
+        await asyncio.sleep(10)
+        assert (len(first.asked), len(second.asked), scene.channel.kinds()) == (1, 1, ["answered", "answered"])
+        assert not first.closed
+        await scene.branch.forget("j")
+        assert first.closed
+        assert second.closed
+
+    on_stage(play, first, second)

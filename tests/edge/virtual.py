@@ -1,0 +1,46 @@
+"""An event loop whose clock jumps to the next timer: what takes minutes is tested in no time, and by no real clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from actors.armoury import ModelMaker, make_model
+from actors.inline import InlineRuntime
+
+T = TypeVar("T")
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """Never waits for a timer. ``jumps`` counts how often there was nothing to do but to wait for one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at_s = 0.0
+        self.jumps = 0
+
+    def time(self) -> float:
+        return self.at_s
+
+    def _run_once(self) -> None:
+        timers = [timer for timer in self._scheduled if not timer.cancelled()]  # type: ignore[attr-defined]
+        if not self._ready and timers:  # type: ignore[attr-defined]
+            self.jumps += 1
+            self.at_s = max(self.at_s, min(timer.when() for timer in timers))
+        super()._run_once()  # type: ignore[misc]
+
+
+def virtually(work: Coroutine[Any, Any, T]) -> T:
+    """Run it to its end on virtual time."""
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(work)
+
+
+class VirtualRuntime(InlineRuntime):
+    """The inline runtime on the clock of its loop."""
+
+    def __init__(self, models: ModelMaker = make_model, branches: int = 1) -> None:
+        loop = asyncio.get_running_loop()
+        super().__init__(models, clock=lambda: 1_000_000.0 + loop.time(), branches=branches)
+        self.monotonic_s = loop.time  # type: ignore[method-assign]
