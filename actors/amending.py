@@ -13,7 +13,7 @@ from actors.outlet import Projection
 from actors.records import said_in_use
 from actors.store import Folder, Journal, StoreError
 from cortex import events, journal
-from cortex.limits import Terms
+from cortex.limits import Limits, Terms
 from cortex.loop import step
 from cortex.program import Program
 from cortex.state import State
@@ -64,6 +64,15 @@ def cancel(folder: Folder, job: str, who: str) -> State:
         return [events.Rejoined(epoch), events.Stopped(who, "cancel")]
 
     return amend(folder, job, cancelling)
+
+
+def set_limits(folder: Folder, job: str, who: str, limits: Limits) -> State:
+    """Change the bounds of a job that nobody runs. Raises ``StoreError``."""
+
+    def setting(epoch: int) -> list[events.Event]:
+        return [events.Rejoined(epoch), events.LimitsSet(who, limits)]
+
+    return amend(folder, job, setting)
 
 
 def copy_results(

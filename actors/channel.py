@@ -182,6 +182,12 @@ class Channel:
         """``drain`` (resumable) or ``cancel`` (for good)."""
         await self._put(journal.encode_batch([events.Stopped(who, how)]), 1)
 
+    async def set_limits(self, who: str, changed: bytes) -> None:
+        """Change bounds of the job: fields of its limits, as JSON. Raises ``ValueError`` where they make no sense."""
+        limits = msgspec.structs.replace(self._k.terms.limits, **msgspec.json.decode(changed))
+        await self._put(journal.encode_batch([events.LimitsSet(who, limits)]), 1)
+        self._lease.again()
+
     async def results(self, index: int, wait_s: float) -> bytes:
         """Results from an index on, as soon as there are any; an empty list after ``wait_s`` seconds without."""
         some = await self._read(index)

@@ -1,6 +1,7 @@
 """What one process wants of a job that another one runs: a small file beside the journal, which its driver looks for.
 
-It names the run that is meant, so that one who comes later does not obey what was said to another.
+It names the run that is meant, so that one who comes later does not obey what was said to another. There is one at a
+time: whoever comes second waits until the first was obeyed.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -16,11 +18,18 @@ from actors.store import Folder
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """``how``: ``drain`` or ``cancel``; ``who`` wants it; of which run."""
+    """``how``: ``drain``, ``cancel`` or ``set``; ``who`` wants it; of which run."""
 
     how: str
     who: str
     owner: Owner
+    limits: dict[str, Any] = msgspec.field(default_factory=dict)
+    """With ``set``: fields of ``cortex.limits.Limits``, and what they shall be."""
+
+    def is_for(self, owner: Owner) -> bool:
+        """Whether this run is meant."""
+        theirs = self.owner
+        return (theirs.host, theirs.pid, theirs.started) == (owner.host, owner.pid, owner.started)
 
 
 def path_of(folder: Folder, job: str) -> Path:
@@ -28,25 +37,36 @@ def path_of(folder: Folder, job: str) -> Path:
     return folder.journal_path(job).with_suffix(".control")
 
 
-def leave(folder: Folder, job: str, wanted: Wanted) -> Path:
-    """Leave a wish for a job's driver; it appears whole or not at all. Raises ``OSError``."""
+def leave(folder: Folder, job: str, wanted: Wanted) -> Path | None:
+    """Leave a wish for a job's driver; it appears whole or not at all. None where another one still waits there.
+
+    Raises ``OSError``.
+    """
     path = path_of(folder, job)
     part = path.with_name(f"{path.name}.{os.getpid()}")
     part.write_bytes(msgspec.json.encode(wanted))
-    os.replace(part, path)
+    try:
+        os.link(part, path)
+    except FileExistsError:
+        if _read(path, wanted.owner) is not None:
+            return None
+        os.replace(part, path)  # it was for a run that is over, or is none
+    finally:
+        part.unlink(missing_ok=True)
     return path
 
 
 def read(folder: Folder, job: str, owner: Owner) -> Wanted | None:
     """What is wanted of this run, if anything."""
+    return _read(path_of(folder, job), owner)
+
+
+def _read(path: Path, owner: Owner) -> Wanted | None:
     try:
-        wanted = msgspec.json.decode(path_of(folder, job).read_bytes(), type=Wanted)
+        wanted = msgspec.json.decode(path.read_bytes(), type=Wanted)
     except (OSError, msgspec.DecodeError):
         return None
-    theirs, ours = wanted.owner, owner
-    return (
-        wanted if (theirs.host, theirs.pid, theirs.started) == (ours.host, ours.pid, ours.started) else None
-    )
+    return wanted if wanted.is_for(owner) else None
 
 
 def obeyed(folder: Folder, job: str) -> None:

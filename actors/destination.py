@@ -21,6 +21,8 @@ from policies.price import PRICE_FORM, Price, parse_price
 from policies.route import pool_name, route_name
 
 FREE = Price(input_usd_per_mtok=0, output_usd_per_mtok=0, source="runs on this machine")  # type: ignore[arg-type]
+CONNECTIONS = 1_000
+"""Connections that a branch may open: they are opened as permits are used, and a job's bound may be raised in a run."""
 DEFAULT_ENDPOINT = "https://api.anthropic.com"
 
 
@@ -221,8 +223,9 @@ def _provider(wish: Wish, limits: Limits, environ: Mapping[str, str]) -> Destina
         context_window=window or CONTEXT_WINDOW_DEFAULT,
     )  # fmt: skip
     arming = Arming(
-        endpoint=endpoint, credential=credential, concurrency=limits.concurrency, timeouts=limits.timeout
-    )
+        endpoint=endpoint, credential=credential, concurrency=max(limits.concurrency, CONNECTIONS),
+        timeouts=limits.timeout,
+    )  # fmt: skip
     return Destination(route, arming)
 
 

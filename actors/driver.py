@@ -247,11 +247,18 @@ class Driver:
             self._progress(facts)
             wanted = control.read(self._control, self.job, self._opening.owner)
             if wanted is not None:
-                await self.stop(wanted.how, wanted.who)
+                await self._obey(wanted)
                 control.obeyed(self._control, self.job)
             for name in facts["unarmed"]:
                 await self._arm(name)
             await asyncio.sleep(LOOK_S)
+
+    async def _obey(self, wanted: control.Wanted) -> None:
+        if wanted.how == "set":
+            with contextlib.suppress(StoreError, ValueError):  # who asked looks whether it stands in the journal
+                await self._ask("set_limits", wanted.who, msgspec.json.encode(wanted.limits))
+        else:
+            await self.stop(wanted.how, wanted.who)
 
     # -- asking ----------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from cortex import commands
 from cortex.changes import Ask
 from cortex.ledger import worst_charge
 from cortex.moves import ASKED, set_status
+from cortex.permits import begin, way
 from cortex.prompt import DoesNotFit, Prompt, request_body, with_model
 from cortex.state import TRIES_MAX, Flight, Goal, State, flight_key
 from policies.timeout import attempt_timeout_s
@@ -30,7 +31,7 @@ def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]
     are equal. Raises ``DoesNotFit`` where no prompt within M can be made of it, having changed nothing.
     """
     terms, limits = k.terms, k.terms.limits
-    place = _way(k)
+    place = way(k)
     if place < 0:
         return False
     output_tokens_max = wish.output_tokens_max or limits.output_tokens_max
@@ -60,31 +61,22 @@ def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]
     _asks_now(k, goal, sample, constructor, question)
     attempt = goal.tries = goal.tries + 1
     k.ledger.reserve(charge)
-    share = k.shares[place]
-    share.in_flight += 1
-    if share.starts > 0:
-        share.starts -= 1
+    paced = begin(k, place, charge.tokens - output_tokens_max, output_tokens_max)
     key = flight_key(goal.id, attempt)
     elsewhere = b"" if sent is question else sent
-    k.flights[key] = Flight(goal.id, attempt, sample, question, k.at_s, charge, text_bytes, place, elsewhere)
+    k.flights[key] = Flight(
+        goal.id, attempt, sample, question, k.at_s, charge, text_bytes, place, elsewhere, output_tokens_max, paced
+    )
     if not once:
         k.asking[question] = key
     timeout_s = attempt_timeout_s(limits.timeout, output_tokens_max, bound)
     if timeout_s > k.call_timeout_max_s:
         k.call_timeout_max_s = timeout_s
+    generation = k.shares[place].generation
     out.append(
-        commands.Call(
-            goal.id, sample, attempt, sent, body, output_tokens_max, tokens_max, timeout_s, place, share.generation
-        )
+        commands.Call(goal.id, sample, attempt, sent, body, output_tokens_max, tokens_max, timeout_s, place, generation)
     )
     return False
-
-
-def _way(k: State) -> int:
-    """The first route by preference that may be asked now; -1: none."""
-    if k.shares[0].free(k.at_s):
-        return 0
-    return next((place for place, share in enumerate(k.shares) if share.free(k.at_s)), -1)
 
 
 def _fits_there(k: State, bound: int, tokens_max: int, output_tokens_max: int) -> bool:

@@ -12,7 +12,7 @@ import msgspec
 from cortex import commands, events
 from cortex.asking import AS_GIVEN
 from cortex.moves import ASKED, OPEN, asked, leave_call, reopen
-from cortex.permits import Share
+from cortex.permits import Share, came_back
 from cortex.state import ENDED, Flight, Goal, Missing, State, Status, flight_key
 from policies.failure import RULES, Failure, FailureKind
 from policies.retry import backoff_s, may_retry
@@ -37,7 +37,7 @@ def answered(k: State, event: events.Answered, out: list[commands.Command]) -> l
     goal_ids: tuple[int, ...] = (event.goal,)
     if flight is not None:
         question, place = flight.hash, flight.route
-        k.shares[place].in_flight -= 1
+        came_back(k, flight, event.reply.usage)
         if k.asking:
             _no_longer_asking(k, flight)
         k.ledger.release(flight.charge)
@@ -81,7 +81,7 @@ def recalled(k: State, event: events.Recalled, out: list[commands.Command]) -> l
     if flight is not None and (flight.sent or flight.hash) == event.hash:
         question = flight.hash
         del k.flights[key]
-        k.shares[flight.route].in_flight -= 1
+        came_back(k, flight, None, paid=False)
         _no_longer_asking(k, flight)
         k.ledger.release(flight.charge)
         k.ledger.attempts -= 1
@@ -135,15 +135,16 @@ def broke(k: State, event: events.Broke) -> list[Verdict]:
     flight = k.flights.pop(flight_key(event.goal, event.attempt), None)
     if flight is None:
         return []
-    k.shares[flight.route].in_flight -= 1
     _no_longer_asking(k, flight)
     failure = event.failure
+    paid = failure.sent and failure.status < 400
+    came_back(k, flight, None, paid)
     k.tally.failures[failure.kind] = k.tally.failures.get(failure.kind, 0) + 1
     asking = asked_by(k, flight)
-    if not failure.sent or failure.status >= 400:
-        k.ledger.release(flight.charge)
-    else:
+    if paid:
         assume(k, flight, bool(asking))
+    else:
+        k.ledger.release(flight.charge)
     if k.stopping or k.outcome:
         for goal in asking:
             reopen(k, goal)

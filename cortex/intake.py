@@ -10,6 +10,7 @@ import msgspec
 from cortex import attempts, errands, events
 from cortex.authored import Out, fold, fold_reply, give_up, said, stop
 from cortex.moves import end
+from cortex.permits import granted_pace, own_pace
 from cortex.program import Program
 from cortex.state import ENDED, State, Status, flight_key
 from cortex.transitions import apply
@@ -25,6 +26,7 @@ def _opened(k: State, program: Program, event: events.Opened, out: Out) -> None:
     k.epoch = event.epoch
     k.began_at_s = k.at_s
     k.source_ended = not event.terms.streams
+    k.pace = own_pace(None, k.at_s, k.terms.limits)
     k.next_goal = event.first_goal
     if event.carried is not None:
         k.ledger = msgspec.structs.replace(event.carried)  # an event is never changed
@@ -71,6 +73,7 @@ def _granted(k: State, program: Program, event: events.Granted, out: Out) -> Non
     share = k.shares[event.route]
     share.permits, share.starts, share.generation = event.permits, event.starts, event.generation
     share.why, share.memo = event.why, event.memo
+    granted_pace(share, k.at_s, (event.requests_per_s, event.input_tokens_per_s, event.output_tokens_per_s))
 
 
 def _recalled(k: State, program: Program, event: events.Recalled, out: Out) -> None:
@@ -109,6 +112,7 @@ def _written(k: State, program: Program, event: events.Written, out: Out) -> Non
 def _limits_set(k: State, program: Program, event: events.LimitsSet, out: Out) -> None:
     k.terms = msgspec.structs.replace(k.terms, limits=event.limits, route=event.route or k.terms.route)
     k.short = False
+    k.pace = own_pace(k.pace, k.at_s, event.limits)
 
 
 def _stopped(k: State, program: Program, event: events.Stopped, out: Out) -> None:

@@ -17,7 +17,7 @@ from cortex.ending import finish, satisfied, see_end
 from cortex.errands import believed
 from cortex.intake import take
 from cortex.moves import OPEN, wake
-from cortex.permits import free
+from cortex.permits import room
 from cortex.program import Program
 from cortex.prompt import DoesNotFit
 from cortex.state import Goal, State
@@ -64,13 +64,13 @@ def select(k: State, program: Program, out: Out) -> None:
     while symbolic < rounds_max and rounds_left > 0:
         k.short = k.elsewhere = False
         k.wishes = True
-        room = min(free(k.shares, k.at_s), k.terms.limits.concurrency - len(k.flights))
-        if room <= 0:
+        calls_max = room(k)
+        if calls_max <= 0:
             return
         asks: list[Ask] = []
         changed: list[Change] = []
         try:
-            k.wishes = _gather(k, program, room, asks, changed)
+            k.wishes = _gather(k, program, calls_max, asks, changed)
             if changed:
                 apply(k, changed, out, by=None, program=program)
         except Exception as error:  # an author's code may raise anything
@@ -79,21 +79,21 @@ def select(k: State, program: Program, out: Out) -> None:
         under_way = len(k.flights)
         moved = _ask_all(k, program, asks, out)
         k.wishes &= moved or len(k.flights) > under_way
-        if k.outcome or k.paused is not None or not (changed or (moved and not k.short)):
+        if k.outcome or k.paused is not None or not (changed or ((moved or k.wishes) and not k.short)):
             return
-        symbolic += not moved
+        symbolic += bool(changed) and not moved
         rounds_left -= 1
     stop(k, f"select made {rounds_max} rounds of changes in one turn")
 
 
-def _gather(k: State, program: Program, room: int, asks: list[Ask], changed: list[Change]) -> bool:
-    """What the program wants now: up to ``room`` calls, and the changes beside them. Whether it may want more."""
+def _gather(k: State, program: Program, calls_max: int, asks: list[Ask], changed: list[Change]) -> bool:
+    """What the program wants now: up to ``calls_max`` calls, and the changes beside them. Whether it may want more."""
     for wish in program.select(k):
         if type(wish) is not Ask:
             changed.append(wish)  # type: ignore[arg-type]
             continue
         asks.append(wish)
-        if len(asks) == room:
+        if len(asks) == calls_max:
             return True
     return False
 

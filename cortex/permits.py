@@ -1,12 +1,26 @@
-"""A job's leave to make calls: what it may use of each of its routes, and what it uses.
+"""A job's leave to make calls: what it may use of each of its routes, and what it uses; how many, and how fast.
 
 Routes are named by their place in the terms: the job's own is 0, then its fallbacks. A call goes to the first of them
-that has a permit free.
+that has a permit free and is not ahead of its pace. A job that its pace holds back is woken some calls at a time, never
+once a call.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
+
+from policies.pace import Pace, correct, due_at_s, set_rates, take
+
+if TYPE_CHECKING:
+    from cortex.limits import Limits
+    from cortex.reply import Usage
+    from cortex.state import Flight, State
+
+TOGETHER_S = 0.1
+"""A pace wakes its job so long after the next call is due: what has become due by then goes out in one turn. Less than
+``policies.pace.BURST_S``, so that nothing of the rate is lost."""
 
 
 class Share(msgspec.Struct):
@@ -22,14 +36,16 @@ class Share(msgspec.Struct):
     """Attempts under way here, those that nobody awaits any more included."""
     hold_until_s: float = 0.0
     """The provider said to wait: nothing is asked here before."""
+    pace: Pace | None = None
+    """The rates granted with it, where there are any."""
     why: str = ""
     """Why it is less than was asked for; empty where nothing is the matter."""
     memo: bytes = b""
     """What the cortex wants told back, should it have to begin anew."""
 
     def free(self, at_s: float) -> int:
-        """Attempts that may be begun here now."""
-        if self.hold_until_s > at_s:
+        """Attempts that may be begun here now, as far as permits go; 0 while the provider or the pace says to wait."""
+        if self.hold_until_s > at_s or (self.pace is not None and due_at_s(self.pace) > at_s):
             return 0
         free = self.permits - self.in_flight
         if 0 <= self.starts < free:
@@ -37,14 +53,164 @@ class Share(msgspec.Struct):
         return free if free > 0 else 0
 
 
-def free(shares: list[Share], at_s: float) -> int:
-    """Attempts that may be begun now, over all routes."""
-    if len(shares) == 1:
-        return shares[0].free(at_s)
-    return sum(share.free(at_s) for share in shares)
+class Sizes(msgspec.Struct):
+    """What calls were expected to weigh at most, and did weigh: so that the next one's tokens can be foretold.
+
+    Whole sums, so that the order in which answers came does not matter.
+    """
+
+    calls: int = 0
+    input_bound: int = 0
+    input_tokens: int = 0
+    output_max: int = 0
+    output_tokens: int = 0
+
+    def expected(self, input_bound: int, output_max: int) -> tuple[float, float]:
+        """Input and output tokens that a call of these bounds will probably be counted for.
+
+        The bounds times what answered calls used of theirs; before any was answered a third, for about so many bytes
+        make a token, and few replies are as long as they may be.
+        """
+        input_share = (self.input_tokens + _PRIOR / 3) / (self.input_bound + _PRIOR)
+        output_share = (self.output_tokens + _PRIOR / 3) / (self.output_max + _PRIOR)
+        return input_bound * input_share, output_max * output_share
 
 
-def held_until_s(shares: list[Share], at_s: float) -> float:
-    """When the first of the routes that are held back may be asked again; 0 where none with a permit is held."""
-    held = [share.hold_until_s for share in shares if share.permits > 0 and share.hold_until_s > at_s]
+_PRIOR = 300
+"""Tokens that the guess before the first answer counts for."""
+
+
+def counted(usage: Usage) -> int:
+    """Input tokens as rate limits count them: what was read from the prompt cache is free.
+
+    https://docs.claude.com/en/api/rate-limits, "cache-aware ITPM".
+    """
+    return usage.input_tokens + usage.cache_creation_tokens
+
+
+# -- before a call ---------------------------------------------------------------------------------------------------
+
+
+def way(k: State) -> int:
+    """The first route by preference that may be asked now; -1: none."""
+    if k.pace is not None and due_at_s(k.pace) > k.at_s:
+        return -1
+    if k.shares[0].free(k.at_s):
+        return 0
+    return next((place for place, share in enumerate(k.shares) if share.free(k.at_s)), -1)
+
+
+def room(k: State) -> int:
+    """Calls that may be begun now: by permits, by what the user allows, and about as many as the pace lets through."""
+    left = k.terms.limits.concurrency - len(k.flights)
+    if k.pace is not None:
+        left = min(left, _due(k, k.pace))
+    free = 0
+    for share in k.shares:
+        here = share.free(k.at_s)
+        free += here if share.pace is None or not here else min(here, _due(k, share.pace))
+    return min(left, free)
+
+
+def _due(k: State, pace: Pace) -> int:
+    """About how many calls a pace lets through now: at least one where any."""
+    early_s = k.at_s - due_at_s(pace)
+    if early_s < 0:
+        return 0
+    sizes = k.sizes
+    calls = max(1, sizes.calls)
+    rate = min(
+        pace.requests_per_s or _ANY,
+        pace.input_tokens_per_s * calls / max(1, sizes.input_tokens) or _ANY,
+        pace.output_tokens_per_s * calls / max(1, sizes.output_tokens) or _ANY,
+    )
+    return 1 + int(min(early_s * rate, _ANY))
+
+
+_ANY = 1e9
+
+
+def begin(k: State, place: int, input_bound: int, output_max: int) -> tuple[float, float] | None:
+    """A call begins on this route. What was taken of the token rates for it, where there is a pace."""
+    share = k.shares[place]
+    share.in_flight += 1
+    if share.starts > 0:
+        share.starts -= 1
+    if share.pace is None and k.pace is None:
+        return None
+    taken = k.sizes.expected(input_bound, output_max)
+    for pace in (share.pace, k.pace):
+        if pace is not None:
+            take(pace, k.at_s, *taken)
+    return taken
+
+
+# -- after it --------------------------------------------------------------------------------------------------------
+
+
+def came_back(k: State, flight: Flight, usage: Usage | None, paid: bool = True) -> None:
+    """An attempt has ended: its permit is free again, and its pace is charged for what it weighed, where that is known.
+
+    ``paid`` is false where the provider cannot have counted any token of it.
+    """
+    share = k.shares[flight.route]
+    share.in_flight -= 1
+    if usage is not None:
+        sizes = k.sizes
+        sizes.calls += 1
+        sizes.input_bound += flight.charge.tokens - flight.output_max
+        sizes.input_tokens += counted(usage)
+        sizes.output_max += flight.output_max
+        sizes.output_tokens += usage.output_tokens
+    if flight.paced is None or (usage is None and paid):
+        return
+    more_input = (counted(usage) if usage is not None else 0) - flight.paced[0]
+    more_output = (usage.output_tokens if usage is not None else 0) - flight.paced[1]
+    for pace in (share.pace, k.pace):
+        if pace is not None:
+            correct(pace, more_input, more_output)
+
+
+def granted_pace(share: Share, at_s: float, rates: tuple[float, float, float]) -> None:
+    """The rates of a new grant; 0 is no bound."""
+    share.pace = _with_rates(share.pace, at_s, rates)
+
+
+def own_pace(pace: Pace | None, at_s: float, limits: Limits) -> Pace | None:
+    """The rates that the job's user set."""
+    caps = (limits.requests_per_min, limits.input_tokens_per_min, limits.output_tokens_per_min)
+    requests, input_tokens, output_tokens = ((cap or 0.0) / 60 for cap in caps)
+    return _with_rates(pace, at_s, (requests, input_tokens, output_tokens))
+
+
+def _with_rates(pace: Pace | None, at_s: float, rates: tuple[float, float, float]) -> Pace | None:
+    if not any(rate > 0 for rate in rates):
+        return None
+    pace = pace if pace is not None else Pace()
+    set_rates(pace, at_s, *(max(0.0, rate) for rate in rates))
+    return pace
+
+
+# -- time ------------------------------------------------------------------------------------------------------------
+
+
+def held_until_s(k: State) -> float:
+    """When the first of the routes that the provider holds back may be asked again; 0 where none with a permit is."""
+    held = [share.hold_until_s for share in k.shares if share.permits > 0 and share.hold_until_s > k.at_s]
     return min(held) if held else 0.0
+
+
+def next_begin_s(k: State) -> float | None:
+    """When time alone lets the next call begin that has a permit; None where none waits for time."""
+    if not k.wishes or not any(k.open_by_kind.values()):
+        return None
+    own_s = due_at_s(k.pace) if k.pace is not None else 0.0
+    times = []
+    for share in k.shares:
+        if share.permits <= share.in_flight or share.starts == 0:
+            continue
+        paced_s = max(own_s, due_at_s(share.pace) if share.pace is not None else 0.0)
+        due_s = max(share.hold_until_s, paced_s + TOGETHER_S)
+        if max(share.hold_until_s, paced_s) > k.at_s:
+            times.append(due_s)
+    return min(times) if times else None

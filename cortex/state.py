@@ -15,9 +15,10 @@ import msgspec
 from cortex.commands import Launch, RunTool
 from cortex.ledger import Bill, Charge, Ledger
 from cortex.limits import Terms
-from cortex.permits import Share, held_until_s
+from cortex.permits import Share, Sizes, held_until_s, next_begin_s
 from policies.failure import Failure
 from policies.join import Join
+from policies.pace import Pace
 from policies.timeout import attempt_timeout_s
 from policies.tokens import Estimate
 
@@ -159,6 +160,10 @@ class Flight(msgspec.Struct, array_like=True):
     route: int = 0
     sent: bytes = b""
     """Hash of what was sent, where a fallback was asked; empty where it is the question's own."""
+    output_max: int = 0
+    """The reply's ``max_tokens``."""
+    paced: tuple[float, float] | None = None
+    """Input and output tokens that were taken of the rates for it."""
     followers: list[int] = msgspec.field(default_factory=list)
     """Goals that asked the same question meanwhile and share the answer."""
     abandoned: bool = False
@@ -232,6 +237,9 @@ class State(msgspec.Struct):
     """Open goals that are not due yet."""
     shares: list[Share] = msgspec.field(default_factory=list)
     """What may be used of each of ``terms.routes``, in their order."""
+    pace: Pace | None = None
+    """The rates that the job's own user set, over all routes."""
+    sizes: Sizes = msgspec.field(default_factory=Sizes)
     call_timeout_max_s: float = 0.0
     """The longest that any attempt so far might take."""
     wishes: bool = True
@@ -333,7 +341,7 @@ class State(msgspec.Struct):
     @property
     def hold_until_s(self) -> float:
         """When the first of the routes that the provider holds back may be asked again; 0 where none is held."""
-        return held_until_s(self.shares, self.at_s)
+        return held_until_s(self)
 
     @property
     def longest_timeout_s(self) -> float:
@@ -354,8 +362,8 @@ class State(msgspec.Struct):
     def due_at_s(self) -> float | None:
         """When time alone will change something; None if it will not."""
         times = [self.delayed[0][0]] if self.delayed else []
-        if (held_s := held_until_s(self.shares, self.at_s)) > 0:
-            times.append(held_s)
+        if (begin_s := next_begin_s(self)) is not None:
+            times.append(begin_s)
         return min(times) if times else None
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from actors.cli.options import GOING_ON, LOOKING, RUNNING, Options, takes
+from actors.cli.options import BOUNDS, GOING_ON, LOOKING, RUNNING, Options, takes
 from actors.cli.problems import COMPLETE, CommandError
 
 app = typer.Typer(
@@ -101,7 +101,25 @@ def attach(job: Job, options: Options, output: Output = "") -> int:
 @takes(*LOOKING)
 def cancel(job: Job, options: Options) -> int:
     """End a job for good, whoever runs it."""
-    from actors.cli.going_on import cancel as end
+    from actors.cli.steering import cancel as end
+
+    return end(job, options)
+
+
+@app.command("set")
+@takes(*LOOKING, *BOUNDS)
+def change(job: Job, options: Options) -> int:
+    """Change the bounds of a job, also while it runs; `none` takes one away."""
+    from actors.cli.steering import change as put
+
+    return put(job, options)
+
+
+@app.command()
+@takes(*LOOKING)
+def drain(job: Job, options: Options) -> int:
+    """Let a job finish what is in flight and rest; `cortex resume` goes on."""
+    from actors.cli.steering import drain as end
 
     return end(job, options)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from actors.cli import going_on
+from actors.cli import steering
 from actors.control import path_of
 from actors.store import Folder, Journal
 from cortex import events
@@ -75,7 +75,7 @@ def test_a_job_that_is_complete(cortex):
 
 def test_a_run_that_does_not_answer(cortex, monkeypatch):
     requests(Path("in.jsonl"), 40)
-    monkeypatch.setattr(going_on, "OBEDIENCE_S", 0.3)
+    monkeypatch.setattr(steering, "OBEDIENCE_S", 0.3)
     slow = ("--concurrency", 2, "--sim", "latency_ms=200")
     with started("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "mine", *slow) as child:
         until(lambda: Path("out.jsonl").exists() and Path("out.jsonl").stat().st_size > 0)

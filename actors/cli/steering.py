@@ -1,0 +1,224 @@
+"""``cancel``, ``drain`` and ``set``: word to a job that has begun, whoever runs it, or nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from actors import amending, control
+from actors.bounds import changes
+from actors.cli.beginning import complete_output
+from actors.cli.keys import taken_environ
+from actors.cli.options import BOUNDS, Options
+from actors.cli.problems import COMPLETE, FAILED, CommandError, say
+from actors.cli.settings import limits_of, named_folder
+from actors.cli.standings import standing_of
+from actors.cli.telling import OVER, Standing, headline
+from actors.joblock import is_held
+from actors.opening import Owner
+from actors.ports import Away, ClusterError, Gone, Peer
+from actors.records import last_owner, last_state
+from actors.session import who
+from actors.store import Folder
+from cortex.limits import Limits
+from cortex.state import State
+from policies.price import usd_text
+
+OBEDIENCE_S = 60.0
+"""How long a run may take to hear what is wanted: it looks twice a second, unless it was stopped itself."""
+_LOOK_S = 0.05
+DRAINING = "draining: what is in flight is finished first"
+
+Saying = Callable[[Peer], Awaitable[Any]]
+"""What to say to a channel."""
+
+
+# -- cancel --------------------------------------------------------------------------------------------------------
+
+
+def cancel(job: str, options: Options) -> int:
+    """``cortex cancel``; the exit code: 0 when the job has ended."""
+    folder = named_folder(options)
+    k = last_state(folder, job)
+    if k.outcome in OVER:
+        return _told(
+            standing_of(folder, job, k), options, f"job {job} is {k.outcome} already: nothing to cancel"
+        )
+    if not _told_its_run(folder, job, "cancel") and not _told_its_cluster(folder, job, _stopping("cancel")):
+        k = last_state(folder, job)
+        if k.outcome not in OVER:
+            k = amending.cancel(folder, job, who())
+    k = last_state(folder, job)
+    standing = standing_of(folder, job, k)
+    if k.outcome == "cancelled" and not is_held(folder, job):
+        with contextlib.suppress(OSError):
+            complete_output(folder, job, standing.facts, k.terms.places.get("input", ""), False)
+    return _told(standing, options, f"cancelled by {who()}" if k.outcome == "cancelled" else "")
+
+
+def _told(standing: Standing, options: Options, said: str) -> int:
+    if said:
+        say(said)
+    say(headline(standing))
+    if options.as_json:
+        print(standing.as_json(), flush=True)
+    return COMPLETE if standing.outcome in OVER else FAILED
+
+
+# -- drain ---------------------------------------------------------------------------------------------------------
+
+
+def drain(job: str, options: Options) -> int:
+    """``cortex drain JOB``: what is in flight is finished, then the job rests; the exit code: 0 when it does."""
+    folder = named_folder(options)
+    k = last_state(folder, job)
+    if k.outcome in OVER:
+        return _rests(folder, job, k, options, f"job {job} is {k.outcome} already: nothing to drain")
+    told = _told_its_run(folder, job, "drain")
+    if told:
+        say(DRAINING)
+        while is_held(folder, job):
+            time.sleep(_LOOK_S)
+    told = told or _told_its_cluster(folder, job, _stopping("drain"))
+    k = last_state(folder, job)
+    return _rests(folder, job, k, options, "" if told else f"nobody runs job {job}: nothing to drain")
+
+
+def _rests(folder: Folder, job: str, k: State, options: Options, said: str) -> int:
+    standing = standing_of(folder, job, k)
+    _told(standing, options, said)
+    if standing.resume:
+        say(f"to go on: {standing.resume}")
+    return FAILED if standing.outcome == "running" else COMPLETE
+
+
+# -- set -----------------------------------------------------------------------------------------------------------
+
+
+def change(job: str, options: Options) -> int:
+    """``cortex set``; the exit code: 0 when the job has the bounds that were asked for."""
+    folder = named_folder(options)
+    k = last_state(folder, job)
+    if not any(getattr(options, name) not in ("", None) for name in BOUNDS):
+        raise CommandError("nothing to set: give --max-cost, --deadline, --concurrency or the like")
+    before, after = k.terms.limits, limits_of(options, k.terms.limits)
+    if k.outcome in OVER:
+        raise CommandError(f"job {job} is {k.outcome} already: it has no more use for bounds")
+    unpriced = next((route.model for route in k.terms.routes if route.price is None), None)
+    if after.max_cost_nusd is not None and unpriced is not None:
+        raise CommandError(f"no price is known for {unpriced!r}, so --max-cost cannot hold: resume it with --price")
+    said = changes(before, after)
+    if not said:
+        say(f"job {job} has these bounds already")
+        return COMPLETE
+    changed = {name: now for name in Limits.__struct_fields__ if (now := getattr(after, name)) != getattr(before, name)}
+    blob = msgspec.json.encode(changed)
+
+    async def telling(peer: Peer) -> None:
+        await peer.ask("set_limits", who(), blob)
+
+    if not _told_its_run(folder, job, "set", changed) and not _told_its_cluster(folder, job, telling):
+        amending.set_limits(folder, job, who(), after)
+    k = last_state(folder, job)
+    if any(getattr(k.terms.limits, name) != now for name, now in changed.items()):
+        raise CommandError(f"job {job} did not take it: look at `cortex status {job}`", FAILED)
+    say(f"{job}: {', '.join(said)}, set by {who()}")
+    for line in filter(None, (_passed_already(k), _what_now(folder, job, k))):
+        say(line)
+    return COMPLETE
+
+
+def _passed_already(k: State) -> str:
+    """A cap below what is spent stops the job; it takes nothing back."""
+    cap = k.terms.limits.max_cost_nusd
+    if cap is None or k.ledger.committed_nusd <= cap:
+        return ""
+    return f"{usd_text(k.ledger.committed_nusd)} are spent or promised already: nothing more is asked"
+
+
+def _what_now(folder: Folder, job: str, k: State) -> str:
+    standing = standing_of(folder, job, k)
+    return f"it does not run: {standing.resume}" if standing.resume and standing.outcome != "detached" else ""
+
+
+# -- on the way to whoever runs it -----------------------------------------------------------------------------------
+
+
+def _told_its_run(folder: Folder, job: str, how: str, limits: dict[str, Any] | None = None) -> bool:
+    """Leave word for the process that runs the job, and wait until it has obeyed; False where none runs it."""
+    owner = last_owner(folder, job)
+    if owner is None:
+        return False
+    wanted = control.Wanted(how=how, who=who(), owner=owner, limits=limits or {})
+    until_s = time.monotonic() + OBEDIENCE_S
+    left = None
+    while is_held(folder, job):
+        if left is None:
+            left = control.leave(folder, job, wanted)
+        elif not left.exists():
+            return True
+        if time.monotonic() > until_s:
+            _take_back(folder, job, owner)
+            whom = f"process {owner.pid} on {owner.host}"
+            raise CommandError(f"{whom}, which runs job {job}, does not answer: end it", FAILED)
+        time.sleep(_LOOK_S)
+    if left is not None and not left.exists():
+        return True  # it obeyed, and was done with the job by then
+    _take_back(folder, job, owner)
+    return False
+
+
+def _take_back(folder: Folder, job: str, owner: Owner) -> None:
+    """Nobody will obey it."""
+    if control.read(folder, job, owner) is not None:
+        control.obeyed(folder, job)
+
+
+def _told_its_cluster(folder: Folder, job: str, saying: Saying) -> bool:
+    """Tell the channel of a job that goes on in a cluster without a driver; False where there is none."""
+    owner = last_owner(folder, job)
+    if owner is None or owner.cluster in ("inline", "local", "child"):
+        return False
+    try:
+        return asyncio.run(_tell_channel(job, owner.cluster, saying))
+    except ClusterError as error:
+        say(f"{error}; what may still run there can write to this job no more")
+        return False
+
+
+async def _tell_channel(job: str, cluster: str, saying: Saying) -> bool:
+    from actors.runtime import start_runtime
+
+    runtime = await start_runtime(cluster, taken_environ())
+    try:
+        peer = runtime.peer(f"channel:{job}")
+        await saying(peer)
+        if await _ended(peer):
+            await runtime.end_actor(f"channel:{job}")
+        return True
+    except (Away, Gone):
+        return False
+    finally:
+        await runtime.close()
+
+
+def _stopping(how: str) -> Saying:
+    """Have the job end, and wait until it has."""
+
+    async def stop(peer: Peer) -> None:
+        await peer.ask("stop", how, who())
+        if how == "drain":
+            say(DRAINING)
+        while not await _ended(peer):  # noqa: ASYNC110 - the channel is another process
+            await asyncio.sleep(_LOOK_S)
+
+    return stop
+
+
+async def _ended(peer: Peer) -> bool:
+    return bool(msgspec.json.decode(await peer.ask("status"))["outcome"] != "running")

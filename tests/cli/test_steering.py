@@ -1,0 +1,186 @@
+"""``set`` and ``drain``: word to a job that runs elsewhere, that rests, that is over or never was."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from actors import control
+from actors.opening import this_owner
+from actors.records import last_state
+from actors.store import Folder, Journal
+from cortex import events
+from tests.cli.commands import each_once, ended, keys, requests, started, until
+
+COUNT = 60
+SLOW = ("--model", "sim", "--concurrency", 2, "--sim", "latency_ms=150", "--sim", "latency_spread=0")
+FAST = ("--sim", "latency_ms=0")
+
+
+def _folder() -> Folder:
+    return Folder(os.environ["CORTEX_STATE"])
+
+
+def _slow() -> tuple[object, ...]:
+    requests(Path("in.jsonl"), COUNT)
+    return ("batch", "in.jsonl", "-o", "out.jsonl", "--job", "mine", *SLOW, "--json")
+
+
+def _some_results() -> bool:
+    return Path("out.jsonl").exists() and Path("out.jsonl").stat().st_size > 0
+
+
+def _set_events() -> list[events.LimitsSet]:
+    source = Journal(_folder().journal_path("mine"))
+    try:
+        batches = [batch for _, turn in source.turns() for batch in turn.batches]
+        return [event for batch in batches for event in batch if isinstance(event, events.LimitsSet)]
+    finally:
+        source.close()
+
+
+def _resting(cortex) -> None:
+    requests(Path("in.jsonl"), 20)
+    command = ("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "mine", "--price", "input=1,output=1")
+    assert cortex(*command, "--max-job-tokens", 400).code == 3
+
+
+def test_bounds_of_a_job_that_runs_in_another_process(cortex):
+    with started(*_slow()) as child:
+        until(_some_results)
+        done = cortex("set", "mine", "--concurrency", 40, "--deadline", "+6h", "--priority", 3)
+        said = done.said()
+        assert done.code == 0
+        assert said[0].startswith("mine: --concurrency 40 (was 2), --priority 3 (was 1), --deadline 20")
+        assert said[0].endswith(f", set by {getpass.getuser()}")
+        theirs = ended(child)
+    assert (theirs.code, theirs.last["rows_succeeded"]) == (0, COUNT)
+    assert theirs.last["elapsed_s"] < COUNT / 2 * 0.15  # two at once could not have done it
+    (told,) = _set_events()
+    assert (told.who, told.limits.concurrency, told.limits.priority) == (getpass.getuser(), 40, 3)
+    assert not control.path_of(_folder(), "mine").exists()
+
+
+def test_a_cap_that_is_set_below_what_is_spent_ends_the_job_and_a_higher_one_goes_on(cortex):
+    with started(*_slow(), "--price", "input=100,output=100") as child:
+        until(_some_results)
+        done = cortex("set", "mine", "--max-cost", "0.0001")
+        assert "--max-cost $0.0001 (was none)" in done.said()[0]
+        assert "are spent or promised already: nothing more is asked" in done.said()[1]
+        theirs = ended(child)
+    assert theirs.code == 3
+    assert theirs.last["outcome"] == "partial"
+    assert "to go on: cortex resume mine --max-cost USD" in theirs.err
+    rest = cortex("resume", "mine", "--max-cost", 100, *FAST, "--json")
+    assert (rest.code, rest.last["paid_calls"]) == (0, COUNT)
+    each_once(Path("out.jsonl"), COUNT)
+
+
+def test_bounds_of_a_job_at_rest_hold_when_it_is_resumed(cortex):
+    _resting(cortex)
+    done = cortex("set", "mine", "--max-job-tokens", "none", "--max-cost", 2)
+    assert done.said() == [
+        f"mine: --max-cost $2.00 (was none), --max-job-tokens none (was 400), set by {getpass.getuser()}",
+        "it does not run: cortex resume mine",
+    ]
+    assert last_state(_folder(), "mine").outcome == "partial"
+    assert _set_events()[-1].who == getpass.getuser()
+    assert cortex("set", "mine", "--max-cost", 2).said() == ["job mine has these bounds already"]
+    assert cortex("resume", "mine").code == 0
+    each_once(Path("out.jsonl"), 20)
+    cortex("set", "mine", "--max-cost", 2).refused("job mine is complete already")
+
+
+def test_a_killed_run_asks_nothing_because_its_bounds_are_set(cortex):
+    with started(*_slow(), "--sim", "latency_ms=60000") as child:
+        until(lambda: cortex("status", "mine", "--json").code == 0 and last_state(_folder(), "mine").ledger.attempts == 2)
+        child.kill()
+        child.wait()
+    before = last_state(_folder(), "mine").ledger.attempts
+    assert cortex("set", "mine", "--concurrency", 30).code == 0
+    assert last_state(_folder(), "mine").ledger.attempts == before
+    assert cortex("resume", "mine", *FAST).code == 0
+    each_once(Path("out.jsonl"), COUNT)
+    assert last_state(_folder(), "mine").terms.limits.concurrency == 30
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nope", "--max-cost", 1], ["no job 'nope'"]),
+        (["mine"], ["nothing to set", "--max-cost"]),
+        (["mine", "--max-cost", "-1"], ["--max-cost: '-1'"]),
+        (["mine", "--deadline", "2001-01-01"], ["--deadline: 2001-01-01 has passed"]),
+        (["mine", "--headroom", 1], ["--headroom: '1'"]),
+        (["mine", "--frob", 1], ["--frob", "cortex set --help"]),
+    ],
+)
+def test_bounds_that_make_no_sense(cortex, arguments, words):
+    _resting(cortex)
+    cortex("set", *arguments).refused(*words)
+    assert _set_events() == []
+
+
+def test_a_cap_needs_a_price(cortex):
+    requests(Path("in.jsonl"), 20)
+    command = ("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "mine")
+    assert cortex(*command, "--max-job-tokens", 400).code == 3
+    cortex("set", "mine", "--max-cost", 1).refused("no price is known for 'sim'", "--price")
+
+
+def test_a_run_is_drained_from_another_process(cortex):
+    with started(*_slow()) as child:
+        until(_some_results)
+        done = cortex("drain", "mine")
+        theirs = ended(child)
+    assert done.code == 0
+    assert "draining" in done.said()[0]
+    assert done.said()[-1] == "to go on: cortex resume mine"
+    assert theirs.code == 3
+    last = theirs.last
+    assert (last["outcome"], last["resume"]) == ("partial", "cortex resume mine")
+    assert last["attempts"] == last["paid_calls"] == sum(keys(Path("out.jsonl")).values()) < COUNT
+    assert cortex("resume", "mine", *FAST).code == 0
+    each_once(Path("out.jsonl"), COUNT)
+
+
+def test_nothing_to_drain(cortex):
+    cortex("drain", "nope").refused("no job 'nope'")
+    _resting(cortex)
+    done = cortex("drain", "mine")
+    assert (done.code, done.said()[0], done.said()[-1]) == (
+        0, "nobody runs job mine: nothing to drain", "to go on: cortex resume mine",
+    )  # fmt: skip
+    assert cortex("resume", "mine", "--max-job-tokens", 100_000).code == 0
+    done = cortex("drain", "mine")
+    assert (done.code, done.said()[0]) == (0, "job mine is complete already: nothing to drain")
+
+
+def test_a_deadline_that_has_passed_is_told_when_the_job_is_resumed(cortex):
+    _resting(cortex)
+    assert cortex("set", "mine", "--deadline", "+0.2s").code == 0
+    time.sleep(0.25)
+    cortex("resume", "mine").refused("the deadline of job mine passed at 20", "--deadline +6h")
+    assert cortex("resume", "mine", "--deadline", "none", "--max-job-tokens", "none").code == 0
+
+
+def test_one_word_at_a_time(tmp_path):
+    folder, owner = Folder(tmp_path).prepare(), this_owner("inline")
+    first = control.Wanted(how="set", who="ann", owner=owner, limits={"concurrency": 3})
+    stop = control.Wanted(how="cancel", who="bob", owner=owner)
+    assert control.leave(folder, "mine", first) is not None
+    assert control.leave(folder, "mine", stop) is None
+    assert control.read(folder, "mine", owner) == first
+    control.obeyed(folder, "mine")
+    assert control.leave(folder, "mine", stop) is not None
+    assert control.read(folder, "mine", owner) == stop
+    other = control.Wanted(how="drain", who="cid", owner=this_owner("elsewhere"))
+    late = control.Wanted(how="drain", who="cid", owner=control.Owner(host="h", pid=1, started="1", cluster="inline"))
+    assert control.leave(folder, "mine", other) is None  # the same process
+    assert control.leave(folder, "mine", late) is not None  # the one before is over
+    assert control.read(folder, "mine", owner) is None
+    assert [path.name for path in tmp_path.rglob("*control*")] == ["mine.control"]
