@@ -97,9 +97,9 @@ class Tally(msgspec.Struct, array_like=True):
     """Results that came at about the same time."""
 
     at_s: float
-    total: int = 0
-    bad: int = 0
-    slow: int = 0
+    total: int
+    bad: float
+    slow: float
 
 
 class Wave(msgspec.Struct, array_like=True):
@@ -163,17 +163,9 @@ def sorted_out(whose: Whose, answered: int, failed: Mapping[str, int]) -> tuple[
 
 
 def observe(
-    policy: BreakerPolicy,
-    breaker: Breaker,
-    at_s: float,
-    generation: int,
-    good: int,
-    bad: int,
-    slow: int,
-    retry_after_s: float,
-    draw: float,
-    void: int = 0,
-) -> Moved | None:
+    policy: BreakerPolicy, breaker: Breaker, at_s: float, generation: int,
+    good: int, bad: int, slow: int, retry_after_s: float, draw: float, void: int = 0,
+) -> Moved | None:  # fmt: skip
     """Take in the results of attempts that were begun under `generation`; `slow` of the good and bad ones were slow.
 
     `retry_after_s` is the longest wait that the provider asked for with them. Results of another generation decide
@@ -188,19 +180,14 @@ def observe(
     if breaker.state is BreakerState.CLOSED:
         return _counted(policy, breaker, Tally(at_s, good + bad, bad, slow), draw)
     if breaker.state is BreakerState.HALF_OPEN:
-        return _probed(policy, breaker, Tally(at_s, good + bad, bad, slow), draw)
+        return _probed(policy, breaker, at_s, good, bad, slow, draw)
     return None
 
 
 def block(
-    policy: BreakerPolicy,
-    breaker: Breaker,
-    at_s: float,
-    generation: int,
-    why: str,
-    draw: float,
-    retry_after_s: float = 0.0,
-) -> Moved | None:
+    policy: BreakerPolicy, breaker: Breaker, at_s: float, generation: int,
+    why: str, draw: float, retry_after_s: float = 0.0,
+) -> Moved | None:  # fmt: skip
     """An attempt of `generation` was BLOCKED or UNAUTHORISED: the account will refuse every other one too.
 
     Open for `blocked_open_s`, or as long as was asked for; then one probe at a time, at most one a minute. An attempt
@@ -303,37 +290,57 @@ def _counted(policy: BreakerPolicy, breaker: Breaker, new: Tally, draw: float) -
         last.total, last.bad, last.slow = last.total + new.total, last.bad + new.bad, last.slow + new.slow
     else:
         window.append(new)
-    total = sum(tally.total for tally in window)
-    while window[0].at_s <= new.at_s - policy.window_s or total - window[0].total >= policy.window_count:
-        total -= window.pop(0).total
+    total = _trimmed(policy, window, new.at_s)
     if total < policy.volume_min:
         return None
     bad, slow = sum(tally.bad for tally in window), sum(tally.slow for tally in window)
     within = f"of {total} in {new.at_s - window[0].at_s:.0f} s"
     if bad >= policy.failure_share * total:
-        return _trip(policy, breaker, new.at_s, f"{bad} {within} failed", draw)
+        return _trip(policy, breaker, new.at_s, f"{bad:.0f} {within} failed", draw)
     if slow >= policy.slow_share * total:
-        return _trip(policy, breaker, new.at_s, f"{slow} {within} were slow", draw)
+        return _trip(policy, breaker, new.at_s, f"{slow:.0f} {within} were slow", draw)
     return None
 
 
-def _probed(policy: BreakerPolicy, breaker: Breaker, new: Tally, draw: float) -> Moved | None:
+def _trimmed(policy: BreakerPolicy, window: list[Tally], at_s: float) -> int:
+    """Drop what is too old, then the oldest beyond the count, of a tally its share; how many results are left.
+
+    The newest tally stays whole: of what came in one report nobody knows the order.
+    """
+    while window[0].at_s <= at_s - policy.window_s:
+        del window[0]
+    total = sum(tally.total for tally in window)
+    while total > policy.window_count and len(window) > 1:
+        oldest = window[0]
+        left = oldest.total - (total - policy.window_count)
+        if left <= 0:
+            total -= oldest.total
+            del window[0]
+        else:
+            share, total = left / oldest.total, policy.window_count
+            oldest.total, oldest.bad, oldest.slow = left, oldest.bad * share, oldest.slow * share
+    return total
+
+
+def _probed(
+    policy: BreakerPolicy, breaker: Breaker, at_s: float, good: int, bad: int, slow: int, draw: float
+) -> Moved | None:
     """Half open: `probes` answers decide, or fewer once the others cannot change it."""
-    breaker.good, breaker.bad = breaker.good + new.total - new.bad, breaker.bad + new.bad
-    breaker.slow += new.slow
+    breaker.good += good
+    breaker.bad += bad
+    breaker.slow += slow
     if breaker.blocked:
         if breaker.good:
-            return _close(breaker, new.at_s, "the account answers again")
-        breaker.probe_due_s = max(breaker.probe_due_s, new.at_s + policy.blocked_open_s)
-        return _open(breaker, new.at_s, max(breaker.probe_due_s, breaker.not_before_s), breaker.why)
+            return _close(breaker, at_s, "the account answers again")
+        return _open(breaker, at_s, max(breaker.probe_due_s, breaker.not_before_s), breaker.why)
     answers = breaker.good + breaker.bad
     if breaker.bad > policy.probe_failures_max:
-        return _trip(policy, breaker, new.at_s, f"{breaker.bad} of {answers} probes failed", draw)
+        return _trip(policy, breaker, at_s, f"{breaker.bad} of {answers} probes failed", draw)
     if answers < policy.probes:
         return None
     if breaker.slow >= policy.slow_share * answers:
-        return _trip(policy, breaker, new.at_s, f"{breaker.slow} of {answers} probes were slow", draw)
-    return _close(breaker, new.at_s, f"{breaker.good} of {answers} probes were good")
+        return _trip(policy, breaker, at_s, f"{breaker.slow} of {answers} probes were slow", draw)
+    return _close(breaker, at_s, f"{breaker.good} of {answers} probes were good")
 
 
 def _trip(policy: BreakerPolicy, breaker: Breaker, at_s: float, why: str, draw: float) -> Moved:
@@ -351,7 +358,6 @@ def _open(breaker: Breaker, at_s: float, until_s: float, why: str) -> Moved:
 
 def _close(breaker: Breaker, at_s: float, why: str) -> Moved:
     breaker.blocked = False
-    breaker.not_before_s = 0.0
     return _move(breaker, at_s, BreakerState.CLOSED, why)
 
 

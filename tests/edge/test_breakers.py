@@ -1,0 +1,77 @@
+"""The mirror in pybreaker: it hears what it is told, and never moves by itself."""
+
+from __future__ import annotations
+
+import logging
+
+import pybreaker
+import pytest
+
+from actors.breakers import Mirror
+from policies.breaker import BreakerState
+
+CLOSED, OPEN, HALF_OPEN = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN
+
+
+def test_the_words_are_pybreaker_s() -> None:
+    assert set(BreakerState) == {pybreaker.STATE_CLOSED, pybreaker.STATE_OPEN, pybreaker.STATE_HALF_OPEN}
+
+
+def test_listeners_hear_each_move_once_and_in_order() -> None:
+    heard: list[tuple[str, str, str]] = []
+    mirror = Mirror(lambda *said: heard.append(said))
+    for state in (OPEN, OPEN, HALF_OPEN, CLOSED):
+        mirror.moved("tool:fetch", state)
+    assert heard == [
+        ("tool:fetch", "closed", "open"),
+        ("tool:fetch", "open", "half-open"),
+        ("tool:fetch", "half-open", "closed"),
+    ]
+    assert [(one.name, one.current_state) for one in mirror] == [("tool:fetch", "closed")]
+
+
+def test_one_that_listens_later_hears_of_old_subjects_too() -> None:
+    mirror = Mirror()
+    mirror.moved("node:a", OPEN)
+    heard: list[str] = []
+    mirror.listen(lambda subject, _old, new: heard.append(f"{subject} {new}"))
+    mirror.moved("node:a", HALF_OPEN)
+    mirror.moved("node:b", OPEN)
+    assert heard == ["node:a half-open", "node:b open"]
+
+
+def test_a_listener_that_raises_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    def raises(_subject: str, _old: str, _new: str) -> None:
+        raise RuntimeError("told by a test")
+
+    heard: list[str] = []
+    mirror = Mirror(raises, lambda _subject, _old, new: heard.append(new))
+    with caplog.at_level(logging.ERROR):
+        mirror.moved("a", OPEN)
+    assert mirror.state("a") == "open"
+    assert heard == ["open"]
+    assert "told by a test" in caplog.text
+
+
+def test_it_does_not_move_by_itself() -> None:
+    """Somebody may hold one and call through it: neither failures nor time may move what only mirrors."""
+    mirror = Mirror()
+    mirror.moved("a", OPEN)
+    mirror.moved("a", CLOSED)
+    (breaker,) = mirror
+    for _ in range(50):
+        with pytest.raises(ZeroDivisionError):
+            breaker.call(lambda: 1 / 0)
+    assert mirror.state("a") == "closed"
+    mirror.moved("a", OPEN)
+    with pytest.raises(pybreaker.CircuitBreakerError):
+        breaker.call(lambda: None)
+    assert mirror.state("a") == "open"
+
+
+def test_what_is_forgotten_is_gone() -> None:
+    mirror = Mirror()
+    mirror.moved("a", OPEN)
+    mirror.forget("a")
+    mirror.forget("a")
+    assert (len(mirror), mirror.state("a")) == (0, "closed")

@@ -1,0 +1,180 @@
+"""The breaker's promises under any interleaving, and its mirror in pybreaker, which equals it at every step."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from actors.breakers import Mirror
+from policies import breaker as b
+from policies.breaker import Breaker, BreakerPolicy, BreakerState, Moved
+
+P = BreakerPolicy(window_count=12, volume_min=4, window_s=20.0, probes=3, blocked_open_s=60.0)
+PROBE_S = 30.0
+"""From leave to deadline."""
+
+
+class Probe(msgspec.Struct, eq=False):
+    """One probe, as the world knows it."""
+
+    generation: int
+    deadline_s: float
+    sent_s: float
+    blocked: bool
+
+
+class Call(msgspec.Struct, eq=False):
+    """An ordinary attempt under way."""
+
+    generation: int
+
+
+class World(RuleBasedStateMachine):
+    """Any order of calls, answers, losses, blocks and waits. The truth about each probe is kept beside the breaker."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at_s = 0.0
+        self.breaker = Breaker()
+        self.unresolved: list[Probe] = []
+        self.calls: list[Call] = []
+        self.blocked_probes_s: list[float] = []
+        self.heard: list[tuple[str, str]] = []
+        self.moves: list[tuple[str, str]] = []
+        self.mirror = Mirror(lambda _subject, old, new: self.heard.append((old, new)))
+
+    def _took(self, generation: int, moved: Moved | None) -> None:
+        if moved is not None:
+            assert moved.new == self.breaker.state != moved.old
+            assert moved.why or moved.new is BreakerState.HALF_OPEN
+            assert generation in (self.breaker.generation - 1, self.breaker.generation)
+            self.moves.append((moved.old, moved.new))
+            self.mirror.moved("route", moved.new)
+
+    def _told(self, generation: int, kind: str, n: int, draw: float, slow: bool, retry_after_s: float) -> None:
+        before = msgspec.structs.replace(self.breaker, waves=[])
+        late = generation != self.breaker.generation
+        counts = {"good": 0, "bad": 0, "void": 0}
+        counts["void" if kind == "blocked" else kind] = n
+        slow_n = n if slow and kind in ("good", "bad") else 0
+        moved = b.observe(
+            P, self.breaker, self.at_s, generation, counts["good"], counts["bad"], slow_n, retry_after_s, draw,
+            counts["void"],
+        )  # fmt: skip
+        self._took(generation, moved)
+        if kind == "blocked":
+            moved = b.block(P, self.breaker, self.at_s, generation, "credit", draw)
+            self._took(generation, moved)
+        if late:
+            assert msgspec.structs.replace(self.breaker, waves=[]) == before, "a late result decided something"
+        if kind == "void":
+            assert self.breaker.state == before.state
+
+    @rule(seconds=st.sampled_from([0.0, 0.1, 1.0, 7.0, 31.0, 61.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.at_s += seconds
+        self._took(self.breaker.generation, b.passed(P, self.breaker, self.at_s))
+
+    @precondition(lambda self: self.breaker.state is BreakerState.CLOSED)
+    @rule(n=st.integers(1, 6))
+    def calls_begin(self, n: int) -> None:
+        self.calls += [Call(self.breaker.generation) for _ in range(n)]
+
+    @rule(most=st.integers(1, 5))
+    def probes_are_sent(self, most: int) -> None:
+        n = min(most, b.probes_wanted(P, self.breaker, self.at_s))
+        deadline_s = self.at_s + PROBE_S
+        b.probe_out(P, self.breaker, self.at_s, deadline_s, n)
+        for _ in range(n):
+            assert self.breaker.state is BreakerState.HALF_OPEN
+            self.unresolved.append(Probe(self.breaker.generation, deadline_s, self.at_s, self.breaker.blocked))
+            if self.breaker.blocked:
+                self.blocked_probes_s.append(self.at_s)
+
+    @precondition(lambda self: bool(self.unresolved))
+    @rule(place=st.integers(0, 99), kind=st.sampled_from(["good", "good", "bad", "void", "blocked"]),
+          draw=st.sampled_from([0.0, 0.5, 0.999]), slow=st.booleans(), retry_after_s=st.sampled_from([0.0, 0.0, 12.0]))  # fmt: skip
+    def a_probe_answers(self, place: int, kind: str, draw: float, slow: bool, retry_after_s: float) -> None:
+        """However late: also one whose deadline has passed, and one of an earlier stay."""
+        probe = self.unresolved.pop(place % len(self.unresolved))
+        self._told(probe.generation, kind, 1, draw, slow, retry_after_s)
+
+    @precondition(lambda self: bool(self.unresolved))
+    @rule(place=st.integers(0, 99))
+    def a_probe_is_never_heard_of(self, place: int) -> None:
+        """Lost with its branch: the truth is that it still counts until its deadline, so nothing is done."""
+        event("lost")
+        probe = self.unresolved[place % len(self.unresolved)]
+        self.at_s = max(self.at_s, probe.deadline_s)
+
+    @precondition(lambda self: bool(self.calls))
+    @rule(place=st.integers(0, 99), n=st.integers(1, 8), kind=st.sampled_from(["good", "bad", "bad", "void", "blocked"]),
+          draw=st.sampled_from([0.0, 0.999]), slow=st.booleans())  # fmt: skip
+    def calls_end(self, place: int, n: int, kind: str, draw: float, slow: bool) -> None:
+        generation = self.calls[place % len(self.calls)].generation
+        these = [call for call in self.calls if call.generation == generation][:n]
+        self.calls = [call for call in self.calls if call not in these]
+        self._told(generation, kind, len(these), draw, slow, 0.0)
+
+    @rule()
+    def its_holder_is_restarted(self) -> None:
+        self.breaker = msgspec.msgpack.decode(msgspec.msgpack.encode(self.breaker), type=Breaker)
+
+    @invariant()
+    def at_most_n_probes_are_unresolved(self) -> None:
+        out = [probe for probe in self.unresolved if probe.deadline_s > self.at_s]
+        assert len(out) <= P.probes
+
+    @invariant()
+    def a_blocked_account_is_probed_once_a_minute(self) -> None:
+        newest = self.blocked_probes_s[-2:]
+        assert len(newest) < 2 or newest[1] - newest[0] >= P.blocked_open_s
+
+    @invariant()
+    def nothing_is_wanted_but_half_open(self) -> None:
+        wanted = b.probes_wanted(P, self.breaker, self.at_s)
+        assert wanted == 0 or self.breaker.state is BreakerState.HALF_OPEN
+        assert wanted <= (1 if self.breaker.blocked else P.probes)
+
+    @invariant()
+    def the_mirror_is_equal(self) -> None:
+        assert self.mirror.state("route") == self.breaker.state
+        assert self.heard == self.moves
+
+    @invariant()
+    def it_stays_small(self) -> None:
+        assert len(self.breaker.waves) <= P.probes + 1
+        assert sum(tally.total for tally in self.breaker.window) <= max(P.window_count, 8)
+
+
+TestWorld = World.TestCase
+TestWorld.settings = settings(max_examples=300, stateful_step_count=50, deadline=None)
+
+
+@given(
+    walk=st.lists(
+        st.tuples(st.sampled_from("abc"), st.sampled_from(["good", "bad", "pass"]), st.floats(0, 10)), max_size=80
+    )
+)
+@settings(deadline=None)
+def test_subjects_do_not_move_each_other(walk: list[tuple[str, str, float]]) -> None:
+    values = {subject: Breaker() for subject in "abc"}
+    heard: list[str] = []
+    mirror = Mirror()
+    mirror.listen(lambda subject, _old, _new: heard.append(subject))
+    at_s = 0.0
+    for subject, what, seconds in walk:
+        at_s += seconds
+        value = values[subject]
+        if what == "pass":
+            moved = b.passed(P, value, at_s)
+        else:
+            good, bad = (4, 0) if what == "good" else (0, 4)
+            moved = b.observe(P, value, at_s, value.generation, good, bad, 0, 0.0, 0.5)
+        told = len(heard)
+        if moved:
+            mirror.moved(subject, moved.new)
+        assert heard[told:] == ([subject] if moved else [])
+        assert {name: mirror.state(name) for name in values} == {name: str(one.state) for name, one in values.items()}

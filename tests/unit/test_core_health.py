@@ -1,0 +1,79 @@
+"""Rolling signals: bounded in count and in age, and what is read from them."""
+
+import pytest
+
+from cortex import health
+from cortex.health import AGE_MAX_S, SAMPLES_MAX, SLOTS_MAX, Buffer, Rates
+
+INFINITE = float("inf")
+
+
+def test_what_was_never_heard_of_is_silent_for_ever() -> None:
+    buffer = Buffer()
+    assert health.silent_s(buffer, 5.0) == health.stalled_s(buffer, 5.0) == INFINITE
+    assert health.rates(buffer, 5.0) == Rates(0.0, 0.0, 0.0, 0.0, 0.0)
+    assert health.failure_share(buffer, 5.0) == health.latency_s(buffer, 5.0, 0.5) == 0.0
+
+
+def test_news_is_not_progress() -> None:
+    buffer = Buffer()
+    health.hear(buffer, 10.0, 3)
+    health.hear(buffer, 14.0, 3)
+    assert (health.silent_s(buffer, 20.0), health.stalled_s(buffer, 20.0)) == (6.0, 10.0)
+    health.hear(buffer, 21.0, 1)  # a new incarnation, that has settled one
+    assert health.stalled_s(buffer, 21.0) == 0.0
+
+
+def test_rates_are_of_the_newest_seconds() -> None:
+    buffer = Buffer()
+    for second in range(100):
+        health.record(buffer, second + 0.5, begun=10, answered=6, failed={"transient": 3, "throttled": 1},
+                      input_tokens=500, output_tokens=50)  # fmt: skip
+    assert health.rates(buffer, 99.9, 10.0) == Rates(10.0, 6.0, 4.0, 500.0, 50.0)
+    assert health.rates(buffer, 104.9, 10.0) == Rates(5.0, 3.0, 2.0, 250.0, 25.0)  # silent for the last five
+    assert health.rates(buffer, 99.9, 9_999.0).begun == pytest.approx(10.0)  # no older than is kept
+    assert health.rates(buffer, 99.9 + AGE_MAX_S, 9_999.0).begun == 0.0
+
+
+@pytest.mark.parametrize(
+    ("kinds", "share"), [((), 0.4), (("transient",), 0.3), (("transient", "throttled"), 0.4), (("overloaded",), 0.0)]
+)
+def test_the_share_of_failures_by_kind(kinds: tuple[str, ...], share: float) -> None:
+    buffer = Buffer()
+    health.record(buffer, 0.0, answered=1_000)  # too old when it is read
+    health.record(buffer, 100.0, answered=2, failed={"transient": 2})
+    health.record(buffer, 100.9, answered=4, failed={"transient": 1, "throttled": 1})
+    assert health.failure_share(buffer, 101.0, kinds) == share
+
+
+def test_percentiles() -> None:
+    buffer = Buffer()
+    health.record(buffer, 1.0, samples=[(99.0, 1)])  # too old when it is read
+    health.record(buffer, 100.0, samples=[(n / 10, 10 * n) for n in range(1, 101)])
+    assert health.latency_s(buffer, 110.0, 0.5) == 5.1
+    assert health.latency_s(buffer, 110.0, 0.95) == 9.6
+    assert health.latency_s(buffer, 110.0, 1.0) == 10.0
+    assert health.per_token_s(buffer, 110.0, 0.5) == pytest.approx(0.01)  # the long answers are as fast as the short
+
+
+def test_an_answer_without_tokens_is_one() -> None:
+    buffer = Buffer()
+    health.record(buffer, 0.0, samples=[(2.0, 0)])
+    assert health.per_token_s(buffer, 0.0, 0.5) == 2.0
+
+
+def test_it_is_bounded_in_count_and_in_age() -> None:
+    buffer = Buffer()
+    for n in range(5_000):
+        health.record(buffer, n * 0.7, begun=1, samples=[(1.0, 1)] * 3)
+    assert len(buffer.slots) <= SLOTS_MAX
+    assert len(buffer.samples) == SAMPLES_MAX
+
+
+def test_buffers_share_nothing() -> None:
+    one, other = Buffer(), Buffer()
+    health.record(one, 0.0, failed={"lost": 1}, samples=[(1.0, 1)])
+    health.record(other, 0.0, answered=1)
+    health.record(other, 1.0)
+    assert health.failure_share(other, 1.0) == 0.0
+    assert other.slots[-1].failed == {} and not other.samples
