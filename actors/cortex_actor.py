@@ -10,7 +10,7 @@ from typing import Any
 
 from actors.ports import Gone, Runtime
 from actors.reporter import REPORT_S
-from cortex import scheduler
+from cortex import leases as scheduler
 
 TICK_S = scheduler.LEASE_S / 3
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cortex.scheduler import LEASE_S, Grant, Joined, Leases, Left, Passed, Started, fair_shares, step
+from cortex.leases import LEASE_S, Grant, Joined, Leases, Left, Passed, Started, fair_shares, step
 
 CLAIMS = st.lists(st.tuples(st.integers(1, 40), st.sampled_from([0.5, 1.0, 2.0, 3.0])), max_size=8)
 

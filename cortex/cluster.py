@@ -1,0 +1,250 @@
+"""What the cortex knows of its cluster: the state of ``cortex.scheduler.step``, and its settings.
+
+It holds jobs, pools, routes, tools, branches, workers and nodes that are there, never calls: nothing here grows with
+what was finished. It encodes and decodes with msgspec. Times are the events', in seconds.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Final
+
+import msgspec
+
+from cortex.health import Buffer
+from cortex.signals import Grant
+from policies.breaker import NODE, ROUTE, TOOL, Breaker, BreakerPolicy
+from policies.limit import NO_CAPS, Allowance, Caps, Limit, LimitPolicy
+from policies.restart import BRANCH, CHANNEL, RestartPolicy
+
+LEASE_S: Final = 15.0
+"""How long a lease holds unless renewed. Channels renew at a third of it."""
+NEVER: Final = float("inf")
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Every knob. Raises ValueError, one line, for a bound that makes no sense."""
+
+    limit: LimitPolicy = LimitPolicy()
+    breaker: BreakerPolicy = ROUTE
+    tool: BreakerPolicy = TOOL
+    node: BreakerPolicy = NODE
+    restart: RestartPolicy = BRANCH
+    channel: RestartPolicy = CHANNEL
+    lease_s: float = LEASE_S
+    branches_min: int = 1
+    """While there is a job; none are kept without one."""
+    branches_max: int = 1
+    calls_per_branch: int = 100
+    """In flight at once; a branch runs a pool of so many coroutines."""
+    calls_per_s_per_branch: float = 1000.0
+    """What one core sends over HTTP, of the 1,300 to 1,500 that were measured."""
+    workers_max: int = 1
+    runs_per_worker: int = 4
+    fewer_after_s: float = 30.0
+    """So long must fewer have been enough before one is retired."""
+    tool_timeout_s: float = 60.0
+    """After it a run of a tool that was a probe is taken for lost."""
+    reports_per_s: float = 400.0
+    """Of all branches and workers together."""
+    report_s: float = 0.25
+    """Between two reports of one."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.branches_min <= self.branches_max or self.branches_max < 1:
+            raise ValueError(f"0 <= branches_min <= branches_max >= 1, not {self.branches_min}, {self.branches_max}")
+        if self.workers_max < 0:
+            raise ValueError(f"workers_max must be 0 or more, not {self.workers_max}")
+        for name in ("calls_per_branch", "runs_per_worker"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be 1 or more, not {getattr(self, name)}")
+        times = ("lease_s", "calls_per_s_per_branch", "fewer_after_s", "tool_timeout_s", "reports_per_s", "report_s")
+        for name in times:
+            if not 0 < getattr(self, name) < NEVER:
+                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
+
+
+class Hold(msgspec.Struct):
+    """What a job has of one route."""
+
+    pool: str
+    want: int = 0
+    """Permits it could use here now: its whole demand on the one route that it was sent to, else 0."""
+    held: int = 0
+    """As it last told: what it may use or still uses."""
+    heard: int = 0
+    """Serial of the last grant that it had taken in by then."""
+    told: list[tuple[int, int]] = msgspec.field(default_factory=list)
+    """(serial, permits) of grants that it may take in yet, the newest last; those that a later one exceeds left out,
+    so that the first is the greatest."""
+    counted: int = 0
+    """Permits that it may be using: the greatest of what it holds and of what it may take in yet."""
+    grant: Grant | None = None
+    """The newest grant."""
+    probes: int = 0
+    """Probes that it was given leave for in the route's present stay half open, and has not returned."""
+    probed_s: float = -NEVER
+    blocked: str = ""
+
+
+class Job(msgspec.Struct):
+    """One channel's claims."""
+
+    epoch: int
+    until_s: float
+    """Its lease. After it nothing new is begun, and what it had counts until ``free_s``."""
+    free_s: float = 0.0
+    want: int = 0
+    weight: float = 1.0
+    headroom: float = 0.0
+    call_timeout_s: float = 60.0
+    runs: int = 0
+    """Tool runs that wait or run."""
+    expired: bool = False
+    holds: dict[str, Hold] = msgspec.field(default_factory=dict)
+    """By route, in the job's order of preference."""
+    share: str = ""
+    """The route that its demand goes to; empty: none may be asked."""
+    probing: tuple[str, ...] = ()
+    """Routes that it would rather use, if their probes were good."""
+    seen: Buffer = msgspec.field(default_factory=Buffer)
+    deaths: list[float] = msgspec.field(default_factory=list)
+    dead: bool = False
+    """Told so; its next epoch is no second death."""
+    condemned: bool = False
+
+
+class Route(msgspec.Struct):
+    """One route: its health."""
+
+    pool: str
+    breaker: Breaker = msgspec.field(default_factory=Breaker)
+    seen: Buffer = msgspec.field(default_factory=Buffer)
+    jobs: dict[str, bool] = msgspec.field(default_factory=dict)
+    """Those with a claim on it, in the order in which they came."""
+    adopted: bool = False
+
+
+class Pool(msgspec.Struct):
+    """One pool: its limits, and who draws on it."""
+
+    limit: Limit
+    caps: Caps = NO_CAPS
+    allowed: Allowance = Allowance(0)
+    """As of the last sharing."""
+    routes: dict[str, bool] = msgspec.field(default_factory=dict)
+    in_use: int = 0
+    """The sum of ``counted``."""
+    in_flight: int = 0
+    """Attempts under way, as the branches told."""
+    wanted: int = 0
+    """By all jobs together, as of the last sharing."""
+    level: float = NEVER
+    """Permits for each unit of weight, as of the last sharing: what a job gets that wants more."""
+    stale: bool = False
+    """Something changed since the last sharing."""
+    shared_s: float = -NEVER
+    probed_s: float = -NEVER
+    """When a probe of a blocked route was last let out: one a minute, over all routes of the pool."""
+    stamp: tuple[int, int] = (0, 0)
+    """Of the memo that it was adopted from."""
+    left_s: float = 0.0
+    """When its last job left."""
+
+
+class Tool(msgspec.Struct):
+    """One tool: its health."""
+
+    breaker: Breaker = msgspec.field(default_factory=Breaker)
+    seen: Buffer = msgspec.field(default_factory=Buffer)
+    asked_s: float = 0.0
+
+
+class Member(msgspec.Struct):
+    """A branch or a worker."""
+
+    role: str
+    slot: int
+    state: str = "wanted"
+    """wanted (not ordered yet), starting, up, draining, retiring, killed."""
+    since_s: float = 0.0
+    node: str = ""
+    incarnation: str = ""
+    number: int = 0
+    """Of its last report."""
+    phase: str = ""
+    in_flight: int = 0
+    queued: int = 0
+    overdue_s: float = 0.0
+    streamed: int = 0
+    flights: dict[str, int] = msgspec.field(default_factory=dict)
+    """Attempts under way, by pool."""
+    seen: Buffer = msgspec.field(default_factory=Buffer)
+    deaths: list[float] = msgspec.field(default_factory=list)
+    start_s: float = 0.0
+    """Not to be started before."""
+    pinged_s: float = -NEVER
+    unheard: bool = False
+    past: tuple[str, int] = ("", 0)
+    """The incarnation before, and the number of its last report: what it told late is counted once."""
+
+
+class Node(msgspec.Struct):
+    """A machine."""
+
+    breaker: Breaker = msgspec.field(default_factory=Breaker)
+    seen: Buffer = msgspec.field(default_factory=Buffer)
+    alive: bool = True
+    drained: str = ""
+    """Who asked for it to be emptied."""
+
+
+class Cluster(msgspec.Struct):
+    """The state. ``Cluster(settings)`` is a cortex that has heard of nothing."""
+
+    settings: Settings = Settings()
+    cortex: str = ""
+    at_s: float = -NEVER
+    due_s: float = NEVER
+    """Time alone changes nothing before."""
+    serial: int = 0
+    era: int = 1
+    """Cortex incarnations, as far as is known: what is newer of two memos."""
+    silent_until_s: float = -NEVER
+    """After a restart: before this, what is not told to be held might still be."""
+    probes_from_s: float = -NEVER
+    """After a restart in which a channel kept silent: before this, probes that it was given may be out."""
+    drawn: int = 0
+    jobs: dict[str, Job] = msgspec.field(default_factory=dict)
+    routes: dict[str, Route] = msgspec.field(default_factory=dict)
+    pools: dict[str, Pool] = msgspec.field(default_factory=dict)
+    tools: dict[str, Tool] = msgspec.field(default_factory=dict)
+    members: dict[str, Member] = msgspec.field(default_factory=dict)
+    nodes: dict[str, Node] = msgspec.field(default_factory=dict)
+    branches: tuple[str, ...] = ()
+    """Those that take work, as last told; so for the workers."""
+    workers: tuple[str, ...] = ()
+    check_s: float = NEVER
+    """When branches and workers are looked at next."""
+    deaf_until_s: float = -NEVER
+    """The cortex itself was away: before this, nobody's silence is held against them."""
+    fewer_s: dict[str, float] = msgspec.field(default_factory=dict)
+    """By role: since when fewer would have been enough."""
+    found_s: float = -NEVER
+    """After a restart: before this, branches and workers may live that were not told of."""
+
+    def wake(self, at_s: float) -> None:
+        """Something is to be looked at then."""
+        self.due_s = min(self.due_s, at_s)
+
+    def draw(self) -> float:
+        """The next of a fixed row of numbers in [0, 1): chance that is the same whenever the events are.
+
+        A linear congruential generator modulo 2^64 with Knuth's constants (MMIX), read from its upper bits.
+        """
+        self.drawn = (self.drawn * 6364136223846793005 + 1442695040888963407) % (1 << 64)
+        return (self.drawn >> 11) / (1 << 53)
+
+    def seed(self, text: str) -> None:
+        """Begin another row of numbers."""
+        self.drawn = zlib.crc32(text.encode())
