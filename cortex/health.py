@@ -1,13 +1,12 @@
 """What the cortex has heard of one subject: a route, branch, worker, channel, node or tool.
 
-A buffer is bounded twice, in count and in age, takes a report in constant time, and is cheap to read. Each reading
-names the decision that it is for; metrics and live views are readings of the same buffers. Times are the scheduler's,
-in seconds, and never decrease.
+A buffer is bounded twice, in count and in age, takes a report in constant time (what is too much is cut off in bulk,
+at twice the bound), and is cheap to read. Each reading names the decision that it is for; metrics and live views are
+readings of the same buffers. Times are the scheduler's, in seconds, and never decrease.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection, Mapping
 from typing import Final
 
@@ -43,8 +42,8 @@ class Buffer(msgspec.Struct):
     """When it last told of work that it had not told of before."""
     done: int = 0
     """Its own count of work settled, as last told."""
-    slots: deque[Slot] = msgspec.field(default_factory=lambda: deque(maxlen=SLOTS_MAX))
-    samples: deque[tuple[float, float, int]] = msgspec.field(default_factory=lambda: deque(maxlen=SAMPLES_MAX))
+    slots: list[Slot] = []
+    samples: list[tuple[float, float, int]] = []
     """(when it was told, seconds, output tokens) of single attempts."""
 
 
@@ -82,6 +81,8 @@ def record(
     place = int(at_s // SLOT_S)
     if not buffer.slots or buffer.slots[-1].place != place:
         buffer.slots.append(Slot(place))
+        if len(buffer.slots) > 2 * SLOTS_MAX:
+            del buffer.slots[:-SLOTS_MAX]
     slot = buffer.slots[-1]
     slot.begun += begun
     slot.answered += answered
@@ -93,6 +94,8 @@ def record(
         slot.failed[kind] = slot.failed.get(kind, 0) + n
     for seconds, tokens in samples:
         buffer.samples.append((at_s, seconds, tokens))
+    if len(buffer.samples) > 2 * SAMPLES_MAX:
+        del buffer.samples[:-SAMPLES_MAX]
 
 
 # --------------------------------------------------------------------------------------- the readings
@@ -132,10 +135,11 @@ def failure_share(buffer: Buffer, at_s: float, kinds: Collection[str] = (), with
     """
     first = (at_s - min(within_s, AGE_MAX_S)) // SLOT_S
     ended = failed = 0
-    for slot in buffer.slots:
-        if slot.place > first:
-            ended += slot.answered + sum(slot.failed.values())
-            failed += sum(n for kind, n in slot.failed.items() if not kinds or kind in kinds)
+    for slot in reversed(buffer.slots):
+        if slot.place <= first:
+            break
+        ended += slot.answered + sum(slot.failed.values())
+        failed += sum(n for kind, n in slot.failed.items() if not kinds or kind in kinds)
     return failed / ended if ended else 0.0
 
 
@@ -144,7 +148,7 @@ def latency_s(buffer: Buffer, at_s: float, share: float) -> float:
 
     For the time after which a probe that has not answered is worth another look, and for `status`.
     """
-    return _at(sorted(seconds for told_s, seconds, _ in buffer.samples if told_s > at_s - AGE_MAX_S), share)
+    return _at([seconds for _, seconds, _ in _young(buffer, at_s)], share)
 
 
 def per_token_s(buffer: Buffer, at_s: float, share: float) -> float:
@@ -153,9 +157,13 @@ def per_token_s(buffer: Buffer, at_s: float, share: float) -> float:
     For where work is placed: a node whose median is far over its route's is slow, and avoided. The median is
     `share` 0.5.
     """
-    kept = sorted(s / max(tokens, 1) for told_s, s, tokens in buffer.samples if told_s > at_s - AGE_MAX_S)
-    return _at(kept, share)
+    return _at([seconds / max(tokens, 1) for _, seconds, tokens in _young(buffer, at_s)], share)
 
 
-def _at(ordered: list[float], share: float) -> float:
+def _young(buffer: Buffer, at_s: float) -> list[tuple[float, float, int]]:
+    return [sample for sample in buffer.samples[-SAMPLES_MAX:] if sample[0] > at_s - AGE_MAX_S]
+
+
+def _at(values: list[float], share: float) -> float:
+    ordered = sorted(values)
     return ordered[min(int(share * len(ordered)), len(ordered) - 1)] if ordered else 0.0

@@ -243,10 +243,11 @@ def probe_out(policy: BreakerPolicy, breaker: Breaker, at_s: float, deadline_s: 
 def probe_back(breaker: Breaker, n: int = 1) -> None:
     """Of the leave given in this stay, `n` will not be used: its holder says so, or is known to be gone.
 
-    While blocked the next probe keeps its minute.
+    They count as lost, for an answer may be on its way all the same. While blocked the next probe keeps its minute.
     """
     for wave in breaker.waves:
         if wave.generation == breaker.generation:
+            wave.lost += min(n, len(wave.deadlines))
             del wave.deadlines[:n]
 
 

@@ -1,5 +1,6 @@
 """Rolling signals: bounded in count and in age, and what is read from them."""
 
+import msgspec
 import pytest
 
 from cortex import health
@@ -66,8 +67,17 @@ def test_it_is_bounded_in_count_and_in_age() -> None:
     buffer = Buffer()
     for n in range(5_000):
         health.record(buffer, n * 0.7, begun=1, samples=[(1.0, 1)] * 3)
-    assert len(buffer.slots) <= SLOTS_MAX
-    assert len(buffer.samples) == SAMPLES_MAX
+        assert len(buffer.slots) <= 2 * SLOTS_MAX
+        assert len(buffer.samples) <= 2 * SAMPLES_MAX
+    assert health.rates(buffer, 4_999 * 0.7, AGE_MAX_S).begun == pytest.approx(1 / 0.7, rel=0.05)  # none too many is cut
+    assert health.latency_s(buffer, 4_999 * 0.7, 0.5) == 1.0
+
+
+def test_it_is_kept_as_bytes() -> None:
+    buffer = Buffer()
+    health.hear(buffer, 3.0, 7)
+    health.record(buffer, 3.0, begun=1, failed={"lost": 1}, samples=[(1.0, 1)])
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(buffer), type=Buffer) == buffer
 
 
 def test_buffers_share_nothing() -> None:

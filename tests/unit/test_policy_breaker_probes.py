@@ -98,6 +98,9 @@ def test_leave_that_was_not_used_is_leave_for_another() -> None:
     b.probe_out(P, breaker, 10.0, 90.0, 3)
     b.probe_back(breaker, 2)
     assert b.probes_wanted(P, breaker, 10.0) == 2
+    b.probe_out(P, breaker, 10.0, 90.0, 2)
+    told(breaker, 11.0, void=1)  # used after all: it was no answer of those that are out
+    assert b.probes_wanted(P, breaker, 11.0) == 0
 
 
 @pytest.mark.parametrize("outage_s", [1.0, 60.0, 3_600.0, 86_400.0])
