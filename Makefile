@@ -1,17 +1,19 @@
 # Needs Python 3.11 or newer, pip, make and a network to PyPI; no compiler, no key. Everything is installed into .venv.
 #   make demo      the main job on real input, with the bundled small model
 #   make test      every test (ARGS="-k name" for some); nothing it started is left behind
+#   make soak SEEDS=100000   so many simulated worlds, on all cores; a failing one prints the command that replays it
 #   make lint types bench clean
 # PYTHON=/path/to/python chooses the interpreter; without it the newest suitable one on the PATH is taken.
 
 VENV ?= .venv
 PYTHON ?=
 ARGS ?=
+SEEDS ?= 10000
 BENCH ?= http start memory
 PY := $(VENV)/bin/python
 INSTALL := PYTHON="$(PYTHON)" .ci/install $(VENV)
 
-.PHONY: demo test lint types bench clean help
+.PHONY: demo test soak lint types bench clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -32,6 +34,9 @@ types: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed-test-local
 	@for name in $(BENCH); do $(PY) -m benchmarks.$$name --json || exit 1; done
+
+soak: $(VENV)/.installed-test-local
+	@$(PY) -m tests.simulation --soak $(SEEDS)
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

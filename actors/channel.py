@@ -203,7 +203,7 @@ class Channel:
         """The job's summary, and what its driver needs to know, as JSON."""
         facts = summary(self._k)
         facts["rows_wanted"] = self._k.rows_wanted()
-        facts["unarmed"] = self._dispatch.unarmed()
+        facts["unarmed"] = sorted({*self._dispatch.unarmed(), *self._errands.unarmed()})
         facts["in_flight"] = len(self._k.flights)
         facts["permits"] = self._k.permits
         facts["broken"] = self.broken

@@ -37,7 +37,12 @@ class Errands:
         self._put = put
         self._turn = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._unarmed: dict[str, tuple[str, ...]] = {}
         self.workers: tuple[str, ...] = ()
+
+    def unarmed(self) -> set[str]:
+        """Branches that hold no credential for a child job: it has the driver of its parent, and no other."""
+        return {branch for branches in self._unarmed.values() for branch in branches}
 
     def begin(self, command: commands.RunTool | commands.Launch, k: State) -> None:
         """Start an errand; its event follows."""
@@ -73,12 +78,17 @@ class Errands:
 
     async def _child(self, command: commands.Launch, parent: Terms) -> None:
         name = child_name(self._job, command.goal)
-        try:
-            await self._open_child(name, command, parent)
-            event = await self._returned(name, command)
-        except (StoreError, ClusterError, ValueError) as error:
-            failure = Failure(FailureKind.FAULTY, str(error))
-            event = events.Returned(command.goal, command.attempt, None, failure=failure)
+        event: events.Returned | None = None
+        while event is None:
+            try:
+                await self._open_child(name, command, parent)
+                event = await self._returned(name, command)
+            except (Away, Gone):  # whoever it needs is being started again: it is joined by its name
+                await asyncio.sleep(CHILD_LOOK_S)
+            except (StoreError, ClusterError, ValueError) as error:
+                failure = Failure(FailureKind.FAULTY, str(error))
+                event = events.Returned(command.goal, command.attempt, None, failure=failure)
+        self._unarmed.pop(name, None)
         self._put([event])
 
     async def _open_child(self, name: str, command: commands.Launch, parent: Terms) -> None:
@@ -95,17 +105,18 @@ class Errands:
         await peer.ask("start", msgspec.msgpack.encode(opening))
 
     async def _returned(self, name: str, command: commands.Launch) -> events.Returned:
-        """Wait for the child's end, however often its channel is started again meanwhile."""
+        """Wait for the child's end, however often its channel is started again meanwhile. Raises ``Gone``."""
         peer = self._runtime.peer(f"channel:{name}")
         while True:
             try:
                 await peer.ask("results", 1 << 60, CHILD_LOOK_S)
                 facts = msgspec.json.decode(await peer.ask("status"))
+                self._unarmed[name] = tuple(facts["unarmed"])
                 if facts["outcome"] == "running" and not facts["broken"]:
                     continue
                 answer = msgspec.json.decode(await peer.ask("answer"))
                 break
-            except (Away, Gone):
+            except Away:
                 await asyncio.sleep(CHILD_LOOK_S)
         failure = None
         if facts["outcome"] != "complete":

@@ -11,7 +11,6 @@ import contextlib
 import inspect
 import os
 import sys
-import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -97,7 +96,7 @@ class Seat:
         self._starting = asyncio.Lock()
         self._ready = role != "channel" and not (role == "cortex" and again)
         self._failed: Exception | None = None
-        self._asked_s = time.monotonic()
+        self._asked_s = self._runtime.monotonic_s()
         self._tasks = [asyncio.create_task(self._watch_over())]
         self._coming_back = asyncio.create_task(self._go_on()) if again else None
         settle()
@@ -119,7 +118,7 @@ class Seat:
         if method == "hello":
             return __version__, os.getpid()
         if method not in _BUSINESS_OF_OTHERS:
-            self._asked_s = time.monotonic()
+            self._asked_s = self._runtime.monotonic_s()
         if method == "start":
             return await self._start(*args)
         if not self._ready:
@@ -172,7 +171,7 @@ class Seat:
         silent_s = 0.0
         while True:
             await asyncio.sleep(LEASE_S)
-            if self.role == "channel" and self._actor.over and time.monotonic() - self._asked_s >= IDLE_S:
+            if self.role == "channel" and self._actor.over and self._runtime.monotonic_s() - self._asked_s >= IDLE_S:
                 break
             if self.role == "cortex" or await self._hears(lambda: self._runtime.peer("cortex").ask("hello")):
                 silent_s = 0.0

@@ -49,6 +49,9 @@ class World:
         self.ended = asyncio.Event()
         self.cortex_lives = True
 
+    def monotonic_s(self) -> float:
+        return asyncio.get_running_loop().time()
+
     def peer(self, name: str) -> Any:
         return self
 

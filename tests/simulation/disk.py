@@ -1,0 +1,128 @@
+"""The disk: real journals over SQLite in memory, which outlive every life, and the moments at which a life may end."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from actors.memory import Memory
+from actors.store import Folder, Journal, NoSuchJob
+from tests.simulation.loop import Killed, Life
+
+_FOLDER = Path("/simulated")
+
+
+class _Connection:
+    """A life's own way to a database that all lives share. ``fatal`` commits end it, before or after they are made."""
+
+    def __init__(self, db: sqlite3.Connection, life: Life, disk: Disk) -> None:
+        self._db, self._life, self._disk = db, life, disk
+
+    def execute(self, sql: str, *args: Any) -> Any:
+        if sql == "COMMIT":
+            return self._commit()
+        return self._db.execute(sql, *args)
+
+    def _commit(self) -> Any:
+        when = self._disk.fatal.pop(self._life.name, "")
+        if when == "before":
+            self._db.execute("ROLLBACK")
+        elif when == "full":
+            raise sqlite3.OperationalError("database or disk is full")
+        else:
+            self._db.execute("COMMIT")
+        if when:
+            self._life.at_death()
+            raise Killed(*(("committed",) if when == "after" else ()))
+        return None
+
+    def executemany(self, sql: str, rows: Any) -> Any:
+        return self._db.executemany(sql, rows)
+
+    def executescript(self, sql: str) -> Any:
+        return self._db.executescript(sql)
+
+    def cursor(self) -> Any:
+        return self._db.cursor()
+
+    def close(self) -> None:
+        """What is committed stays."""
+
+
+class SimJournal(Journal):
+    """A journal that tells the watch of each append."""
+
+    watch: Any = None
+
+    def take_epoch(self, owner: bytes) -> int:
+        epoch = super().take_epoch(owner)
+        self.watch.took(self.path.stem, epoch)
+        return epoch
+
+    def append(self, blobs: Any) -> int:
+        try:
+            seq = super().append(blobs)
+        except Killed as killed:
+            if killed.args:  # it died having committed, and before it knew
+                self.watch.appended(self.path.stem, self.epoch, self.seq + len(blobs), blobs)
+            raise
+        self.watch.appended(self.path.stem, self.epoch, seq, blobs)
+        return seq
+
+
+class Disk:
+    """All databases of a world. ``fatal``: by an actor's name, how its next commit ends: before, after, full."""
+
+    def __init__(self, watch: Any) -> None:
+        self._dbs: dict[str, sqlite3.Connection] = {}
+        self._watch = watch
+        self.fatal: dict[str, str] = {}
+
+    def db(self, name: str) -> sqlite3.Connection:
+        """A database by its name, made if there is none."""
+        found = self._dbs.get(name)
+        if found is None:
+            found = self._dbs[name] = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        return found
+
+    def store(self, life: Life) -> Store:
+        """The state folder as one life sees it."""
+        return Store(self, life)
+
+    def journal(self, job: str, life: Life) -> SimJournal:
+        """A job's journal."""
+        made = SimJournal.__new__(SimJournal)
+        made.watch = self._watch
+        made.__init__(_FOLDER / f"{job}.sqlite", db=_Connection(self.db(job), life, self))  # type: ignore[misc, arg-type]
+        return made
+
+    def jobs(self) -> list[str]:
+        """Names of the jobs that have a journal."""
+        return [name for name in self._dbs if name != "replies"]
+
+    def close(self) -> None:
+        """Let go of the memory."""
+        for db in self._dbs.values():
+            db.close()
+
+
+class Store:
+    """The state folder of a world."""
+
+    def __init__(self, disk: Disk, life: Life) -> None:
+        self._disk, self._life = disk, life
+
+    def prepare(self) -> None:
+        pass
+
+    def journal(self, job: str, *, create: bool = False) -> Journal:
+        if not create and job not in self._disk.jobs():
+            raise NoSuchJob(f"no job {job!r}")
+        return self._disk.journal(job, self._life)
+
+    def memory(self, job: str) -> Memory:
+        db: Any = _Connection(self._disk.db("replies"), self._life, self._disk)
+        made = Memory(Folder(_FOLDER), job, db)
+        made._folder = self  # type: ignore[assignment]  # other jobs' journals stand here too
+        return made

@@ -1,0 +1,115 @@
+"""A tiny driver: it arms the branches, opens the job, feeds rows and reads results, however often it is killed.
+
+What it has written stands in the world, as a file would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from actors.armoury import Arming, encode
+from actors.opening import Opening
+from actors.ports import Away, ClusterError, Gone
+from actors.store import StoreError
+from cortex.events import Row
+from cortex.limits import Terms
+
+LOOK_S = 0.5
+PATIENCE = 100
+"""So often is asked who does not answer; then it is begun anew."""
+FOLDER = "/simulated"
+
+
+class Sink:
+    """A results file: what is in it outlives the driver."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self.outcome = ""
+        self.why = ""
+        self.facts: dict[str, Any] = {}
+
+
+class SimDriver:
+    """One job's driver. ``resumes`` says whether to go on with a job that ended in part, for a reason."""
+
+    def __init__(self, runtime: Any, terms: Terms, arming: Arming, rows: list[Row], sink: Sink, resumes: Any) -> None:
+        self._runtime = runtime
+        self._terms = terms
+        self._arming = encode(arming)
+        self._rows = rows
+        self._sink = sink
+        self._resumes = resumes
+        self._channel = runtime.peer(f"channel:{terms.job}")
+
+    async def run(self) -> None:
+        """Until the job has ended for good."""
+        while True:
+            try:
+                await self._begin()
+                if await self._follow():
+                    break
+            except (Gone, StoreError, ClusterError):
+                pass  # the channel ended itself, was fenced, or its disk was full: begin anew
+            await asyncio.sleep(LOOK_S)
+        await self._runtime.end_actor(f"channel:{self._terms.job}")
+
+    async def _ask(self, peer: Any, method: str, *args: Any) -> Any:
+        for _ in range(PATIENCE):
+            try:
+                return await peer.ask(method, *args)
+            except Away:
+                await asyncio.sleep(0.2)
+        raise Gone(peer.name)
+
+    async def _begin(self) -> None:
+        branches, _ = await self._ask(self._runtime.peer("cortex"), "staff", False)
+        await asyncio.gather(*(self._arm(name) for name in branches))
+        job = self._terms.job
+        await self._runtime.start_actor("channel", f"channel:{job}", job, FOLDER)
+        opening = Opening(terms=self._terms, owner=self._runtime.owner(), who="sim")
+        await self._ask(self._channel, "start", msgspec.msgpack.encode(opening))
+
+    async def _arm(self, name: str) -> None:
+        try:
+            await self._runtime.peer(name).ask("arm", self._terms.job, self._arming)
+        except (Away, Gone):
+            pass  # the status names it, or its peers hand over
+
+    async def _follow(self) -> bool:
+        """Feed and read until the job has ended. False where it is to be resumed."""
+        sink = self._sink
+        while True:
+            facts = msgspec.json.decode(await self._ask(self._channel, "status"))
+            if facts["broken"]:
+                raise StoreError(facts["broken"])
+            await asyncio.gather(*(self._arm(name) for name in facts["unarmed"]))
+            await self._feed(facts)
+            blob = await self._ask(self._channel, "results", len(sink.values), LOOK_S)
+            some = msgspec.msgpack.decode(blob)
+            for index, value in some:
+                if index == len(sink.values):
+                    sink.values.append(value)
+            if some:
+                await self._ask(self._channel, "written", len(sink.values), 0)
+            elif facts["outcome"] != "running" and facts["results"] <= len(sink.values):
+                if self._resumes(facts):
+                    return False
+                sink.outcome, sink.why, sink.facts = facts["outcome"], facts["why"], facts
+                return True
+
+    async def _feed(self, facts: dict[str, Any]) -> None:
+        wanted, position = int(facts["rows_wanted"]), int(facts["position"])
+        while not facts["source_ended"] and wanted > 0:
+            rows = self._rows[position : position + wanted]
+            end = position + len(rows)
+            ended = end >= len(self._rows)
+            wanted = await self._ask(
+                self._channel, "feed", msgspec.msgpack.encode(rows), position, end, ended
+            )
+            position = end
+            if ended:
+                return

@@ -1,0 +1,139 @@
+"""What goes wrong, when its time has come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.simulation.loop import NOBODY, Life
+from tests.simulation.plan import Trouble
+
+
+class Faults:
+    """Carries out the troubles of a plan. ``drivers`` kills and revives drivers, which are no actors of the runtime."""
+
+    def __init__(self, world: Any) -> None:
+        self._world = world
+        self._loop = world.loop
+        self._chance = world.plan.chance("faults")
+        for trouble in world.plan.troubles_at:
+            self._later(trouble.at_s, getattr(self, trouble.kind), trouble)
+        self._later(world.plan.quiet_s, self.calm)
+
+    def _later(self, at_s: float, what: Any, *args: Any) -> None:
+        self._loop.call_at(at_s, what, *args, context=NOBODY)
+
+    def _victim(self, trouble: Trouble) -> Life | None:
+        found = sorted(name for name in self._world.lives if name.partition(":")[0] == trouble.target)
+        return self._world.lives[found[int(trouble.amount * len(found))]] if found else None
+
+    def calm(self) -> None:
+        """From now on nothing goes wrong."""
+        world = self._world
+        world.tell("the faults stop")
+        world.calm = True
+        world.provider.trouble.clear()
+        world.provider.blocked = False
+        world.disk.fatal.clear()
+        for node in world.nodes:
+            node.lag_s, node.up = 0.0, True
+
+    # -- lives ---------------------------------------------------------------------------------------------------------
+
+    def crash(self, trouble: Trouble) -> None:
+        """kill -9, some callbacks from now: at any await."""
+        life = self._victim(trouble)
+        if life is not None and not life.halted:
+            life.fuse = 1 + int(self._chance.random() ** 2 * 40)
+            life.halted = True
+
+    def crash_in_commit(self, trouble: Trouble) -> None:
+        """kill -9 inside the next commit: it is made, or it is not. Or the disk is full."""
+        life = self._victim(trouble)
+        if life is not None:
+            self._world.disk.fatal[life.name] = self._chance.choice(("before", "after", "after", "full"))
+
+    def stand_still(self, trouble: Trouble) -> None:
+        """Stopped, and later continued, as if nothing had been."""
+        life = self._victim(trouble)
+        if life is not None and not life.halted:
+            self._world.freeze(life, trouble.for_s)
+
+    def thought_dead(self, trouble: Trouble) -> None:
+        """Another takes its name while it is only stopped; then both are there for a while."""
+        life = self._victim(trouble)
+        if life is None or life.halted or trouble.target == "driver":
+            return
+        self._world.replace(life)
+        self._later(self._loop.time() + 0.2 + trouble.for_s, self._loop.thaw, life)
+        self._later(self._loop.time() + 0.2 + 3 * trouble.for_s, self._world.kill, life)
+
+    def gone(self, trouble: Trouble) -> None:
+        """A branch or worker ends and nobody starts it again by himself."""
+        life = self._victim(trouble)
+        if life is not None and trouble.target in ("branch", "worker"):
+            self._world.kill(life, gone=True)
+
+    def node_dies(self, trouble: Trouble) -> None:
+        """All actors of a node die at once; not the one with the disk."""
+        world = self._world
+        if len(world.nodes) < 2:
+            return
+        node = world.nodes[1 + int(trouble.amount * (len(world.nodes) - 1))]
+        world.tell(f"node {node.name} dies")
+        node.up = False
+        self._later(self._loop.time() + trouble.for_s, self._node_back, node)
+        for name in sorted(name for name, life in world.lives.items() if life.node is node):
+            world.kill(world.lives[name])
+
+    def _node_back(self, node: Any) -> None:
+        node.up = True
+
+    def node_slow(self, trouble: Trouble) -> None:
+        """Messages to and from a node take long."""
+        node = self._chance.choice(self._world.nodes)
+        node.lag_s = 0.05 + 1.5 * trouble.amount
+        self._world.tell(f"node {node.name} is slow by {node.lag_s:.2f} s")
+        self._later(self._loop.time() + trouble.for_s, self._node_quick, node)
+
+    def _node_quick(self, node: Any) -> None:
+        node.lag_s = 0.0
+
+    def clock_jumps(self, trouble: Trouble) -> None:
+        """The clock on a wall is set, forwards or backwards."""
+        node = self._chance.choice(self._world.nodes)
+        by_s = (trouble.amount - 0.5) * self._chance.choice((2.0, 60.0))
+        node.wall_offset_s += by_s
+        if by_s < 0:
+            self._world.clock_slack_s += -by_s
+        self._world.tell(f"the clock of {node.name} jumps by {by_s:.1f} s")
+
+    # -- the provider --------------------------------------------------------------------------------------------------
+
+    def overloaded(self, trouble: Trouble) -> None:
+        """A share of all requests fails for a while."""
+        self._trouble("overloaded", 0.3 + 0.7 * trouble.amount, trouble.for_s)
+
+    def hangs(self, trouble: Trouble) -> None:
+        """A share of all requests is never answered."""
+        self._trouble("hangs", 0.2 + 0.5 * trouble.amount, trouble.for_s)
+
+    def _trouble(self, kind: str, share: float, for_s: float) -> None:
+        provider = self._world.provider
+        self._world.tell(f"the provider: {share:.0%} {kind} for {for_s} s")
+        endpoint = self._chance.choice(("", "sim"))
+        provider.trouble[endpoint] = (share, kind)
+        self._later(self._loop.time() + for_s, provider.trouble.pop, endpoint, None)
+
+    def blocked(self, trouble: Trouble) -> None:
+        """The account is blocked, and recovers."""
+        self._world.tell(f"the account is blocked for {trouble.for_s} s")
+        self._world.provider.blocked = True
+        self._later(self._loop.time() + trouble.for_s, self._unblocked)
+
+    def _unblocked(self) -> None:
+        self._world.provider.blocked = False
+
+    def throttles(self, trouble: Trouble) -> None:
+        """The provider lets less in, or more."""
+        for pool in self._world.provider.pools.values():
+            pool.requests_per_s = (1.0 + 10.0 * trouble.amount) if pool.requests_per_s else 0.0

@@ -1,0 +1,162 @@
+"""What a seed decides: how large the world is, what its jobs want, how its provider behaves, what goes wrong and when."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+
+LARGE_EVERY = 50
+"""One seed in so many has a thousand branches."""
+
+
+@dataclass
+class JobPlan:
+    """One job."""
+
+    name: str
+    program: str = "batch"
+    rows: int = 30
+    concurrency: int = 8
+    window_rows: int = 64
+    snapshot_events: int = 1_000
+    cap_share: float = 0.0
+    """Its cap in money, as a share of what all its rows cost at the most; 0: none."""
+    priority: float = 1.0
+    begins_s: float = 0.0
+    ordered: bool = False
+    fallback: bool = False
+
+
+@dataclass
+class Trouble:
+    """Something goes wrong: ``kind`` names a method of ``faults.Faults``."""
+
+    at_s: float
+    kind: str
+    target: str = ""
+    for_s: float = 1.0
+    amount: float = 0.0
+
+
+@dataclass
+class ProviderPlan:
+    """How the provider behaves."""
+
+    latency_s: float = 0.5
+    jitter: float = 0.5
+    requests_per_s: float = 0.0
+    """Of its token bucket; 0: no limit."""
+    burst_s: float = 1.0
+    concurrency: int = 0
+    """Requests that it answers at once; 0: any number."""
+    headers: bool = False
+    retry_after: bool = False
+    failing: float = 0.0
+    """Share of requests that fail anyhow while there are faults."""
+    hanging: float = 0.0
+
+
+@dataclass
+class Plan:
+    """A world."""
+
+    seed: int
+    branches: int = 2
+    workers: int = 1
+    nodes: int = 2
+    jobs: list[JobPlan] = field(default_factory=list)
+    provider: ProviderPlan = field(default_factory=ProviderPlan)
+    troubles_at: list[Trouble] = field(default_factory=list)
+    quiet_s: float = 30.0
+    """When the faults stop."""
+    ends_s: float = 1_800.0
+    """By then all jobs must have finished."""
+    idle_s: float = 0.0
+    """How long to look at the idle world after that."""
+    hop_s: float = 0.001
+    trouble: float = 0.02
+    """Share of messages that are in trouble."""
+    troubles: tuple[str, ...] = ("lost", "late", "unanswered", "twice")
+    late_s: float = 2.0
+    silence_s: float = 2.0
+    """How long it takes at the most to learn that a message is lost."""
+    restart_s: tuple[float, ...] = (0.05, 0.3, 1.0, 4.0)
+    thread_s: tuple[float, ...] = (0.001, 0.01, 0.2)
+
+    def chance(self, name: str) -> random.Random:
+        """A stream of chance of its own, so that more draws in one place change none elsewhere."""
+        return random.Random(f"{self.seed}/{name}")
+
+
+def plan(seed: int) -> Plan:
+    """The world of a seed."""
+    chance = random.Random(f"{seed}/plan")
+    made = _large(seed, chance) if seed % LARGE_EVERY == LARGE_EVERY - 1 else _small(seed, chance)
+    made.provider = _provider(chance, made)
+    made.troubles_at = sorted(_troubles(chance, made), key=lambda trouble: trouble.at_s)
+    if chance.random() < 0.1:
+        made.idle_s = 600.0
+    return made
+
+
+def _small(seed: int, chance: random.Random) -> Plan:
+    made = Plan(
+        seed, branches=chance.choice((1, 1, 2, 2, 3, 4)), workers=chance.choice((1, 2)), nodes=chance.choice((1, 2, 3)),
+        quiet_s=chance.uniform(5, 30), trouble=chance.choice((0.0, 0.01, 0.03, 0.1)),
+        hop_s=chance.choice((0.0005, 0.002, 0.02)), late_s=chance.choice((0.5, 3.0)),
+    )  # fmt: skip
+    for index in range(chance.choice((1, 1, 1, 2, 2, 3))):
+        program = chance.choice(("batch", "batch", "batch", "planner", "voter", "watcher"))
+        concurrency = chance.choice((3 if program == "watcher" else 1, 3, 8, 20))
+        made.jobs.append(
+            JobPlan(
+                f"j{index}", rows=chance.randrange(5, 70), concurrency=concurrency, program=program,
+                window_rows=concurrency + chance.choice((0, 4, 40)), snapshot_events=chance.choice((15, 100, 1_000)),
+                cap_share=chance.choice((0.0, 0.0, 0.5, 1.2)), priority=chance.choice((1.0, 1.0, 3.0)),
+                begins_s=chance.choice((0.0, 0.0, 2.0, 9.0)), ordered=chance.random() < 0.3,
+                fallback=chance.random() < 0.3,
+            )
+        )
+    return made
+
+
+def _large(seed: int, chance: random.Random) -> Plan:
+    made = Plan(seed, branches=1_000, nodes=10, quiet_s=10.0, trouble=0.002, hop_s=0.002)
+    for index in range(2):
+        made.jobs.append(JobPlan(f"j{index}", rows=chance.randrange(300, 900), concurrency=300, window_rows=600))
+    return made
+
+
+def _provider(chance: random.Random, made: Plan) -> ProviderPlan:
+    limited = chance.random() < 0.4
+    wanted = sum(job.concurrency for job in made.jobs)
+    return ProviderPlan(
+        latency_s=chance.choice((0.05, 0.3, 1.0)), jitter=chance.choice((0.1, 0.9)),
+        requests_per_s=chance.choice((2.0, 5.0, 20.0)) * max(1, wanted // 20) if limited else 0.0,
+        burst_s=chance.choice((1.0, 5.0)), headers=chance.random() < 0.5, retry_after=chance.random() < 0.5,
+        concurrency=max(2, wanted // 2) if chance.random() < 0.2 else 0,
+        failing=chance.choice((0.0, 0.0, 0.05, 0.2)), hanging=chance.choice((0.0, 0.0, 0.01)),
+    )  # fmt: skip
+
+
+_CRASHES = ("crash", "crash", "crash", "crash_in_commit", "stand_still", "thought_dead", "gone")
+_OTHERS = ("node_dies", "node_slow", "clock_jumps", "overloaded", "hangs", "blocked", "throttles")
+
+
+def _troubles(chance: random.Random, made: Plan) -> list[Trouble]:
+    found = []
+    for _ in range(chance.choice((0, 1, 2, 4, 7))):
+        at_s = chance.uniform(0.0, made.quiet_s)
+        for_s = chance.choice((0.2, 2.0, 8.0))
+        if chance.random() < 0.6:
+            who = chance.choice(("cortex", "channel", "channel", "branch", "branch", "worker", "driver"))
+            found.append(Trouble(at_s, chance.choice(_CRASHES), who, for_s, chance.random()))
+        else:
+            found.append(Trouble(at_s, chance.choice(_OTHERS), "", for_s, chance.random()))
+    return found
+
+
+def without_faults(made: Plan) -> Plan:
+    """The same world where nothing goes wrong: for figures."""
+    provider = replace(made.provider, failing=0.0, hanging=0.0)
+    return replace(made, troubles_at=[], trouble=0.0, quiet_s=0.0, provider=provider)

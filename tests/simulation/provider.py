@@ -1,0 +1,222 @@
+"""The provider: one shared state behind the models of all branches. It bills, throttles, fails, hangs and blocks."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from actors.armoury import Arming
+from cortex.reply import Reply, Usage
+from policies.failure import Failure, FailureKind
+from policies.limit import Bucket, RateLimits
+from tests.simulation.loop import NOBODY, Life
+
+USAGE = Usage(40, 2)
+SOON_S = 0.02
+"""How long a refusal takes."""
+
+
+class Request:
+    """One request as the provider sees it."""
+
+    __slots__ = ("began_s", "endpoint", "life", "text", "timeout_s")
+
+    def __init__(self, endpoint: str, text: str, life: Life, began_s: float, timeout_s: float) -> None:
+        self.endpoint, self.text, self.life, self.began_s, self.timeout_s = endpoint, text, life, began_s, timeout_s
+
+
+class Pool:
+    """What the provider limits together: a token bucket, and requests at once."""
+
+    def __init__(self, requests_per_s: float, burst_s: float, concurrency: int) -> None:
+        self.requests_per_s = requests_per_s
+        self.size = max(1.0, requests_per_s * burst_s)
+        self.tokens = self.size
+        self.concurrency = concurrency
+        self.at_s = 0.0
+        self.answering = 0
+        self.begun = self.throttled = self.answered = self.failed = self.refused = 0
+
+    def admits(self, now_s: float) -> float:
+        """0 where a request is let in, else how long until one would be."""
+        if self.concurrency and self.answering >= self.concurrency:
+            return 1.0
+        if not self.requests_per_s:
+            return 0.0
+        self.tokens = min(self.size, self.tokens + (now_s - self.at_s) * self.requests_per_s)
+        self.at_s = now_s
+        if self.tokens >= 1.0:
+            self.tokens -= 1.0
+            return 0.0
+        return (1.0 - self.tokens) / self.requests_per_s
+
+
+class Provider:
+    """Endpoints by name; each is a pool of its own."""
+
+    def __init__(self, world: Any) -> None:
+        self._world = world
+        self._loop = world.loop
+        self._plan = world.plan.provider
+        self.random = world.plan.chance("provider").random
+        self.pools: dict[str, Pool] = {}
+        self.under_way: dict[Request, None] = {}
+        """What is being answered, the oldest first."""
+        self.complete: dict[str, int] = {}
+        """Complete answers by the text that was asked: each was billed."""
+        self.trouble: dict[str, tuple[float, str]] = {}
+        """By endpoint: which share of its requests fares how. An empty kind: every kind of failure."""
+        self.blocked = False
+        self.credit = math.inf
+        """Answers until the account is blocked."""
+
+    def pool(self, endpoint: str) -> Pool:
+        """The pool of an endpoint."""
+        found = self.pools.get(endpoint)
+        if found is None:
+            plan = self._plan
+            found = self.pools[endpoint] = Pool(plan.requests_per_s, plan.burst_s, plan.concurrency)
+        return found
+
+    def model(self, blob: bytes, life: Life) -> SimModel:
+        """The model that an arming describes."""
+        return SimModel(self, msgspec.msgpack.decode(blob, type=Arming).endpoint, life)
+
+    def latency_s(self) -> float:
+        """How long the next answer takes."""
+        plan = self._plan
+        return float(plan.latency_s * (1.0 + plan.jitter * (2.0 * self.random() - 1.0)))
+
+    async def answer(self, request: Request) -> Reply | Failure:
+        """What comes back."""
+        loop, pool = self._loop, self.pool(request.endpoint)
+        pool.begun += 1
+        self._world.watch.asked(request)
+        if self.blocked or self.credit <= 0:
+            pool.refused += 1
+            await asyncio.sleep(SOON_S)
+            return Failure(FailureKind.BLOCKED, "Your credit balance is too low", 400, "invalid_request_error")
+        wait_s = pool.admits(loop.time())
+        if wait_s > 0:
+            pool.throttled += 1
+            await asyncio.sleep(SOON_S)
+            after_s = float(math.ceil(wait_s)) if self._plan.retry_after else None
+            return Failure(FailureKind.THROTTLED, "rate limited", 429, "rate_limit_error", after_s)
+        trouble = self._trouble(request.endpoint)
+        if trouble == "hangs":
+            await asyncio.Event().wait()
+        if trouble:
+            await asyncio.sleep(SOON_S + 0.2 * self.random())
+            pool.failed += 1
+            return _FAILURES[trouble]
+        return await self._complete(request, pool)
+
+    async def _complete(self, request: Request, pool: Pool) -> Reply:
+        """Answered and billed, whether or not anybody still waits."""
+        self.credit -= 1
+        pool.answering += 1
+        self.under_way[request] = None
+        took_s = self.latency_s()
+        self._loop.call_later(took_s, self._over, request, pool, context=NOBODY)
+        await asyncio.sleep(took_s)
+        return reply(said(request.text))
+
+    def _over(self, request: Request, pool: Pool) -> None:
+        pool.answering -= 1
+        pool.answered += 1
+        self.under_way.pop(request, None)
+        self.complete[request.text] = self.complete.get(request.text, 0) + 1
+        self._world.watch.billed(request)
+
+    def _trouble(self, endpoint: str) -> str:
+        if self._world.calm:
+            return ""
+        draw = self.random()
+        found = self.trouble.get(endpoint) or self.trouble.get("")
+        if found is not None:
+            return found[1] if draw < found[0] else ""
+        plan = self._plan
+        if draw < plan.failing:
+            return "overloaded" if draw < plan.failing / 2 else "broken"
+        return "hangs" if draw < plan.failing + plan.hanging else ""
+
+    def rate(self, endpoint: str) -> RateLimits | None:
+        """What the headers of an answer tell."""
+        pool = self.pool(endpoint)
+        if not self._plan.headers or not pool.requests_per_s:
+            return None
+        a_minute = round(pool.requests_per_s * 60)
+        left = max(0, int(pool.tokens / pool.size * a_minute))
+        reset_s = (a_minute - left) / pool.requests_per_s
+        return RateLimits(requests=Bucket(a_minute, left, reset_s))
+
+
+class SimModel:
+    """One branch's way to the provider."""
+
+    def __init__(self, provider: Provider, endpoint: str, life: Life) -> None:
+        self.endpoint = endpoint
+        self._provider, self._life = provider, life
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def rate(self) -> RateLimits | None:
+        return self._provider.rate(self.endpoint)
+
+    async def call(self, body: bytes, *, output_tokens_max: int, timeout_s: float, progress: Any = None) -> Any:
+        request = Request(self.endpoint, spoken(body), self._life, self._loop.time(), timeout_s)
+        return await self._provider.answer(request)
+
+    async def count_tokens(self, body: bytes) -> int | None:
+        return None
+
+    async def close(self) -> None:
+        pass
+
+
+_FAILURES = {
+    "overloaded": Failure(FailureKind.OVERLOADED, "overloaded", 529, "overloaded_error"),
+    "broken": Failure(FailureKind.TRANSIENT, "connection lost"),
+}
+
+
+class _Content(msgspec.Struct):
+    content: str
+
+
+class _Body(msgspec.Struct):
+    messages: list[_Content]
+
+
+_decoder = msgspec.json.Decoder(_Body)
+
+
+def spoken(body: bytes) -> str:
+    """The text that is asked."""
+    return _decoder.decode(body).messages[0].content
+
+
+def said(text: str) -> str:
+    """The answer to a text: always the same."""
+    draw = blake2b(text.encode(), digest_size=2).digest()[0]
+    if text.startswith("plan") and draw % 3 == 0:
+        return f"split:{1 + draw % 4}"
+    if draw == 7:
+        return "?"
+    return "ab"[draw % 2]
+
+
+_replies: dict[str, Reply] = {}
+
+
+def reply(text: str) -> Reply:
+    """A message of one text block."""
+    found = _replies.get(text)
+    if found is None:
+        body = msgspec.json.encode({"content": [{"type": "text", "text": text}]})
+        found = _replies[text] = Reply(body, "end_turn", "m", USAGE)
+    return found

@@ -1,0 +1,207 @@
+"""One seed, from its plan to its verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from actors.armoury import Arming
+from actors.cluster import seat as seats
+from actors.ports import Away
+from cortex.events import Row
+from cortex.limits import Limits, Route, Terms
+from policies.price import Price
+from policies.retry import RetryPolicy
+from policies.route import pool_name, route_name
+from policies.timeout import TimeoutPolicy
+from tests.simulation.driver import SimDriver, Sink
+from tests.simulation.faults import Faults
+from tests.simulation.loop import NOBODY, Life
+from tests.simulation.plan import JobPlan, Plan, plan
+from tests.simulation.watch import STANDING_S
+from tests.simulation.world import World
+
+PRICE = Price(input_usd_per_mtok=3, output_usd_per_mtok=15)  # type: ignore[arg-type]
+RETRY = RetryPolicy(base_s=0.2, cap_s=2.0, attempts_max=10, timed_out_attempts_max=8)
+TIMEOUT = TimeoutPolicy(connect_s=1.0, first_byte_s=3.0, between_bytes_s=3.0, floor_s=4.0)
+PROGRAMS = {
+    "planner": ("tests.toys:Planner", {"roots": ["r", "s"], "deep": 3}),
+    "voter": ("tests.toys:Voter", {"questions": ["q0", "q1", "q2"], "votes": 5, "kind": "majority"}),
+    "watcher": ("tests.toys:Watcher", {"asks": 6, "trust_s": 3.0}),
+}
+
+
+class Verdict(msgspec.Struct):
+    """What became of a seed."""
+
+    seed: int
+    broken: str = ""
+    events: int = 0
+    calls: int = 0
+    virtual_s: float = 0.0
+    deaths: int = 0
+    callbacks: int = 0
+
+
+class Driven:
+    """The life of a driver: it answers nobody."""
+
+    async def call(self, method: str, args: Any) -> Any:
+        raise Away("a driver")
+
+
+def terms(job: JobPlan, made: Plan) -> Terms:
+    """What a job of the plan runs under."""
+    rows = job.rows if job.program == "batch" else 40
+    cap = None
+    if job.cap_share:
+        cap = max(1, int(job.cap_share * rows * 1_600_000))
+    limits = Limits(
+        concurrency=job.concurrency, window_rows=job.window_rows, snapshot_events=job.snapshot_events,
+        max_cost_nusd=cap, retry=RETRY, timeout=TIMEOUT, output_tokens_max=16,
+    )  # fmt: skip
+    where, params = PROGRAMS.get(job.program, ("batch", {"ordered": job.ordered}))
+    return Terms(
+        job=job.name, program=where, params_json=msgspec.json.encode(params), fingerprint="f", limits=limits,
+        route=Route(endpoint="sim", model="m", price=PRICE), streams=job.program == "batch",
+        fallbacks=(Route(endpoint="sim2", model="m", price=PRICE),) if job.fallback else (),
+    )  # fmt: skip
+
+
+def arming(of: Terms) -> Arming:
+    """What opens the routes of a job."""
+    own, *others = (
+        Arming(
+            endpoint=route.endpoint, route_name=route_name(route.endpoint, route.credential, route.model),
+            pool_name=pool_name(route.endpoint, route.credential, route.model),
+        ) for route in of.routes
+    )  # fmt: skip
+    return msgspec.structs.replace(own, fallbacks=tuple(others))
+
+
+def rows_of(job: JobPlan) -> list[Row]:
+    """The rows of a batch."""
+    if job.program != "batch":
+        return []
+    encode = msgspec.json.encode
+    said = (f"{job.name} row {index}" for index in range(job.rows))
+    bodies = (
+        encode({"max_tokens": 8, "messages": [{"role": "user", "content": text}], "model": "m"}) for text in said
+    )
+    return [Row(f"r{index}", body, 8) for index, body in enumerate(bodies)]
+
+
+class Simulation:
+    """A world with its jobs, their drivers and their faults."""
+
+    def __init__(self, made: Plan, tell: Callable[[str], None] | None = None) -> None:
+        self.plan = made
+        self.world = World(made, tell)
+        self.sinks = {job.name: Sink() for job in made.jobs}
+        self.rows = {job.name: rows_of(job) for job in made.jobs}
+        self.resumes: Callable[[dict[str, Any]], bool] = resumes
+
+    def set_up(self) -> None:
+        """The cortex, the drivers, the faults."""
+        world = self.world
+        world.spawn("cortex", "cortex", (self.plan.branches, self.plan.workers), world.nodes[0])
+        for job in self.plan.jobs:
+            world.loop.call_at(job.begins_s, self._drive, job, context=NOBODY)
+        Faults(world)
+        world.loop.call_later(STANDING_S, self._stand, context=NOBODY)
+
+    def _stand(self) -> None:
+        self.world.watch.standing()
+        if not self.over():
+            self.world.loop.call_later(STANDING_S, self._stand, context=NOBODY)
+
+    def _drive(self, job: JobPlan) -> None:
+        """A driver begins, or one takes up what another left."""
+        world, sink = self.world, self.sinks[job.name]
+        if sink.outcome:
+            return
+        life = Life(f"driver:{job.name}", world.nodes[0])
+        life.at_death = lambda: self._driver_died(life, job)
+        life.seat = Driven()
+        world.lives[life.name] = life
+        from tests.simulation.world import SimRuntime
+
+        of = terms(job, self.plan)
+        driver = SimDriver(SimRuntime(world, life), of, arming(of), self.rows[job.name], sink, self.resumes)
+        task = world.loop.create_task(driver.run(), context=life.context)
+        task.add_done_callback(self._driven, context=NOBODY)
+
+    def _driven(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.world.watch.say(f"a driver raised {type(error).__name__}: {error}", error)
+
+    def _driver_died(self, life: Life, job: JobPlan) -> None:
+        self.world.kill(life, gone=True)
+        self.world.loop.call_later(0.5, self._drive, job, context=NOBODY)
+
+    def over(self) -> bool:
+        """Whether all jobs have ended."""
+        return all(sink.outcome for sink in self.sinks.values())
+
+    def run(self) -> None:
+        """To the verdict. Raises ``watch.Broken`` or what went wrong."""
+        world = self.world
+        world.loop.call_soon(self.set_up, context=NOBODY)
+        world.run(lambda: self.over() and world.calm, self.plan.ends_s)
+        for job in self.plan.jobs:
+            world.watch.finished(job.name, self.sinks[job.name], len(self.rows[job.name]))
+        world.watch.look()
+
+
+def resumes(facts: dict[str, Any]) -> bool:
+    """Go on with what ended in part, unless it has no money left."""
+    return facts["outcome"] == "partial" and not facts["why"].startswith("over_budget")
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """No garbage is collected while a world lives, and what the dead say afterwards is nobody's affair."""
+    hook, was = sys.unraisablehook, seats.settle
+    gc.disable()
+    seats.settle = lambda: None
+    try:
+        yield
+    finally:
+        seats.settle = was
+        sys.unraisablehook = lambda _: None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            gc.collect()
+        sys.unraisablehook = hook
+        gc.enable()
+
+
+def live(seed: int, tell: Callable[[str], None] | None = None, made: Plan | None = None) -> Verdict:
+    """Run one seed. Never raises: what is wrong stands in the verdict."""
+    with quiet():
+        verdict = Verdict(seed)
+        simulation = Simulation(made or plan(seed), tell)
+        try:
+            simulation.run()
+        except Exception as error:
+            verdict.broken = str(error) if isinstance(error, AssertionError) and str(error) else _told(error)
+            if error.__cause__ is not None:
+                verdict.broken += "\n" + _told(error.__cause__)
+        world = simulation.world
+        verdict.events, verdict.calls = world.watch.events, world.watch.calls
+        verdict.virtual_s, verdict.deaths, verdict.callbacks = world.loop.time(), world.deaths, world.loop.ran
+        world.close()
+        del simulation, world
+    return verdict
+
+
+def _told(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error, chain=False)[-12:])

@@ -1,0 +1,53 @@
+"""Many seeds on all cores."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+from tests.simulation.run import Verdict, live
+
+SHOWN_MAX = 20
+LOOK_EVERY_S = 10.0
+
+
+def replay(seed: int) -> str:
+    """The command that lives a seed again."""
+    return f"python -m tests.simulation {seed} --transcript"
+
+
+def verdicts(
+    seeds: range, cores: int, one: Callable[[int], Verdict] = live, chunk: int = 4
+) -> Iterator[Verdict]:
+    """Run these seeds, in no order."""
+    with multiprocessing.get_context("fork").Pool(cores) as pool:
+        yield from pool.imap_unordered(one, seeds, chunk)
+
+
+def soak(first: int, count: int) -> int:
+    """Run ``count`` seeds and tell how many a second. The exit code is 1 where one failed."""
+    cores = os.cpu_count() or 1
+    began_s = told_s = time.monotonic()
+    done = failed = calls = deaths = 0
+    virtual_s = 0.0
+    for verdict in verdicts(range(first, first + count), cores):
+        done += 1
+        calls += verdict.calls
+        deaths += verdict.deaths
+        virtual_s += verdict.virtual_s
+        if verdict.broken:
+            failed += 1
+            if failed <= SHOWN_MAX:
+                print(f"{replay(verdict.seed)}\n    {verdict.broken.strip().splitlines()[-1]}", flush=True)
+        if time.monotonic() - told_s >= LOOK_EVERY_S:
+            told_s = time.monotonic()
+            print(f"{done} of {count} seeds, {done / (told_s - began_s):.1f}/s, {failed} failed", file=sys.stderr)
+    took_s = time.monotonic() - began_s
+    print(
+        f"{done} seeds in {took_s:.0f} s on {cores} cores: {done / took_s:.1f} seeds/s, {calls} calls, {deaths} deaths,"
+        f" {virtual_s / 3600:.1f} virtual hours, {failed} failed"
+    )
+    return 1 if failed else 0

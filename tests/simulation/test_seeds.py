@@ -1,0 +1,38 @@
+"""The worlds of many seeds: every invariant holds in each of them, and a seed replays to the letter."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.simulation.soak import replay, verdicts
+from tests.structure import ROOT
+
+SEEDS = 500
+CORES = 2
+
+
+def test_every_invariant_holds_in_every_world() -> None:
+    found = list(verdicts(range(SEEDS), CORES))
+    broken = [verdict for verdict in found if verdict.broken]
+    assert len(found) == SEEDS
+    assert sum(verdict.calls for verdict in found) > 10_000, "the worlds are empty"
+    assert sum(verdict.deaths for verdict in found) > 500, "nobody ever dies"
+    assert not broken, "\n".join(f"{replay(verdict.seed)}\n{verdict.broken}" for verdict in broken)
+
+
+@pytest.mark.parametrize("seed", [12, 33])
+def test_a_seed_replays_to_the_letter(seed: int) -> None:
+    """In processes that hash texts differently."""
+    told = [
+        subprocess.run(
+            [sys.executable, "-m", "tests.simulation", str(seed), "--transcript"], cwd=ROOT, check=True,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed}, capture_output=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    ]  # fmt: skip
+    assert told[0] == told[1]
+    assert told[0].count(b"\n") > 50

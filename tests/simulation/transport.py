@@ -1,0 +1,128 @@
+"""Messages between lives: they take their time, overtake each other, get lost, or come twice."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from actors.errors import ClearError
+from actors.ports import Away, Gone
+from tests.simulation.loop import NOBODY, Killed, Life
+
+AT_MOST_ONCE = frozenset({"run", "start"})
+"""What is never brought twice: a run of a tool that may not be repeated, the beginning of a channel."""
+
+
+class Message:
+    """One call of a method, and whoever waits for its answer."""
+
+    __slots__ = ("args", "future", "life", "lost_answer", "method", "name")
+
+    def __init__(self, life: Life, name: str, method: str, args: Any, future: Any) -> None:
+        self.life, self.name, self.method, self.args, self.future = life, name, method, args, future
+        self.lost_answer = False
+
+
+class Transport:
+    """``world`` gives the lives, the plan and the chance."""
+
+    def __init__(self, world: Any) -> None:
+        self._world = world
+        self._loop = world.loop
+        self._plan = world.plan
+        self._random = world.plan.chance("transport").random
+        self._choice = world.plan.chance("trouble").choice
+        self.sent = 0
+
+    def ask(self, life: Life, name: str, method: str, args: Any) -> asyncio.Future[Any]:
+        """Send a message; the future is its answer."""
+        future = self._loop.create_future()
+        self.post(life, name, method, args, future)
+        return future  # type: ignore[no-any-return]
+
+    def post(self, life: Life, name: str, method: str, args: Any, future: Any) -> None:
+        """Send a message."""
+        self.sent += 1
+        world, plan = self._world, self._plan
+        world.watch.sent(life, name, method, args)
+        message = Message(life, name, method, args, future)
+        delay_s = plan.hop_s * (0.5 + self._random()) + life.node.lag_s
+        if world.calm or self._random() >= plan.trouble:
+            self._loop.call_at(self._loop.time() + delay_s, self._arrive, message, context=NOBODY)
+            return
+        trouble = self._choice(plan.troubles)
+        if world.tells:
+            world.tell(f"{life.name} -> {name}.{method} is {trouble}")
+        if trouble == "lost":
+            self._fail(message, Away(name), plan.silence_s * self._random())
+            return
+        if trouble == "late":
+            delay_s += plan.late_s * self._random()
+        elif trouble == "unanswered":
+            message.lost_answer = True
+        elif method not in AT_MOST_ONCE:
+            twin = Message(life, name, method, args, None)
+            self._loop.call_later(delay_s + plan.late_s * self._random(), self._arrive, twin, context=NOBODY)
+        self._loop.call_later(delay_s, self._arrive, message, context=NOBODY)
+
+    def hang_up(self, life: Life) -> None:
+        """It is dead: whoever waits for its answer hears so."""
+        for message in life.serving:
+            self._fail(message, Away(life.name), 0.01 + 0.5 * self._random())
+        life.serving = {}
+
+    def _fail(self, message: Message, error: Exception, after_s: float) -> None:
+        if message.future is not None:
+            self._loop.call_later(after_s, _raise, message.future, error, context=NOBODY)
+
+    def _arrive(self, message: Message) -> None:
+        world = self._world
+        life = world.lives.get(message.name)
+        if life is None:
+            coming = message.name in world.coming
+            self._fail(message, Away(message.name) if coming else Gone(message.name), 0.02)
+            return
+        if world.tells and message.method not in _DULL:
+            world.tell(f"{message.life.name} -> {message.name}.{message.method}{_short(message.args)}")
+        life.serving[message] = None
+        work = life.seat.call(message.method, message.args)
+        task: asyncio.Task[Any] = asyncio.Task(work, loop=self._loop, name="m", context=life.context)
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        task.add_done_callback(lambda task: self._answered(life, message, task), context=NOBODY)
+
+    def _answered(self, life: Life, message: Message, task: asyncio.Task[Any]) -> None:
+        if message not in life.serving:
+            if not task.cancelled():
+                task.exception()
+            return
+        del life.serving[message]
+        error: BaseException | None = Away(message.name) if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, (Away, Gone, ClearError, Killed)):
+            self._world.watch.say(f"{message.name}.{message.method} raised {type(error).__name__}: {error}", error)
+        if message.future is None:
+            return
+        delay_s = self._plan.hop_s * (0.5 + self._random()) + life.node.lag_s
+        if message.lost_answer or isinstance(error, Killed):
+            self._fail(message, Away(message.name), self._plan.silence_s * self._random())
+        elif error is not None:
+            self._fail(message, error, delay_s)  # type: ignore[arg-type]
+        else:
+            self._loop.call_at(self._loop.time() + delay_s, _answer, message.future, task.result(), context=NOBODY)
+
+
+_DULL = frozenset({"hello", "results", "status", "report", "beat"})
+
+
+def _short(args: Any) -> str:
+    shown = (f"<{len(arg)}>" if isinstance(arg, bytes) else str(arg) for arg in args)
+    return f"({', '.join(shown)})"[:160]
+
+
+def _answer(future: asyncio.Future[Any], value: Any) -> None:
+    if not future.done():
+        future.set_result(value)
+
+
+def _raise(future: asyncio.Future[Any], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)

@@ -1,0 +1,282 @@
+"""The watch: what must never happen, looked for after every event. Each look costs the same however long a world lives.
+
+It keeps a K of its own for every job, folded from what was committed and from nothing else: so it knows what a channel
+may do, and sees it when a channel does more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from actors import programs
+from cortex import commands, events, journal
+from cortex.checks import check
+from cortex.loop import step
+from cortex.program import Program
+from cortex.state import State
+from tests.simulation.loop import Life
+
+SLACK_S = 2.5
+"""How much later than its time a thing may happen: messages, sweeps and turns take theirs."""
+STANDING_S = 1.0
+"""How often the watch looks at what should have happened by itself."""
+CHECK_EVERY = 37
+"""Turns between two looks at the whole of K, and as many more as K has goals: so a look costs the same a turn."""
+
+_calls = msgspec.msgpack.Decoder(tuple[commands.Call, ...])
+
+
+class Broken(AssertionError):
+    """An invariant does not hold."""
+
+
+class JobWatch:
+    """What was committed of one job, and what follows from it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.k: State | None = None
+        self.program: Program | None = None
+        self.epoch = 0
+        self.seq = 0
+        self.turns = 0
+        self.allowed: set[tuple[int, int]] = set()
+        """Calls that a committed turn asked for."""
+        self.emitted: list[Any] = []
+        self.keys: set[str] = set()
+        self.fed: set[str] = set()
+        self.cap_nusd: int | None = None
+        self.due_s: float | None = None
+        """When time alone will change something, by the loop's clock."""
+
+
+class Watch:
+    """``world`` is looked at and never changed."""
+
+    def __init__(self, world: Any) -> None:
+        self._world = world
+        self._loop = world.loop
+        self.jobs: dict[str, JobWatch] = {}
+        self.broken: list[str] = []
+        self.errors: list[BaseException] = []
+        self.events = 0
+        self.calls = 0
+        self.in_flight_at_deaths = 0
+        self.observers: list[Any] = []
+        """Further watches, told of the same."""
+
+    def say(self, text: str, error: BaseException | None = None) -> None:
+        """Something that must not happen has happened."""
+        self.broken.append(f"at {self._loop.time():.3f} s: {text}")
+        if error is not None:
+            self.errors.append(error)
+        self._world.tell(f"!!! {text}")
+
+    def look(self) -> None:
+        """Raises ``Broken`` with all that was seen."""
+        found = self.broken + [f"nobody looked at: {said}" for said in self._loop.complaints]
+        if found:
+            raise Broken("\n".join(found[:20])) from (self.errors[0] if self.errors else None)
+
+    def job(self, name: str) -> JobWatch:
+        """The record of a job."""
+        found = self.jobs.get(name)
+        if found is None:
+            found = self.jobs[name] = JobWatch(name)
+        return found
+
+    # -- lives ---------------------------------------------------------------------------------------------------------
+
+    def began(self, life: Life, role: str) -> None:
+        """A life begins."""
+
+    def died(self, life: Life) -> None:
+        """A life ends: what it had asked for and nobody absorbed yet may have to be paid again."""
+        under_way = self._world.provider.under_way
+        if life.name.startswith("branch:"):
+            self.in_flight_at_deaths += sum(request.life is life for request in under_way)
+        else:
+            self.in_flight_at_deaths += len(under_way)
+
+    # -- the journal ---------------------------------------------------------------------------------------------------
+
+    def took(self, job: str, epoch: int) -> None:
+        """A channel became a job's only writer."""
+        record = self.job(job)
+        if epoch <= record.epoch:
+            self.say(f"{job}: epoch {epoch} was taken after epoch {record.epoch}")
+        record.epoch = epoch
+
+    def appended(self, job: str, epoch: int, seq: int, blobs: Any) -> None:
+        """Turns are on disk."""
+        record = self.job(job)
+        if epoch != record.epoch:
+            self.say(f"{job}: epoch {epoch} has appended, the journal is of epoch {record.epoch}")
+        for blob in blobs:
+            record.seq += 1
+            self._turn(record, journal.decode_turn(blob))
+        if seq != record.seq:
+            self.say(f"{job}: turn {seq} was written as number {record.seq}")
+
+    def _turn(self, record: JobWatch, turn: events.Turn) -> None:
+        turn = self._filled(record, turn)
+        terms = journal.opening(turn)
+        if terms is not None:
+            record.k = journal.open_job(terms)
+            record.program = programs.load(terms.program, terms.params_json)
+        k, program = record.k, record.program
+        assert k is not None
+        assert program is not None
+        spent = k.ledger.committed_nusd
+        for command in step(k, program, turn):
+            if type(command) is commands.Call:
+                record.allowed.add((command.goal, command.attempt))
+            elif type(command) is commands.Emit:
+                self._emit(record, command)
+            elif type(command) is commands.Finish and self._world.tells:
+                self._world.tell(f"{record.name} is {command.outcome} {command.why}")
+        self.events += sum(len(batch) for batch in turn.batches)
+        if self._world.tells:
+            self._world.tell(f"{record.name} turn {record.seq}: {told(turn)}")
+        self._money(record, k, spent)
+        record.turns += 1
+        due_at_s = None if k.outcome else k.due_at_s()
+        record.due_s = None if due_at_s is None else self._loop.time() + max(0.0, due_at_s - turn.at_s)
+        if record.turns % (CHECK_EVERY + len(k.goals)) == 0:
+            check(k)
+        for observer in self.observers:
+            observer.turned(record, turn)
+
+    def _filled(self, record: JobWatch, turn: events.Turn) -> events.Turn:
+        """Remembered replies are read from the journal, as replay does."""
+        if not any(type(event) is events.Recalled and event.reply is None for b in turn.batches for event in b):
+            return turn
+        reader = self._world.disk.journal(record.name, Life("watch", None))
+        return reader._filled(turn)  # type: ignore[no-any-return]
+
+    def _emit(self, record: JobWatch, command: commands.Emit) -> None:
+        if command.index != len(record.emitted):
+            self.say(f"{record.name}: result {command.index} after {len(record.emitted)} results")
+        record.emitted.append(command.value)
+        if isinstance(command.value, bytes):
+            key = msgspec.json.decode(command.value)["custom_id"]
+            if key in record.keys:
+                self.say(f"{record.name}: row {key} has a second result")
+            record.keys.add(key)
+
+    def _money(self, record: JobWatch, k: State, before_nusd: int) -> None:
+        cap, now_nusd = k.terms.limits.max_cost_nusd, k.ledger.committed_nusd
+        if cap is not None and now_nusd > cap and now_nusd > before_nusd:
+            self.say(f"{record.name}: {now_nusd} nUSD known, assumed and reserved; the cap is {cap}")
+
+    # -- messages ------------------------------------------------------------------------------------------------------
+
+    def sent(self, life: Life, name: str, method: str, args: Any) -> None:
+        """A message leaves a life."""
+        if life.dead:
+            self.say(f"{life.name} is dead and speaks")
+        if method == "work":
+            self._work(life, args)
+        for observer in self.observers:
+            observer.sent(life, name, method, args)
+
+    def _work(self, life: Life, args: Any) -> None:
+        record = self.job(args[0])
+        for call in _calls.decode(args[4]):
+            if (call.goal, call.attempt) not in record.allowed:
+                self.say(f"{life.name} asks for attempt {call.attempt} of goal {call.goal}, which no turn asked for")
+
+    # -- the provider --------------------------------------------------------------------------------------------------
+
+    def asked(self, request: Any) -> None:
+        """A request reaches the provider."""
+        self.calls += 1
+        if request.life.dead:
+            self.say(f"{request.life.name} is dead and calls")
+        for observer in self.observers:
+            observer.asked(request)
+
+    def billed(self, request: Any) -> None:
+        """The provider has answered completely, whoever still listens."""
+        for observer in self.observers:
+            observer.billed(request)
+
+    # -- what should happen by itself ----------------------------------------------------------------------------------
+
+    def standing(self) -> None:
+        """Now and then: has something that was due not happened?"""
+        now_s = self._loop.time()
+        for record in self.jobs.values():
+            life = self._world.lives.get(f"channel:{record.name}")
+            if life is None or life.halted or record.due_s is None or not awake(life):
+                record.due_s = None if record.due_s is None else max(record.due_s, now_s)
+            elif now_s > record.due_s + SLACK_S + self._world.clock_slack_s:
+                self.say(f"{record.name}: something was due at {record.due_s:.3f} s and nothing happened")
+        for observer in self.observers:
+            observer.standing()
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def finished(self, name: str, sink: Any, rows: int) -> None:
+        """A job has ended, and faults have stopped: is everything there, once?"""
+        record = self.job(name)
+        k = record.k
+        if k is None or not k.outcome:
+            self.say(f"{name} did not finish: {_why(k)}")
+            return
+        check(k)
+        if sink.values != record.emitted:
+            self.say(f"{name}: the sink holds other results than the journal")
+        if k.outcome == "complete" and k.live:
+            self.say(f"{name} is complete and {k.live} goals are not")
+        if k.outcome == "complete" and rows and len(record.keys) != rows:
+            self.say(f"{name} is complete with {len(record.keys)} of {rows} rows")
+        if k.outcome not in ("complete", "partial"):
+            self.say(f"{name} ended {k.outcome}: {k.why}")
+        if k.outcome == "partial" and not k.why.startswith("over_budget"):
+            self.say(f"{name} ended partial: {k.why}")
+
+
+def awake(life: Life) -> bool:
+    """Whether a channel has begun and takes turns."""
+    actor = getattr(life.seat, "_actor", None)
+    return bool(getattr(life.seat, "_ready", False)) and not getattr(actor, "broken", "")
+
+
+def _why(k: State | None) -> str:
+    if k is None:
+        return "it never began"
+    return (
+        f"{k.live} goals live, {len(k.flights)} in flight, {k.permits} permits, paused {k.paused}, due {k.due_at_s()},"
+        f" held until {k.hold_until_s}, source ended {k.source_ended}, position {k.position}"
+    )
+
+
+def told(turn: events.Turn) -> str:
+    """The events of a turn in a line."""
+    return ", ".join(_told(event) for batch in turn.batches for event in batch)
+
+
+def _told(event: Any) -> str:
+    name = type(event).__name__
+    if isinstance(event, events.Granted):
+        said = " ".join(
+            f"{field}={getattr(event, field)}" for field in event.__struct_fields__
+            if field not in ("memo", "permits") and getattr(event, field) not in (0, -1, 0.0, "", b"")
+        )  # fmt: skip
+        return f"granted {event.permits} {said}".strip()
+    if isinstance(event, events.Broke):
+        return f"{event.goal}.{event.attempt} broke: {event.failure.kind}"
+    if isinstance(event, events.Answered):
+        return f"{event.goal}.{event.attempt} answered"
+    if isinstance(event, events.Fed):
+        return f"fed {len(event.rows)} rows"
+    if isinstance(event, events.Rejoined):
+        return f"rejoined, epoch {event.epoch}, held {event.held}"
+    return name.lower()
+
+
+Observer = Callable[[Any], Any]
