@@ -64,17 +64,20 @@ def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]
     paced = begin(k, place, charge.tokens - output_tokens_max, output_tokens_max)
     key = flight_key(goal.id, attempt)
     elsewhere = b"" if sent is question else sent
+    share = k.shares[place]
     k.flights[key] = Flight(
-        goal.id, attempt, sample, question, k.at_s, charge, text_bytes, place, elsewhere, output_tokens_max, paced
-    )
+        goal.id, attempt, sample, question, k.at_s, charge, text_bytes, place, elsewhere, output_tokens_max, paced,
+        share.blocked is not None,
+    )  # fmt: skip
     if not once:
         k.asking[question] = key
     timeout_s = attempt_timeout_s(limits.timeout, output_tokens_max, bound)
     if timeout_s > k.call_timeout_max_s:
         k.call_timeout_max_s = timeout_s
-    generation = k.shares[place].generation
     out.append(
-        commands.Call(goal.id, sample, attempt, sent, body, output_tokens_max, tokens_max, timeout_s, place, generation)
+        commands.Call(
+            goal.id, sample, attempt, sent, body, output_tokens_max, tokens_max, timeout_s, place, share.generation
+        )
     )
     return False
 

@@ -12,7 +12,8 @@ import msgspec
 from cortex import commands, events
 from cortex.asking import AS_GIVEN
 from cortex.moves import ASKED, OPEN, asked, leave_call, reopen
-from cortex.permits import Share, came_back
+from cortex.pauses import alike, block
+from cortex.permits import came_back
 from cortex.state import ENDED, Flight, Goal, Missing, State, Status, flight_key
 from policies.failure import RULES, Failure, FailureKind
 from policies.retry import backoff_s, may_retry
@@ -152,7 +153,7 @@ def broke(k: State, event: events.Broke) -> list[Verdict]:
     verdicts: list[Verdict] = []
     for goal in asking:
         if goal is asking[0]:
-            verdict = _again(k, goal, failure, k.shares[flight.route])
+            verdict = _again(k, goal, failure, flight)
         else:
             verdict = _alike(k, asking[0], bool(verdicts), goal, failure)
         if verdict is not None:
@@ -193,10 +194,12 @@ def _alike(k: State, head: Goal, given_up: bool, goal: Goal, failure: Failure) -
     return None
 
 
-def _again(k: State, goal: Goal, failure: Failure, share: Share) -> Verdict | None:
-    """What the failure's kind asks for: the one place where a retry is decided. ``share``: of the route that failed."""
+def _again(k: State, goal: Goal, failure: Failure, flight: Flight) -> Verdict | None:
+    """What the failure's kind asks for: the one place where a retry is decided."""
     if failure.kind == FailureKind.OVER_BUDGET:
-        return _hold(k, goal, failure)
+        k.paused, k.paused_at_s = failure, k.at_s
+        reopen(k, goal)
+        return None
     if failure.kind == FailureKind.CANCELLED:  # by nobody here: whoever made the call was told to end
         failure = msgspec.structs.replace(failure, kind=FailureKind.LOST)
     rule = RULES[failure.kind].again
@@ -205,13 +208,13 @@ def _again(k: State, goal: Goal, failure: Failure, share: Share) -> Verdict | No
     if rule == "select":
         return too_large(k, goal, failure)
     if rule == "no":
-        return _refused(k, goal, failure)
+        return _refused(k, goal, failure, flight)
     policy = k.terms.limits.retry
-    goal.broken += 1
-    goal.throttles += failure.kind == FailureKind.THROTTLED
-    decision = may_retry(policy, failure, goal.broken, k.retries, k.successes, goal.throttles)
+    broken, throttles = goal.broken + 1, goal.throttles + (failure.kind == FailureKind.THROTTLED)
+    decision = may_retry(policy, failure, broken, k.retries, k.successes, throttles)
     if decision.hold:
-        return _hold(k, goal, failure)
+        return _hold(k, goal, failure, flight)
+    goal.broken, goal.throttles = broken, throttles
     if not decision.again:
         return Verdict(goal, failure)
     if failure.kind == FailureKind.LOST:
@@ -220,6 +223,7 @@ def _again(k: State, goal: Goal, failure: Failure, share: Share) -> Verdict | No
     if failure.kind != FailureKind.THROTTLED:
         k.retries += 1
     elif failure.retry_after_s is not None:
+        share = k.shares[flight.route]
         share.hold_until_s = max(share.hold_until_s, k.at_s + failure.retry_after_s)
     draw = drawn(k.call_id(goal.id, goal.sample), goal.tries)
     wait_s = backoff_s(policy, goal.broken, failure.kind, failure.retry_after_s, draw, decision.deferred)
@@ -227,21 +231,20 @@ def _again(k: State, goal: Goal, failure: Failure, share: Share) -> Verdict | No
     return None
 
 
-def _hold(k: State, goal: Goal, failure: Failure) -> Verdict | None:
-    """Not this goal's fault: the job pauses, resumable, and the goal stays open."""
-    k.paused = failure
+def _hold(k: State, goal: Goal, failure: Failure, flight: Flight) -> Verdict | None:
+    """Not this goal's fault: its route is blocked, and the goal stays open."""
+    block(k, flight, failure)
     reopen(k, goal)
     return None
 
 
-def _refused(k: State, goal: Goal, failure: Failure) -> Verdict | None:
+def _refused(k: State, goal: Goal, failure: Failure, flight: Flight) -> Verdict | None:
     """The provider refused this goal; the same words for many in a row are about the account, not the rows."""
     if failure.kind == FailureKind.REJECTED:
         k.alike = k.alike + 1 if failure.message == k.alike_said else 1
         k.alike_said = failure.message
         if k.alike >= k.terms.limits.rejected_alike_max:
-            said = f"the last {k.alike} goals were all refused with: {failure.message}"
-            return _hold(k, goal, msgspec.structs.replace(failure, kind=FailureKind.BLOCKED, message=said))
+            return _hold(k, goal, alike(failure, k.alike), flight)
     return Verdict(goal, failure)
 
 

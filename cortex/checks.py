@@ -132,6 +132,8 @@ def _flights(k: State) -> Iterator[str]:
     for place, share in enumerate(k.shares):
         if share.in_flight != under_way[place]:
             yield f"route {place} counts {share.in_flight} in flight, under way there are {under_way[place]}"
+        if share.trying and share.blocked is None:
+            yield f"route {place} is tried, and nothing blocks it"
         if share.permits < 0 or share.starts < -1:
             yield f"route {place} has {share.permits} permits, {share.starts} starts"
     for question, key in k.asking.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cortex import commands
+from cortex import commands, pauses
 from cortex.attempts import asked_by, assume
 from cortex.authored import Out, said, stop
 from cortex.moves import emit_held, reopen
@@ -30,7 +30,8 @@ def see_end(k: State) -> None:
     if k.stopping:
         k.outcome, k.why = ("cancelled" if k.stopping == "cancel" else "partial"), k.stopping
     elif k.paused is not None:
-        k.outcome, k.why = "partial", f"{k.paused.kind}: {k.paused.message}"
+        if not pauses.waits(k):
+            k.outcome, k.why = "partial", pauses.why(k)
     elif k.flights or k.errands:
         return  # what nobody waits for any more frees its permits and its money when it comes back
     elif k.short:

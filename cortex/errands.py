@@ -95,7 +95,7 @@ def returned(k: State, event: events.Returned) -> tuple[Goal, Any] | Verdict | N
         return Verdict(goal, failure)
     reopen(k, goal)  # the child can be resumed: it will be spawned, and joined by its name, again
     if not (over_budget and more_than(k, goal, task.charge)):
-        k.paused = failure
+        k.paused, k.paused_at_s = failure, k.at_s
     return None
 
 

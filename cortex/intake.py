@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from cortex import attempts, errands, events
+from cortex import attempts, errands, events, pauses
 from cortex.authored import Out, fold, fold_reply, give_up, said, stop
 from cortex.moves import end
 from cortex.permits import granted_pace, own_pace
@@ -135,7 +135,7 @@ def _resumed(k: State, program: Program, event: events.Resumed, out: Out) -> Non
     if k.outcome in ("", "partial") and k.stopping != "cancel":
         k.outcome = k.why = k.stopping = ""
         k.finished = False
-        k.paused = None
+        pauses.try_again(k)
         k.alike = 0
 
 

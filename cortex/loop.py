@@ -9,7 +9,7 @@ call's id, and the order of everything is the journal's.
 
 from __future__ import annotations
 
-from cortex import attempts, commands, events
+from cortex import attempts, commands, events, pauses
 from cortex.asking import ask
 from cortex.authored import Out, faulty, fold_reply, give_up, said, stop
 from cortex.changes import Ask, Change
@@ -36,7 +36,8 @@ def step(k: State, program: Program, turn: events.Turn) -> list[commands.Command
             else:
                 take(k, program, event, out)
     wake(k, out, program)
-    if not k.outcome and not satisfied(k, program) and not k.stopping and k.paused is None:
+    pauses.look_at_time(k)
+    if not k.outcome and not satisfied(k, program) and not k.stopping and (k.paused is None or pauses.waits(k)):
         select(k, program, out)
     if not k.outcome and satisfied(k, program):
         k.outcome = "complete"
@@ -60,7 +61,7 @@ def select(k: State, program: Program, out: Out) -> None:
     """
     rounds_max = k.terms.limits.selects_max
     rounds_left = rounds_max + 4 * k.live  # a goal may be found too large three times, and then given up
-    symbolic = 0
+    symbolic, paused = 0, k.paused
     while symbolic < rounds_max and rounds_left > 0:
         k.short = k.elsewhere = False
         k.wishes = True
@@ -79,7 +80,7 @@ def select(k: State, program: Program, out: Out) -> None:
         under_way = len(k.flights)
         moved = _ask_all(k, program, asks, out)
         k.wishes &= moved or len(k.flights) > under_way
-        if k.outcome or k.paused is not None or not (changed or ((moved or k.wishes) and not k.short)):
+        if k.outcome or k.paused is not paused or not (changed or ((moved or k.wishes) and not k.short)):
             return
         symbolic += bool(changed) and not moved
         rounds_left -= 1

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from policies.failure import Failure, FailureKind
 from policies.pace import Pace, correct, due_at_s, set_rates, take
 
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ class Share(msgspec.Struct):
     """The provider said to wait: nothing is asked here before."""
     pace: Pace | None = None
     """The rates granted with it, where there are any."""
+    blocked: Failure | None = None
+    """Why nothing is asked here: the account, the key, the model, or a wait beyond the job's patience."""
+    trying: bool = False
+    """Blocked as far as known, and one call may find out."""
     why: str = ""
     """Why it is less than was asked for; empty where nothing is the matter."""
     memo: bytes = b""
@@ -45,12 +50,21 @@ class Share(msgspec.Struct):
 
     def free(self, at_s: float) -> int:
         """Attempts that may be begun here now, as far as permits go; 0 while the provider or the pace says to wait."""
-        if self.hold_until_s > at_s or (self.pace is not None and due_at_s(self.pace) > at_s):
+        if self.held(at_s) or (self.pace is not None and due_at_s(self.pace) > at_s):
             return 0
         free = self.permits - self.in_flight
         if 0 <= self.starts < free:
             free = self.starts
+        if self.blocked is not None and self.starts < 0:
+            free = min(free, 1 - self.in_flight if self.trying else 0)
         return free if free > 0 else 0
+
+    def held(self, at_s: float) -> bool:
+        """Whether the provider said to wait, and meant it. When an account will be open again it only supposes."""
+        return self.hold_until_s > at_s and (self.blocked is None or self.blocked.kind not in _OF_THE_ACCOUNT)
+
+
+_OF_THE_ACCOUNT = (FailureKind.BLOCKED, FailureKind.UNAUTHORISED)
 
 
 class Sizes(msgspec.Struct):
@@ -156,6 +170,9 @@ def came_back(k: State, flight: Flight, usage: Usage | None, paid: bool = True) 
     share = k.shares[flight.route]
     share.in_flight -= 1
     if usage is not None:
+        if flight.probe:
+            share.blocked, share.trying, share.hold_until_s = None, False, 0.0
+            k.paused = None
         sizes = k.sizes
         sizes.calls += 1
         sizes.input_bound += flight.charge.tokens - flight.output_max
@@ -201,13 +218,17 @@ def held_until_s(k: State) -> float:
 
 
 def next_begin_s(k: State) -> float | None:
-    """When time alone lets the next call begin that has a permit; None where none waits for time."""
+    """When time alone lets the next call begin that has a permit, or opens a route; None where none waits for time."""
     if not k.wishes or not any(k.open_by_kind.values()):
         return None
     own_s = due_at_s(k.pace) if k.pace is not None else 0.0
     times = []
     for share in k.shares:
-        if share.permits <= share.in_flight or share.starts == 0:
+        if share.blocked is not None and not share.trying:
+            if share.hold_until_s > k.at_s:
+                times.append(share.hold_until_s)
+            continue
+        if share.permits <= share.in_flight or share.starts == 0 or (share.trying and share.in_flight):
             continue
         paced_s = max(own_s, due_at_s(share.pace) if share.pace is not None else 0.0)
         due_s = max(share.hold_until_s, paced_s + TOGETHER_S)

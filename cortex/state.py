@@ -164,6 +164,8 @@ class Flight(msgspec.Struct, array_like=True):
     """The reply's ``max_tokens``."""
     paced: tuple[float, float] | None = None
     """Input and output tokens that were taken of the rates for it."""
+    probe: bool = False
+    """Its answer opens a blocked route again."""
     followers: list[int] = msgspec.field(default_factory=list)
     """Goals that asked the same question meanwhile and share the answer."""
     abandoned: bool = False
@@ -269,7 +271,8 @@ class State(msgspec.Struct):
     short: bool = False
     """The ledger refused the next call; something must settle first."""
     paused: Failure | None = None
-    """What blocks the whole job: the account, the key, the model."""
+    """What blocks the whole job: the account, the key, the model, the money."""
+    paused_at_s: float = 0.0
     stopping: str = ""
     outcome: str = ""
     why: str = ""
@@ -355,7 +358,9 @@ class State(msgspec.Struct):
         if self.outcome or self.stopping:
             return under_way
         more = self.resting
-        if self.wishes:
+        if self.paused is not None:
+            more = int(self.live > 0 and not under_way)  # one, to find out
+        elif self.wishes:
             more += sum(map(len, self.open_by_kind.values()))
         return min(under_way + more, max(under_way, self.terms.limits.concurrency))
 
@@ -364,6 +369,8 @@ class State(msgspec.Struct):
         times = [self.delayed[0][0]] if self.delayed else []
         if (begin_s := next_begin_s(self)) is not None:
             times.append(begin_s)
+        if self.paused is not None and self.at_s < (end_s := self.paused_at_s + self.terms.limits.blocked_wait_s):
+            times.append(end_s)
         return min(times) if times else None
 
 

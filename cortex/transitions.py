@@ -314,7 +314,8 @@ def _spawn(k: State, change: c.Spawn, value: tuple[str, bytes], out: Out, progra
         cap_nusd = own
         nusd = None if nusd is None else max(0, own - spent.known_nusd - spent.assumed_nusd)
     if nusd == 0 or tokens == 0:
-        k.paused = Failure(FailureKind.OVER_BUDGET, f"nothing is left of the cap for a child job of goal {goal.id}")
+        said = f"nothing is left of the cap for a child job of goal {goal.id}"
+        k.paused, k.paused_at_s = Failure(FailureKind.OVER_BUDGET, said), k.at_s
         if goal.status != Status.OPEN:
             reopen(k, goal)
         return

@@ -124,6 +124,7 @@ BREAKS: dict[str, tuple[Callable[[State], object], str]] = {
     "an outcome that is none": (lambda k: setattr(k, "outcome", "fine"), "outcome 'fine'"),
     "stopping in no way": (lambda k: setattr(k, "stopping", "softly"), "stopping 'softly'"),
     "negative permits": (lambda k: setattr(k.shares[0], "permits", -1), "route 0 has -1 permits"),
+    "tried and not blocked": (lambda k: setattr(k.shares[0], "trying", True), "is tried, and nothing blocks it"),
     "starts beyond none": (lambda k: setattr(k.shares[0], "starts", -2), "-2 starts"),
     "a flight that no route counts": (lambda k: setattr(k.shares[0], "in_flight", 0), "route 0 counts 0 in flight"),
     "a route without a share": (lambda k: k.shares.clear(), "0 shares of 1 routes"),

@@ -180,30 +180,7 @@ def test_being_throttled_is_not_the_calls_fault():
     assert (stage.goal(1).broken, stage.goal(1).throttles) == (10, 9)
 
 
-def test_a_wait_beyond_patience_pauses_the_job():
-    stage = flat("a", "b")
-    stage.fail("throttled", "come back tomorrow", goal=1, status=429, retry_after_s=86_400.0)
-    assert stage.k.paused.message == "come back tomorrow"
-    assert stage.k.outcome == "", "the other call may still be answered"
-    stage.answer()
-    assert (stage.k.outcome, stage.k.why) == ("partial", "throttled: come back tomorrow")
-    assert stage.statuses() == ["open", "resolved"]
-
-
 # -- the account -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", ["blocked", "unauthorised"])
-def test_what_blocks_the_account_pauses_the_job_and_fails_no_goal(kind):
-    stage = flat("a", "b", "c", permits=2)
-    stage.fail(kind, "credit balance is too low", goal=1, status=400)
-    assert len(stage.calls) == 1, "nothing more is asked"
-    stage.answer()
-    assert (stage.k.outcome, stage.k.why) == ("partial", f"{kind}: credit balance is too low")
-    stage.turn(events.Resumed("someone"))
-    assert [call.goal for call in stage.calls.values()] == [3, 1]
-    stage.answer_all()
-    assert stage.k.outcome == "complete"
 
 
 def refusals(stage: Stage, count: int, message: str = "bad field") -> None:

@@ -1,0 +1,79 @@
+"""What blocks a route, and with it the job: the account, the key, the model, or a wait beyond the job's patience.
+
+No goal fails for it. While a route is blocked nothing is asked there but a probe that the cortex granted, or the one
+call with which a resumed job tries it; the first answer to one of these opens the route again. A job whose routes are
+all blocked is paused: it ends partial when its calls have come home, or waits, if its user wants that.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from cortex.state import Flight, State
+from policies.failure import Failure, FailureKind
+from policies.reset import said_time, stated_reset_at_s
+
+
+def block(k: State, flight: Flight, failure: Failure) -> None:
+    """This attempt's failure was not its goal's fault: its route is blocked.
+
+    Attempts that were under way when the first one failed say the same once more, and nothing about a route that is
+    tried since.
+    """
+    share = k.shares[flight.route]
+    if share.blocked is None or flight.probe:
+        share.blocked, share.trying = failure, False
+    share.hold_until_s = max(share.hold_until_s, _until_s(k, failure))
+    if k.paused is None and all(one.blocked is not None and not one.trying for one in k.shares):
+        k.paused, k.paused_at_s = share.blocked, k.at_s
+
+
+def _until_s(k: State, failure: Failure) -> float:
+    if failure.retry_after_s is not None:
+        return k.at_s + failure.retry_after_s
+    if failure.kind == FailureKind.BLOCKED:
+        return stated_reset_at_s(failure.message) or 0.0
+    return 0.0
+
+
+def try_again(k: State) -> None:
+    """Someone says that what blocked the job is gone: each blocked route is tried with one call, before the rest."""
+    for share in k.shares:
+        if share.blocked is not None:
+            share.trying = True
+            share.hold_until_s = 0.0
+    k.paused = None
+
+
+def look_at_time(k: State) -> None:
+    """The provider named the moment from which a blocked route is open again: it is tried then."""
+    for share in k.shares:
+        if share.blocked is not None and 0 < share.hold_until_s <= k.at_s:
+            share.trying = True
+            share.hold_until_s = 0.0
+
+
+def waits(k: State) -> bool:
+    """Whether a paused job stays for its routes to open, rather than end."""
+    limits = k.terms.limits
+    return (
+        k.paused is not None
+        and k.at_s < k.paused_at_s + limits.blocked_wait_s
+        and all(share.blocked is not None for share in k.shares)
+    )
+
+
+def why(k: State) -> str:
+    """Why the job ends paused, and when the provider said that it may go on."""
+    assert k.paused is not None
+    said = f"{k.paused.kind}: {k.paused.message}"
+    times = [share.hold_until_s for share in k.shares if share.blocked is not None and share.hold_until_s > k.at_s]
+    if times and len(times) == len(k.shares):
+        said += f" (resume it from {said_time(min(times))} on)"
+    return said
+
+
+def alike(failure: Failure, count: int) -> Failure:
+    """The same refusal of many goals in a row, taken for what it must be."""
+    said = f"the last {count} goals were all refused with: {failure.message}"
+    return msgspec.structs.replace(failure, kind=FailureKind.BLOCKED, message=said, retry_after_s=None)
