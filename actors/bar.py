@@ -48,6 +48,8 @@ class Bar:
         said += [f"{count:,} {kind}" for kind, count in facts["failures"].items()]
         if facts.get("unarmed"):
             said.append("waiting for a key")
+        if facts.get("waits"):
+            said.append(facts["waits"])
         return f"{facts['job']}: {', '.join(said)}"
 
     def _show_live(self, facts: dict[str, Any]) -> None:

@@ -204,10 +204,7 @@ class Channel:
         facts = summary(self._k)
         facts["rows_wanted"] = self._k.rows_wanted()
         facts["unarmed"] = sorted({*self._dispatch.unarmed(), *self._errands.unarmed()})
-        facts["in_flight"] = len(self._k.flights)
-        facts["permits"] = self._k.permits
         facts["broken"] = self.broken
-        facts["paused"] = self._k.paused.message if self._k.paused else ""
         facts["held_until_s"] = self._k.hold_until_s
         return msgspec.json.encode(facts)
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from actors.bounds import in_words
+from actors.waiting import standing
+from cortex.limits import Route
 from cortex.state import State
 from policies.price import usd
 
@@ -11,6 +14,8 @@ from policies.price import usd
 def summary(k: State) -> dict[str, Any]:
     """The fields of ``--json``; money in USD, times in seconds."""
     tally, ledger = k.tally, k.ledger
+    own, others = k.terms.route, k.terms.fallbacks
+    priced = own.price is not None and all(_priced(route) for route in others)
     return {
         "job": k.terms.job,
         "outcome": k.outcome or "running",
@@ -30,8 +35,8 @@ def summary(k: State) -> dict[str, Any]:
         "output_tokens": ledger.output_tokens,
         "cache_read_tokens": ledger.cache_read_tokens,
         "cache_creation_tokens": ledger.cache_creation_tokens,
-        "cost_usd": usd(ledger.known_nusd) if k.terms.route.price is not None else None,
-        "cost_assumed_usd": usd(ledger.assumed_nusd) if k.terms.route.price is not None else None,
+        "cost_usd": usd(ledger.known_nusd) if priced else None,
+        "cost_assumed_usd": usd(ledger.assumed_nusd) if priced else None,
         "known_nusd": ledger.known_nusd,
         "assumed_nusd": ledger.assumed_nusd,
         "goals_live": k.live,
@@ -42,4 +47,11 @@ def summary(k: State) -> dict[str, Any]:
         "source_ended": k.source_ended,
         "elapsed_s": round(k.at_s - k.began_at_s, 3) if k.began_at_s else 0.0,
         "output": k.terms.places.get("output", ""),
+        "limits": in_words(k.terms.limits),
+        **standing(k),
     }
+
+
+def _priced(route: Route) -> bool:
+    """Whether what calls cost there is known; the simulated provider takes nothing."""
+    return route.price is not None or route.endpoint.startswith("sim:")

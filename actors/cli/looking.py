@@ -13,11 +13,13 @@ from actors.cli.options import Options
 from actors.cli.problems import COMPLETE, CommandError, say
 from actors.cli.settings import named_folder
 from actors.cli.standings import standing_of
-from actors.cli.telling import Standing, cost, failed_kinds, span, why
+from actors.cli.telling import STATUS_FIELDS, Standing, cost, failed_kinds, span, why
 from actors.errors import ClearError
 from actors.files.sink import SinkClosed
+from actors.ports import ClusterError
 from actors.records import last_owner, last_turn_s
 from actors.store import Folder, Journal, StoreError
+from actors.wording import clock
 
 _STATES = {
     "interrupted": "interrupted: resumable", "partial": "partial: resumable",
@@ -86,12 +88,26 @@ def status(job: str, options: Options) -> int:
             raise CommandError(f"no jobs in {folder.path}")
         job = found[0][0]
     standing = standing_of(folder, job)
+    _see_cluster(folder, job, standing)
     if options.as_json:
-        print(standing.as_json())
+        print(standing.as_json(STATUS_FIELDS))
         return COMPLETE
     for name, said in _particulars(folder, job, standing):
         print(f"{name:<10}{said}")
     return COMPLETE
+
+
+def _see_cluster(folder: Folder, job: str, standing: Standing) -> None:
+    """A job that its driver left in a cluster goes on only as long as that lives."""
+    owner = last_owner(folder, job)
+    if standing.outcome != "detached" or owner is None:
+        return
+    from actors.cluster.start import checked_address
+
+    try:
+        checked_address(owner.cluster)
+    except ClusterError as error:
+        standing.facts |= {"outcome": "interrupted", "why": f"{error}: the job can be resumed elsewhere", "waits": ""}
 
 
 def _particulars(folder: Folder, job: str, standing: Standing) -> list[tuple[str, str]]:
@@ -106,12 +122,33 @@ def _particulars(folder: Folder, job: str, standing: Standing) -> list[tuple[str
         rows += f", {facts['rows_failed']:,} failed" + (f" ({kinds})" if kinds else "")
     attempts = ", ".join(f"{count:,} {kind}" for kind, count in facts["failures"].items())
     calls = f"{facts['calls']:,}, {facts['attempts']:,} attempts, {facts['reused_calls']:,} remembered"
-    lines = [("job", job), ("state", state), ("why", why(standing)), ("rows", rows), ("calls", calls)]
+    lines = [("job", job), ("state", state), ("why", why(standing)), ("waits", facts["waits"]), ("rows", rows)]
+    lines += [("calls", calls)]
     lines += [("failed", f"attempts: {attempts}" if attempts else "")]
     lines += [("tokens", f"{facts['input_tokens']:,} in, {facts['output_tokens']:,} out")]
     lines += [("cost", cost(facts) if facts["cost_usd"] is not None else "")]
-    lines += [("time", span(facts["elapsed_s"])), ("output", facts["output"]), ("resume", standing.resume)]
+    lines += [("route", _routes(standing)), ("limits", " ".join(map(" ".join, facts["limits"].items())))]
+    lines += [("deadline", _deadline(facts["deadline_at_s"]))]
+    lines += [("time", span(facts["elapsed_s"])), ("last turn", _ago(_last_turn_s(folder, job)))]
+    lines += [("output", facts["output"]), ("resume", standing.resume)]
     return [(name, said) for name, said in lines if said]
+
+
+def _routes(standing: Standing) -> str:
+    """Where calls go now, with what they may use of it; the other routes behind it."""
+    facts = standing.facts
+    said = [str(facts["route"])]
+    if standing.outcome in ("running", "detached"):
+        said[0] += f", {facts['in_flight']} in flight of {facts['permits']} permits"
+    others = [each["route"] for each in facts["routes"] if not said[0].startswith(each["route"])]
+    return "; else ".join([*said, *others])
+
+
+def _deadline(at_s: float | None) -> str:
+    if at_s is None:
+        return ""
+    left_s = at_s - time.time()
+    return f"{clock(at_s)}, {f'in {span(left_s)}' if left_s > 0 else 'passed'}"
 
 
 def results(job: str, output: str, options: Options) -> int:

@@ -21,7 +21,7 @@ class Options(msgspec.Struct, kw_only=True):
     max_job_tokens: str = ""
     max_output_tokens: int | None = None
     prompt_tokens_max: int | None = None
-    concurrency: int | None = None
+    concurrency: str = ""
     rpm: str = ""
     itpm: str = ""
     otpm: str = ""
@@ -67,7 +67,7 @@ _DECLARED: dict[str, tuple[Any, Any]] = {
     "max_job_tokens": (str, _option("--max-job-tokens", "cap on tokens, input and output together", "N")),
     "max_output_tokens": (int, _option("--max-output-tokens", "most tokens of one reply", "N", 1)),
     "prompt_tokens_max": (int, _option("--prompt-tokens-max", "M: most tokens of one prompt", "N", 1)),
-    "concurrency": (int, _option("--concurrency", "most calls in flight (default 100)", "N", 1)),
+    "concurrency": (str, _option("--concurrency", "most calls in flight at once (default 100)", "N")),
     "rpm": (str, _option("--rpm", "most requests a minute of this job; below the provider's own limit", "N")),
     "itpm": (str, _option("--itpm", "most input tokens a minute", "N")),
     "otpm": (str, _option("--otpm", "most output tokens a minute", "N")),

@@ -22,6 +22,8 @@ def standing_of(folder: Folder, job: str, k: State | None = None) -> Standing:
     k = last_state(folder, job) if k is None else k
     facts = summary(k)
     facts["outcome"] = k.outcome or _living(folder, job)
+    if facts["outcome"] == "interrupted":
+        facts["waits"] = ""  # nobody is there to wait
     places = k.terms.places
     return Standing(
         facts=facts, state=folder.path, answer=_answer(k), rows=number(places, "rows"),

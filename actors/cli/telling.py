@@ -19,6 +19,22 @@ FIELDS = (
 )  # fmt: skip
 """What ``--json`` gives: these, no more and no less."""
 
+STATUS_FIELDS = (
+    *FIELDS, "why", "waits", "route", "routes", "permits", "in_flight", "deadline_at_s", "paused_until_s", "limits",
+)  # fmt: skip
+"""What ``status --json`` gives: how the job stands at this moment, too."""
+
+_ONE_FIRST = "then resume: one call goes first, and the rest when it is answered"
+_ADVICE = {
+    "blocked": f"no row failed for it: put the account or the model right (credit, spend limit), {_ONE_FIRST}",
+    "unauthorised": f"no row failed for it: set a good key in ANTHROPIC_API_KEY, {_ONE_FIRST}",
+    "throttled": "the provider asks for a longer wait than the job sits out: resume it then",
+    "deadline": "resume with a later --deadline",
+    "max_failed": "look at the failed rows first; resume with a higher --max-failed",
+    "alike": "look at the failed rows first: the cause is probably one and the same",
+}
+"""What to do, by the first word of why a job stopped. What is over a cap says so where it says how to go on."""
+
 RESUMABLE = frozenset({"partial", "interrupted", "detached"})
 OVER = frozenset({"complete", "failed", "cancelled"})
 
@@ -53,13 +69,13 @@ class Standing(msgspec.Struct, kw_only=True):
         usual = Path(os.environ.get("CORTEX_STATE") or STATE_DEFAULT).expanduser().resolve()
         return "" if usual == self.state else f" --state {self.state}"
 
-    def as_json(self) -> str:
+    def as_json(self, names: tuple[str, ...] = FIELDS) -> str:
         """The one object of ``--json``, on one line."""
         facts = {
             **self.facts, "rows": max(self.rows, self.facts["rows"]), "answer": self.answer,
             "output": self.facts["output"] or None, "resume": self.resume or None,
         }  # fmt: skip
-        return msgspec.json.encode({name: facts[name] for name in FIELDS}).decode()
+        return msgspec.json.encode({name: facts[name] for name in names}).decode()
 
     def code(self, failed_share_max: Decimal, partial_is_complete: bool) -> int:
         """The exit code of a run that ended so, signals apart."""
@@ -121,10 +137,13 @@ def span(seconds: float) -> str:
 
 def why(standing: Standing) -> str:
     """Why the job is not complete, with what to do; empty where it is."""
-    said = standing.facts["why"]
-    if not said or said in ("drain", "cancel"):
+    said = str(standing.facts["why"])
+    if not said or said == "cancel":
         return ""
-    return f"{said}"
+    if said.startswith("drain"):
+        return f"{said}: what was in flight is finished" if standing.facts["outcome"] == "partial" else ""
+    advice = _ADVICE.get(said.partition(":")[0].strip(), "")
+    return f"{said}; {advice}" if advice else said
 
 
 def _many(count: int, noun: str) -> str:

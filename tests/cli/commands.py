@@ -26,6 +26,11 @@ FIELDS = [
 ]  # fmt: skip
 
 
+STATUS_FIELDS = [
+    *FIELDS, "why", "waits", "route", "routes", "permits", "in_flight", "deadline_at_s", "paused_until_s", "limits",
+]  # fmt: skip
+
+
 class Done(msgspec.Struct, frozen=True):
     """What a command left behind."""
 
@@ -37,7 +42,7 @@ class Done(msgspec.Struct, frozen=True):
     def last(self) -> dict[str, Any]:
         """The object that ``--json`` put last on standard output."""
         found = json.loads(self.out.splitlines()[-1])
-        assert list(found) == FIELDS
+        assert list(found) in (FIELDS, STATUS_FIELDS)
         return found
 
     def said(self) -> list[str]:

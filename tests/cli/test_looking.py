@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import time
 from pathlib import Path
 
 import msgspec
@@ -70,6 +72,23 @@ def test_status_of_one_job(cortex):
     assert cortex("status", "two", "--json").last["outcome"] == "interrupted"
     with hold(Folder(os.environ["CORTEX_STATE"]), "two"):
         assert f"running: process {os.getpid()} on " in cortex("status", "two").out
+
+
+def test_status_tells_where_calls_go_and_under_which_bounds(cortex):
+    requests(Path("two.jsonl"), 20)
+    command = ("batch", "two.jsonl", "-o", "two.out", "--model", "sim", "--job", "two", "--deadline", "+6h")
+    assert cortex(*command, "--max-job-tokens", 400, "--fallback", "sim,seed=2", "--rpm", "6000").code == 3
+    found = cortex("status", "two", "--json").last
+    assert (found["why"], found["waits"]) == ("over_budget: the next call could pass the cap", "")
+    assert found["route"].startswith("sim at sim:")
+    assert len(found["routes"]) == 2
+    assert found["deadline_at_s"] - time.time() > 21_000
+    assert found["limits"]["--max-job-tokens"] == "400"
+    told = cortex("status", "two").out
+    assert re.search(r"(?m)^route     sim at sim:\w+; else sim at sim:\w+$", told)
+    assert re.search(r"(?m)^limits    --max-job-tokens 400 --rpm 6000 --deadline 20", told)
+    assert re.search(r"(?m)^deadline  20.*, in 5 h 59 min$", told)
+    assert re.search(r"(?m)^last turn \d+\.\d s ago$", told)
 
 
 def test_the_resume_line_names_a_state_folder_that_is_not_the_usual_one(cortex, monkeypatch):
@@ -141,7 +160,11 @@ def test_a_job_that_its_driver_left_in_a_cluster(cortex):
     _without_its_end("two")
     _as_if_in_a_cluster("two", "127.0.0.1:1")
     assert "in a cluster, without a driver" in cortex("jobs").out
-    assert cortex("status", "two", "--json").last["resume"] == "cortex attach two"
+    (listed,) = json.loads(cortex("jobs", "--json").out)["jobs"]
+    assert listed["resume"] == "cortex attach two"
+    shown = cortex("status", "two", "--json").last  # which looks whether the cluster lives
+    assert (shown["outcome"], shown["resume"]) == ("interrupted", "cortex resume two")
+    assert shown["why"].startswith("no Ray answers at 127.0.0.1:1")
     done = cortex("cancel", "two")  # where nobody answers any more
     assert done.code == 0
     assert "no Ray answers at 127.0.0.1:1" in done.said()[0]

@@ -1,0 +1,97 @@
+"""Why a job waits and where its calls go now, from K alone: for the live line, for ``status``, for programs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from cortex.limits import BATCHES, Route
+from cortex.state import State
+from policies.pace import due_at_s
+
+WORDS_MAX = 160
+"""The line of a running job says it in a few words; a provider may have many."""
+
+
+def standing(k: State) -> dict[str, Any]:
+    """Fields for ``status``: where calls go, what is free, why it waits, until when."""
+    place = _place(k)
+    return {
+        "waits": "; ".join(waits(k)),
+        "route": named(k.terms.routes[place]) + (f" (fallback {place})" if place else ""),
+        "routes": [_route(k, each, route) for each, route in enumerate(k.terms.routes)],
+        "permits": k.permits,
+        "in_flight": len(k.flights),
+        "deadline_at_s": k.terms.limits.deadline_at_s,
+        "paused_until_s": _paused_until_s(k),
+    }
+
+
+def _route(k: State, place: int, route: Route) -> dict[str, Any]:
+    share = k.shares[place]
+    return {
+        "route": named(route), "permits": share.permits, "in_flight": share.in_flight, "why": share.why,
+        "held_until_s": share.hold_until_s if share.hold_until_s > k.at_s else 0.0,
+    }  # fmt: skip
+
+
+def named(route: Route) -> str:
+    """A route for people: model and address, without what is secret or long."""
+    endpoint = route.endpoint.removeprefix("https://").removeprefix("http://")
+    by = " by batches" if route.via == BATCHES else ""
+    return f"{route.model} at {endpoint}{by}"
+
+
+def waits(k: State) -> list[str]:
+    """Why not all that could be asked is being asked, in a few words each; empty where nothing is the matter."""
+    if k.outcome:
+        return []
+    said = [{"drain": "draining", "cancel": "cancelling"}.get(k.stopping, "")]
+    if k.paused is not None:
+        until_s = _paused_until_s(k)
+        until = f" until {time_of_day(until_s)}" if until_s else ""
+        said.append(f"{k.paused.kind}{until}: {_short(k.paused.message)}")
+    elif k.hold_until_s > k.at_s:
+        said.append(f"the provider says to wait until {time_of_day(k.hold_until_s)}")
+    place = _place(k)
+    for each, share in enumerate(k.shares[: place + 1]):
+        if share.why:
+            said.append(share.why if len(k.shares) == 1 else f"{k.terms.routes[each].model}: {share.why}")
+    if place:
+        said.append(f"on the fallback {k.terms.routes[place].model}")
+    if _paced(k, place):
+        said.append("paced")
+    if k.live and not k.permits and not any(said):
+        said.append("waits for permits")
+    return [each for each in said if each]
+
+
+def _place(k: State) -> int:
+    """The route that calls go to now: the first with a permit, else the one that most are out on."""
+    for place, share in enumerate(k.shares):
+        if share.permits and share.starts:
+            return place
+    return max(range(len(k.shares)), key=lambda place: (k.shares[place].in_flight, -place))
+
+
+def _paced(k: State, place: int) -> bool:
+    """Whether only the rate holds the next call back."""
+    paces = (k.pace, k.shares[place].pace)
+    return bool(k.wishes) and any(pace is not None and due_at_s(pace) > k.at_s for pace in paces)
+
+
+def _paused_until_s(k: State) -> float:
+    """When the provider said that a paused job may go on; 0 where it did not say."""
+    times = [share.hold_until_s for share in k.shares if share.hold_until_s > k.at_s]
+    return min(times) if k.paused is not None and times else 0.0
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= WORDS_MAX else text[: WORDS_MAX - 1] + "…"
+
+
+def time_of_day(at_s: float) -> str:
+    """A moment of these days, local time."""
+    moment = datetime.fromtimestamp(at_s, UTC).astimezone()
+    today = datetime.now(UTC).astimezone().date()
+    return moment.strftime("%H:%M:%S" if moment.date() == today else "%Y-%m-%d %H:%M")

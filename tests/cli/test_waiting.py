@@ -1,0 +1,154 @@
+"""Why a job waits, in a few words, from K alone; and what a stopped one tells its user to do."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.bar import Bar
+from actors.cli.telling import Standing, why
+from actors.summary import summary
+from actors.waiting import WORDS_MAX, standing, time_of_day, waits
+from cortex.limits import Limits, Route, Terms
+from cortex.permits import own_pace
+from cortex.state import State
+from policies.failure import Failure, FailureKind
+from policies.pace import take
+
+OWN = Route(endpoint="https://api.anthropic.com", model="sonnet")
+OTHER = Route(endpoint="http://gateway:8080", model="haiku")
+NOW_S = time.time()
+
+
+def _k(*fallbacks: Route, **fields: Any) -> State:
+    made = Terms(job="j", program="batch", params_json=b"{}", fingerprint="f", route=OWN, fallbacks=fallbacks)
+    k = State(made, at_s=NOW_S, live=5, **fields)
+    for share in k.shares:
+        share.permits = 4
+    return k
+
+
+def test_nothing_is_the_matter():
+    assert waits(_k()) == []
+    assert standing(_k())["waits"] == ""
+    assert standing(_k())["route"] == "sonnet at api.anthropic.com"
+
+
+def test_an_ended_job_waits_for_nothing():
+    assert waits(_k(outcome="partial", paused=Failure(FailureKind.BLOCKED, "no credit"))) == []
+
+
+def test_no_permits_yet():
+    k = _k()
+    k.shares[0].permits = 0
+    assert waits(k) == ["waits for permits"]
+    k.live = 0
+    assert waits(k) == []
+
+
+def test_a_limit_by_hand_is_told_in_the_words_of_the_cortex():
+    k = _k()
+    k.shares[0].why = "limited to 2 by ann"
+    assert waits(k) == ["limited to 2 by ann"]
+
+
+def test_an_open_breaker_and_the_fallback():
+    k = _k(OTHER)
+    k.shares[0].permits, k.shares[0].why = 0, "breaker open until 18:00:00"
+    told = standing(k)
+    assert told["waits"] == "sonnet: breaker open until 18:00:00; on the fallback haiku"
+    assert told["route"] == "haiku at gateway:8080 (fallback 1)"
+    assert [(each["route"], each["permits"]) for each in told["routes"]] == [
+        ("sonnet at api.anthropic.com", 0), ("haiku at gateway:8080", 4),
+    ]  # fmt: skip
+
+
+def test_probes_that_are_all_out_leave_the_fallback_to_be_used():
+    k = _k(OTHER)
+    k.shares[0].starts = 0
+    assert standing(k)["route"].startswith("haiku")
+    k.shares[0].starts = 1
+    assert standing(k)["route"].startswith("sonnet")
+
+
+def test_without_any_permit_the_route_is_the_one_that_calls_are_out_on():
+    k = _k(OTHER)
+    for share in k.shares:
+        share.permits = 0
+    assert standing(k)["route"].startswith("sonnet")
+    k.shares[1].in_flight = 2
+    assert standing(k)["route"].startswith("haiku")
+
+
+def test_the_provider_says_to_wait():
+    k = _k()
+    k.shares[0].hold_until_s = NOW_S + 30
+    assert waits(k) == [f"the provider says to wait until {time_of_day(NOW_S + 30)}"]
+    assert standing(k)["routes"][0]["held_until_s"] == NOW_S + 30
+    k.at_s = NOW_S + 30
+    assert waits(k) == []
+    assert standing(k)["routes"][0]["held_until_s"] == 0
+
+
+def test_a_blocked_account_with_its_time():
+    k = _k(paused=Failure(FailureKind.BLOCKED, "credit " * 100))
+    (said,) = waits(k)
+    assert said.startswith("blocked: credit")
+    assert len(said) < WORDS_MAX + 20
+    k.shares[0].hold_until_s = NOW_S + 30
+    assert waits(k)[0].startswith(f"blocked until {time_of_day(NOW_S + 30)}: credit")
+    assert standing(k)["paused_until_s"] == NOW_S + 30
+
+
+def test_a_rate_of_ones_own():
+    k = _k()
+    k.pace = own_pace(None, NOW_S, Limits(requests_per_min=6))
+    assert k.pace is not None
+    assert waits(k) == []
+    for _ in range(20):
+        take(k.pace, NOW_S, 0, 0)
+    assert waits(k) == ["paced"]
+    k.wishes = False
+    assert waits(k) == []
+
+
+def test_draining():
+    assert waits(_k(stopping="drain")) == ["draining"]
+
+
+def test_the_live_line_says_it():
+    k = _k()
+    k.shares[0].why = "limited to 2 by ann"
+    assert Bar().line(summary(k)).endswith(", limited to 2 by ann")
+
+
+def test_a_day_that_is_not_today_is_named():
+    assert len(time_of_day(time.time() + 3 * 86_400)) == len("2026-12-01 00:00")
+
+
+def _why(said: str, outcome: str = "partial") -> str:
+    k = _k(outcome=outcome, why=said)
+    return why(Standing(facts=summary(k), state=Path()))
+
+
+@pytest.mark.parametrize(
+    ("said", "advice"),
+    [
+        ("blocked: credit balance is too low", "no row failed for it.*credit, spend limit.*one call goes first"),
+        ("unauthorised: invalid x-api-key", "no row failed for it.*ANTHROPIC_API_KEY.*one call goes first"),
+        ("throttled: slow down (resume it from 2026-12-01 00:00 UTC on)", "longer wait than the job sits out"),
+    ],
+)
+def test_what_to_do_stands_behind_why(said, advice):
+    assert _why(said).startswith(f"{said}; ")
+    assert re.search(advice, _why(said))
+
+
+def test_a_drain_and_a_cancel_need_no_advice():
+    assert _why("drain") == "drain: what was in flight is finished"
+    assert _why("cancel", "cancelled") == ""
+    assert _why("over_budget: the next call could pass the cap") == "over_budget: the next call could pass the cap"
