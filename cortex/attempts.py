@@ -40,7 +40,7 @@ def answered(k: State, event: events.Answered, out: list[commands.Command]) -> l
         question, place = flight.hash, flight.route
         came_back(k, flight, event.reply.usage)
         if k.asking:
-            _no_longer_asking(k, flight)
+            no_longer_asking(k, flight)
         k.ledger.release(flight.charge)
         if flight.text_bytes:
             k.estimate = k.estimate.update(flight.text_bytes, event.reply.usage.input_tokens_billed)
@@ -83,7 +83,7 @@ def recalled(k: State, event: events.Recalled, out: list[commands.Command]) -> l
         question = flight.hash
         del k.flights[key]
         came_back(k, flight, None, paid=False)
-        _no_longer_asking(k, flight)
+        no_longer_asking(k, flight)
         k.ledger.release(flight.charge)
         k.ledger.attempts -= 1
         goal_ids += tuple(flight.followers)
@@ -119,7 +119,8 @@ def _take(k: State, goals: list[Goal], alone: bool, out: list[commands.Command])
         goal.failure = None
 
 
-def _no_longer_asking(k: State, flight: Flight) -> None:
+def no_longer_asking(k: State, flight: Flight) -> None:
+    """Whoever asks the same from here on makes an attempt of its own."""
     if k.asking.get(flight.hash) == flight_key(flight.goal, flight.attempt):
         del k.asking[flight.hash]
 
@@ -136,7 +137,7 @@ def broke(k: State, event: events.Broke) -> list[Verdict]:
     flight = k.flights.pop(flight_key(event.goal, event.attempt), None)
     if flight is None:
         return []
-    _no_longer_asking(k, flight)
+    no_longer_asking(k, flight)
     failure = event.failure
     paid = failure.sent and failure.status < 400
     came_back(k, flight, None, paid)
@@ -200,6 +201,8 @@ def _again(k: State, goal: Goal, failure: Failure, flight: Flight) -> Verdict | 
         k.paused, k.paused_at_s = failure, k.at_s
         reopen(k, goal)
         return None
+    if failure.kind == FailureKind.CANCELLED and failure.error_type:
+        return _cancelled_there(k, goal, failure, flight)
     if failure.kind == FailureKind.CANCELLED:  # by nobody here: whoever made the call was told to end
         failure = msgspec.structs.replace(failure, kind=FailureKind.LOST)
     rule = RULES[failure.kind].again
@@ -233,9 +236,24 @@ def _again(k: State, goal: Goal, failure: Failure, flight: Flight) -> Verdict | 
 
 def _hold(k: State, goal: Goal, failure: Failure, flight: Flight) -> Verdict | None:
     """Not this goal's fault: its route is blocked, and the goal stays open."""
-    block(k, flight, failure)
+    if not _long_ago(k, flight):
+        block(k, flight, failure)
     reopen(k, goal)
     return None
+
+
+def _cancelled_there(k: State, goal: Goal, failure: Failure, flight: Flight) -> Verdict | None:
+    """Somebody cancelled its message batch at the provider, and meant it: it is sent again when somebody says so."""
+    if not _long_ago(k, flight):
+        k.paused, k.paused_at_s = failure, k.at_s
+    reopen(k, goal)
+    return None
+
+
+def _long_ago(k: State, flight: Flight) -> bool:
+    """Whether it was submitted in an earlier run: what it says of the account has been seen to since."""
+    made = k.submissions.get(flight.submission)
+    return made is not None and made.orphaned
 
 
 def _refused(k: State, goal: Goal, failure: Failure, flight: Flight) -> Verdict | None:

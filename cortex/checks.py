@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from cortex.ledger import Charge
 from cortex.state import ENDED, TRIES_MAX, Goal, State, Status, flight_key
+from cortex.submission import Stand
 
 
 class Broken(AssertionError):
@@ -150,8 +151,30 @@ def _flights(k: State) -> Iterator[str]:
             yield f"{name} is abandoned and no bill is due"
         if task.item and task.item not in k.items:
             yield f"{name} reads item {task.item}, which is not in K"
-    if k.finished and (k.flights or k.errands):
+    left = [key for key, flight in k.flights.items() if k.outcome != "partial" or not flight.submission]
+    if k.finished and (left or k.errands):
         yield "the job has finished and something is under way"
+
+
+def _submissions(k: State) -> Iterator[str]:
+    seen: Counter[int] = Counter()
+    for number, made in k.submissions.items():
+        seen.update(made.keys)
+        if made.number != number or not 0 < number < k.next_submission:
+            yield f"submission {made.number} stands under {number}, the next is {k.next_submission}"
+        strange = [key for key in made.keys if key in k.flights and k.flights[key].submission != number]
+        if strange or not made.keys:
+            yield f"submission {number} names attempts {strange} of others, or none at all"
+        if (made.stand == Stand.OUT) > bool(made.name) or (made.stand == Stand.RESTING) != bool(made.due_at_s):
+            yield f"submission {number} is {made.stand}, batch {made.name!r}, due at {made.due_at_s}"
+        if k.finished and (made.stand in (Stand.INTENDED, Stand.RESTING) or k.outcome != "partial"):
+            yield f"the job has finished and submission {number} is {made.stand}"
+    twice = [key for key, count in seen.items() if count > 1]
+    if twice:
+        yield f"attempts {twice} were submitted twice"
+    for key, flight in k.flights.items():
+        if flight.submission and (flight.submission not in k.submissions or key not in seen):
+            yield f"attempt {flight.attempt} of goal {flight.goal} belongs to no submission {flight.submission}"
 
 
 def _ledger(k: State) -> Iterator[str]:
@@ -193,4 +216,4 @@ def _silent_failures(k: State) -> bool:
     return k.emitted + len(k.held) < k.tally.succeeded + k.tally.failed
 
 
-_PARTS = (_goals, _indices, _flights, _ledger, _results)
+_PARTS = (_goals, _indices, _flights, _submissions, _ledger, _results)

@@ -31,6 +31,32 @@ class Call(_Command, frozen=True, tag="call"):
     """Of that route's breaker, when the permit was given."""
 
 
+class Submit(_Command, frozen=True, tag="submit"):
+    """Hand this submission to the provider, once."""
+
+    number: int
+
+
+class Find(_Command, frozen=True, tag="find"):
+    """Look for this submission among the provider's batches."""
+
+    number: int
+
+
+class Collect(_Command, frozen=True, tag="collect"):
+    """Bring the results of this submission as soon as there are any."""
+
+    number: int
+
+
+class Withdraw(_Command, frozen=True, tag="withdraw"):
+    """Nobody waits for this batch any more: cancel it at the provider."""
+
+    number: int
+    route: int
+    name: str
+
+
 class RunTool(_Command, frozen=True, tag="run_tool"):
     """Run one tool on a worker. ``key`` is the call's id, an idempotency key for tools that take one."""
 
@@ -74,4 +100,4 @@ class Finish(_Command, frozen=True, tag="finish"):
     why: str
 
 
-Command = Call | RunTool | Launch | Abandon | Emit | Finish
+Command = Call | Submit | Find | Collect | Withdraw | RunTool | Launch | Abandon | Emit | Finish

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cortex import commands, pauses
+from cortex import commands, pauses, submissions
 from cortex.attempts import asked_by, assume
 from cortex.authored import Out, said, stop
 from cortex.moves import emit_held, reopen
@@ -25,7 +25,13 @@ def see_end(k: State) -> None:
     """Give a job in which nothing can happen any more its outcome: ``partial`` ones can be resumed."""
     if k.outcome or any(not task.abandoned for task in k.errands.values()):
         return
-    if any(not flight.abandoned for flight in k.flights.values()):
+    if k.stopping or (k.paused is not None and not pauses.waits(k)):
+        submissions.hold_back(k)
+        if submissions.on_the_way(k):
+            return
+        if any(not flight.abandoned and submissions.keeps_waiting(k, flight) for flight in k.flights.values()):
+            return
+    elif any(not flight.abandoned for flight in k.flights.values()):
         return
     if k.stopping:
         k.outcome, k.why = ("cancelled" if k.stopping == "cancel" else "partial"), k.stopping
@@ -53,18 +59,28 @@ def _see_stuck(k: State) -> None:
 
 
 def finish(k: State, out: Out) -> None:
-    """Tell the world, and whoever still works for the job. What is under way stays charged in full."""
+    """Tell the world, and whoever still works for the job. What is under way stays charged in full.
+
+    What is in message batches goes on where the job may be resumed: its results can be had for weeks.
+    """
     k.finished = True
-    for flight in k.flights.values():
+    out_there = {}
+    if k.outcome == "partial":
+        out_there = {key: flight for key, flight in k.flights.items() if flight.submission}
+    else:
+        submissions.withdraw(k, out)
+    for key, flight in k.flights.items():
+        if key in out_there:
+            continue
         if not flight.abandoned:
             out.append(commands.Abandon(flight.goal, flight.attempt))
         assume(k, flight, True)
         for goal in asked_by(k, flight):
             reopen(k, goal)
-    k.flights.clear()
-    k.asking.clear()
-    for share in k.shares:
-        share.in_flight = 0
+    k.flights = out_there
+    k.asking = {question: key for question, key in k.asking.items() if key in out_there}
+    for place, share in enumerate(k.shares):
+        share.in_flight = sum(flight.route == place for flight in out_there.values())
     for task in k.errands.values():
         if not task.abandoned:
             out.append(commands.Abandon(task.goal, task.attempt))

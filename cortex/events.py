@@ -173,9 +173,57 @@ class Ticked(_Event, frozen=True, tag="ticked"):
     """Nothing but time passed: something was due."""
 
 
+class Intended(_Event, frozen=True, tag="intended"):
+    """These calls, in hand at the channel, shall go to the provider together."""
+
+    number: int
+    """Counts the submissions of a job."""
+    route: int
+    keys: tuple[int, ...]
+    """Its attempts, as flights are named."""
+    marker: str = ""
+    """The account's newest batch at this time; empty where there is none."""
+
+
+class Submitted(_Event, frozen=True, tag="submitted"):
+    """The provider has a submission, as a message batch of this name. ``who``: the person who says so."""
+
+    number: int
+    name: str
+    who: str = ""
+
+
+class Unsubmitted(_Event, frozen=True, tag="unsubmitted"):
+    """The provider surely has it not, and why. ``who``: the person who says so."""
+
+    number: int
+    failure: Failure
+    who: str = ""
+
+
+class Doubted(_Event, frozen=True, tag="doubted"):
+    """A submission went out, and what came of it nobody heard."""
+
+    number: int
+    failure: Failure
+
+
+class Stuck(_Event, frozen=True, tag="stuck"):
+    """Nothing more can be learnt of a submission: its batch, or the list, cannot be read."""
+
+    number: int
+    failure: Failure
+
+
+class Collected(_Event, frozen=True, tag="collected"):
+    """The results of a submission were read to their end."""
+
+    number: int
+
+
 Event = (
     Opened | Rejoined | Fed | Granted | Answered | Recalled | Broke | Observed | Returned | Written | LimitsSet
-    | Stopped | Resumed | Ticked
+    | Stopped | Resumed | Ticked | Intended | Submitted | Unsubmitted | Doubted | Stuck | Collected
 )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from cortex import attempts, errands, events, pauses
+from cortex import attempts, errands, events, pauses, submissions
 from cortex.authored import Out, fold, fold_reply, give_up, said, stop
 from cortex.moves import end
 from cortex.permits import granted_pace, own_pace
@@ -42,13 +42,15 @@ def _rejoined(k: State, program: Program, event: events.Rejoined, out: Out) -> N
     k.epoch = event.epoch
     for share in k.shares:
         share.permits, share.starts = 0, -1  # the new incarnation asks for a lease of its own
-    held = {flight_key(goal, attempt) for goal, attempt in event.held}
+    held = {flight_key(goal, attempt) for goal, attempt in event.held} | submissions.rejoin(k)
     died = Failure(FailureKind.LOST, "its channel, branch or node died")
     for key in [key for key in k.flights if key not in held]:
         flight = k.flights[key]
         _broke(k, program, events.Broke(flight.goal, flight.sample, flight.attempt, died), out)
     for verdict in errands.lost(k, held, out):
         give_up(k, program, verdict.goal, verdict.failure, out)
+    if not k.outcome:
+        submissions.take_up(k, out)
 
 
 def _fed(k: State, program: Program, event: events.Fed, out: Out) -> None:
@@ -137,6 +139,27 @@ def _resumed(k: State, program: Program, event: events.Resumed, out: Out) -> Non
         k.finished = False
         pauses.try_again(k)
         k.alike = 0
+        submissions.take_up(k, out)
+
+
+def _intended(k: State, program: Program, event: events.Intended, out: Out) -> None:
+    submissions.intended(k, event, out)
+
+
+def _submitted(k: State, program: Program, event: events.Submitted, out: Out) -> None:
+    submissions.submitted(k, event, out)
+
+
+def _unsubmitted(k: State, program: Program, event: events.Unsubmitted, out: Out) -> None:
+    submissions.unsubmitted(k, event)
+
+
+def _doubted(k: State, program: Program, event: events.Doubted, out: Out) -> None:
+    submissions.doubted(k, event, out)
+
+
+def _stuck(k: State, program: Program, event: events.Stuck, out: Out) -> None:
+    submissions.stuck(k, event)
 
 
 def _ticked(k: State, program: Program, event: events.Ticked, out: Out) -> None:
@@ -147,5 +170,7 @@ _TAKE: dict[type, Callable[[State, Program, Any, Out], None]] = {
     events.Opened: _opened, events.Rejoined: _rejoined, events.Fed: _fed, events.Granted: _granted,
     events.Recalled: _recalled, events.Broke: _broke, events.Observed: _observed, events.Returned: _returned,
     events.Written: _written, events.LimitsSet: _limits_set, events.Stopped: _stopped, events.Resumed: _resumed,
-    events.Ticked: _ticked,
+    events.Ticked: _ticked, events.Intended: _intended, events.Submitted: _submitted,
+    events.Unsubmitted: _unsubmitted, events.Doubted: _doubted, events.Stuck: _stuck,
+    events.Collected: submissions.collected,
 }  # fmt: skip

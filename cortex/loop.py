@@ -9,7 +9,7 @@ call's id, and the order of everything is the journal's.
 
 from __future__ import annotations
 
-from cortex import attempts, commands, events, pauses
+from cortex import attempts, commands, events, pauses, submissions
 from cortex.asking import ask
 from cortex.authored import Out, faulty, fold_reply, give_up, said, stop
 from cortex.changes import Ask, Change
@@ -36,6 +36,8 @@ def step(k: State, program: Program, turn: events.Turn) -> list[commands.Command
             else:
                 take(k, program, event, out)
     wake(k, out, program)
+    if k.submissions:
+        submissions.wake(k, out)
     pauses.look_at_time(k)
     if not k.outcome and not satisfied(k, program) and not k.stopping and (k.paused is None or pauses.waits(k)):
         select(k, program, out)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from cortex.permits import Share
 from cortex.state import Flight, State
 from policies.failure import Failure, FailureKind
 from policies.reset import said_time, stated_reset_at_s
@@ -38,19 +39,28 @@ def _until_s(k: State, failure: Failure) -> float:
 
 def try_again(k: State) -> None:
     """Someone says that what blocked the job is gone: each blocked route is tried with one call, before the rest."""
-    for share in k.shares:
+    for place, share in enumerate(k.shares):
         if share.blocked is not None:
-            share.trying = True
-            share.hold_until_s = 0.0
+            _try(k, place, share)
     k.paused = None
 
 
 def look_at_time(k: State) -> None:
     """The provider named the moment from which a blocked route is open again: it is tried then."""
-    for share in k.shares:
+    for place, share in enumerate(k.shares):
         if share.blocked is not None and 0 < share.hold_until_s <= k.at_s:
-            share.trying = True
-            share.hold_until_s = 0.0
+            _try(k, place, share)
+
+
+def _try(k: State, place: int, share: Share) -> None:
+    """One call finds out. Not on the road of message batches, where an answer may take a day: whether the account is
+    in order shows when a submission is taken, and one that is refused costs nothing.
+    """
+    share.hold_until_s = 0.0
+    if k.terms.routes[place].batched:
+        share.blocked = None
+    else:
+        share.trying = True
 
 
 def waits(k: State) -> bool:

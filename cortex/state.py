@@ -16,6 +16,7 @@ from cortex.commands import Launch, RunTool
 from cortex.ledger import Bill, Charge, Ledger
 from cortex.limits import Terms
 from cortex.permits import Share, Sizes, held_until_s, next_begin_s
+from cortex.submission import Submission
 from policies.failure import Failure
 from policies.join import Join
 from policies.pace import Pace
@@ -169,6 +170,8 @@ class Flight(msgspec.Struct, array_like=True):
     followers: list[int] = msgspec.field(default_factory=list)
     """Goals that asked the same question meanwhile and share the answer."""
     abandoned: bool = False
+    submission: int = 0
+    """Which submission it belongs to; 0: none."""
 
 
 class Errand(msgspec.Struct, array_like=True):
@@ -229,6 +232,9 @@ class State(msgspec.Struct):
     """Question -> flight that is asking it now."""
     errands: dict[int, Errand] = msgspec.field(default_factory=dict)
     """By attempt, as flights are."""
+    submissions: dict[int, Submission] = msgspec.field(default_factory=dict)
+    """Message batches that were intended and of which not all results are in K, by their number."""
+    next_submission: int = 1
     billed: dict[int, Bill] = msgspec.field(default_factory=dict)
     """Goals whose child job ended resumable, and what it had cost by then: its next bill counts that again."""
     next_goal: int = 1
@@ -371,6 +377,7 @@ class State(msgspec.Struct):
             times.append(begin_s)
         if self.paused is not None and self.at_s < (end_s := self.paused_at_s + self.terms.limits.blocked_wait_s):
             times.append(end_s)
+        times += [made.due_at_s for made in self.submissions.values() if made.due_at_s]
         return min(times) if times else None
 
 

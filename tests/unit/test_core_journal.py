@@ -28,6 +28,12 @@ EVENTS = [
     events.Stopped("ann", "drain"),
     events.Resumed("ann"),
     events.Ticked(),
+    events.Intended(3, 1, (5, 6, 1 << 40), "msgbatch_2"),
+    events.Submitted(3, "msgbatch_3", "ann"),
+    events.Unsubmitted(3, failure("throttled", status=429, retry_after_s=2.5), "ann"),
+    events.Doubted(3, failure("transient")),
+    events.Stuck(3, failure("rejected", status=404)),
+    events.Collected(3),
 ]
 
 
