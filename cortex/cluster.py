@@ -122,7 +122,8 @@ class Route(msgspec.Struct):
     seen: Buffer = msgspec.field(default_factory=Buffer)
     jobs: dict[str, bool] = msgspec.field(default_factory=dict)
     """Those with a claim on it, in the order in which they came."""
-    adopted: bool = False
+    stamp: tuple[int, int] = (0, 0)
+    """Of the memo that it was adopted from."""
 
 
 class Pool(msgspec.Struct):
@@ -141,9 +142,19 @@ class Pool(msgspec.Struct):
     """By all jobs together, as of the last sharing."""
     level: float = NEVER
     """Permits for each unit of weight, as of the last sharing: what a job gets that wants more."""
-    stale: bool = False
-    """Something changed since the last sharing."""
+    granted: int = 0
+    """By the grants as they are now."""
+    headroom: float = 0.0
+    """The largest that any of its jobs asks for."""
+    told: bool = True
+    """Every holder has what is known by hand; otherwise each gets a new grant at the next sharing."""
+    holders: int = 0
     shared_s: float = -NEVER
+    again_s: float = NEVER
+    """When it is to be divided again by time alone."""
+    rated_s: float = -NEVER
+    rates: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    """As last told to all holders, and when."""
     probed_s: float = -NEVER
     """When a probe of a blocked route was last let out: one a minute, over all routes of the pool."""
     stamp: tuple[int, int] = (0, 0)
@@ -176,7 +187,6 @@ class Member(msgspec.Struct):
     in_flight: int = 0
     queued: int = 0
     overdue_s: float = 0.0
-    streamed: int = 0
     flights: dict[str, int] = msgspec.field(default_factory=dict)
     """Attempts under way, by pool."""
     seen: Buffer = msgspec.field(default_factory=Buffer)
@@ -185,6 +195,10 @@ class Member(msgspec.Struct):
     """Not to be started before."""
     pinged_s: float = -NEVER
     unheard: bool = False
+    probe: str = ""
+    """The half open node that it was placed on to see whether it is well."""
+    empty_s: float = 0.0
+    """While draining: since when it has nothing."""
     past: tuple[str, int] = ("", 0)
     """The incarnation before, and the number of its last report: what it told late is counted once."""
 
@@ -215,11 +229,17 @@ class Cluster(msgspec.Struct):
     probes_from_s: float = -NEVER
     """After a restart in which a channel kept silent: before this, probes that it was given may be out."""
     drawn: int = 0
+    stale: dict[str, bool] = msgspec.field(default_factory=dict)
+    """Pools of which something changed since their last sharing."""
+    adopting_until_s: float = -NEVER
+    """After a restart: before this, memos are listened to."""
     jobs: dict[str, Job] = msgspec.field(default_factory=dict)
     routes: dict[str, Route] = msgspec.field(default_factory=dict)
     pools: dict[str, Pool] = msgspec.field(default_factory=dict)
     tools: dict[str, Tool] = msgspec.field(default_factory=dict)
     members: dict[str, Member] = msgspec.field(default_factory=dict)
+    ended: dict[str, tuple[str, int]] = msgspec.field(default_factory=dict)
+    """Retired members: incarnation and number of the last report, for those that come late."""
     nodes: dict[str, Node] = msgspec.field(default_factory=dict)
     branches: tuple[str, ...] = ()
     """Those that take work, as last told; so for the workers."""
@@ -228,6 +248,13 @@ class Cluster(msgspec.Struct):
     """When branches and workers are looked at next."""
     deaf_until_s: float = -NEVER
     """The cortex itself was away: before this, nobody's silence is held against them."""
+    resize: bool = False
+    """Something changed that the number of branches or workers depends on."""
+    restaff: bool = False
+    """Something changed with those that are there."""
+    wanted: tuple[int, int] = (0, 0)
+    """Branches and workers, as of the last look."""
+    calls_per_s: float = 0.0
     fewer_s: dict[str, float] = msgspec.field(default_factory=dict)
     """By role: since when fewer would have been enough."""
     found_s: float = -NEVER

@@ -2,12 +2,21 @@
 
     step : (state, event) -> commands
 
-(The events, the commands and the state are here; the rules follow.)
+The same events give the same commands: time is in the events, and chance is a fixed row of numbers in the state. What
+time alone changes is due at ``state.due_s``; with no job it never is.
+
+A *pool* is what a provider limits together: endpoint, credential, model class. Its limit is one number for the whole
+cluster, leased to jobs in shares that are fair, weighted by priority (``lending``). A *route* is endpoint, credential
+and model; while its breaker is open nothing is leased on it, and its jobs' shares move to the first of their fallbacks
+that is well (``pools``). Branches and workers follow demand, and are replaced when they die (``staff``, ``staffing``).
 """
 
 from __future__ import annotations
 
-from cortex.cluster import LEASE_S, Cluster, Settings
+import msgspec
+
+from cortex import claiming, health, lending, pools, staff, staffing, tooling
+from cortex.cluster import LEASE_S, NEVER, Cluster, Settings
 from cortex.orders import (
     Admit,
     Asked,
@@ -34,7 +43,8 @@ from cortex.orders import (
     There,
     Unheard,
 )
-from cortex.signals import Grant
+from cortex.signals import Grant, Report
+from policies.limit import NO_CAPS
 
 __all__ = [
     "LEASE_S",
@@ -65,4 +75,151 @@ __all__ = [
     "Started",
     "There",
     "Unheard",
+    "report_after_s",
+    "step",
 ]
+
+
+UNHEARD_S = 120.0
+"""After a restart in which a channel kept silent for a lease time: so long its calls may still be under way."""
+
+
+def step(state: Cluster, event: Event) -> list[Command]:
+    """Take one event. A job that joined hears in any case, last of all; others where something changed for them.
+
+    Raises ValueError, one line, for an event that makes no sense; the state is then as it was.
+    """
+    if not isinstance(event, Passed):
+        _check(state, event)
+    out: list[Command] = []
+    state.at_s = max(state.at_s, event.at_s)
+    if state.at_s >= state.due_s:
+        _passed(state, out)
+    if isinstance(event, Reported):
+        _reported(state, event.report, out)
+    elif isinstance(event, Joined):
+        claiming.joined(state, event.claims, out)
+    elif isinstance(event, Asked):
+        out.append(tooling.asked(state, event))
+    elif not isinstance(event, Passed):
+        _rare(state, event, out)
+    if state.stale:
+        lending.settle(state, out)
+    staffing.settle(state, out)
+    return out
+
+
+def _check(state: Cluster, event: Event) -> None:
+    """Raises ValueError, one line, for what makes no sense."""
+    if isinstance(event, Joined):
+        claiming.check(event.claims)
+    elif isinstance(event, Capped):
+        if event.pool not in state.routes and event.pool not in state.pools and event.pool.count("|") < 2:
+            raise ValueError(f"there is no pool or route called {event.pool}")
+    elif isinstance(event, Drain):
+        if event.subject not in state.nodes and event.subject not in state.members:
+            raise ValueError(f"there is no node, branch or worker called {event.subject}")
+    elif isinstance(event, Reported | Begun):
+        name = event.report.subject if isinstance(event, Reported) else event.subject
+        if name.partition(":")[0] not in ("branch", "worker"):
+            raise ValueError(f"{name} is neither a branch nor a worker")
+
+
+def report_after_s(state: Cluster) -> float:
+    """When a branch or worker should report again, in seconds: all together some hundred times a second at most."""
+    return max(state.settings.report_s, len(state.members) / state.settings.reports_per_s)
+
+
+def _reported(state: Cluster, report: Report, out: list[Command]) -> None:
+    if not staff.reported(state, report, out):
+        return
+    node = state.nodes.get(report.node)
+    one = state.members.get(report.subject)
+    for signals in report.routes:
+        pools.told(state, signals, out)
+        if one is not None and (signals.answered or signals.failed):
+            health.record(one.seen, state.at_s, answered=signals.answered, failed=signals.failed)
+        if node is not None and (signals.answered or signals.failed):
+            health.record(
+                node.seen, state.at_s, answered=signals.answered, failed=signals.failed, samples=signals.samples
+            )
+    for tool in report.tools:
+        tooling.told(state, tool, out)
+
+
+def _rare(state: Cluster, event: Event, out: list[Command]) -> None:
+    if isinstance(event, Started):
+        _started(state, event)
+    elif isinstance(event, Heard):
+        _heard(state)
+    elif isinstance(event, Left):
+        claiming.left(state, event.job)
+    elif isinstance(event, Begun):
+        staff.begun(state, event.subject, event.node, event.incarnation)
+    elif isinstance(event, There | Unheard):
+        staff.answered(state, event.subject, isinstance(event, There))
+    elif isinstance(event, Died):
+        role, _, name = event.subject.partition(":")
+        if role != "channel":
+            staff.died(state, event, out)
+        elif event.gone and name in state.jobs:
+            claiming.died(state, name, out)
+            state.jobs[name].dead = True
+    elif isinstance(event, Capped):
+        _capped(state, event)
+    elif isinstance(event, Drain):
+        staff.drain(state, event.who, event.subject)
+    elif isinstance(event, Nodes):
+        staff.nodes(state, event.names, out)
+
+
+def _started(state: Cluster, event: Started) -> None:
+    state.cortex = event.cortex
+    state.seed(event.cortex)
+    if not event.again:
+        return
+    at_s, own = state.at_s, state.settings
+    state.silent_until_s = state.adopting_until_s = at_s + own.lease_s
+    state.probes_from_s = state.silent_until_s + UNHEARD_S
+    state.found_s = at_s + staff.LISTING_S
+    state.wake(state.silent_until_s)
+
+
+def _heard(state: Cluster) -> None:
+    """All have told what they hold: nothing is unknown any more."""
+    state.silent_until_s = state.probes_from_s = state.at_s
+    for name in state.pools:
+        pools.touch(state, name)
+
+
+def _capped(state: Cluster, event: Capped) -> None:
+    """By hand; every holder is told, and keeps it for a cortex that comes after this one."""
+    route = state.routes.get(event.pool)
+    name = route.pool if route is not None else event.pool
+    caps = event.caps
+    if caps != NO_CAPS:
+        caps = msgspec.structs.replace(caps, who=event.who or caps.who or "somebody", at_s=caps.at_s or event.at_s)
+    pool = pools.pool_of(state, name)
+    pool.caps, pool.told = caps, False
+    pools.touch(state, name)
+
+
+def _passed(state: Cluster, out: list[Command]) -> None:
+    """What time alone changes, and when it will change something next."""
+    state.due_s = NEVER
+    at_s = state.at_s
+    claiming.passed(state)
+    for name in state.routes:
+        pools.passed(state, name, out)
+    tooling.passed(state, out)
+    for name, pool in state.pools.items():
+        if pool.again_s <= at_s:
+            pool.again_s = NEVER
+        state.wake(pool.again_s)
+        if pool.holders:
+            pools.touch(state, name)
+    for moment_s in (state.silent_until_s, state.probes_from_s):
+        if moment_s > at_s:
+            state.wake(moment_s)
+    staffing.rate(state)
+    staff.passed(state, out)

@@ -15,6 +15,8 @@ def fair_shares(claims: Sequence[tuple[int, float]], limit: int) -> list[int]:
     last few permits are given singly, so that the cost is n log n in the claims, whatever the limit. With more claims
     than permits the first ones get one each.
     """
+    if sum(wanted for wanted, _ in claims) <= limit:
+        return [wanted for wanted, _ in claims]
     first = max(0, min(limit, len(claims)))
     shares = [1 if wanted > 0 else 0 for wanted, _ in claims]
     if sum(shares) > first:

@@ -1,0 +1,250 @@
+"""Pools and routes: what the provider allows, and whether it is well.
+
+A pool has one adaptive limit (``policies.limit``), a route one breaker (``policies.breaker``). What is known of both
+is given to every holder with its grants as a memo, and comes back with its claims to a cortex that was started again.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from cortex import health
+from cortex.cluster import NEVER, Cluster, Job, Pool, Route
+from cortex.orders import Command, Moved
+from cortex.signals import Claim, RouteSignals
+from policies import breaker, limit
+from policies.breaker import Breaker, BreakerState
+from policies.failure import FailureKind
+from policies.limit import Allowance, Caps, Limit, Sample
+from policies.route import choose
+
+_THROTTLED = FailureKind.THROTTLED.value
+_UNWELL = (FailureKind.OVERLOADED.value, FailureKind.TRANSIENT.value, FailureKind.TIMED_OUT.value)
+_BLOCKING = (FailureKind.BLOCKED.value, FailureKind.UNAUTHORISED.value)
+SAME_SHARE = 0.02
+"""Rates that differ by less are the same: telling the holders would cost more than it brings."""
+
+
+class Memo(msgspec.Struct, frozen=True, array_like=True):
+    """What is known of a pool and a route, for the next incarnation of the cortex."""
+
+    stamp: tuple[int, int]
+    """(era, serial): the greater is the newer."""
+    at_s: float
+    """When it was written, on the writer's clock."""
+    limit: Limit
+    caps: Caps
+    breaker: Breaker | None
+    """None: it never was anything but closed."""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Memo).decode
+
+
+def memo(state: Cluster, route: Route, serial: int) -> bytes:
+    """To be kept by a holder of this route. The breaker's window is left out: a restart forgets half a minute."""
+    pool = state.pools[route.pool]
+    kept = route.breaker if route.breaker.generation else None
+    if kept is not None and kept.window:
+        kept = msgspec.structs.replace(kept, window=[])
+    return _encode(Memo((state.era, serial), state.at_s, pool.limit, pool.caps, kept))
+
+
+def known(state: Cluster, name: str, pool_name: str) -> Route:
+    """The route of this name; met for the first time, it is well, and its pool is as large as pools begin."""
+    route = state.routes.get(name)
+    if route is None:
+        route = state.routes[name] = Route(pool_name)
+        pool_of(state, pool_name).routes[name] = True
+    return route
+
+
+def pool_of(state: Cluster, name: str) -> Pool:
+    """The pool of this name, new where it is met for the first time."""
+    pool = state.pools.get(name)
+    if pool is None:
+        pool = state.pools[name] = Pool(limit.new(state.settings.limit), left_s=state.at_s)
+    return pool
+
+
+def adopt(state: Cluster, claim: Claim, out: list[Command]) -> None:
+    """After a restart a memo stands in for the memory that was lost; of two the newer.
+
+    How much time lies between is unknown, since clocks may differ: it is taken for none, so that what was open stays
+    open at least as long as it would have.
+    """
+    if not claim.memo:
+        return
+    route, pool = known(state, claim.route, claim.pool), pool_of(state, claim.pool)
+    try:
+        kept = _decode(claim.memo)
+    except (msgspec.DecodeError, ValueError):
+        return  # of another release
+    state.era = max(state.era, kept.stamp[0] + 1)
+    by_s = state.at_s - kept.at_s
+    if kept.stamp > pool.stamp:
+        pool.stamp, pool.limit, pool.caps = kept.stamp, kept.limit, kept.caps
+        limit.adopt(pool.limit, kept.limit.at_s + by_s)
+        touch(state, claim.pool)
+    if kept.breaker is not None and kept.stamp > route.stamp:
+        old = route.breaker.state
+        route.stamp, route.breaker = kept.stamp, breaker.shifted(kept.breaker, by_s)
+        state.wake(breaker.due_at_s(route.breaker, state.at_s))
+        if route.breaker.state is not old:
+            moved(state, claim.route, breaker.Moved(old, route.breaker.state, route.breaker.why), out)
+
+
+def touch(state: Cluster, pool: str) -> None:
+    """Something changed that its shares depend on."""
+    state.stale[pool] = True
+
+
+# ----------------------------------------------------------------------------------------- what is told
+
+
+def told(state: Cluster, signals: RouteSignals, out: list[Command]) -> None:
+    """A branch tells what became of attempts: for the pool's limit, the route's breaker and its readings."""
+    at_s = state.at_s
+    route = known(state, signals.route, signals.pool)
+    pool = state.pools[route.pool]
+    failed = signals.failed
+    health.record(
+        route.seen,
+        at_s,
+        signals.begun,
+        signals.answered,
+        failed,
+        signals.slow,
+        signals.latency_s,
+        signals.input_tokens,
+        signals.output_tokens,
+        signals.samples,
+    )
+    throttled = failed.get(_THROTTLED, 0)
+    if signals.begun or signals.answered or failed or signals.rate is not None:
+        sample = Sample(
+            begun=signals.begun,
+            answered=signals.answered,
+            throttled=throttled,
+            unwell=sum(failed.get(kind, 0) for kind in _UNWELL) if failed else 0,
+            input_tokens=signals.input_tokens,
+            output_tokens=signals.output_tokens,
+            latency_s=signals.latency_s,
+            retry_after_s=signals.retry_after_s if throttled else 0.0,
+            rate=signals.rate,
+            in_flight=pool.in_flight,
+            binding=pool.wanted > pool.allowed.concurrency,
+        )
+        limit.observe(state.settings.limit, pool.limit, at_s, sample)
+        if not _alike(pool.allowed, allowed(state, pool), at_s):
+            touch(state, route.pool)
+    _judge(state, signals, route, out)
+
+
+def _judge(state: Cluster, signals: RouteSignals, route: Route, out: list[Command]) -> None:
+    policy, failed = state.settings.breaker, signals.failed
+    if failed:
+        good, bad, void = breaker.sorted_out("route", signals.answered, failed)
+    else:
+        good, bad, void = signals.answered, 0, 0
+    if not good + bad + void:
+        return
+    own = route.breaker
+    throttled = failed.get(_THROTTLED, 0) if failed else 0
+    asked_s = 0.0 if throttled else signals.retry_after_s
+    slow = min(signals.slow, good + bad)
+    was = breaker.observe(
+        policy, own, state.at_s, signals.generation, good, bad, slow, asked_s, state.draw() if bad else 0.0, void
+    )
+    if was is not None:
+        moved(state, signals.route, was, out)
+    if failed and any(kind in failed for kind in _BLOCKING):
+        why = signals.said or "the account is blocked"
+        was = breaker.block(policy, own, state.at_s, signals.generation, why, state.draw(), signals.retry_after_s)
+        if was is not None:
+            moved(state, signals.route, was, out)
+    elif own.state is BreakerState.HALF_OPEN:
+        touch(state, route.pool)  # what was a probe may be out again
+
+
+def suspect(state: Cluster, name: str, why: str, out: list[Command]) -> None:
+    """A job comes whose account was blocked, and nobody here knows better: one probe at once decides for all."""
+    route = state.routes[name]
+    own = route.breaker
+    if own.state is not BreakerState.CLOSED or health.rates(route.seen, state.at_s).answered > 0:
+        return
+    was = breaker.block(state.settings.breaker, own, state.at_s, own.generation, why, 0.0)
+    if was is not None:
+        own.until_s = own.probe_due_s = state.at_s
+        moved(state, name, was, out)
+        passed(state, name, out)
+
+
+def passed(state: Cluster, name: str, out: list[Command]) -> None:
+    """Time has passed for a route's breaker."""
+    route = state.routes[name]
+    was = breaker.passed(state.settings.breaker, route.breaker, state.at_s)
+    if was is not None:
+        moved(state, name, was, out)
+    elif route.breaker.state is BreakerState.HALF_OPEN:
+        touch(state, route.pool)
+    state.wake(breaker.due_at_s(route.breaker, state.at_s))
+
+
+def moved(state: Cluster, name: str, was: breaker.Moved, out: list[Command]) -> None:
+    """A route's breaker moved: everybody on it is sent elsewhere, or back."""
+    route = state.routes[name]
+    out.append(Moved(f"route:{name}", was.old, was.new, was.why))
+    if was.new is BreakerState.CLOSED:
+        state.pools[route.pool].probed_s = -NEVER  # the account answers: its other routes need not wait their minute
+    touch(state, route.pool)
+    for job_name in route.jobs:
+        job = state.jobs[job_name]
+        job.holds[name].probes = 0
+        send(state, job)
+    state.wake(breaker.due_at_s(route.breaker, state.at_s))
+
+
+def send(state: Cluster, job: Job) -> None:
+    """Which of its routes a job's demand goes to now: the first that is well."""
+    names = tuple(job.holds)
+    if len(names) == 1 and state.routes[names[0]].breaker.state is BreakerState.CLOSED:
+        job.share, job.probing = names[0], ()
+    else:
+        choice = choose([state.routes[name].breaker.state for name in names])
+        job.share = "" if choice.share is None else names[choice.share]
+        job.probing = tuple(names[place] for place in choice.probed)
+    for name, hold in job.holds.items():
+        want = job.want if name == job.share and not job.expired else 0
+        if hold.blocked:
+            want = min(want, 1)
+        if want != hold.want:
+            hold.want = want
+            touch(state, hold.pool)
+
+
+# ----------------------------------------------------------------------------------------- what is allowed
+
+
+def allowed(state: Cluster, pool: Pool) -> Allowance:
+    """What all holders together may use, less what any of them wants kept free for other traffic."""
+    caps = pool.caps
+    if pool.headroom > caps.headroom:
+        caps = msgspec.structs.replace(caps, headroom=pool.headroom)
+    return limit.allowance(state.settings.limit, pool.limit, state.at_s, caps)
+
+
+def _alike(old: Allowance, new: Allowance, at_s: float) -> bool:
+    return (
+        old.concurrency == new.concurrency
+        and max(old.held_until_s, at_s) == max(new.held_until_s, at_s)
+        and same_rate(old.requests_per_s, new.requests_per_s)
+        and same_rate(old.input_tokens_per_s, new.input_tokens_per_s)
+        and same_rate(old.output_tokens_per_s, new.output_tokens_per_s)
+    )
+
+
+def same_rate(old: float, new: float) -> bool:
+    """Is the difference too small to be told?"""
+    return old == new or (old > 0 < new and abs(new - old) <= SAME_SHARE * old)
