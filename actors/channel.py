@@ -87,6 +87,8 @@ class Channel:
         self._journal = self._store.journal(self.job, create=opening is not None)
         owner = opening.owner if opening else self._journal.meta("owner") or b""
         epoch = self._journal.take_epoch(owner_record(owner))
+        if opening is not None:
+            self._journal.set_meta("wish", opening.terms.places.get("wish", "").encode())
         k = self._replayed()
         claim = k.permits if k is not None and self._runtime.now_s() < k.at_s + LEASE_S - RENEW_S else 0
         terms = opening.terms if opening else k.terms if k else None

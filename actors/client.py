@@ -25,7 +25,7 @@ from actors.destination import SetupError, Wish, remembered
 from actors.errors import ClearError
 from actors.model_port import Model
 from actors.programs import load
-from actors.records import last_state
+from actors.records import last_places, last_state
 from actors.session import STATE_DEFAULT, Ended, Order, Session, who
 from actors.store import Folder
 from cortex.limits import Limits
@@ -263,7 +263,7 @@ def attach(job: str, *, state: str = "", progress: bool = False) -> Job:
         raise SetupError(f"{job} reads rows from a file: cortex resume {job}")
     program = load(k.terms.program, k.terms.params_json)
     order = Order(
-        program=program, wish=remembered(k.terms.places), limits=k.terms.limits, job=job, state=folder,
-        cluster=k.terms.places.get("cluster", "inline"),
+        program=program, wish=remembered(last_places(Folder(folder), job, k.terms)), limits=k.terms.limits, job=job,
+        state=folder, cluster=k.terms.places.get("cluster", "inline"),
     )  # fmt: skip
     return Job(order, None, progress)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from actors.errors import ClearError
 from cortex import events
 from cortex.ledger import Ledger
 from cortex.limits import Terms
@@ -93,8 +94,11 @@ def resuming_batch(
         return [events.Opened(opening.terms, epoch, k.next_goal if k is not None else 1, carried)], True
     batch: list[events.Event] = [events.Rejoined(epoch, held)]
     if k is not None and opening is not None:
-        if (k.terms.limits, k.terms.route) != (opening.terms.limits, opening.terms.route):
-            batch.append(events.LimitsSet(opening.who, opening.terms.limits, opening.terms.route))
+        now = opening.terms
+        if (k.terms.limits, k.terms.routes) != (now.limits, now.routes):
+            if held and k.terms.fallbacks != now.fallbacks:
+                raise ClearError("calls of its last run are still under way: give other fallbacks when they are home")
+            batch.append(events.LimitsSet(opening.who, now.limits, now.route, now.fallbacks))
         if k.outcome == "partial" or k.stopping or k.paused is not None:
             batch.append(events.Resumed(opening.who))
     return batch, False

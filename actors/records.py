@@ -26,6 +26,16 @@ def last_owner(folder: Folder, job: str) -> Owner | None:
     return msgspec.json.decode(blob, type=Owner) if blob else None
 
 
+def last_places(folder: Folder, job: str, terms: Terms) -> dict[str, str]:
+    """The places of a job, with what its latest run was told of the model: that may have changed since it opened."""
+    source = Journal(folder.journal_path(job))
+    try:
+        wish = (source.meta("wish") or b"").decode()
+    finally:
+        source.close()
+    return {**terms.places, "wish": wish} if wish else dict(terms.places)
+
+
 def last_terms(folder: Folder, job: str) -> Terms | None:
     """The terms under which a job was last opened; None for one that never was."""
     path = folder.journal_path(job)

@@ -154,6 +154,8 @@ class LimitsSet(_Event, frozen=True, tag="limits_set"):
     limits: Limits
     route: Route | None = None
     """Given where the credential or the price changed; another endpoint or model would be another job."""
+    fallbacks: tuple[Route, ...] | None = None
+    """Given where these changed: they may be others than before, or none."""
 
 
 class Stopped(_Event, frozen=True, tag="stopped"):

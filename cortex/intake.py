@@ -10,7 +10,7 @@ import msgspec
 from cortex import attempts, errands, events, pauses, submissions
 from cortex.authored import Out, fold, fold_reply, give_up, said, stop
 from cortex.moves import end
-from cortex.permits import granted_pace, own_pace
+from cortex.permits import granted_pace, own_pace, reroute
 from cortex.program import Program
 from cortex.state import ENDED, State, Status, flight_key
 from cortex.transitions import apply
@@ -113,6 +113,8 @@ def _written(k: State, program: Program, event: events.Written, out: Out) -> Non
 
 def _limits_set(k: State, program: Program, event: events.LimitsSet, out: Out) -> None:
     k.terms = msgspec.structs.replace(k.terms, limits=event.limits, route=event.route or k.terms.route)
+    if event.fallbacks is not None and event.fallbacks != k.terms.fallbacks:
+        reroute(k, event.fallbacks)
     k.short = False
     k.pace = own_pace(k.pace, k.at_s, event.limits)
 

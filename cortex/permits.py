@@ -15,7 +15,7 @@ from policies.failure import Failure, FailureKind
 from policies.pace import Pace, correct, due_at_s, set_rates, take
 
 if TYPE_CHECKING:
-    from cortex.limits import Limits
+    from cortex.limits import Limits, Route
     from cortex.reply import Usage
     from cortex.state import Flight, State
 
@@ -206,6 +206,27 @@ def _with_rates(pace: Pace | None, at_s: float, rates: tuple[float, float, float
     pace = pace if pace is not None else Pace()
     set_rates(pace, at_s, *(max(0.0, rate) for rate in rates))
     return pace
+
+
+def reroute(k: State, fallbacks: tuple[Route, ...]) -> None:
+    """The job falls back elsewhere from now on. What it has of a route that stays, stays with that route.
+
+    While an attempt is under way on a route that goes, nothing changes: its permit and its price belong there.
+    """
+    before = {_named(route): place for place, route in enumerate(k.terms.routes)}
+    after = {_named(route): place for place, route in enumerate((k.terms.route, *fallbacks))}
+    moved = {place: after.get(name, -1) for name, place in before.items()}
+    if any(moved[flight.route] < 0 for flight in k.flights.values()):
+        return
+    k.shares = [k.shares[before[name]] if name in before else Share() for name in after]
+    for flight in k.flights.values():
+        flight.route = moved[flight.route]
+    k.terms = msgspec.structs.replace(k.terms, fallbacks=fallbacks)
+
+
+def _named(route: Route) -> tuple[str, str, str]:
+    """What makes a route the same one, under another key too."""
+    return route.endpoint, route.model, route.via
 
 
 # -- time ------------------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from actors.cli.telling import OVER
 from actors.destination import remembered
 from actors.files.line_source import LineSource
 from actors.files.lines import SourceError
-from actors.records import in_use, last_state
+from actors.records import in_use, last_places, last_state
 from actors.session import Order, Session, whole
 from actors.store import Folder
 from actors.wording import clock
@@ -67,7 +67,7 @@ def _over(folder: Folder, job: str, k: State, options: Options) -> int:
 
 def _resumed(folder: Folder, job: str, k: State, options: Options, attaching: bool) -> int:
     terms = k.terms
-    places = dict(terms.places)
+    places = last_places(folder, job, terms)
     limits = limits_of(options, terms.limits)
     deadline_at_s = limits.deadline_at_s
     if not attaching and deadline_at_s is not None and deadline_at_s <= time.time():

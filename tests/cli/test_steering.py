@@ -168,6 +168,18 @@ def test_a_deadline_that_has_passed_is_told_when_the_job_is_resumed(cortex):
     assert cortex("resume", "mine", "--deadline", "none", "--max-job-tokens", "none").code == 0
 
 
+def test_what_a_resume_says_of_the_model_stays(cortex):
+    _resting(cortex)
+    more = ("--max-job-tokens", 440, "--fallback", "sim,seed=2,input=1,output=1", "--sim", "latency_ms=1")
+    assert cortex("resume", "mine", *more).code == 3
+    assert len(last_state(_folder(), "mine").terms.fallbacks) == 1
+    assert cortex("resume", "mine", "--max-job-tokens", 480).code == 3
+    assert len(last_state(_folder(), "mine").terms.fallbacks) == 1
+    assert cortex("resume", "mine", "--max-job-tokens", "none", "--fallback", "none").code == 0
+    assert last_state(_folder(), "mine").terms.fallbacks == ()
+    each_once(Path("out.jsonl"), 20)
+
+
 def test_one_word_at_a_time(tmp_path):
     folder, owner = Folder(tmp_path).prepare(), this_owner("inline")
     first = control.Wanted(how="set", who="ann", owner=owner, limits={"concurrency": 3})
