@@ -34,6 +34,9 @@ GRACE_S = 5.0
 DRAINING = "draining"
 """The answer of a branch that takes no more calls: the message was not taken."""
 
+PAST_MAX = 1_000
+"""Ended jobs of which a doubled message is still known for what it is."""
+
 _UNSENT = Failure(FailureKind.CANCELLED, "abandoned before it was sent", sent=False)
 
 _calls_decoder = msgspec.msgpack.Decoder(tuple[commands.Call, ...])
@@ -79,6 +82,8 @@ class Branch:
         self._epochs: dict[str, int] = {}
         self._heard: dict[str, tuple[int, int]] = {}
         """Epoch and number of the last message of each job."""
+        self._past: dict[str, None] = {}
+        """Jobs that have ended: a message of theirs may still come a second time."""
         self._queue: deque[_Under] = deque()
         self._unarmed: dict[str, list[_Under]] = {}
         self._under: dict[tuple[str, int, int], _Under] = {}
@@ -132,6 +137,7 @@ class Branch:
         if self._draining:
             return DRAINING
         self._heard[job] = (epoch, number)
+        self._past.pop(job, None)
         calls = _calls_decoder.decode(blob)
         armed = _family(job) in self._keys
         if not armed:
@@ -169,7 +175,6 @@ class Branch:
         return {
             "incarnation": self.incarnation,
             "phase": self._phase(),
-            "calling": len(self._under),
             "armed": _family(job) in self._keys,
         }
 
@@ -187,7 +192,10 @@ class Branch:
     async def forget(self, job: str) -> None:
         """The job has ended: drop what was kept for it, its credential first. A child leaves its family's."""
         self._unarmed.pop(job, None)
-        self._heard.pop(job, None)
+        self._past[job] = None
+        for old in list(self._past)[:-PAST_MAX]:
+            for kept in (self._past, self._heard, self._epochs):
+                kept.pop(old, None)
         courier = self._couriers.pop(job, None)
         if courier is not None:
             await courier.close()
@@ -309,10 +317,9 @@ class Branch:
         counted = await model.count_tokens(call.body)
         if counted is not None and counted <= call.prompt_tokens_max:
             return None
-        bound = body_tokens_bound(call.body)
-        size = f"{counted} tokens" if counted is not None else f"up to {bound} tokens, and no counter to ask,"
-        said = f"the prompt has {size}; M is {call.prompt_tokens_max}"
-        return Failure(FailureKind.TOO_LARGE, said, sent=False)
+        size = f"up to {body_tokens_bound(call.body)} tokens, and no counter to ask,"
+        size = size if counted is None else f"{counted} tokens"
+        return Failure(FailureKind.TOO_LARGE, f"the prompt has {size}; M is {call.prompt_tokens_max}", sent=False)
 
     # -- how it ends -----------------------------------------------------------------------------------------------
 

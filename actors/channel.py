@@ -171,6 +171,11 @@ class Channel:
         """The cortex changes this job's share."""
         self._lease.given(permits)
 
+    async def staffed(self, branches: tuple[str, ...], workers: tuple[str, ...]) -> None:
+        """Who takes calls, and who runs tools, from now on."""
+        self._dispatch.staffed(tuple(branches))
+        self._errands.workers = tuple(workers)
+
     async def rejoin(self) -> bool:
         """Tell a cortex that was started again what is held here. False where nothing is, nor will be."""
         if not self.over:

@@ -62,6 +62,11 @@ class Cortex:
             await asyncio.gather(*(self._runtime.start_actor("worker", name) for name in self._workers))
         return self._branches, self._workers
 
+    async def missed(self, name: str) -> None:
+        """A channel finds nobody of that name: whoever should be there is started again."""
+        if name in self._branches:
+            await self._runtime.start_actor("branch", name)
+
     async def join(self, job: str, pool: str, wanted: int, held: int, weight: float = 1.0) -> int:
         """A channel's claim, or its renewal: the permits it may use for one lease time."""
         at_s = self._runtime.monotonic_s()

@@ -15,7 +15,9 @@ from typing import Any
 
 import msgspec
 
-from actors.ports import Away, Gone, Peer, Runtime
+from actors.branch import DRAINING
+from actors.links import LEVEL_BITS, Link, Links
+from actors.ports import Away, Gone, Runtime
 from cortex import commands, events
 from cortex.limits import Limits
 from cortex.state import flight_key
@@ -27,36 +29,19 @@ AWAY_S = BEAT_S / 4
 """How long to wait before a branch that did not answer is spoken to again."""
 TOGETHER_MAX = 64
 """Calls given to one branch in a row: more in a message gain little."""
+SILENT_S = BEAT_S / 2
+"""How long a branch may take to give a sign of life before the cluster is asked whether it is dead."""
+LOOKS = 3
+"""How often it is asked, ``AWAY_S`` apart."""
+AUDIT_BEATS = 10
+"""So many beats apart, what has been out for that long is compared with what the branch says that it has."""
+PEERS_MAX = 8
+"""So many branches are named to one that needs a key: any of them can give it."""
 MEET_S = 5.0
 """How long a new channel waits for a branch that is away: what it holds need not be paid for again."""
 
+_NONE: frozenset[int] = frozenset()
 _encoder = msgspec.msgpack.Encoder()
-
-
-class _Link:
-    """One branch as this channel sees it."""
-
-    __slots__ = ("armed", "carrying", "incarnation", "name", "number", "out", "past", "peer", "queue", "up")
-
-    def __init__(self, name: str, peer: Peer) -> None:
-        self.name = name
-        self.peer = peer
-        self.incarnation = ""
-        self.past: set[str] = set()
-        """Incarnations known to be dead: word from them comes late."""
-        self.armed = True
-        self.up = True
-        self.number = 0
-        """Of the last message; the branch takes each number once."""
-        self.queue: dict[int, commands.Call] = {}
-        """Calls not yet sent."""
-        self.out: dict[int, commands.Call] = {}
-        """Calls that are there, or on their way."""
-        self.carrying = False
-
-    def burden(self) -> tuple[bool, int]:
-        """What to compare when the next call is given away: those that can work first, then who has least to do."""
-        return not (self.up and self.armed), len(self.queue) + len(self.out)
 
 
 class Dispatch:
@@ -67,8 +52,10 @@ class Dispatch:
         self._runtime = runtime
         self._limits = limits
         self._lost = lost
-        self._links: dict[str, _Link] = {}
-        self._where: dict[int, _Link] = {}
+        self._links = Links()
+        self._homeless: dict[int, commands.Call] = {}
+        """Calls for which there is no branch at the moment."""
+        self._where: dict[int, Link] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._beating: asyncio.Task[None] | None = None
         self.epoch = 0
@@ -76,46 +63,82 @@ class Dispatch:
     async def meet(self, names: tuple[str, ...], epoch: int) -> tuple[tuple[int, int], ...]:
         """Get to know the branches. What they hold of this job, from an earlier incarnation of its channel."""
         self.epoch = epoch
-        self._links = {name: _Link(name, self._runtime.peer(name)) for name in names}
-        held = await asyncio.gather(*(self._meet(link) for link in self._links.values()))
+        for name in names:
+            self._links.add(Link(name, self._runtime.peer(name)))
+        held = await asyncio.gather(*map(self._meet, self._links))
         if self._needs_watch():
             self._watch()
         return tuple(key for keys in held for key in keys)
 
-    async def _meet(self, link: _Link) -> list[tuple[int, int]]:
+    def staffed(self, names: tuple[str, ...]) -> None:
+        """These branches take calls from now on. What another has is finished there; what it was not sent yet, here."""
+        wanted = set(names)
+        for link in list(self._links):
+            if link.name not in wanted:
+                self._leave(link)
+            elif link.leaving:  # it drained, ended, and another has its name: whoever answers to it is met anew
+                link.leaving = False
+                self._links.look(link)
+        for name in names:
+            if self._links.get(name) is None:
+                link = Link(name, self._runtime.peer(name))
+                self._links.add(link)
+                self._start(self._meet_later(link))
+        if self._homeless and names:
+            calls, self._homeless = list(self._homeless.values()), {}
+            self.send(calls)
+
+    async def _meet_later(self, link: Link) -> None:
+        await self._meet(link)
+        self._watch()
+
+    async def _meet(self, link: Link) -> list[tuple[int, int]]:
         for _ in range(int(MEET_S / AWAY_S)):
             try:
-                link.incarnation, link.armed, keys = await link.peer.ask("held", self._job, self.epoch)
+                incarnation, link.armed, keys = await link.peer.ask("held", self._job, self.epoch)
             except (Away, Gone):
                 link.up = False
+                self._links.look(link)
                 await asyncio.sleep(AWAY_S)
                 continue
-            link.up = True
+            self._renewed(link, incarnation)
             for goal, attempt in keys:
                 key = flight_key(goal, attempt)
-                link.out[key] = commands.Call(goal, "", attempt, b"", b"", 0, 0, 0.0)
+                link.out.setdefault(key, commands.Call(goal, "", attempt, b"", b"", 0, 0, 0.0))
                 self._where[key] = link
+            self._is_up(link)
             return list(keys)
         return []  # it is met at its first sign of life; what it held will come by itself
 
     def unarmed(self) -> list[str]:
         """Branches that hold no credential for this job: whoever has one may arm them."""
-        return [link.name for link in self._links.values() if not link.armed]
+        return [link.name for link in self._links if not link.armed]
 
     def send(self, calls: Iterable[commands.Call]) -> None:
         """Hand out calls, some together, to the branch that has the least to do."""
-        links = list(self._links.values())
         # A message costs as much as forty calls in it, so neighbours travel together; half of a branch's fair share at
         # the most, so that none is left without.
-        together = max(1, min(TOGETHER_MAX, self._limits.concurrency // (2 * len(links))))
+        links = self._links
+        together = max(1, min(TOGETHER_MAX, self._limits.concurrency // (2 * max(1, len(links)))))
+        link: Link | None = None
+        given: dict[str, Link] = {}
         for place, call in enumerate(calls):
-            if place % together == 0:
-                link = min(links, key=_Link.burden)
             key = flight_key(call.goal, call.attempt)
+            if place % together == 0:
+                if link is not None:
+                    links.look(link)
+                link = links.least()
+                if link is not None:
+                    given[link.name] = link
+            if link is None:
+                self._homeless[key] = call
+                continue
             link.queue[key] = call
             self._where[key] = link
-        for link in links:
-            if link.queue and not link.carrying:
+        if link is not None:
+            links.look(link)
+        for link in given.values():
+            if not link.carrying:
                 link.carrying = True
                 self._start(self._carry(link))
         self._watch()
@@ -127,17 +150,16 @@ class Dispatch:
         for goal, attempt in keys:
             key = flight_key(goal, attempt)
             link = self._where.get(key)
-            if link is None:
-                continue
-            call = link.queue.pop(key, None)
+            call = self._homeless.pop(key, None) if link is None else link.queue.pop(key, None)
             if call is None:
-                by_link.setdefault(link.name, []).append((goal, attempt))
+                if link is not None:
+                    by_link.setdefault(link.name, []).append((goal, attempt))
                 continue
-            del self._where[key]
+            self._where.pop(key, None)
             failure = Failure(FailureKind.CANCELLED, "abandoned before it was sent", sent=False)
             unsent.append(events.Broke(goal, call.sample, attempt, failure))
         for name, some in by_link.items():
-            self._links[name].peer.tell("abandon", self._job, self.epoch, tuple(some))
+            self._runtime.peer(name).tell("abandon", self._job, self.epoch, tuple(some))
         if unsent:
             self._lost(unsent)
 
@@ -146,14 +168,17 @@ class Dispatch:
         key = flight_key(goal, attempt)
         link = self._where.pop(key, None)
         if link is not None:
-            link.out.pop(key, None)
+            if link.out.pop(key, None) is None:
+                link.queue.pop(key, None)
+            if (len(link.queue) + len(link.out)) >> LEVEL_BITS != link.level:
+                self._look(link)
 
     async def close(self, forget: bool) -> None:
         """Let go of the branches; ``forget``: they drop what they keep for this job."""
         for task in [*self._tasks, *([self._beating] if self._beating else [])]:
             task.cancel()
         if forget:
-            for link in self._links.values():
+            for link in self._links:
                 link.peer.tell("forget", self._job)
 
     # -- on the way ------------------------------------------------------------------------------------------------
@@ -163,41 +188,49 @@ class Dispatch:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _carry(self, link: _Link) -> None:
+    async def _carry(self, link: Link) -> None:
         """Send what is queued for a branch, message after message."""
         try:
             while link.queue:
                 blob, keys = self._packed(link)
+                link.on_the_way = frozenset(keys)
                 await self._hand_over(link, blob, keys)
+                link.on_the_way = _NONE
         finally:
+            link.on_the_way = _NONE
             link.carrying = False
 
-    async def _hand_over(self, link: _Link, blob: bytes, keys: list[int]) -> None:
+    async def _hand_over(self, link: Link, blob: bytes, keys: list[int]) -> None:
         """Have one message taken. Sent again while nobody answers: the branch knows it by its number."""
         link.number += 1
         meant_for, number, doubtful = link.incarnation, link.number, False
         while True:
             try:
-                args = (self._job, self.epoch, meant_for, number, blob, tuple(self._links))
+                args = (self._job, self.epoch, meant_for, number, blob, self._links.able(PEERS_MAX))
                 said: str = await link.peer.ask("work", *args)
                 break
             except Gone:
                 await self._gone(link)
                 return
             except Away:
-                doubtful = True
+                doubtful = bool(meant_for)  # what is meant for nobody is taken by nobody
                 self._down(link)
+                await self._inquire(link)
                 await asyncio.sleep(AWAY_S)
                 if link.incarnation != meant_for:
-                    return  # the next incarnation was heard of meanwhile, and all that was out declared lost
-        link.up = True
-        if said not in (meant_for, ""):  # another incarnation, which left the message alone
-            if not doubtful:
-                back = {key: link.out.pop(key) for key in keys if key in link.out}
-                link.queue = back | link.queue
+                    return  # it died, and all that was out is declared lost; or the next incarnation was heard of
+        self._is_up(link)
+        if said in (meant_for, ""):
+            return
+        if said == DRAINING or not doubtful:  # the message was left alone
+            back = {key: link.out.pop(key) for key in keys if key in link.out}
+            link.queue = back | link.queue
+        if said == DRAINING:
+            self._leave(link)
+        else:
             self._renewed(link, said)
 
-    def _packed(self, link: _Link) -> tuple[bytes, list[int]]:
+    def _packed(self, link: Link) -> tuple[bytes, list[int]]:
         blobs: list[msgspec.Raw] = []
         keys: list[int] = []
         size = 0
@@ -217,7 +250,7 @@ class Dispatch:
     # -- signs of life ---------------------------------------------------------------------------------------------
 
     def _needs_watch(self) -> bool:
-        return bool(self._where) or not all(link.up and link.armed for link in self._links.values())
+        return bool(self._where or self._homeless) or not all(link.up and link.armed for link in self._links)
 
     def _watch(self) -> None:
         if self._beating is None or self._beating.done():
@@ -225,54 +258,125 @@ class Dispatch:
 
     async def _beat(self) -> None:
         """While calls are out, ask each branch that has some; idle branches are left in peace."""
+        beats = 0
         while self._needs_watch():
             await asyncio.sleep(BEAT_S)
-            links = [link for link in self._links.values() if link.out or not (link.up and link.armed)]
-            await asyncio.gather(*(self._look_at(link) for link in links))
+            beats += 1
+            links = [link for link in self._links if link.out or not (link.up and link.armed)]
+            await asyncio.gather(*map(self._look_at, links))
+            if beats % AUDIT_BEATS == 0:
+                await asyncio.gather(*map(self._audit, [link for link in self._links if link.out]))
+            if self._homeless:
+                await self._ask_for_staff()
 
-    async def _look_at(self, link: _Link) -> None:
+    async def _look_at(self, link: Link) -> None:
         try:
-            beat = await link.peer.ask("beat", self._job)
+            async with asyncio.timeout(SILENT_S):
+                beat = await link.peer.ask("beat", self._job)
         except Gone:
             await self._gone(link)
             return
-        except Away:
-            self._down(link)  # not a proof of death: only a new incarnation, or its end, is one
+        except (Away, TimeoutError) as error:
+            if isinstance(error, Away):
+                self._down(link)
+            for _ in range(LOOKS):  # a cluster takes a second or two to see it
+                await self._inquire(link)
+                if not link.incarnation:
+                    return
+                await asyncio.sleep(AWAY_S)
             return
-        link.up = True
         link.armed = beat["armed"]
+        self._is_up(link)
         self._renewed(link, beat["incarnation"])
 
-    def _renewed(self, link: _Link, incarnation: str) -> None:
-        """This incarnation of the branch has spoken: what an earlier one held is gone with it."""
+    async def _inquire(self, link: Link) -> None:
+        """It does not answer, which proves nothing: has the cluster seen the end of that very process?"""
+        incarnation = link.incarnation
+        if incarnation and await self._runtime.is_dead(link.name, incarnation) and incarnation == link.incarnation:
+            self._renewed(link, "")
+            self._down(link)
+
+    async def _audit(self, link: Link) -> None:
+        """What has been out since the last audit and is not there any more will never be told: it is lost.
+
+        A branch forgets a call when its end is on our disk, so nothing is missed that is merely late.
+        """
+        old = [key for key in link.seen if key in link.out and key not in link.on_the_way]
+        link.seen = set(link.out)
+        if not old:
+            return
+        incarnation = link.incarnation
+        try:
+            said, _, keys = await link.peer.ask("held", self._job, self.epoch)
+        except (Away, Gone):
+            return
+        if said == incarnation == link.incarnation:
+            held = {flight_key(goal, attempt) for goal, attempt in keys}
+            missing = [key for key in old if key not in held and key in link.out]
+            self._declare_lost(link, missing, "its branch knows nothing of it any more")
+
+    def _is_up(self, link: Link) -> None:
+        link.up = True
+        self._links.look(link)
+
+    def _renewed(self, link: Link, incarnation: str) -> None:
+        """This incarnation of the branch has spoken (none: the last one is dead): what an earlier one held is gone."""
         if incarnation == link.incarnation or incarnation in link.past:
             return
         known = bool(link.incarnation)
-        link.past.add(link.incarnation)
+        if known:
+            link.past.add(link.incarnation)
         link.incarnation = incarnation
         link.number = 0
-        self._declare_lost(link, "its branch died and was started again", sent=known)
+        self._declare_lost(link, list(link.out), "its branch died", sent=known)
 
-    def _down(self, link: _Link) -> None:
+    def _down(self, link: Link) -> None:
         """It does not answer: what is not sent yet goes to the others."""
         link.up = False
-        if link.queue and any(other.up for other in self._links.values()):
+        self._links.look(link)
+        if self._links.others(link):
+            self._pass_on(link)
+
+    def _leave(self, link: Link) -> None:
+        """It takes no more calls. Once it has brought back what it has, it is nobody to us."""
+        link.leaving = True
+        self._pass_on(link)
+        self._look(link)
+
+    def _pass_on(self, link: Link) -> None:
+        if link.queue:
             queued, link.queue = list(link.queue.values()), {}
+            for call in queued:
+                self._where.pop(flight_key(call.goal, call.attempt), None)
             self.send(queued)
 
-    async def _gone(self, link: _Link) -> None:
-        """It is dead for good: have another one started in its place."""
-        self._declare_lost(link, "its branch died")
+    def _look(self, link: Link) -> None:
+        if link.leaving and not link.out and not link.queue:
+            self._links.remove(link)
+        else:
+            self._links.look(link)
+
+    async def _gone(self, link: Link) -> None:
+        """It is dead for good: whoever is there instead takes what comes."""
+        self._declare_lost(link, list(link.out), "its branch died")
         self._down(link)
-        with contextlib.suppress(Away, Gone):
-            await self._runtime.peer("cortex").ask("staff")
+        if link.leaving:
+            self._look(link)
+            return
+        self._runtime.peer("cortex").tell("missed", link.name)
         await asyncio.sleep(AWAY_S)
 
-    def _declare_lost(self, link: _Link, why: str, sent: bool = True) -> None:
+    async def _ask_for_staff(self) -> None:
+        with contextlib.suppress(Away, Gone):
+            branches, _ = await self._runtime.peer("cortex").ask("staff", False)
+            self.staffed(tuple(branches))
+
+    def _declare_lost(self, link: Link, keys: list[int], why: str, sent: bool = True) -> None:
         lost: list[events.Event] = []
-        for key, call in link.out.items():
+        for key in keys:
+            call = link.out.pop(key)
             lost.append(events.Broke(call.goal, call.sample, call.attempt, Failure(FailureKind.LOST, why, sent=sent)))
             self._where.pop(key, None)
-        link.out.clear()
+        self._look(link)
         if lost:
             self._lost(lost)

@@ -46,6 +46,10 @@ class InlineRuntime(Machine):
         """An actor by name."""
         return _InlinePeer(name, self)
 
+    async def is_dead(self, name: str, incarnation: str) -> bool:
+        """Whether the actor of this name is another now, or none."""
+        return getattr(self._actors.get(name), "incarnation", "") != incarnation
+
     async def names(self, prefix: str) -> tuple[str, ...]:
         """Names of the actors."""
         return tuple(name for name in self._actors if name.startswith(prefix))

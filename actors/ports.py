@@ -62,6 +62,9 @@ class Runtime(Protocol):
     def incarnation(self, name: str) -> str:
         """An id that no actor of this name ever had before."""
 
+    async def is_dead(self, name: str, incarnation: str) -> bool:
+        """Whether this incarnation of an actor is known to have ended. False is no proof that it lives."""
+
     def store(self, folder: str) -> Store:
         """The state folder of that name."""
 

@@ -7,24 +7,25 @@ import atexit
 import contextlib
 import logging
 import os
+import time
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 import ray
 from ray import cloudpickle, exceptions
+from ray._private import state
 from ray._private import worker as ray_worker
 from ray._private.node import Node
 from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
 from ray.experimental import internal_kv
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from actors import programs
 from actors.armoury import make_model
-from actors.cluster import travel
 from actors.cluster.keeper import Keeper
 from actors.cluster.leftovers import end_processes
 from actors.cluster.seat import process_class
+from actors.cluster.shelf import Shelf
 from actors.cluster.start import (
     OBJECT_STORE_BYTES,
     Private,
@@ -41,7 +42,6 @@ from actors.opening import Owner, this_owner
 from actors.ports import Away, ClusterError, Gone, Peer
 from cortex import __version__
 from cortex.program import Program
-from cortex.programs import READY
 
 NAMESPACE = "cortex"
 CALLS_AT_ONCE = 10_000
@@ -190,15 +190,29 @@ class RayRuntime(Machine):
     def __init__(self, cluster: str, connection: _Connection | None = None, job: str = "") -> None:
         self.cluster = cluster
         self._connection = connection
-        self._job = job
+        self._shelf = Shelf(internal_kv, cloudpickle.CloudPickler, job, own=connection is not None)
         self._handles: dict[str, Any] = {}
         self._node = ray.get_runtime_context().get_node_id()
-        self._learnt: dict[str, bytes] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def node(self) -> str:
         """Ray's own name for the node."""
         return str(self._node)
+
+    def incarnation(self, name: str) -> str:
+        """Names the process, so that the cluster can be asked whether that one has ended."""
+        return f"{name}.{self._node}.{os.getpid()}.{time.time_ns():x}"
+
+    async def is_dead(self, name: str, incarnation: str) -> bool:
+        """Whether Ray has seen the end of the process that this incarnation names."""
+        try:
+            handle = self.known(name) or await self.handle(name)
+        except Gone:
+            return True
+        row = await asyncio.to_thread(state.actors, handle._actor_id.hex())
+        if row.get("State") != "ALIVE":
+            return row.get("State") in ("RESTARTING", "DEAD")
+        return f"{name}.{row['Address']['NodeID']}.{row['Pid']}." != incarnation[: incarnation.rfind(".") + 1]
 
     def owner(self) -> Owner:
         """This process as owner of a run, and how to find what would be left behind if it were killed."""
@@ -260,7 +274,7 @@ class RayRuntime(Machine):
             await asyncio.to_thread(ray.kill, handle, no_restart=True)
         role, _, job = name.partition(":")
         if role == "channel" and "~" not in job:
-            internal_kv._internal_kv_del(_shared(job, ""), del_by_prefix=True)
+            self._shelf.clear(job)
 
     async def end_self(self) -> None:
         """End the actor whose runtime this is."""
@@ -308,33 +322,16 @@ class RayRuntime(Machine):
         return make_model(blob)
 
     def share_program(self, where: str, job: str = "") -> None:
-        """Let a job's actors find a program of this process: where its code is, or from a notebook the code itself."""
-        if where not in READY:
-            packed = travel.pack(where, code_paths(), cloudpickle.CloudPickler)
-            internal_kv._internal_kv_put(_shared(job or self._job, where), packed, overwrite=True)
+        """Let a job's actors find a program of this process."""
+        self._shelf.share(where, job)
 
     def load_program(self, where: str, params_json: bytes, job: str = "") -> Program:
         """A program by its place, as the driver of the job has it."""
-        self._learn(where, job)
-        return programs.load(where, params_json)
+        return self._shelf.load(where, params_json, job)
 
     def fingerprint(self, where: str, params_json: bytes) -> str:
         """Hash over a program."""
-        self._learn(where, "")
-        return programs.fingerprint(where, params_json)
-
-    def _learn(self, where: str, job: str) -> None:
-        if where in READY or self._connection is not None:
-            return
-        packed: bytes | None = internal_kv._internal_kv_get(_shared(job or self._job, where))
-        if packed is not None and packed != self._learnt.get(where):
-            travel.unpack(where, packed)
-            self._learnt[where] = packed
-
-
-def _shared(job: str, where: str) -> bytes:
-    """Where a job's program stands in the cluster's key-value store. A child job's stands with its parent's."""
-    return f"cortex/program/{job.partition('~')[0]}/{where}".encode()
+        return self._shelf.fingerprint(where, params_json)
 
 
 class _RayPeer:

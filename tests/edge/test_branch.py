@@ -7,6 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
+from actors import branch as branch_module
 from actors.armoury import Arming, encode, lend
 from actors.branch import DRAINING, GRACE_S, SWEEP_S
 from cortex import events
@@ -166,3 +167,27 @@ def test_a_new_key_serves_what_follows_and_ends_nothing_that_is_under_way() -> N
         assert second.closed
 
     on_stage(play, first, second)
+
+
+def test_a_doubled_message_of_an_ended_job_is_known_for_what_it_is_and_memory_is_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(branch_module, "PAST_MAX", 3)
+
+    async def play(scene: Scene) -> None:
+        await scene.send(call(1))
+        await asyncio.sleep(1)
+        await scene.branch.forget("j")
+        await scene.arm()
+        scene.number = 0
+        await scene.send(call(1))
+        await asyncio.sleep(1)
+        assert len(scene.models[0].asked) == 1
+        for number in range(20):
+            await scene.branch.held(f"j{number}", 1)
+            await scene.branch.forget(f"j{number}")
+        assert len(scene.branch._past) == 3
+        assert len(scene.branch._epochs) <= 3
+        assert len(scene.branch._heard) <= 3
+
+    on_stage(play)

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from actors import dispatch as module
+from actors.branch import DRAINING
 from actors.dispatch import Dispatch
 from actors.ports import Away, Gone
 from cortex import commands, events
@@ -30,12 +31,15 @@ class FakeBranch:
         self.name = name
         self.life = 1
         self.armed = True
+        self.silent = False
         self.heard: set[int] = set()
         self.taken: list[tuple[int, int]] = []
         self.before: list[Exception] = []
         self.after: list[Exception] = []
         self.told: list[Any] = []
-        self.staffed = 0
+        self.holds: list[tuple[int, int]] = []
+        self.staff: tuple[str, ...] = ()
+        self.draining = False
 
     @property
     def incarnation(self) -> str:
@@ -47,17 +51,22 @@ class FakeBranch:
 
     async def ask(self, method: str, *args: Any) -> Any:
         if method == "staff":
-            self.staffed += 1
-            return None
+            return self.staff, ()
         if method == "held":
-            return self.incarnation, self.armed, ()
+            return self.incarnation, self.armed, tuple(self.holds)
         if method == "beat":
+            if self.silent:
+                await asyncio.Event().wait()
+            if self.before:
+                raise self.before.pop()
             return {"incarnation": self.incarnation, "armed": self.armed}
         assert method == "work"
         _, _, meant_for, number, blob, _ = args
         if self.before:
             raise self.before.pop()
         if meant_for == self.incarnation and number not in self.heard:
+            if self.draining:
+                return DRAINING
             self.heard.add(number)
             self.taken += [(c.goal, self.life) for c in msgspec.msgpack.decode(blob, type=list[commands.Call])]
         if self.after:
@@ -72,6 +81,10 @@ class FakeRuntime:
     def __init__(self, *branches: FakeBranch) -> None:
         self.peers = {branch.name: branch for branch in branches}
         self.cortex = FakeBranch("cortex")
+        self.dead: set[str] = set()
+
+    async def is_dead(self, name: str, incarnation: str) -> bool:
+        return incarnation in self.dead
 
     def peer(self, name: str) -> Any:
         return self.peers.get(name, self.cortex)
@@ -189,7 +202,7 @@ async def test_a_branch_that_is_gone_for_good_is_replaced() -> None:
     dispatch.send([call(1)])
     await until(lambda: bool(scene.lost))
     assert [e.goal for e in scene.lost] == [1]
-    await until(lambda: scene.runtime.cortex.staffed == 1)
+    await until(lambda: ("missed", "a") in scene.runtime.cortex.told)
     await dispatch.close(forget=False)
 
 

@@ -1,0 +1,58 @@
+"""Where a job's program stands in a cluster: in its key-value store, so that all actors find what the driver has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from actors import programs
+from actors.cluster import travel
+from actors.cluster.start import code_paths
+from cortex.program import Program
+from cortex.programs import READY
+
+
+class Shelf:
+    """``kv`` is the cluster's key-value store; ``job`` the job whose actor asks; ``pickler`` packs code of a notebook.
+
+    A driver has its programs at hand (``own``) and learns none from there.
+    """
+
+    def __init__(self, kv: Any, pickler: Any, job: str, own: bool) -> None:
+        self._kv = kv
+        self._pickler = pickler
+        self._job = job
+        self._own = own
+        self._learnt: dict[str, bytes] = {}
+
+    def share(self, where: str, job: str) -> None:
+        """Let a job's actors find a program of this process: where its code is, or from a notebook the code itself."""
+        if where not in READY:
+            packed = travel.pack(where, code_paths(), self._pickler)
+            self._kv._internal_kv_put(_place(job or self._job, where), packed, overwrite=True)
+
+    def load(self, where: str, params_json: bytes, job: str) -> Program:
+        """A program by its place, as the driver of the job has it."""
+        self._learn(where, job)
+        return programs.load(where, params_json)
+
+    def fingerprint(self, where: str, params_json: bytes) -> str:
+        """Hash over a program."""
+        self._learn(where, "")
+        return programs.fingerprint(where, params_json)
+
+    def clear(self, job: str) -> None:
+        """The job has ended."""
+        self._kv._internal_kv_del(_place(job, ""), del_by_prefix=True)
+
+    def _learn(self, where: str, job: str) -> None:
+        if where in READY or self._own:
+            return
+        packed: bytes | None = self._kv._internal_kv_get(_place(job or self._job, where))
+        if packed is not None and packed != self._learnt.get(where):
+            travel.unpack(where, packed)
+            self._learnt[where] = packed
+
+
+def _place(job: str, where: str) -> bytes:
+    """Where a job's program stands. A child job's stands with its parent's."""
+    return f"cortex/program/{job.partition('~')[0]}/{where}".encode()

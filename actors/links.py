@@ -1,0 +1,118 @@
+"""The branches of a job as its channel sees them, and which of them has the least to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from actors.ports import Peer
+from cortex import commands
+
+LEVEL_BITS = 3
+"""Branches whose burdens differ by fewer than eight calls are as good as each other: they take turns."""
+
+
+class Link:
+    """One branch."""
+
+    __slots__ = (
+        "armed", "carrying", "incarnation", "leaving", "level", "name", "number", "on_the_way", "out", "past", "peer",
+        "queue", "seen", "up",
+    )  # fmt: skip
+
+    def __init__(self, name: str, peer: Peer) -> None:
+        self.name = name
+        self.peer = peer
+        self.incarnation = ""
+        self.past: set[str] = set()
+        """Incarnations known to be dead: word from them comes late."""
+        self.armed = True
+        self.up = True
+        self.leaving = False
+        """It takes no more calls."""
+        self.number = 0
+        """Of the last message; the branch takes each number once."""
+        self.queue: dict[int, commands.Call] = {}
+        """Calls not yet sent."""
+        self.out: dict[int, commands.Call] = {}
+        """Calls that are there, or on their way."""
+        self.on_the_way: frozenset[int] = frozenset()
+        """Calls of the message that is being sent: nobody knows yet whether it was heard."""
+        self.seen: set[int] = set()
+        """What was out at the last audit."""
+        self.carrying = False
+        self.level = -1
+
+    def burden(self) -> int:
+        """Calls given to it."""
+        return len(self.queue) + len(self.out)
+
+
+class Links:
+    """All of them. Those that can work stand on levels by their burden, so that choosing one costs the same for any
+    number of branches; ``look`` puts one where it belongs now."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Link] = {}
+        self._levels: dict[int, dict[str, Link]] = {}
+        self._least = 0
+        """No level below this has anybody."""
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __iter__(self) -> Iterator[Link]:
+        return iter(self._by_name.values())
+
+    def get(self, name: str) -> Link | None:
+        """The branch of that name."""
+        return self._by_name.get(name)
+
+    def add(self, link: Link) -> None:
+        """One more."""
+        self._by_name[link.name] = link
+        self.look(link)
+
+    def remove(self, link: Link) -> None:
+        """It has gone for good."""
+        self._by_name.pop(link.name, None)
+        self._stand(link, -1)
+
+    def look(self, link: Link) -> None:
+        """Something about it has changed. One that cannot work stands nowhere."""
+        able = link.up and link.armed and not link.leaving and link.name in self._by_name
+        level = (len(link.queue) + len(link.out)) >> LEVEL_BITS if able else -1
+        if level != link.level:
+            self._stand(link, level)
+
+    def least(self) -> Link | None:
+        """One with least to do, each in its turn; where none can work now, one that will. None: nobody takes calls."""
+        levels = self._levels
+        if not levels:
+            return min((link for link in self if not link.leaving), key=Link.burden, default=None)
+        while self._least not in levels:
+            self._least += 1
+        level = levels[self._least]
+        name, link = next(iter(level.items()))
+        del level[name]
+        level[name] = link
+        return link
+
+    def others(self, link: Link) -> bool:
+        """Whether somebody else can work now."""
+        return any(other is not link for level in self._levels.values() for other in level.values())
+
+    def able(self, count: int) -> tuple[str, ...]:
+        """Names of some that can work."""
+        names = (name for level in self._levels.values() for name in level)
+        return tuple(name for name, _ in zip(names, range(count), strict=False))
+
+    def _stand(self, link: Link, level: int) -> None:
+        old = self._levels.get(link.level)
+        if old is not None:
+            del old[link.name]
+            if not old:
+                del self._levels[link.level]
+        link.level = level
+        if level >= 0:
+            self._levels.setdefault(level, {})[link.name] = link
+            self._least = min(self._least, level)
