@@ -7,7 +7,7 @@ from hashlib import blake2b
 from cortex import commands
 from cortex.changes import Ask
 from cortex.ledger import worst_charge
-from cortex.moves import ASKED, set_status
+from cortex.moves import ASKED, begin_timeout, set_status
 from cortex.permits import begin, way
 from cortex.prompt import DoesNotFit, Prompt, request_body, with_model
 from cortex.state import TRIES_MAX, Flight, Goal, State, flight_key
@@ -97,6 +97,8 @@ def _asks_now(k: State, goal: Goal, sample: str, constructor: str, question: byt
     if goal.question != question:
         k.tally.calls += 1
     goal.sample, goal.constructor, goal.question = sample, constructor, question
+    if k.terms.limits.goal_timeout_s is not None:
+        begin_timeout(k, goal)
 
 
 def _same_question(k: State, question: bytes) -> Flight | None:

@@ -28,10 +28,10 @@ def _goals(k: State) -> Iterator[str]:
         if not flight.abandoned
         for goal_id in (flight.goal, *flight.followers)
     }
-    woken = set(k.delayed)
+    woken, timed = set(k.delayed), set(k.deadlines)
     parents = Counter(goal.parent for goal in k.goals.values())
     for goal_id, goal in k.goals.items():
-        for line in (*_status(k, goal, awaited, woken), *_family(k, goal, parents[goal_id])):
+        for line in (*_status(k, goal, awaited, woken, timed), *_family(k, goal, parents[goal_id])):
             yield f"{line}: {goal.story()}"
         if goal.id != goal_id or not 0 < goal_id < k.next_goal:
             yield f"goal {goal.id} stands under {goal_id}, the next is {k.next_goal}"
@@ -40,7 +40,7 @@ def _goals(k: State) -> Iterator[str]:
 
 
 def _status(
-    k: State, goal: Goal, awaited: set[tuple[bytes, int]], woken: set[tuple[float, int]]
+    k: State, goal: Goal, awaited: set[tuple[bytes, int]], woken: set[tuple[float, int]], timed: set[tuple[float, int]]
 ) -> Iterator[str]:  # fmt: skip
     offered = goal.id in k.open_by_kind.get(goal.kind, ())
     delayed = goal.status == Status.OPEN and goal.due_at_s > 0
@@ -57,7 +57,10 @@ def _status(
         yield "it waits for one thing, a join or an errand"
     if goal.status != Status.WAITING and (goal.join is not None or task is not None):
         yield "what it waits for outlived the wait"
-    if goal.status in ENDED and (goal.question or goal.assumed or goal.due_at_s):
+    for due_at_s in (goal.deadline_at_s, goal.timeout_at_s):
+        if due_at_s > 0 and goal.status not in ENDED and (due_at_s, goal.id) not in timed:
+            yield "nothing will see its deadline"
+    if goal.status in ENDED and (goal.question or goal.assumed or goal.due_at_s or goal.timeout_at_s):
         yield "it has ended and still awaits something"
     if goal.status == Status.RESOLVED and goal.failure is not None:
         yield "it is resolved and has a failure"
@@ -101,8 +104,9 @@ def _indices(k: State) -> Iterator[str]:
             yield f"item {item.id} is listed when it was read, and not before"
         if not 0 < item.id < k.next_item or any(source not in k.items for source in item.sources):
             yield f"item {item.id} has sources {item.sources}, the next is {k.next_item}"
-    if any(k.delayed[i] < k.delayed[(i - 1) // 2] for i in range(1, len(k.delayed))):
-        yield "delayed is no heap"
+    for name, heap in (("delayed", k.delayed), ("deadlines", k.deadlines)):
+        if any(heap[i] < heap[(i - 1) // 2] for i in range(1, len(heap))):
+            yield f"{name} is no heap"
     live = sum(goal.status not in ENDED for goal in k.goals.values())
     if live != k.live:
         yield f"live says {k.live}, the goals {live}"

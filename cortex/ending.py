@@ -8,6 +8,7 @@ from cortex.authored import Out, said, stop
 from cortex.moves import emit_held, reopen
 from cortex.program import Program
 from cortex.state import State
+from policies.reset import said_time
 
 
 def satisfied(k: State, program: Program) -> bool:
@@ -19,6 +20,11 @@ def satisfied(k: State, program: Program) -> bool:
     except Exception as error:  # an author's code may raise anything
         stop(k, said("satisfied", error))
         return False
+
+
+def may_begin(k: State) -> bool:
+    """Whether anything new may be asked: not in a job that stops, is past its deadline, or is paused for good."""
+    return not k.stopping and not k.overdue and (k.paused is None or pauses.waits(k))
 
 
 def see_end(k: State) -> None:
@@ -35,9 +41,11 @@ def see_end(k: State) -> None:
         return
     if k.stopping:
         k.outcome, k.why = ("cancelled" if k.stopping == "cancel" else "partial"), k.stopping
+    elif k.overdue:
+        k.outcome, k.why = "partial", f"deadline: {said_time(k.terms.limits.deadline_at_s or 0.0)} has passed"
     elif k.paused is not None:
         if not pauses.waits(k):
-            k.outcome, k.why = "partial", pauses.why(k)
+            k.outcome, k.why = "partial", f"{k.paused.kind}: {k.paused.message}"
     elif k.flights or k.errands:
         return  # what nobody waits for any more frees its permits and its money when it comes back
     elif k.short:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from cortex import attempts, errands, events, pauses, submissions
+from cortex import attempts, deadlines, errands, events, pauses, submissions
 from cortex.authored import Out, fold, fold_reply, give_up, said, stop
 from cortex.moves import end
 from cortex.permits import granted_pace, own_pace, reroute
@@ -140,6 +140,7 @@ def _resumed(k: State, program: Program, event: events.Resumed, out: Out) -> Non
         k.outcome = k.why = k.stopping = ""
         k.finished = False
         pauses.try_again(k)
+        deadlines.begin_anew(k)
         k.alike = 0
         submissions.take_up(k, out)
 

@@ -43,7 +43,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     deadline_at_s: float | None = None
     """When the job ends partial, whatever is left, in seconds since 1970."""
     goal_timeout_s: float | None = None
-    """How long one goal may take, from its first attempt to its answer, all attempts and waits together."""
+    """How long one top goal (a row) may take, from its first attempt to its end, all attempts and waits together; then
+    it fails, TIMED_OUT."""
     max_failed: float | None = None
     """Failed rows that end the job: from 1 a count, below 1 a share of the finished ones."""
     alike_first: int = 50

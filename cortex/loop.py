@@ -9,11 +9,11 @@ call's id, and the order of everything is the journal's.
 
 from __future__ import annotations
 
-from cortex import attempts, commands, events, pauses, submissions
+from cortex import attempts, commands, deadlines, events, pauses, submissions
 from cortex.asking import ask
 from cortex.authored import Out, faulty, fold_reply, give_up, said, stop
 from cortex.changes import Ask, Change
-from cortex.ending import finish, satisfied, see_end
+from cortex.ending import finish, may_begin, satisfied, see_end
 from cortex.errands import believed
 from cortex.intake import take
 from cortex.moves import OPEN, wake
@@ -39,7 +39,9 @@ def step(k: State, program: Program, turn: events.Turn) -> list[commands.Command
     if k.submissions:
         submissions.wake(k, out)
     pauses.look_at_time(k)
-    if not k.outcome and not satisfied(k, program) and not k.stopping and (k.paused is None or pauses.waits(k)):
+    if k.deadlines and not k.outcome:
+        deadlines.look(k, program, out)
+    if not k.outcome and not satisfied(k, program) and may_begin(k):
         select(k, program, out)
     if not k.outcome and satisfied(k, program):
         k.outcome = "complete"

@@ -68,6 +68,14 @@ def be_woken(k: State, goal: Goal, due_at_s: float) -> None:
     heapq.heappush(k.delayed, (due_at_s, goal.id))
 
 
+def begin_timeout(k: State, goal: Goal) -> None:
+    """The first attempt at a top goal, or its first wait: its clock runs from now on."""
+    timeout_s = k.terms.limits.goal_timeout_s
+    if timeout_s is not None and not goal.timeout_at_s and not goal.parent:
+        goal.timeout_at_s = k.at_s + timeout_s
+        heapq.heappush(k.deadlines, (goal.timeout_at_s, goal.id))
+
+
 def leave_call(k: State, goal: Goal, out: Out) -> None:
     """The goal awaits no reply any more. An attempt that nobody awaits is abandoned."""
     question, goal.question = goal.question, b""
@@ -121,6 +129,8 @@ def _next_result(k: State, value: Any, out: Out) -> None:
 def errand(k: State, goal: Goal, task: Errand, out: Out) -> None:
     """The goal waits for a tool or a child job, which begins now."""
     set_status(k, goal, Status.WAITING)
+    if k.terms.limits.goal_timeout_s is not None:
+        begin_timeout(k, goal)
     goal.join = None
     send(k, goal, task, out)
 
@@ -164,7 +174,7 @@ def close(k: State, goal: Goal, to: Status, out: Out, program: Program) -> None:
     set_status(k, goal, to)
     k.live -= 1
     goal.join = goal.assumed = None
-    goal.due_at_s = 0.0
+    goal.due_at_s = goal.timeout_at_s = 0.0
     if goal.question:
         leave_call(k, goal, out)
     if k.errands:

@@ -12,7 +12,7 @@ import msgspec
 from cortex.permits import Share
 from cortex.state import Flight, State
 from policies.failure import Failure, FailureKind
-from policies.reset import said_time, stated_reset_at_s
+from policies.reset import stated_reset_at_s
 
 
 def block(k: State, flight: Flight, failure: Failure) -> None:
@@ -71,16 +71,6 @@ def waits(k: State) -> bool:
         and k.at_s < k.paused_at_s + limits.blocked_wait_s
         and all(share.blocked is not None for share in k.shares)
     )
-
-
-def why(k: State) -> str:
-    """Why the job ends paused, and when the provider said that it may go on."""
-    assert k.paused is not None
-    said = f"{k.paused.kind}: {k.paused.message}"
-    times = [share.hold_until_s for share in k.shares if share.blocked is not None and share.hold_until_s > k.at_s]
-    if times and len(times) == len(k.shares):
-        said += f" (resume it from {said_time(min(times))} on)"
-    return said
 
 
 def alike(failure: Failure, count: int) -> Failure:

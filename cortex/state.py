@@ -6,117 +6,26 @@ plain records, so that it encodes to the same bytes whenever the same journal is
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
 from cortex.commands import Launch, RunTool
+from cortex.goals import ENDED as ENDED
+from cortex.goals import TRANSITIONS as TRANSITIONS
+from cortex.goals import Goal as Goal
+from cortex.goals import IllegalTransition as IllegalTransition
+from cortex.goals import Missing as Missing
+from cortex.goals import Status as Status
 from cortex.ledger import Bill, Charge, Ledger
 from cortex.limits import Terms
 from cortex.permits import Share, Sizes, held_until_s, next_begin_s
 from cortex.submission import Submission
 from policies.failure import Failure
-from policies.join import Join
 from policies.pace import Pace
 from policies.timeout import attempt_timeout_s
 from policies.tokens import Estimate
-
-
-class Status(enum.IntEnum):
-    """Where a goal stands."""
-
-    OPEN = 0
-    ASKED = 1
-    WAITING = 2
-    RESOLVED = 3
-    FAILED = 4
-    ABANDONED = 5
-
-
-ENDED = frozenset({Status.RESOLVED, Status.FAILED, Status.ABANDONED})
-
-TRANSITIONS: dict[Status, frozenset[Status]] = {
-    Status.OPEN: frozenset({Status.ASKED, Status.WAITING}) | ENDED,
-    Status.ASKED: frozenset({Status.OPEN, Status.WAITING}) | ENDED,
-    Status.WAITING: frozenset({Status.OPEN}) | ENDED,
-    Status.RESOLVED: frozenset(),
-    Status.FAILED: frozenset(),
-    Status.ABANDONED: frozenset(),
-}
-"""The law of a goal's life. ``asked -> open``: the attempt failed and may be repeated, did not fit, or its reply asks
-for another turn. ``waiting -> open``: its children met their join, its time came, or it was approved."""
-
-
-class IllegalTransition(RuntimeError):
-    """A goal was asked to go where its life does not lead. Nothing was changed; the message tells the goal's story."""
-
-
-class Missing(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An attempt that was given up for lost. Its reply is welcome still: what it asked, of which route."""
-
-    charge: Charge
-    question: bytes
-    route: int = 0
-
-
-class Goal(msgspec.Struct):
-    """A thing to achieve. A program makes one with ``kind``, ``value`` and ``parent``; the loop fills in the rest.
-
-    ``due_at_s`` may be given too: the goal is open from then on.
-    """
-
-    kind: str
-    value: Any = None
-    parent: int = 0
-    """Id of the goal that this one serves; 0 for a top goal."""
-    id: int = 0
-    status: Status = Status.OPEN
-    depth: int = 0
-    sample: str = "0"
-    """Which sample of the question is asked; a resample takes the next number."""
-    tries: int = 0
-    """Attempts made so far, over all samples."""
-    broken: int = 0
-    """Attempts of this sample that failed, as the retry policy counts them; ``throttles`` of them by the rate limit."""
-    throttles: int = 0
-    question: bytes = b""
-    """Hash of what was asked last and is not yet absorbed: a reply to anything else comes too late."""
-    resamples: int = 0
-    too_large: int = 0
-    """How often its prompt was found too large: select sees it and must ask for less."""
-    constructor: str = ""
-    """The framing of the prompt that was sent last."""
-    due_at_s: float = 0.0
-    """An open goal is not offered to select before this time."""
-    join: Join | None = None
-    partial: bool = False
-    """The join it waited for could not be met in full, or its deadline passed: what is there is a part."""
-    children: list[int] = msgspec.field(default_factory=list)
-    children_resolved: int = 0
-    children_failed: int = 0
-    merged_resolved: int = 0
-    """Children that earlier joins have merged already: a new wait is for the others."""
-    merged_failed: int = 0
-    answer: Any = None
-    failure: Failure | None = None
-    assumed: dict[int, Missing] | None = None
-    """Attempts given up for lost, and what is charged for each until its reply turns up."""
-
-    @property
-    def joined(self) -> bool:
-        """Whether it has children and all of them have ended."""
-        return bool(self.children) and self.children_resolved + self.children_failed == len(self.children)
-
-    def story(self) -> str:
-        """One line for an error: what is known of this goal's life."""
-        said = f"goal {self.id} ({self.kind}) is {self.status.name.lower()} after {self.tries} tries"
-        if self.children:
-            said += f", {self.children_resolved} of {len(self.children)} children resolved"
-        if self.failure is not None:
-            said += f"; {self.failure.kind}: {self.failure.message}"
-        return said
 
 
 class Observation(msgspec.Struct, frozen=True):
@@ -227,6 +136,8 @@ class State(msgspec.Struct):
     open_by_kind: dict[str, dict[int, None]] = msgspec.field(default_factory=dict)
     delayed: list[tuple[float, int]] = msgspec.field(default_factory=list)
     """A heap of (when, goal): goals that are open but not due, and deadlines of joins."""
+    deadlines: list[tuple[float, int]] = msgspec.field(default_factory=list)
+    """A heap of (when, goal): deadlines and timeouts of goals."""
     flights: dict[int, Flight] = msgspec.field(default_factory=dict)
     asking: dict[bytes, int] = msgspec.field(default_factory=dict)
     """Question -> flight that is asking it now."""
@@ -338,7 +249,7 @@ class State(msgspec.Struct):
 
     def rows_wanted(self) -> int:
         """How many more rows of the source may be open in K."""
-        if self.source_ended or self.outcome or self.stopping:
+        if self.source_ended or self.outcome or self.stopping or self.overdue:
             return 0
         return max(0, self.terms.limits.window_rows - self.live - len(self.held))
 
@@ -346,6 +257,20 @@ class State(msgspec.Struct):
     def permits(self) -> int:
         """Calls that may be in flight at once, over all routes."""
         return sum(share.permits for share in self.shares)
+
+    @property
+    def overdue(self) -> bool:
+        """Whether the job's deadline has passed: nothing new is begun."""
+        deadline_at_s = self.terms.limits.deadline_at_s
+        return deadline_at_s is not None and self.at_s >= deadline_at_s
+
+    @property
+    def paused_until_s(self) -> float:
+        """When the provider said that a paused job may go on; 0 where it named no time, or nothing is paused."""
+        if self.paused is None or any(share.blocked is None for share in self.shares):
+            return 0.0
+        times = [share.hold_until_s for share in self.shares]
+        return min(times) if min(times) > self.paused_at_s else 0.0
 
     @property
     def hold_until_s(self) -> float:
@@ -361,7 +286,7 @@ class State(msgspec.Struct):
     def demand(self) -> int:
         """Calls that this job could have in flight now, were there permits; 0 where it has nothing to ask."""
         under_way = len(self.flights)
-        if self.outcome or self.stopping:
+        if self.outcome or self.stopping or self.overdue:
             return under_way
         more = self.resting
         if self.paused is not None:
@@ -372,7 +297,10 @@ class State(msgspec.Struct):
 
     def due_at_s(self) -> float | None:
         """When time alone will change something; None if it will not."""
-        times = [self.delayed[0][0]] if self.delayed else []
+        times = [heap[0][0] for heap in (self.delayed, self.deadlines) if heap]
+        deadline_at_s = self.terms.limits.deadline_at_s
+        if deadline_at_s is not None and deadline_at_s > self.at_s:
+            times.append(deadline_at_s)
         if (begin_s := next_begin_s(self)) is not None:
             times.append(begin_s)
         if self.paused is not None and self.at_s < (end_s := self.paused_at_s + self.terms.limits.blocked_wait_s):

@@ -7,6 +7,7 @@ abandoned, joins are looked at, what has ended leaves memory.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
@@ -21,6 +22,7 @@ from cortex.moves import (
     Out,
     after,
     be_woken,
+    begin_timeout,
     close,
     emit,
     errand,
@@ -40,6 +42,8 @@ from cortex.state import ENDED, TRANSITIONS, Errand, Goal, IllegalTransition, It
 from policies.failure import Failure, FailureKind
 
 _Make = Callable[[State, Any, Any, Out, Program], None]
+
+_INFINITE = float("inf")
 
 ERRANDS = (c.RunTool, c.Observe, c.Spawn)
 """The changes that need a worker or a child job."""
@@ -125,6 +129,8 @@ def _check_goal(k: State, goal: Goal, view: _View) -> Any:
             raise IllegalTransition(f"a child for a goal that has ended: {parent.story()}")
         if parent.depth + 1 > k.terms.limits.depth_max:
             raise Malformed(f"goals nested deeper than {k.terms.limits.depth_max}: {parent.story()}")
+    if not (0 <= goal.due_at_s < _INFINITE and 0 <= goal.deadline_at_s < _INFINITE):
+        raise ValueError(f"a goal's times are seconds since 1970, not {goal.due_at_s} and {goal.deadline_at_s}")
     view.made.append(goal)
     view.goals += 1
     goal.id = -1  # so that the same object a second time is noticed
@@ -169,7 +175,7 @@ def _check_wait(k: State, change: c.Wait, view: _View) -> float | None:
     within_s = change.deadline_s if change.deadline_s is not None else change.join.deadline_s
     if within_s is None:
         return None
-    if not 0 <= within_s < float("inf"):
+    if not 0 <= within_s < _INFINITE:
         raise ValueError(f"a deadline must be 0 s or more, not {within_s}")
     return float(within_s)
 
@@ -218,6 +224,8 @@ def _add_goal(k: State, goal: Goal, value: Any, out: Out, program: Program) -> N
         parent.children.append(goal.id)
     if program.keeps or goal.parent:
         k.goals_by_kind.setdefault(goal.kind, {})[goal.id] = None
+    if goal.deadline_at_s:
+        heapq.heappush(k.deadlines, (goal.deadline_at_s, goal.id))
     offer(k, goal, goal.due_at_s)
 
 
@@ -261,6 +269,7 @@ def _wait(k: State, change: c.Wait, within_s: float | None, out: Out, program: P
     leave_call(k, goal, out)
     goal.join = msgspec.structs.replace(change.join, deadline_s=within_s)
     goal.partial, goal.due_at_s = False, 0.0
+    begin_timeout(k, goal)
     if within_s is not None:
         be_woken(k, goal, k.at_s + within_s)
 

@@ -130,7 +130,8 @@ def test_the_stated_reset_goes_on_by_itself_with_one_call_first():
 def test_a_job_that_does_not_wait_says_the_stated_time():
     message = "You will regain access on 2026-12-01 at 00:00 UTC."
     stage = blocked(message=message)
-    assert stage.k.why == f"blocked: {message} (resume it from 2026-12-01 00:00 UTC on)"
+    assert (stage.k.why, stage.k.paused_until_s) == (f"blocked: {message}", DECEMBER)
+    assert blocked().k.paused_until_s == 0.0, "none was stated"
 
 
 # -- a wait beyond patience --------------------------------------------------------------------------------------------
@@ -146,7 +147,8 @@ def asked_to_wait(wait_s: float) -> Stage:
 
 def test_a_retry_after_beyond_patience_pauses_with_the_time():
     stage = asked_to_wait(0.0)
-    assert (stage.k.outcome, stage.k.why) == ("partial", "throttled: tomorrow (resume it from 2026-12-02 00:00 UTC on)")
+    assert (stage.k.outcome, stage.k.why) == ("partial", "throttled: tomorrow")
+    assert stage.k.paused_until_s == DECEMBER + 86_400.0
     assert stage.statuses() == ["open", "resolved"]
 
 

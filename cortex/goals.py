@@ -1,0 +1,112 @@
+"""A goal: a thing to achieve, and the law of its life."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import msgspec
+
+from cortex.ledger import Charge
+from policies.failure import Failure
+from policies.join import Join
+
+
+class Status(enum.IntEnum):
+    """Where a goal stands."""
+
+    OPEN = 0
+    ASKED = 1
+    WAITING = 2
+    RESOLVED = 3
+    FAILED = 4
+    ABANDONED = 5
+
+
+ENDED = frozenset({Status.RESOLVED, Status.FAILED, Status.ABANDONED})
+
+TRANSITIONS: dict[Status, frozenset[Status]] = {
+    Status.OPEN: frozenset({Status.ASKED, Status.WAITING}) | ENDED,
+    Status.ASKED: frozenset({Status.OPEN, Status.WAITING}) | ENDED,
+    Status.WAITING: frozenset({Status.OPEN}) | ENDED,
+    Status.RESOLVED: frozenset(),
+    Status.FAILED: frozenset(),
+    Status.ABANDONED: frozenset(),
+}
+"""The law of a goal's life. ``asked -> open``: the attempt failed and may be repeated, did not fit, or its reply asks
+for another turn. ``waiting -> open``: its children met their join, its time came, or it was approved."""
+
+
+class IllegalTransition(RuntimeError):
+    """A goal was asked to go where its life does not lead. Nothing was changed; the message tells the goal's story."""
+
+
+class Missing(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An attempt that was given up for lost. Its reply is welcome still: what it asked, of which route."""
+
+    charge: Charge
+    question: bytes
+    route: int = 0
+
+
+class Goal(msgspec.Struct):
+    """A thing to achieve. A program makes one with ``kind``, ``value`` and ``parent``; the loop fills in the rest.
+
+    ``due_at_s`` may be given too: the goal is open from then on. And ``deadline_at_s``: it fails, TIMED_OUT, where it
+    is not met by then. Both are seconds since 1970, as ``k.at_s`` is.
+    """
+
+    kind: str
+    value: Any = None
+    parent: int = 0
+    """Id of the goal that this one serves; 0 for a top goal."""
+    id: int = 0
+    status: Status = Status.OPEN
+    depth: int = 0
+    sample: str = "0"
+    """Which sample of the question is asked; a resample takes the next number."""
+    tries: int = 0
+    """Attempts made so far, over all samples."""
+    broken: int = 0
+    """Attempts of this sample that failed, as the retry policy counts them; ``throttles`` of them by the rate limit."""
+    throttles: int = 0
+    question: bytes = b""
+    """Hash of what was asked last and is not yet absorbed: a reply to anything else comes too late."""
+    resamples: int = 0
+    too_large: int = 0
+    """How often its prompt was found too large: select sees it and must ask for less."""
+    constructor: str = ""
+    """The framing of the prompt that was sent last."""
+    due_at_s: float = 0.0
+    """An open goal is not offered to select before this time."""
+    deadline_at_s: float = 0.0
+    """When it fails unless it was met; 0: never."""
+    timeout_at_s: float = 0.0
+    """The same, by the job's ``goal_timeout_s``; 0 before its first attempt."""
+    join: Join | None = None
+    partial: bool = False
+    """The join it waited for could not be met in full, or its deadline passed: what is there is a part."""
+    children: list[int] = msgspec.field(default_factory=list)
+    children_resolved: int = 0
+    children_failed: int = 0
+    merged_resolved: int = 0
+    """Children that earlier joins have merged already: a new wait is for the others."""
+    merged_failed: int = 0
+    answer: Any = None
+    failure: Failure | None = None
+    assumed: dict[int, Missing] | None = None
+    """Attempts given up for lost, and what is charged for each until its reply turns up."""
+
+    @property
+    def joined(self) -> bool:
+        """Whether it has children and all of them have ended."""
+        return bool(self.children) and self.children_resolved + self.children_failed == len(self.children)
+
+    def story(self) -> str:
+        """One line for an error: what is known of this goal's life."""
+        said = f"goal {self.id} ({self.kind}) is {self.status.name.lower()} after {self.tries} tries"
+        if self.children:
+            said += f", {self.children_resolved} of {len(self.children)} children resolved"
+        if self.failure is not None:
+            said += f"; {self.failure.kind}: {self.failure.message}"
+        return said
