@@ -23,7 +23,7 @@ def standing(k: State) -> dict[str, Any]:
         "permits": k.permits,
         "in_flight": len(k.flights),
         "deadline_at_s": k.terms.limits.deadline_at_s,
-        "paused_until_s": _paused_until_s(k),
+        "paused_until_s": k.paused_until_s,
     }
 
 
@@ -48,7 +48,7 @@ def waits(k: State) -> list[str]:
         return []
     said = [{"drain": "draining", "cancel": "cancelling"}.get(k.stopping, "")]
     if k.paused is not None:
-        until_s = _paused_until_s(k)
+        until_s = k.paused_until_s
         until = f" until {time_of_day(until_s)}" if until_s else ""
         said.append(f"{k.paused.kind}{until}: {_short(k.paused.message)}")
     elif k.hold_until_s > k.at_s:
@@ -78,12 +78,6 @@ def _paced(k: State, place: int) -> bool:
     """Whether only the rate holds the next call back."""
     paces = (k.pace, k.shares[place].pace)
     return bool(k.wishes) and any(pace is not None and due_at_s(pace) > k.at_s for pace in paces)
-
-
-def _paused_until_s(k: State) -> float:
-    """When the provider said that a paused job may go on; 0 where it did not say."""
-    times = [share.hold_until_s for share in k.shares if share.hold_until_s > k.at_s]
-    return min(times) if k.paused is not None and times else 0.0
 
 
 def _short(text: str) -> str:

@@ -11,6 +11,7 @@ import msgspec
 
 from actors.cli.problems import COMPLETE, FAILED, PARTIAL, USAGE
 from actors.session import STATE_DEFAULT
+from actors.wording import clock
 
 FIELDS = (
     "job", "outcome", "rows", "rows_succeeded", "rows_failed", "calls", "attempts", "failures", "paid_calls",
@@ -28,7 +29,7 @@ _ONE_FIRST = "then resume: one call goes first, and the rest when it is answered
 _ADVICE = {
     "blocked": f"no row failed for it: put the account or the model right (credit, spend limit), {_ONE_FIRST}",
     "unauthorised": f"no row failed for it: set a good key in ANTHROPIC_API_KEY, {_ONE_FIRST}",
-    "throttled": "the provider asks for a longer wait than the job sits out: resume it then",
+    "throttled": "that is longer than the job sits out: resume it then",
     "deadline": "resume with a later --deadline",
     "max_failed": "look at the failed rows first; resume with a higher --max-failed",
     "alike": "look at the failed rows first: the cause is probably one and the same",
@@ -142,8 +143,10 @@ def why(standing: Standing) -> str:
         return ""
     if said.startswith("drain"):
         return f"{said}: what was in flight is finished" if standing.facts["outcome"] == "partial" else ""
+    until_s = standing.facts["paused_until_s"]
+    times = [f"the provider names the time: {clock(until_s)}"] if until_s else []
     advice = _ADVICE.get(said.partition(":")[0].strip(), "")
-    return f"{said}; {advice}" if advice else said
+    return "; ".join([said.rstrip("."), *times, *([advice] if advice else [])])
 
 
 def _many(count: int, noun: str) -> str:

@@ -1,0 +1,66 @@
+"""A blocked account pauses the job and fails no row: what is said, and that a resumed job tries one call first."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+from tests.cli.commands import each_once, requests
+
+COUNT = 40
+SIM = ("--model", "sim", "--job", "mine")
+
+
+def _begun(cortex, *settings: str):
+    requests(Path("in.jsonl"), COUNT)
+    more = [each for setting in settings for each in ("--sim", setting)]
+    return cortex("batch", "in.jsonl", "-o", "out.jsonl", *SIM, *more, "--json")
+
+
+def test_no_credit_and_then_credit(cortex):
+    done = _begun(cortex, "credit_calls=15")
+    last = done.last
+    assert (done.code, last["outcome"], last["rows_succeeded"], last["rows_failed"]) == (3, "partial", 15, 0)
+    said = done.said()
+    assert "credit balance is too low" in said[-3]
+    assert "no row failed for it" in said[-3]
+    assert "then resume: one call goes first, and the rest when it is answered" in said[-3]
+    assert said[-1] == "to go on: cortex resume mine"
+    shown = cortex("status", "mine", "--json").last
+    assert shown["why"].startswith("blocked: ")
+    assert shown["waits"] == ""
+
+    before = last["attempts"]
+    again = cortex("resume", "mine", "--sim", "credit_calls=0", "--json")  # no top-up: one call finds out
+    assert (again.code, again.last["rows_succeeded"], again.last["rows_failed"]) == (3, 15, 0)
+    assert again.last["attempts"] == before + 1
+
+    rest = cortex("resume", "mine", "--sim", "latency_ms=0", "--json")
+    assert (rest.code, rest.last["rows_succeeded"], rest.last["paid_calls"]) == (0, COUNT, COUNT)
+    each_once(Path("out.jsonl"), COUNT)
+
+
+def test_a_wait_beyond_patience_pauses_the_job_with_the_time(cortex):
+    done = _begun(cortex, "throttled=1", "throttled_retry_after_s=7200")
+    assert (done.code, done.last["outcome"], done.last["rows_failed"]) == (3, "partial", 0)
+    assert re.search(r"throttled: .*; the provider names the time: 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d .*resume it then", done.err)
+    shown = cortex("status", "mine", "--json").last
+    assert 7_000 < shown["paused_until_s"] - time.time() <= 7_200
+    rest = cortex("resume", "mine", "--sim", "latency_ms=0")
+    assert rest.code == 0
+    each_once(Path("out.jsonl"), COUNT)
+
+
+def test_a_deadline_ends_a_job_partial_and_a_later_one_goes_on(cortex):
+    requests(Path("in.jsonl"), COUNT)
+    slow = ("--concurrency", 2, "--sim", "latency_ms=100", "--sim", "latency_spread=0", "--deadline", "+1s")
+    done = cortex("batch", "in.jsonl", "-o", "out.jsonl", *SIM, *slow, "--json")
+    last = done.last
+    assert (done.code, last["outcome"], last["rows_failed"]) == (3, "partial", 0)
+    assert 2 <= last["rows_succeeded"] < COUNT
+    assert last["attempts"] == last["paid_calls"]  # what was in flight was finished
+    assert re.search(r"deadline: 20.* has passed; resume with a later --deadline", done.err)
+    rest = cortex("resume", "mine", "--deadline", "+6h", "--sim", "latency_ms=0")
+    assert rest.code == 0
+    each_once(Path("out.jsonl"), COUNT)
