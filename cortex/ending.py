@@ -8,6 +8,7 @@ from cortex.authored import Out, said, stop
 from cortex.moves import emit_held, reopen
 from cortex.program import Program
 from cortex.state import State
+from policies.budget import all_alike, too_many_failed
 from policies.reset import said_time
 
 
@@ -24,14 +25,40 @@ def satisfied(k: State, program: Program) -> bool:
 
 def may_begin(k: State) -> bool:
     """Whether anything new may be asked: not in a job that stops, is past its deadline, or is paused for good."""
-    return not k.stopping and not k.overdue and (k.paused is None or pauses.waits(k))
+    return not k.closing and (k.paused is None or pauses.waits(k))
+
+
+def see_failures(k: State) -> None:
+    """Whether so many rows have failed that it is not worth going on. What the user said to go on after is forgiven."""
+    limits, tally, failed = k.terms.limits, k.tally, k.tally.failed_for_good
+    if k.halted or k.outcome or not failed:
+        return
+    lost = sum(failed.values())
+    finished = tally.succeeded + lost
+    if too_many_failed(limits.max_failed, lost, finished):
+        counts = ", ".join(f"{kind} {count}" for kind, count in sorted(failed.items()))
+        k.halted = f"max_failed: {lost} of {finished} finished rows failed ({counts}), {limits.max_failed:g} may; "
+        k.halted += f"the last: {tally.failed_said!r}. Look at them, then resume with a higher max_failed"
+        return
+    since = {kind: count - k.forgiven.get(kind, 0) for kind, count in failed.items()}
+    kind = all_alike(limits.alike_first, tally.succeeded - k.forgiven.get("", 0) + sum(since.values()), since)
+    if kind:
+        k.halted = f"alike: all of the first {since[kind]} rows failed alike, {kind}: {tally.failed_said!r}. "
+        k.halted += "Put right what is wrong with them all, or resume to go on"
+
+
+def go_on(k: State) -> None:
+    """Someone saw what had failed, and says to go on."""
+    if k.halted:
+        k.halted = ""
+        k.forgiven = {"": k.tally.succeeded, **k.tally.failed_for_good}
 
 
 def see_end(k: State) -> None:
     """Give a job in which nothing can happen any more its outcome: ``partial`` ones can be resumed."""
     if k.outcome or any(not task.abandoned for task in k.errands.values()):
         return
-    if k.stopping or (k.paused is not None and not pauses.waits(k)):
+    if k.closing or (k.paused is not None and not pauses.waits(k)):
         submissions.hold_back(k)
         if submissions.on_the_way(k):
             return
@@ -41,6 +68,8 @@ def see_end(k: State) -> None:
         return
     if k.stopping:
         k.outcome, k.why = ("cancelled" if k.stopping == "cancel" else "partial"), k.stopping
+    elif k.halted:
+        k.outcome, k.why = "partial", k.halted
     elif k.overdue:
         k.outcome, k.why = "partial", f"deadline: {said_time(k.terms.limits.deadline_at_s or 0.0)} has passed"
     elif k.paused is not None:

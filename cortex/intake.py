@@ -9,6 +9,7 @@ import msgspec
 
 from cortex import attempts, deadlines, errands, events, pauses, submissions
 from cortex.authored import Out, fold, fold_reply, give_up, said, stop
+from cortex.ending import go_on
 from cortex.moves import end
 from cortex.permits import granted_pace, own_pace, reroute
 from cortex.program import Program
@@ -139,6 +140,7 @@ def _resumed(k: State, program: Program, event: events.Resumed, out: Out) -> Non
     if k.outcome in ("", "partial") and k.stopping != "cancel":
         k.outcome = k.why = k.stopping = ""
         k.finished = False
+        go_on(k)
         pauses.try_again(k)
         deadlines.begin_anew(k)
         k.alike = 0

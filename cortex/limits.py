@@ -48,7 +48,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_failed: float | None = None
     """Failed rows that end the job: from 1 a count, below 1 a share of the finished ones."""
     alike_first: int = 50
-    """So many finished rows, the job's first, that all failed alike stop it; 0: never."""
+    """So many finished rows, the first of a run, that all failed alike stop the job; 0: never."""
     warm_prefix: bool = False
     """Where prompts share a long prefix that the provider may cache, one goes ahead and the rest wait for it."""
     hedge_after_s: float | None = None

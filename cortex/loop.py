@@ -13,7 +13,7 @@ from cortex import attempts, commands, deadlines, events, pauses, submissions
 from cortex.asking import ask
 from cortex.authored import Out, faulty, fold_reply, give_up, said, stop
 from cortex.changes import Ask, Change
-from cortex.ending import finish, may_begin, satisfied, see_end
+from cortex.ending import finish, may_begin, satisfied, see_end, see_failures
 from cortex.errands import believed
 from cortex.intake import take
 from cortex.moves import OPEN, wake
@@ -41,6 +41,7 @@ def step(k: State, program: Program, turn: events.Turn) -> list[commands.Command
     pauses.look_at_time(k)
     if k.deadlines and not k.outcome:
         deadlines.look(k, program, out)
+    see_failures(k)
     if not k.outcome and not satisfied(k, program) and may_begin(k):
         select(k, program, out)
     if not k.outcome and satisfied(k, program):

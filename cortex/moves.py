@@ -17,6 +17,7 @@ from cortex.state import ENDED, TRANSITIONS, Errand, Goal, IllegalTransition, St
 from policies.join import Verdict, decide
 
 Out = list[commands.Command]
+_SAID_MAX = 200
 OPEN, ASKED, WAITING, RESOLVED = Status.OPEN, Status.ASKED, Status.WAITING, Status.RESOLVED
 
 
@@ -193,6 +194,7 @@ def close(k: State, goal: Goal, to: Status, out: Out, program: Program) -> None:
     if to == Status.FAILED and not goal.parent and goal.failure is not None:
         kinds = k.tally.failed_for_good
         kinds[goal.failure.kind] = kinds.get(goal.failure.kind, 0) + 1
+        k.tally.failed_said = goal.failure.message[:_SAID_MAX]
 
 
 def after(k: State, goal: Goal, out: Out, program: Program) -> None:

@@ -120,6 +120,8 @@ class Tally(msgspec.Struct):
     """Failed attempts by kind."""
     failed_for_good: dict[str, int] = msgspec.field(default_factory=dict)
     """Top goals that failed, by the kind of their last failure."""
+    failed_said: str = ""
+    """What the latest of these said."""
 
 
 class State(msgspec.Struct):
@@ -190,6 +192,10 @@ class State(msgspec.Struct):
     paused: Failure | None = None
     """What blocks the whole job: the account, the key, the model, the money."""
     paused_at_s: float = 0.0
+    halted: str = ""
+    """Why nothing new is begun though nobody asked for an end: too many rows have failed."""
+    forgiven: dict[str, int] = msgspec.field(default_factory=dict)
+    """Rows that had finished when someone said to go on all the same: by failure, under an empty name the good ones."""
     stopping: str = ""
     outcome: str = ""
     why: str = ""
@@ -249,7 +255,7 @@ class State(msgspec.Struct):
 
     def rows_wanted(self) -> int:
         """How many more rows of the source may be open in K."""
-        if self.source_ended or self.outcome or self.stopping or self.overdue:
+        if self.source_ended or self.outcome or self.closing:
             return 0
         return max(0, self.terms.limits.window_rows - self.live - len(self.held))
 
@@ -260,9 +266,14 @@ class State(msgspec.Struct):
 
     @property
     def overdue(self) -> bool:
-        """Whether the job's deadline has passed: nothing new is begun."""
+        """Whether the job's deadline has passed."""
         deadline_at_s = self.terms.limits.deadline_at_s
         return deadline_at_s is not None and self.at_s >= deadline_at_s
+
+    @property
+    def closing(self) -> bool:
+        """Whether nothing new is begun any more: someone said to stop, too much failed, or the deadline has passed."""
+        return bool(self.stopping or self.halted) or self.overdue
 
     @property
     def paused_until_s(self) -> float:
@@ -286,7 +297,7 @@ class State(msgspec.Struct):
     def demand(self) -> int:
         """Calls that this job could have in flight now, were there permits; 0 where it has nothing to ask."""
         under_way = len(self.flights)
-        if self.outcome or self.stopping or self.overdue:
+        if self.outcome or self.closing:
             return under_way
         more = self.resting
         if self.paused is not None:

@@ -47,7 +47,7 @@ def intended(k: State, event: events.Intended, out: Out) -> None:
     batched = [place for place, route in enumerate(k.terms.routes) if route.batched and place == event.route]
     flights = {key: k.flights[key] for key in event.keys if key in k.flights}
     keys = [key for key, flight in flights.items() if flight.route in batched and not flight.submission]
-    if k.outcome or k.stopping or k.paused is not None:
+    if k.outcome or k.closing or k.paused is not None:
         take_back(k, keys)
         return
     made = Submission(event.number, event.route, keys, event.marker, k.at_s, 0.0)
@@ -79,7 +79,7 @@ def unsubmitted(k: State, event: events.Unsubmitted) -> None:
     if not event.who:
         k.tally.failures[failure.kind] = k.tally.failures.get(failure.kind, 0) + 1
     lost = made.orphaned or failure.kind == FailureKind.LOST or bool(event.who)
-    if lost or k.outcome or k.stopping or k.paused is not None:
+    if lost or k.outcome or k.closing or k.paused is not None:
         _dissolve(k, made)
         return
     made.throttles += failure.kind == FailureKind.THROTTLED
