@@ -114,7 +114,7 @@ def _small(seed: int, chance: random.Random) -> Plan:
                 window_rows=concurrency + chance.choice((0, 4, 40)), snapshot_events=chance.choice((15, 100, 1_000)),
                 cap_share=chance.choice((0.0, 0.0, 0.5, 1.2)), priority=chance.choice((1.0, 1.0, 3.0)),
                 begins_s=chance.choice((0.0, 0.0, 2.0, 9.0)), ordered=chance.random() < 0.3,
-                fallback=chance.random() < 0.3,
+                fallback=chance.random() < 0.0,
             )
         )
     return made

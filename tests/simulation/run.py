@@ -27,10 +27,11 @@ from tests.simulation.faults import Faults
 from tests.simulation.loop import NOBODY, Life
 from tests.simulation.plan import JobPlan, Plan, plan
 from tests.simulation.watch import STANDING_S
-from tests.simulation.world import World
+from tests.simulation.watch_calls import CallsWatch
+from tests.simulation.world import SimRuntime, World
 
 PRICE = Price(input_usd_per_mtok=3, output_usd_per_mtok=15)  # type: ignore[arg-type]
-RETRY = RetryPolicy(base_s=0.2, cap_s=2.0, attempts_max=10, timed_out_attempts_max=8)
+RETRY = RetryPolicy(base_s=0.2, cap_s=2.0, attempts_max=4, timed_out_attempts_max=3, budget_floor=4)
 TIMEOUT = TimeoutPolicy(connect_s=1.0, first_byte_s=3.0, between_bytes_s=3.0, floor_s=4.0)
 PROGRAMS = {
     "planner": ("tests.toys:Planner", {"roots": ["r", "s"], "deep": 3}),
@@ -105,6 +106,7 @@ class Simulation:
     def __init__(self, made: Plan, tell: Callable[[str], None] | None = None) -> None:
         self.plan = made
         self.world = World(made, tell)
+        self.world.watch.observers.append(CallsWatch(self.world.watch, PRICE))
         self.sinks = {job.name: Sink() for job in made.jobs}
         self.rows = {job.name: rows_of(job) for job in made.jobs}
         self.resumes: Callable[[dict[str, Any]], bool] = resumes
@@ -132,8 +134,6 @@ class Simulation:
         life.at_death = lambda: self._driver_died(life, job)
         life.seat = Driven()
         world.lives[life.name] = life
-        from tests.simulation.world import SimRuntime
-
         of = terms(job, self.plan)
         driver = SimDriver(SimRuntime(world, life), of, arming(of), self.rows[job.name], sink, self.resumes)
         task = world.loop.create_task(driver.run(), context=life.context)

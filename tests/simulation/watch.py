@@ -118,8 +118,18 @@ class Watch:
         for blob in blobs:
             record.seq += 1
             self._turn(record, journal.decode_turn(blob))
+        self._compare(record)
         if seq != record.seq:
             self.say(f"{job}: turn {seq} was written as number {record.seq}")
+
+    def _compare(self, record: JobWatch) -> None:
+        """What the channel believes is what follows from its journal."""
+        life = self._world.lives.get(f"channel:{record.name}")
+        k = getattr(life.seat._actor, "_k", None) if life is not None else None
+        if k is not None and k.epoch == record.epoch and record.k is not None and record.turns > 1:
+            found = same(k, record.k)
+            if found:
+                self.say(f"{record.name}: the channel's K is not what its journal makes of it: {found}")
 
     def _turn(self, record: JobWatch, turn: events.Turn) -> None:
         turn = self._filled(record, turn)
@@ -131,7 +141,8 @@ class Watch:
         assert k is not None
         assert program is not None
         spent = k.ledger.committed_nusd
-        for command in step(k, program, turn):
+        out = step(k, program, turn)
+        for command in out:
             if type(command) is commands.Call:
                 record.allowed.add((command.goal, command.attempt))
             elif type(command) is commands.Emit:
@@ -148,7 +159,7 @@ class Watch:
         if record.turns % (CHECK_EVERY + len(k.goals)) == 0:
             check(k)
         for observer in self.observers:
-            observer.turned(record, turn)
+            observer.turned(record, turn, out)
 
     def _filled(self, record: JobWatch, turn: events.Turn) -> events.Turn:
         """Remembered replies are read from the journal, as replay does."""
@@ -238,6 +249,16 @@ class Watch:
             self.say(f"{name} ended {k.outcome}: {k.why}")
         if k.outcome == "partial" and not k.why.startswith("over_budget"):
             self.say(f"{name} ended partial: {k.why}")
+
+
+def same(k: State, shadow: State) -> str:
+    """Where two Ks differ, as far as a short look tells; empty where they do not."""
+    for what in ("at_s", "next_goal", "emitted", "live", "outcome", "epoch"):
+        if getattr(k, what) != getattr(shadow, what):
+            return f"{what}: {getattr(k, what)} and {getattr(shadow, what)}"
+    if len(k.flights) != len(shadow.flights) or k.permits != shadow.permits:
+        return f"{len(k.flights)} and {len(shadow.flights)} in flight, {k.permits} and {shadow.permits} permits"
+    return "" if k.ledger == shadow.ledger else f"{k.ledger} and {shadow.ledger}"
 
 
 def awake(life: Life) -> bool:

@@ -1,0 +1,336 @@
+"""Faults planted in our own code, to see that the simulation finds them: one for each rule, and for each policy.
+
+Each replaces a named function or method by one that breaks a rule. ``seeds`` are worlds that found it once: they are
+tried first, then all the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from actors import branch, channel, courier, dispatch, store, tasks
+from cortex import asking, attempts, commands, errands, events, intake, journal, ledger, loop, moves, pauses, state
+from policies import failure, retry
+from tests.simulation.run import live
+
+Patch = pytest.MonkeyPatch
+
+
+class Fault:
+    """``plant`` breaks ``rule``."""
+
+    def __init__(self, name: str, rule: str, plant: Callable[[Patch], None], seeds: tuple[int, ...]) -> None:
+        self.name, self.rule, self.plant, self.seeds = name, rule, plant, seeds
+
+
+FAULTS: dict[str, Fault] = {}
+
+
+def planted(rule: str, *seeds: int) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
+    """Note a fault and the rule that it breaks."""
+
+    def noted(plant: Callable[[Patch], None]) -> Callable[[Patch], None]:
+        FAULTS[plant.__name__] = Fault(plant.__name__, rule, plant, seeds)
+        return plant
+
+    return noted
+
+
+def catch(name: str, seeds_max: int) -> tuple[str, int, str]:
+    """Plant a fault and live seeds until one finds it: the fault, the seed (-1: none), what it said."""
+    fault = FAULTS[name]
+    tried = dict.fromkeys((*fault.seeds, *range(seeds_max)))
+    with pytest.MonkeyPatch.context() as patch:
+        fault.plant(patch)
+        for seed in tried:
+            verdict = live(seed)
+            if verdict.broken:
+                return name, seed, verdict.broken
+    return name, -1, ""
+
+
+# -- persist, then act ---------------------------------------------------------------------------------------------------
+
+
+@planted("no command leaves before the commit that holds its cause", 0)
+def acts_before_commit(patch: Patch) -> None:
+    def turn(self: Any, taken: Any) -> None:
+        at_s = max(self._k.at_s, self._runtime.now_s())
+        blobs = [journal.encode_turn(at_s, (entry.blob for entry in taken))]
+        batches = tuple(entry.batch or journal.decode_batch(entry.blob) for entry in taken)
+        one = events.Turn(at_s, batches)
+        self._carry_out(loop.step(self._k, self._program, one))
+        asyncio.get_running_loop().call_later(0.005, self._journal.append, blobs)
+        self._settle(0, one)
+        self._lease.look()
+
+    patch.setattr(channel.Channel, "_turn", turn)
+
+
+@planted("a permit is given back when the reply is durable", 1)
+def permit_back_on_arrival(patch: Patch) -> None:
+    deliver = channel.Channel.deliver
+
+    async def early(self: Any, sender: str, incarnation: str, blob: bytes) -> None:
+        self._k.shares[0].in_flight -= len(journal.decode_batch(blob))
+        self._put_events([events.Ticked()])
+        await asyncio.sleep(0.01)
+        await deliver(self, sender, incarnation, blob)
+
+    patch.setattr(channel.Channel, "deliver", early)
+
+
+@planted("two epochs never both append", 49)
+def no_fence(patch: Patch) -> None:
+    def append(self: Any, blobs: Any) -> int:
+        seq = self._db.execute("SELECT coalesce(max(seq), 0) FROM turns").fetchone()[0]
+        with self._writing():
+            for blob in blobs:
+                seq += 1
+                self._db.execute("INSERT INTO turns VALUES (?, ?)", (seq, blob))
+        self._seq = seq
+        return int(seq)
+
+    patch.setattr(store.Journal, "append", append)
+
+
+@planted("each incarnation of a channel has an epoch of its own", 15)
+def epoch_taken_twice(patch: Patch) -> None:
+    take = store.Journal.take_epoch
+
+    def same(self: Any, owner: bytes) -> int:
+        row = self.meta("epoch")
+        take(self, owner)
+        if row is not None:
+            self.set_meta("epoch", row)
+            self.epoch = int(row)
+        return int(self.epoch)
+
+    patch.setattr(store.Journal, "take_epoch", same)
+
+
+@planted("a snapshot holds what came before it, and replay begins right after it", 26)
+def snapshot_skips_a_turn(patch: Patch) -> None:
+    turns = store.Journal.turns
+    patch.setattr(store.Journal, "turns", lambda self, after=0: turns(self, after + (after > 0)))
+
+
+# -- no call lost, none twice ---------------------------------------------------------------------------------------------
+
+
+@planted("a reply is absorbed once, however often it comes", 0)
+def absorbed_twice(patch: Patch) -> None:
+    answered = attempts.answered
+
+    def again(k: Any, event: Any, out: Any) -> Any:
+        goals = answered(k, event, out)
+        goal = k.goals.get(event.goal)
+        if not goals and goal is None and k.tally.dropped:
+            out.append(commands.Emit(k.emitted, b'{"custom_id": "r0"}'))
+            k.emitted += 1
+        return goals
+
+    patch.setattr(attempts, "answered", again)
+
+
+@planted("a message is taken once, however often it comes", 8)
+def doubled_work_taken_twice(patch: Patch) -> None:
+    work = branch.Branch.work
+
+    async def anew(self: Any, job: str, *args: Any) -> str:
+        self._heard.pop(job, None)
+        return await work(self, job, *args)
+
+    patch.setattr(branch.Branch, "work", anew)
+
+
+@planted("a window of the source is taken once", 1)
+def window_fed_twice(patch: Patch) -> None:
+    fed = intake._TAKE[events.Fed]
+
+    def twice(k: Any, program: Any, event: Any, out: Any) -> None:
+        fed(k, program, msgspec.structs.replace(event, start=k.position), out)
+
+    patch.setitem(intake._TAKE, events.Fed, twice)
+
+
+@planted("a reply waits for a channel that is away", 0)
+def courier_gives_up(patch: Patch) -> None:
+    async def once(self: Any, blob: bytes) -> None:
+        try:
+            await self._channel.ask("deliver", self._sender, self._incarnation, blob)
+        except Exception:
+            return
+
+    patch.setattr(courier.Courier, "_deliver", once)
+
+
+@planted("the calls of a dead branch are lost, and asked again", 32)
+def dead_branch_unnoticed(patch: Patch) -> None:
+    patch.setattr(dispatch.Dispatch, "_declare_lost", lambda self, link, why, sent=True: None)
+
+
+@planted("a branch that is silent is asked for a sign of life", 32)
+def nobody_watches(patch: Patch) -> None:
+    patch.setattr(dispatch.Dispatch, "_watch", lambda self: None)
+
+
+@planted("a new incarnation declares lost what no branch holds", 15)
+def rejoined_loses_nothing(patch: Patch) -> None:
+    def kept(k: Any, program: Any, event: Any, out: Any) -> None:
+        if event.epoch > k.epoch:
+            k.epoch = event.epoch
+
+    patch.setitem(intake._TAKE, events.Rejoined, kept)
+
+
+@planted("a message that nobody answered is sent again", 0)
+def work_sent_once(patch: Patch) -> None:
+    async def once(self: Any, link: Any, blob: bytes, keys: list[int]) -> None:
+        link.number += 1
+        args = (self._job, self.epoch, link.incarnation, link.number, blob, tuple(self._links))
+        try:
+            await link.peer.ask("work", *args)
+        except Exception:
+            return
+
+    patch.setattr(dispatch.Dispatch, "_hand_over", once)
+
+
+@planted("a branch that came back is armed by its peers or the driver", 5)
+def nobody_arms_again(patch: Patch) -> None:
+    patch.setattr(dispatch.Dispatch, "unarmed", lambda self: [])
+
+    async def alone(self: Any, job: str, peers: Any) -> None:
+        return
+
+    patch.setattr(branch.Branch, "_ask_peers", alone)
+
+
+@planted("a tool run whose worker died ends its goal or is run again", 8)
+def tool_lost_unnoticed(patch: Patch) -> None:
+    tool = tasks.Errands._tool
+
+    async def silent(self: Any, command: Any, terms: Any) -> None:
+        put, self._put = self._put, lambda batch: None if batch[0].failure is not None else put(batch)
+        try:
+            await tool(self, command, terms)
+        finally:
+            self._put = put
+
+    patch.setattr(tasks.Errands, "_tool", silent)
+
+
+@planted("a child job is joined again by its name", 15)
+def child_waited_for_once(patch: Patch) -> None:
+    patch.setattr(errands, "lost", lambda k, held, out: [])
+
+
+# -- timers --------------------------------------------------------------------------------------------------------------
+
+
+@planted("what time alone changes is woken by time")
+def lost_wake_up(patch: Patch) -> None:
+    patch.setattr(state.State, "due_at_s", lambda self: None)
+
+
+@planted("an attempt ends at its deadline")
+def deadline_not_armed(patch: Patch) -> None:
+    async def never(self: Any) -> None:
+        await asyncio.Event().wait()
+
+    patch.setattr(branch.Branch, "_sweep", never)
+
+
+@planted("a goal that waits for its time is woken")
+def delayed_goal_forgotten(patch: Patch) -> None:
+    def forgotten(k: Any, goal: Any, due_at_s: float) -> None:
+        goal.due_at_s = due_at_s
+
+    patch.setattr(moves, "be_woken", forgotten)
+
+
+# -- money ---------------------------------------------------------------------------------------------------------------
+
+
+@planted("known plus assumed plus reserved never passes the cap", 91)
+def cap_forgets_what_is_reserved(patch: Patch) -> None:
+    def allows(self: Any, charge: Any, max_cost_nusd: int | None, max_job_tokens: int | None) -> bool:
+        return max_cost_nusd is None or self.known_nusd + charge.nusd <= max_cost_nusd
+
+    patch.setattr(ledger.Ledger, "allows", allows)
+
+
+@planted("an attempt whose usage was never reported stays charged in full", 32)
+def lost_attempts_are_free(patch: Patch) -> None:
+    patch.setattr(attempts, "assume", lambda k, flight, awaited: k.ledger.release(flight.charge))
+
+
+@planted("a reply is charged at its price")
+def price_of_output_forgotten(patch: Patch) -> None:
+    cost = ledger.cost_nusd
+    patch.setattr(ledger, "cost_nusd", lambda price, usage: cost(price, msgspec.structs.replace(usage, output_tokens=0)))
+
+
+@planted("the event that asks reserves the worst case")
+def nothing_is_reserved(patch: Patch) -> None:
+    worst = ledger.worst_charge
+    patch.setattr(asking, "worst_charge", lambda *args: msgspec.structs.replace(worst(*args), nusd=1))
+
+
+# -- policies ------------------------------------------------------------------------------------------------------------
+
+
+@planted("policies.retry: retries draw on a budget", 18)
+def retry_without_budget(patch: Patch) -> None:
+    may = retry.may_retry
+    patch.setattr(attempts, "may_retry", lambda policy, what, tries, spent, good, held=0: may(policy, what, tries, 0, good, held))
+
+
+@planted("policies.retry: attempts are bounded", 91)
+def retry_without_end(patch: Patch) -> None:
+    may = retry.may_retry
+    patch.setattr(attempts, "may_retry", lambda policy, what, tries, *args: may(policy, what, 1, *args))
+
+
+@planted("policies.retry: Retry-After is respected", 11)
+def retry_after_ignored(patch: Patch) -> None:
+    broke = intake._TAKE[events.Broke]
+
+    def hasty(k: Any, program: Any, event: Any, out: Any) -> None:
+        broke(k, program, msgspec.structs.replace(event, failure=msgspec.structs.replace(event.failure, retry_after_s=None)), out)
+
+    patch.setitem(intake._TAKE, events.Broke, hasty)
+
+
+@planted("policies.failure: a blocked account fails no row", 48)
+def blocked_fails_rows(patch: Patch) -> None:
+    rules = dict(failure.RULES)
+    rules[failure.FailureKind.BLOCKED] = failure.Rule("no", "", "billing_error")
+    patch.setattr(attempts, "RULES", rules)
+
+
+@planted("policies.timeout: the timeout bounds an attempt")
+def timeout_without_bound(patch: Patch) -> None:
+    patch.setattr(asking, "attempt_timeout_s", lambda *args: 1e9)
+
+
+@planted("the user's concurrency bounds what is out")
+def concurrency_ignored(patch: Patch) -> None:
+    patch.setattr(loop, "room", lambda k: 1_000)
+    patch.setattr(asking, "way", lambda k: 0)
+
+
+@planted("a job that was resumed after a blocked account sends one call alone", 140)
+def resumed_with_all_at_once(patch: Patch) -> None:
+    def freely(k: Any) -> None:
+        for share in k.shares:
+            share.blocked = None
+        k.paused = None
+
+    patch.setattr(pauses, "try_again", freely)

@@ -1,0 +1,168 @@
+"""The watch over calls, money and retries: what each job asked for, what came of it, and what the provider saw of it.
+
+Counted from the committed events and commands and from the provider's own books, never from the counts of K.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import Any
+
+from cortex import commands, events
+from policies.failure import FailureKind
+from policies.price import Price, cost_nusd
+from tests.simulation.provider import USAGE, spoken
+from tests.simulation.watch import JobWatch, Watch
+
+_ACCOUNT = (b"billing_error", b"authentication_error", b"permission_error")
+_UNCOUNTED = frozenset({FailureKind.CANCELLED, FailureKind.BLOCKED, FailureKind.UNAUTHORISED})
+_BUDGETED = frozenset({FailureKind.OVERLOADED, FailureKind.TRANSIENT, FailureKind.TIMED_OUT})
+
+
+class _Books:
+    """What was seen of one job."""
+
+    def __init__(self) -> None:
+        self.out: dict[tuple[int, int], commands.Call] = {}
+        """Calls asked for that have not come back."""
+        self.routes: Counter[int] = Counter()
+        """So many of them on each route."""
+        self.hold_until_s: dict[int, float] = {}
+        self.blocked: dict[int, set[tuple[int, int]]] = {}
+        """Routes whose account is blocked, and the calls that were sent there since and are not back."""
+        self.failed: dict[int, tuple[float, FailureKind]] = {}
+        """When and how the last attempt of a goal failed."""
+        self.failures: Counter[tuple[int, str]] = Counter()
+        """Failed attempts of a goal's sample, those throttled left out."""
+        self.answers = 0
+        self.retries = 0
+        self.billed_nusd = 0
+
+
+class CallsWatch:
+    """Told by ``watch`` of turns, requests and bills."""
+
+    def __init__(self, watch: Watch, price: Price) -> None:
+        self._watch = watch
+        self._books: dict[str, _Books] = defaultdict(_Books)
+        self._committed: Counter[str] = Counter()
+        self._begun: Counter[str] = Counter()
+        self._bill_nusd = cost_nusd(price, USAGE)
+
+    # -- turns ---------------------------------------------------------------------------------------------------------
+
+    def turned(self, record: JobWatch, turn: events.Turn, out: list[commands.Command]) -> None:
+        """A turn is on disk."""
+        books = self._books[record.name]
+        for batch in turn.batches:
+            for event in batch:
+                if type(event) is events.Answered:
+                    books.answers += 1
+                    call = self._back(books, event.goal, event.attempt)
+                    if call is not None:
+                        books.blocked.pop(call.route, None)
+                elif type(event) is events.Broke:
+                    self._broke(books, event, turn.at_s)
+                elif type(event) is events.Recalled:
+                    for key in [key for key in books.out if key[0] == event.goal]:
+                        self._back(books, *key)
+                elif type(event) is events.Rejoined:
+                    held = set(event.held)
+                    for key in [key for key in books.out if key not in held]:
+                        self._back(books, *key)
+        routes = set()
+        for command in out:
+            if type(command) is commands.Call:
+                routes.add(command.route)
+                self._call(record, books, command, turn.at_s)
+            elif type(command) is commands.Emit and isinstance(command.value, bytes):
+                if b"errored" in command.value and any(word in command.value for word in _ACCOUNT):
+                    self._watch.say(f"{record.name}: a row failed for the account's sake: {command.value!r}")
+            elif type(command) is commands.Finish:
+                books.out.clear()
+                books.blocked = {route: set() for route in books.blocked}
+                books.routes.clear()
+        self._permits(record, books, routes)
+
+    def _permits(self, record: JobWatch, books: _Books, routes: set[int]) -> None:
+        k = record.k
+        assert k is not None
+        for route in routes:
+            permits, out = k.shares[route].permits, books.routes[route]
+            if out > permits:
+                self._watch.say(f"{record.name}: {out} calls are out on route {route} under {permits} permits")
+        if routes and len(books.out) > k.terms.limits.concurrency:
+            self._watch.say(f"{record.name}: {len(books.out)} calls are out, its user allows {k.terms.limits.concurrency}")
+
+    def _back(self, books: _Books, goal: int, attempt: int) -> commands.Call | None:
+        call = books.out.pop((goal, attempt), None)
+        if call is not None:
+            books.routes[call.route] -= 1
+            if call.route in books.blocked:
+                books.blocked[call.route].discard((goal, attempt))
+        return call
+
+    def _broke(self, books: _Books, event: events.Broke, at_s: float) -> None:
+        call = self._back(books, event.goal, event.attempt)
+        failure = event.failure
+        if call is None:
+            return
+        if failure.kind == FailureKind.THROTTLED:
+            if failure.retry_after_s:
+                until_s = at_s + failure.retry_after_s
+                books.hold_until_s[call.route] = max(books.hold_until_s.get(call.route, 0.0), until_s)
+        elif failure.sent and failure.kind not in _UNCOUNTED:
+            books.failures[event.goal, event.sample] += 1
+        if failure.kind in (FailureKind.BLOCKED, FailureKind.UNAUTHORISED):
+            books.blocked.setdefault(call.route, set())
+        books.failed[event.goal] = (at_s, failure.kind)
+
+    def _call(self, record: JobWatch, books: _Books, call: commands.Call, at_s: float) -> None:
+        say, name = self._watch.say, record.name
+        books.out[call.goal, call.attempt] = call
+        books.routes[call.route] += 1
+        self._committed[spoken(call.body)] += 1
+        if at_s < books.hold_until_s.get(call.route, 0.0):
+            say(f"{name}: a call goes out at {at_s} though the provider said to wait")
+        if call.route in books.blocked:
+            if books.blocked[call.route]:
+                say(f"{name}: route {call.route} is blocked and a second call goes out before the first is back")
+            books.blocked[call.route].add((call.goal, call.attempt))
+        assert record.k is not None
+        policy = record.k.terms.limits.retry
+        if books.failures[call.goal, call.sample] >= policy.attempts_max:
+            say(f"{name}: goal {call.goal} is asked again after {policy.attempts_max} failed attempts")
+        failed_s, kind = books.failed.pop(call.goal, (0.0, FailureKind.LOST))
+        if kind in _BUDGETED and at_s - failed_s < policy.cap_s:
+            books.retries += 1
+            budget = policy.budget_floor + int(policy.budget_share * books.answers)
+            if books.retries > budget:
+                say(f"{name}: {books.retries} retries at once, the budget is {budget}")
+
+    # -- the provider --------------------------------------------------------------------------------------------------
+
+    def asked(self, request: Any) -> None:
+        """A request reaches the provider."""
+        text = request.text
+        self._begun[text] += 1
+        if self._begun[text] > self._committed[text]:
+            self._watch.say(f"{text!r} is asked {self._begun[text]} times, a turn asked for {self._committed[text]}")
+
+    def billed(self, request: Any) -> None:
+        """The provider charges for an answer: the ledger knows of it, assumes it, or has it reserved."""
+        name, _, rest = request.text.partition(" ")
+        record = self._watch.jobs.get(name)
+        if not rest.startswith("row") or record is None or record.k is None:
+            return
+        books = self._books[name]
+        books.billed_nusd += self._bill_nusd
+        committed = record.k.ledger.committed_nusd
+        if books.billed_nusd > committed:
+            self._watch.say(f"{name}: {books.billed_nusd} nUSD are billed, the ledger holds {committed}")
+
+    def sent(self, life: Any, name: str, method: str, args: Any) -> None:
+        """A message leaves."""
+
+    def standing(self) -> None:
+        """Nothing is due here."""
+
