@@ -54,6 +54,8 @@ class World:
         """Actors that are being started again, and how many will be."""
         self._made: dict[str, tuple[str, tuple[Any, ...]]] = {}
         self._spread = 0
+        self.lived: dict[str, Life] = {}
+        """Every incarnation that ever was, by its id."""
         self._incarnations = 0
         self.deaths = 0
         self.calm = False
@@ -197,7 +199,14 @@ class SimRuntime:
         return tuple(node.name for node in self._world.nodes if node.up)
 
     def incarnation(self, name: str) -> str:
-        return self._world.incarnation(name)
+        made = self._world.incarnation(name)
+        self._world.lived[made] = self._life
+        return made
+
+    async def is_dead(self, name: str, incarnation: str) -> bool:
+        await asyncio.sleep(0.002)
+        life = self._world.lived.get(incarnation)
+        return life is not None and (life.dead or life.zombie)
 
     def store(self, folder: str) -> Any:
         return self._world.disk.store(self._life)
