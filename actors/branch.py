@@ -15,9 +15,11 @@ from typing import Any
 
 import msgspec
 
+from actors.batch_desk import Desk
+from actors.bound import over_bound
 from actors.counting import Count, Counts
 from actors.courier import Courier
-from actors.keyring import Keyring
+from actors.keyring import Keyring, family_of
 from actors.model_port import Model
 from actors.ports import Away, Gone, Runtime
 from actors.reporter import Reporter
@@ -40,11 +42,6 @@ PAST_MAX = 1_000
 _UNSENT = Failure(FailureKind.CANCELLED, "abandoned before it was sent", sent=False)
 
 _calls_decoder = msgspec.msgpack.Decoder(tuple[commands.Call, ...])
-
-
-def _family(job: str) -> str:
-    """The job that a user started: its child jobs, named ``job~goal``, work with its credential."""
-    return job.partition("~")[0]
 
 
 class _Under:
@@ -77,6 +74,7 @@ class Branch:
         self.name = name
         self.incarnation = runtime.incarnation(name)
         self._runtime = runtime
+        self._desk = Desk()
         self._counts = Counts()
         self._keys = Keyring(make_model, self._counts)
         self._epochs: dict[str, int] = {}
@@ -103,13 +101,13 @@ class Branch:
     @property
     def busy(self) -> bool:
         """Whether it makes a call, or holds a reply."""
-        return bool(self._under) or any(courier.keys() for courier in self._couriers.values())
+        return bool(self._under or self._desk.busy) or any(courier.keys() for courier in self._couriers.values())
 
     # -- what it is told -------------------------------------------------------------------------------------------
 
     async def arm(self, job: str, arming: bytes) -> None:
         """Take endpoint and credential for a job. Sent in a call, never in a constructor or an environment."""
-        family = _family(job)
+        family = family_of(job)
         for model in self._keys.add(family, arming):
             prepare = getattr(model, "prepare", None)
             if prepare is not None:
@@ -119,7 +117,7 @@ class Branch:
 
     async def hand_over(self, job: str) -> bytes | None:
         """Give a peer branch, which was restarted, what it needs to work for this job."""
-        return self._keys.arming(_family(job))
+        return self._keys.arming(family_of(job))
 
     async def work(
         self, job: str, epoch: int, incarnation: str, number: int, blob: bytes, peers: tuple[str, ...] = ()
@@ -139,7 +137,7 @@ class Branch:
         self._heard[job] = (epoch, number)
         self._past.pop(job, None)
         calls = _calls_decoder.decode(blob)
-        armed = _family(job) in self._keys
+        armed = family_of(job) in self._keys
         if not armed:
             self._in_background(self._ask_peers(job, peers))
         for call in calls:
@@ -147,9 +145,20 @@ class Branch:
             if armed:
                 self._enqueue(under)
             else:
-                self._unarmed.setdefault(_family(job), []).append(under)
+                self._unarmed.setdefault(family_of(job), []).append(under)
         self._reporter.stir()
         return self.incarnation
+
+    async def batches(self, job: str, epoch: int, place: int, order: bytes, peers: tuple[str, ...] = ()) -> bytes:
+        """Deal with message batches for a job, see ``actors.batch_desk``; empty where that is stale, or has no key."""
+        if epoch < self._epochs.get(job, 0) or self._draining:
+            return b""
+        self._epochs[job] = epoch
+        if family_of(job) not in self._keys:
+            self._in_background(self._ask_peers(job, peers))
+            return b""
+        model = self._keys.door(family_of(job), place).model
+        return await self._desk.carry_out(order, model, self._runtime.peer(f"channel:{job}"), self._runtime.now_s())
 
     async def abandon(self, job: str, epoch: int, calls: tuple[tuple[int, int], ...]) -> None:
         """Nobody waits for these calls: stop them where that still saves something."""
@@ -168,14 +177,14 @@ class Branch:
         under = [(goal, attempt) for (of, goal, attempt) in self._under if of == job]
         courier = self._couriers.get(job)
         kept = courier.keys() if courier is not None else ()
-        return self.incarnation, _family(job) in self._keys, (*under, *kept)
+        return self.incarnation, family_of(job) in self._keys, (*under, *kept)
 
     async def beat(self, job: str) -> dict[str, Any]:
         """Signs of life: which incarnation this is, and whether it can work for a job."""
         return {
             "incarnation": self.incarnation,
             "phase": self._phase(),
-            "armed": _family(job) in self._keys,
+            "armed": family_of(job) in self._keys,
         }
 
     async def ping(self) -> str:
@@ -278,10 +287,10 @@ class Branch:
         call = under.call
         self._begin(under)
         try:
-            door = self._keys.door(_family(under.job), call.route)
+            door = self._keys.door(family_of(under.job), call.route)
             model = door.model
             if body_tokens_bound(call.body) > call.prompt_tokens_max:
-                refused = await self._over_bound(model, call)
+                refused = await over_bound(model, call)
                 if refused is not None:
                     return refused
                 self._begin(under)
@@ -312,15 +321,6 @@ class Branch:
             return 0.0
         return self._runtime.monotonic_s() - under.deadline_s + under.call.timeout_s
 
-    async def _over_bound(self, model: Model, call: commands.Call) -> Failure | None:
-        """Bytes bound the tokens of a prompt; above M by that bound the provider's own counter decides."""
-        counted = await model.count_tokens(call.body)
-        if counted is not None and counted <= call.prompt_tokens_max:
-            return None
-        size = f"up to {body_tokens_bound(call.body)} tokens, and no counter to ask,"
-        size = size if counted is None else f"{counted} tokens"
-        return Failure(FailureKind.TOO_LARGE, f"the prompt has {size}; M is {call.prompt_tokens_max}", sent=False)
-
     # -- how it ends -----------------------------------------------------------------------------------------------
 
     def _ended(self, under: _Under, result: Reply | Failure) -> None:
@@ -346,7 +346,7 @@ class Branch:
         if under.verdict is None:
             under.verdict = why
             under.stop_s = self._runtime.monotonic_s()
-            waiting = self._unarmed.get(_family(under.job), [])
+            waiting = self._unarmed.get(family_of(under.job), [])
             if under.task is not None:
                 under.task.cancel()
             elif under in waiting:

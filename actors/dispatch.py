@@ -110,6 +110,10 @@ class Dispatch:
             return list(keys)
         return []  # it is met at its first sign of life; what it held will come by itself
 
+    def names(self) -> tuple[str, ...]:
+        """The branches."""
+        return tuple(self._links)
+
     def unarmed(self) -> list[str]:
         """Branches that hold no credential for this job: whoever has one may arm them."""
         return [link.name for link in self._links if not link.armed]

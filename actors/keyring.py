@@ -10,6 +10,11 @@ from actors.counting import Count, Counts
 from actors.model_port import Model
 
 
+def family_of(job: str) -> str:
+    """The job that a user started: its child jobs, named ``job~goal``, work with its credential."""
+    return job.partition("~")[0]
+
+
 class Door:
     """One route of a job, open: the model behind it, and what is counted by the generation of its breaker."""
 

@@ -1,0 +1,22 @@
+"""The bound on a prompt, where it is sent: above M it never is."""
+
+from __future__ import annotations
+
+from actors.model_port import Model
+from cortex.commands import Call
+from policies.failure import Failure, FailureKind
+from policies.tokens import body_tokens_bound
+
+
+async def over_bound(model: Model, call: Call) -> Failure | None:
+    """Why this call must not be sent, or None. Bytes bound its tokens; above M by that the provider's counter decides.
+
+    For calls whose bytes alone prove nothing: who has many looks at ``body_tokens_bound`` first, which costs less.
+    """
+    counted = await model.count_tokens(call.body)
+    if counted is not None and counted <= call.prompt_tokens_max:
+        return None
+    bound = body_tokens_bound(call.body)
+    size = f"{counted} tokens" if counted is not None else f"up to {bound} tokens, and no counter to ask,"
+    said = f"the prompt has {size}; M is {call.prompt_tokens_max}"
+    return Failure(FailureKind.TOO_LARGE, said, sent=False)
