@@ -69,7 +69,6 @@ class Submissions:
         self._submitting = asyncio.Semaphore(SUBMITTING_MAX)
         self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
 
-    @property
     def unarmed(self) -> set[str]:
         """Branches that said that they have no key for this job."""
         return self._orders.unarmed

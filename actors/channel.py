@@ -14,8 +14,9 @@ from typing import Any
 
 import msgspec
 
+from actors.batches import PERMITS, Submissions
 from actors.dispatch import Dispatch
-from actors.lease import RENEW_S, Lease
+from actors.lease import RENEW_S, Lease, leased
 from actors.memory import Memory
 from actors.opening import Opening, owner_record, resuming_batch
 from actors.outlet import Outlet, Projection
@@ -65,12 +66,13 @@ class Channel:
         self._dispatch: Dispatch
         self._lease: Lease
         self._errands: Errands
+        self._submissions: Submissions
         self._inbox: list[_Entry] = []
         self._wake = asyncio.Event()
         self._news = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._events_since_snapshot = 0
-        self._looks_up = False
+        self._looks_up = self._batched = False
         self.broken = ""
         """Why this channel can go on no more, if so: its journal is fenced, or its disk is full."""
 
@@ -90,7 +92,7 @@ class Channel:
         if opening is not None:
             self._journal.set_meta("wish", opening.terms.places.get("wish", "").encode())
         k = self._replayed()
-        claim = k.permits if k is not None and self._runtime.now_s() < k.at_s + LEASE_S - RENEW_S else 0
+        claim = leased(k) if k is not None and self._runtime.now_s() < k.at_s + LEASE_S - RENEW_S else 0
         terms = opening.terms if opening else k.terms if k else None
         if terms is None:
             raise StoreError(f"the journal of {self.job} is empty: run it again")
@@ -101,6 +103,7 @@ class Channel:
         held = await self._dispatch.meet(tuple(branches), epoch)
         self._errands.workers = tuple(workers)
         batch, anew = resuming_batch(k, opening, epoch, held)
+        batch += [events.Granted(PERMITS, place) for place, route in enumerate(terms.routes) if route.batched]
         self._memory = self._store.memory(self.job)
         self._memory.catch_up(self._journal)
         self._looks_up = not terms.fresh and not self._memory.empty()
@@ -109,6 +112,10 @@ class Channel:
             k = journal.open_job(terms)
         self._k = k
         self._outlet = Outlet(k.emitted)
+        self._batched = any(route.batched for route in terms.routes)
+        self._submissions = Submissions(
+            self.job, self._runtime, lambda: self._k, self._put_events, self._dispatch.names
+        )
         self._lease = Lease(self.job, self._runtime, lambda: self._k, self._take_permits, claim)
         self._turn([_entry(batch)])
         self._tasks = [asyncio.create_task(self._run()), asyncio.create_task(self._hold_lease())]
@@ -134,6 +141,7 @@ class Channel:
             return
         if self._k.outcome:
             await self._lease.leave()
+        await self._submissions.close()
         await self._dispatch.close(forget=bool(self._k.outcome))
         await self._errands.close()
         if self._projection is not None:
@@ -156,6 +164,12 @@ class Channel:
     async def deliver(self, sender: str, incarnation: str, blob: bytes) -> None:
         """What happened at a branch or worker. Returns when it is on disk: only then may the sender forget it."""
         await self._put(blob, 1 + len(blob) // 1_000)
+
+    async def collected(self, number: int, blob: bytes) -> None:
+        """Results of a submission. Returns when they are on disk."""
+        found = self._submissions.results(number, blob)
+        if found:
+            await self._put(journal.encode_batch(found), len(found))
 
     async def feed(self, rows: bytes, start: int, position: int, ended: bool) -> int:
         """A window of the source. Returns, once it is on disk, how many more rows are wanted now."""
@@ -210,7 +224,7 @@ class Channel:
         """The job's summary, and what its driver needs to know, as JSON."""
         facts = summary(self._k)
         facts["rows_wanted"] = self._k.rows_wanted()
-        facts["unarmed"] = sorted({*self._dispatch.unarmed(), *self._errands.unarmed()})
+        facts["unarmed"] = sorted({*self._dispatch.unarmed(), *self._errands.unarmed(), *self._submissions.unarmed()})
         facts["broken"] = self.broken
         facts["held_until_s"] = self._k.hold_until_s
         return msgspec.json.encode(facts)
@@ -295,6 +309,7 @@ class Channel:
         seq = self._journal.append([journal.encode_turn(at_s, (entry.blob for entry in taken))])
         self._settle(seq, turn)
         self._carry_out(out)
+        self._submissions.look()
         self._lease.look()
         if self._events_since_snapshot >= self._k.terms.limits.snapshot_events:
             self._events_since_snapshot = 0
@@ -331,7 +346,11 @@ class Channel:
                 self._news.set()
             elif isinstance(command, (commands.RunTool, commands.Launch)):
                 self._errands.begin(command, self._k)
+            elif isinstance(command, (commands.Submit, commands.Find, commands.Collect, commands.Withdraw)):
+                self._submissions.carry_out(command)
         calls = self._without_recalled(calls)
+        if self._batched:
+            calls, abandoned = self._submissions.take(calls), self._submissions.abandon(abandoned)
         if abandoned:
             self._dispatch.abandon(abandoned)
         if calls:
@@ -360,5 +379,6 @@ class Channel:
         """Have a share for as long as the job runs; then let everybody go."""
         await self._lease.hold()
         if not self.broken:
+            await self._submissions.settle()
             await self._dispatch.close(forget=True)
         self._memory.flush()

@@ -112,7 +112,7 @@ class Dispatch:
 
     def names(self) -> tuple[str, ...]:
         """The branches."""
-        return tuple(self._links)
+        return tuple(link.name for link in self._links)
 
     def unarmed(self) -> list[str]:
         """Branches that hold no credential for this job: whoever has one may arm them."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from actors.ports import Away, Gone, Runtime
 from cortex import scheduler
+from cortex.permits import Share
 from cortex.state import State
 
 RENEW_S = scheduler.LEASE_S / 3
@@ -54,12 +55,12 @@ class Lease:
             self._stir.clear()
             pool = f"{k.terms.route.endpoint}|{k.terms.route.credential}"
             self._told = self._held(k)
-            try:
-                permits = await self._cortex.ask("join", self._job, pool, k.terms.limits.concurrency, self._told)
-                if permits != self._state().permits or self._coming:
-                    self.given(permits)
-            except (Away, Gone):
-                pass
+            with contextlib.suppress(Away, Gone):
+                if drawing(k):
+                    wanted = k.terms.limits.concurrency
+                    permits = await self._cortex.ask("join", self._job, pool, wanted, self._told)
+                    if permits != leased(self._state()) or self._coming:
+                        self.given(permits)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(RENEW_S):  # in 3.11 wait_for may swallow a cancellation
                     await self._stir.wait()
@@ -74,6 +75,16 @@ class Lease:
 
     def _held(self, k: State) -> int:
         """What the job may use or still uses: permits that were taken back count until their calls have come home."""
-        if k.permits == self._coming:
+        if leased(k) == self._coming:
             self._coming = 0
-        return max(k.permits, len(k.flights), self._coming)
+        return max(leased(k), sum(share.in_flight for share in drawing(k)), self._coming)
+
+
+def drawing(k: State) -> list[Share]:
+    """The shares of routes that draw on a pool: roads of message batches do not."""
+    return [share for share, route in zip(k.shares, k.terms.routes, strict=True) if not route.batched]
+
+
+def leased(k: State) -> int:
+    """Permits that the cortex has leased to this job."""
+    return sum(share.permits for share in drawing(k))

@@ -14,6 +14,7 @@ from cortex import events
 from cortex.ledger import Ledger
 from cortex.limits import Terms
 from cortex.state import State
+from policies.failure import Failure, FailureKind
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +42,9 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     terms: Terms
     owner: Owner
     who: str = ""
+    decided: tuple[tuple[int, str], ...] = ()
+    """What a person says of submissions that code could not decide about: (number, the provider's id of its batch), the
+    id empty where it was never submitted."""
 
 
 def this_owner(cluster: str) -> Owner:
@@ -99,9 +103,17 @@ def resuming_batch(
             if held and k.terms.fallbacks != now.fallbacks:
                 raise ClearError("calls of its last run are still under way: give other fallbacks when they are home")
             batch.append(events.LimitsSet(opening.who, now.limits, now.route, now.fallbacks))
+        batch += [_decided(number, name, opening.who) for number, name in opening.decided]
         if k.outcome == "partial" or k.stopping or k.paused is not None:
             batch.append(events.Resumed(opening.who))
     return batch, False
+
+
+def _decided(number: int, name: str, who: str) -> events.Event:
+    if name:
+        return events.Submitted(number, name, who)
+    said = Failure(FailureKind.LOST, f"{who} says that it was never submitted", sent=False)
+    return events.Unsubmitted(number, said, who or "a person")
 
 
 def _carried(ledger: Ledger) -> Ledger:

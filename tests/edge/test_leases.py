@@ -9,7 +9,10 @@ from typing import Any
 from actors.cortex_actor import Cortex
 from actors.lease import Lease
 from actors.ports import Away, Gone
+from cortex.journal import open_job
+from cortex.limits import Limits
 from cortex.scheduler import LEASE_S
+from tests.stage import terms
 
 
 class FakeChannel:
@@ -89,34 +92,22 @@ async def test_a_channel_that_came_back_claims_the_lease_it_had() -> None:
             told.append(args[3])
             return args[3]
 
-    class K:
-        outcome = ""
-        permits = 0
-        flights: dict[int, Any] = {}  # noqa: RUF012
-
-        class terms:
-            class route:
-                endpoint = credential = ""
-
-            class limits:
-                concurrency = 96
-
     class Runtime:
         def peer(self, name: str) -> Peer:
             return Peer()
 
-    k = K()
+    k = open_job(terms(Limits(concurrency=96)))
     taken: list[int] = []
     lease = Lease("j", Runtime(), lambda: k, taken.append, claim=96)  # type: ignore[arg-type, return-value]
     holding = asyncio.create_task(lease.hold())
     await _until(lambda: bool(taken))
     lease.look()  # a turn before the grant is in K: nothing is given back
     await asyncio.sleep(0)
-    k.permits = taken[-1]
+    k.shares[0].permits = taken[-1]
     lease.look()
     await asyncio.sleep(0)
     assert (told, taken) == ([96], [96])
-    k.permits = 30
+    k.shares[0].permits = 30
     lease.look()
     await _until(lambda: len(told) == 2)
     assert told == [96, 30]

@@ -1,0 +1,119 @@
+"""A whole job over message batches in one process, against a simulated provider: in process, or over real HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from actors import programs
+from actors.armoury import Arming
+from actors.driver import Driver
+from actors.inline import InlineRuntime
+from actors.opening import Opening, this_owner
+from actors.provider.credential import Credential
+from actors.simulator.http_face import Server, serve
+from actors.simulator.settings import SimulatorSettings
+from cortex.events import Row
+from cortex.limits import Limits, Route, Terms
+from cortex.program import Program, params_of
+from cortex.programs.batch import Batch
+from policies.batching import Batching
+from policies.price import Price, batch_price, parse_price
+from policies.retry import RetryPolicy
+from tests.edge.jobs import ListSink, ListSource
+
+PRICE = batch_price(parse_price("input=3,output=15"))
+SOON = Batching(gather_s=0.02, gather_max_s=0.5, settle_s=0.05, submit_timeout_s=5.0, poll_s=0.01, poll_max_s=0.05)
+LIMITS = Limits(
+    concurrency=500, batching=SOON, retry=RetryPolicy(base_s=0.001, throttled_base_s=0.001, cap_s=0.02, attempts_max=40),
+)  # fmt: skip
+SIM = SimulatorSettings(error=0.0, batch_ms=20)
+
+
+def rows(count: int) -> list[Row]:
+    return [Row(f"r{i}", body(i), 20) for i in range(count)]
+
+
+def body(number: int) -> bytes:
+    return msgspec.json.encode(
+        {"model": "sim", "max_tokens": 20, "messages": [{"role": "user", "content": f"Say a{number}"}]}
+    )
+
+
+class Job:
+    """One run of a job over one state folder; make another for the next run."""
+
+    def __init__(
+        self, folder: Path, arming: Arming, count: int = 40, *, limits: Limits = LIMITS, sink: ListSink | None = None,
+        price: Price | None = PRICE, program: Program | None = None, decided: tuple[tuple[int, str], ...] = (),
+        runtime: Callable[[], InlineRuntime] = InlineRuntime,
+    ) -> None:  # fmt: skip
+        program = program or Batch()
+        where, params = programs.place_of(type(program)), params_of(program)
+        streams = isinstance(program, Batch)
+        self.runtime = runtime()
+        self.sink = sink if sink is not None else ListSink()
+        terms = Terms(
+            job="j", program=where, params_json=params, fingerprint=programs.fingerprint(where, params), limits=limits,
+            route=Route(endpoint=arming.endpoint, model="sim", price=price, via="batches"), streams=streams,
+        )  # fmt: skip
+        opening = Opening(terms=terms, owner=this_owner("inline"), who="test", decided=decided)
+        self.driver = Driver(
+            self.runtime, str(folder), opening, arming, source=ListSource(rows(count)) if streams else None, sink=self.sink
+        )
+        self.facts: dict[str, Any] = {}
+
+    @property
+    def k(self) -> Any:
+        return self.runtime.find("channel:j")._k
+
+    async def to_end(self) -> Job:
+        try:
+            self.facts = await asyncio.wait_for(self.driver.run(), 30)
+            return self
+        finally:
+            await self.runtime.close()
+
+    async def until(self, done: Callable[[Any], bool]) -> None:
+        """Run on until K is so."""
+        task = asyncio.create_task(self.driver.run())
+        try:
+            async with asyncio.timeout(20):
+                while not task.done():
+                    try:
+                        if done(self.k):
+                            return
+                    except Exception:
+                        pass  # not begun yet
+                    await asyncio.sleep(0.001)
+        finally:
+            everything = asyncio.all_tasks() - {asyncio.current_task()} - KEPT
+            for other in everything:
+                other.cancel()
+            await asyncio.gather(*everything, return_exceptions=True)
+
+
+KEPT: set[asyncio.Task[Any]] = set()
+"""Tasks that a crash spares: those of the provider."""
+
+
+def in_process(settings: SimulatorSettings = SIM) -> Arming:
+    return Arming(endpoint="sim:test", simulated=settings)
+
+
+@asynccontextmanager
+async def over_http(settings: SimulatorSettings = SIM) -> AsyncIterator[tuple[Server, Arming]]:
+    """A provider on a thread of its own, so to say: what dies here does not die there."""
+    before = asyncio.all_tasks()
+    server = await serve(settings)
+    KEPT.update(asyncio.all_tasks() - before)
+    try:
+        yield server, Arming(endpoint=server.url, credential=Credential(api_key="sk-test-0123456789", base_url=server.url))
+    finally:
+        await server.close()
+        KEPT.clear()
