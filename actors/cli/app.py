@@ -13,7 +13,7 @@ app = typer.Typer(
     name="cortex", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
     help="Very many bounded LLM calls under a scheduler that is plain code: parallel, durable, each paid once.",
     epilog="Exit codes: 0 complete; 1 failed, or a row failed; 2 bad usage, or rows refused before sending; "
-    "3 partial and resumable; 130 interrupted, 143 terminated.",
+    "3 partial and resumable (cap, deadline, blocked account, drain); 130 interrupted, 143 terminated.",
 )  # fmt: skip
 
 Input = Annotated[
@@ -107,7 +107,7 @@ def cancel(job: Job, options: Options) -> int:
 
 
 @app.command("set")
-@takes(*LOOKING, *BOUNDS)
+@takes(*LOOKING, said=BOUNDS)
 def change(job: Job, options: Options) -> int:
     """Change the bounds of a job, also while it runs; `none` takes one away."""
     from actors.cli.steering import change as put
@@ -116,12 +116,30 @@ def change(job: Job, options: Options) -> int:
 
 
 @app.command()
-@takes(*LOOKING)
-def drain(job: Job, options: Options) -> int:
-    """Let a job finish what is in flight and rest; `cortex resume` goes on."""
+@takes(*LOOKING, "cluster")
+def drain(
+    options: Options,
+    job: Annotated[str, typer.Argument(help="the job's name, as `cortex jobs` lists it")] = "",
+    node: Annotated[str, typer.Option("--node", help="a node of --cluster instead", metavar="NAME")] = "",
+    branch: Annotated[str, typer.Option("--branch", help="a branch of --cluster instead", metavar="NAME")] = "",
+) -> int:
+    """Let a job finish what is in flight and rest (`cortex resume` goes on); or empty a node or branch."""
     from actors.cli.steering import drain as end
 
-    return end(job, options)
+    return end(job, node, branch, options)
+
+
+@app.command()
+@takes(*LOOKING, "cluster", said=("concurrency", "rpm", "itpm", "otpm", "headroom"))
+def limit(
+    options: Options,
+    route: Annotated[str, typer.Argument(help="a route or pool, or a part of its name; none: list all")] = "",
+    clear: Annotated[bool, typer.Option("--clear", help="take all bounds of it away")] = False,
+) -> int:
+    """Bound by hand what all jobs together use of a route, also while they run; alone: list what is in force."""
+    from actors.cli.limiting import limit as put
+
+    return put(route, clear, options)
 
 
 @app.command()

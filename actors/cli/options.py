@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -76,8 +77,8 @@ _DECLARED: dict[str, tuple[Any, Any]] = {
     "fallback": (
         list[str],
         _option(
-            "--fallback", "where calls go while the breaker of the model is open: MODEL[@URL][,input=3,output=15]; "
-            "may be repeated", "ROUTE",
+            "--fallback", "where calls go while the breaker of the model is open: MODEL or MODEL@URL, with a price "
+            "MODEL@URL,input=3,output=15; may be repeated", "ROUTE",
         ),
     ),
     "deadline": (str, _option("--deadline", "when to stop, partial: +6h, or an ISO 8601 time", "WHEN")),
@@ -129,17 +130,21 @@ RUNNING = (
 """Options of commands that begin a job."""
 
 
-def takes(*names: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """A command that takes these options and gets them as one argument, ``options``."""
+def takes(*names: str, said: tuple[str, ...] = ()) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """A command that takes these options and gets them as one argument, ``options``.
+
+    Those that it must be told are not read from the environment: there they are meant for jobs that begin.
+    """
 
     def wrap(function: Callable[..., int]) -> Callable[..., int]:
         def command(**given: Any) -> int:
-            said = {name: value for name in names if (value := given.pop(name)) not in (None, [])}
-            return function(**given, options=Options(**said))
+            told = {name: value for name in (*names, *said) if (value := given.pop(name)) not in (None, [])}
+            return function(**given, options=Options(**told))
 
         own = inspect.signature(function, eval_str=True).parameters.values()
         parameters = [each for each in own if each.name != "options"]
         parameters += [_parameter(name) for name in names]
+        parameters += [_parameter(name, from_environment=False) for name in said]
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {each.name: each.annotation for each in parameters}
         command.__doc__, command.__name__ = function.__doc__, function.__name__
@@ -148,8 +153,11 @@ def takes(*names: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
     return wrap
 
 
-def _parameter(name: str) -> inspect.Parameter:
+def _parameter(name: str, from_environment: bool = True) -> inspect.Parameter:
     kind, option = _DECLARED[name]
+    if not from_environment:
+        option = copy.copy(option)
+        option.envvar = None
     annotation: Any = Annotated[kind, option] if kind is bool else Annotated[kind | None, option]
     default = False if kind is bool else None
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

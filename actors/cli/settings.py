@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from decimal import Decimal, InvalidOperation
 
@@ -117,3 +118,10 @@ def cluster_of(options: Options, before: str = "auto") -> str:
     if where not in ("auto", "inline", "local") and ":" not in where:
         raise CommandError(f"--cluster {where!r}: give auto, inline, local, or an address like host:6379")
     return where
+
+
+def shared_cluster(options: Options) -> str:
+    """The address of the cluster that outlives its drivers which is meant; empty where none is."""
+    where = cluster_of(options)
+    where = os.environ.get("RAY_ADDRESS", "") if where == "auto" else where
+    return "" if where in ("inline", "local") else where

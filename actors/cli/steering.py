@@ -14,9 +14,10 @@ from actors import amending, control
 from actors.bounds import changes
 from actors.cli.beginning import complete_output
 from actors.cli.keys import taken_environ
+from actors.cli.limiting import asked_cortex
 from actors.cli.options import BOUNDS, Options
 from actors.cli.problems import COMPLETE, FAILED, CommandError, say
-from actors.cli.settings import limits_of, named_folder
+from actors.cli.settings import limits_of, named_folder, shared_cluster
 from actors.cli.standings import standing_of
 from actors.cli.telling import OVER, Standing, headline
 from actors.joblock import is_held
@@ -73,8 +74,30 @@ def _told(standing: Standing, options: Options, said: str) -> int:
 # -- drain ---------------------------------------------------------------------------------------------------------
 
 
-def drain(job: str, options: Options) -> int:
-    """``cortex drain JOB``: what is in flight is finished, then the job rests; the exit code: 0 when it does."""
+def drain(job: str, node: str, branch: str, options: Options) -> int:
+    """``cortex drain``: what is in flight is finished, then the job rests; the exit code: 0 when it does.
+
+    A node or branch of a cluster is emptied instead: its cortex is told, and what was in flight ends there meanwhile.
+    """
+    if sum(map(bool, (job, node, branch))) != 1:
+        raise CommandError("drain what? give a job, or --node NAME or --branch NAME with --cluster ADDRESS")
+    return _drained_there(node or branch, options) if node or branch else _drained(job, options)
+
+
+def _drained_there(subject: str, options: Options) -> int:
+    cluster = shared_cluster(options)
+    if not cluster:
+        raise CommandError("nodes and branches are a cluster's: give --cluster ADDRESS")
+
+    async def saying(peer: Peer) -> int:
+        await peer.ask("drain", who(), subject)
+        say(f"{subject} of {cluster} drains: what is in flight there is finished, nothing new begins")
+        return COMPLETE
+
+    return asyncio.run(asked_cortex(cluster, saying))
+
+
+def _drained(job: str, options: Options) -> int:
     folder = named_folder(options)
     k = last_state(folder, job)
     if k.outcome in OVER:

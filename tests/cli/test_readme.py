@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.cli.commands import requests
+
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 
@@ -23,14 +25,39 @@ def test_the_first_program_runs(tmp_path: Path) -> None:
 
 
 def test_every_command_and_option_it_names_exists() -> None:
-    shown = subprocess.run(
-        [sys.executable, "-m", "actors.cli", "batch", "--help"], cwd=ROOT, capture_output=True, text=True,
+    shown = _help("batch")
+    for option in sorted(set(re.findall(r"`(--[a-z-]+)", README))):
+        assert option in shown, option
+    commands = set(re.findall(r"\bcortex ([a-z]+)(?: [A-Z-]|`| +cortex|\n)", README)) - {"leases"}
+    assert commands >= {"batch", "status", "resume", "cancel", "set", "limit", "drain"}
+    for command in sorted(commands):
+        assert f"cortex {command}" in _help(command)
+    for command, words in re.findall(r"`cortex ([a-z]+) ([^`]*--[^`]*)`", README):
+        for option in re.findall(r"--[a-z-]+", words):
+            assert option in _help(command), (command, option)
+
+
+def test_the_options_about_limits_are_taken_as_they_stand(cortex) -> None:
+    requests(Path("in.jsonl"), 3)
+    section = README.partition("## Limits, and what goes wrong")[2].partition("\n## ")[0]
+    said = dict(re.findall(r"`(--[a-z-]+)(?: ([^ `]+))?`", section))
+    for name in ("--cluster", "--fallback", "--max-cost"):
+        said.pop(name, None)
+    assert len(said) >= 12, said
+    numbers = {"--concurrency": "10", "--rpm": "6000", "--itpm": "1e6", "--otpm": "1e6", "--priority": "2"}
+    words = [word for name, value in said.items() for word in (name, value or numbers.get(name, "")) if word]
+    command = ("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "JOB", "--max-cost", 1)
+    prices = ("--price", "input=3,output=15", "--fallback", "sim,seed=2,input=3,output=15")
+    done = cortex(*command, *prices, *words)
+    assert done.code == 0, done.err
+    for shown in re.findall(r"`cortex (set [^`]*|drain JOB|resume JOB|limit [^`]*)`", section):
+        words = shown.replace("sonnet", "sim").split()
+        assert "Traceback" not in (done := cortex(*words)).err
+        assert "--help" not in done.err, done.err
+
+
+def _help(command: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-m", "actors.cli", command, "--help"], cwd=ROOT, capture_output=True, text=True, check=True,
         env={"COLUMNS": "200"},
     ).stdout  # fmt: skip
-    for option in sorted(set(re.findall(r"`(--[a-z-]+)", README)) - {"--cluster inline"}):
-        assert option in shown, option
-    for command in sorted(set(re.findall(r"(?m)\bcortex (batch|run|resume|status|jobs|results|cancel)\b", README))):
-        helped = subprocess.run(
-            [sys.executable, "-m", "actors.cli", command, "--help"], cwd=ROOT, capture_output=True, text=True
-        )
-        assert helped.returncode == 0, command

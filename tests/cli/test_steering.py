@@ -125,6 +125,15 @@ def test_bounds_that_make_no_sense(cortex, arguments, words):
     assert _set_events() == []
 
 
+def test_what_stands_in_the_environment_is_for_jobs_that_begin(cortex, monkeypatch):
+    _resting(cortex)
+    monkeypatch.setenv("CORTEX_CONCURRENCY", "3")
+    cortex("set", "mine").refused("nothing to set")
+    assert cortex("set", "mine", "--rpm", 5).code == 0
+    limits = last_state(_folder(), "mine").terms.limits
+    assert (limits.concurrency, limits.requests_per_min) == (100, 5)
+
+
 def test_a_cap_needs_a_price(cortex):
     requests(Path("in.jsonl"), 20)
     command = ("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "mine")
@@ -158,6 +167,13 @@ def test_nothing_to_drain(cortex):
     assert cortex("resume", "mine", "--max-job-tokens", 100_000).code == 0
     done = cortex("drain", "mine")
     assert (done.code, done.said()[0]) == (0, "job mine is complete already: nothing to drain")
+
+
+def test_what_is_drained_is_one_thing(cortex):
+    for arguments in ((), ("mine", "--node", "n"), ("--node", "n", "--branch", "b")):
+        cortex("drain", *arguments).refused("drain what?", "--node NAME")
+    cortex("drain", "--branch", "branch:0").refused("give --cluster ADDRESS")
+    cortex("drain", "--node", "n", "--cluster", "127.0.0.1:1").refused("no Ray answers at 127.0.0.1:1")
 
 
 def test_a_deadline_that_has_passed_is_told_when_the_job_is_resumed(cortex):

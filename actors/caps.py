@@ -1,0 +1,153 @@
+"""Limits of a pool set by hand, for all jobs of a state folder that run in a process of their own.
+
+They stand in one small file. Drivers look at it and tell their cortex; what that grants goes into the journals with who
+said so and when. A cluster's cortex is told directly and keeps them itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from actors.records import last_terms
+from actors.store import Folder, StoreError
+from cortex.limits import Terms
+from policies.limit import NO_CAPS, Caps
+from policies.route import pool_name, route_name
+
+_NAMES = ("concurrency", "requests_per_min", "input_tokens_per_min", "output_tokens_per_min", "headroom")
+
+
+class _Stands(msgspec.Struct, frozen=True, kw_only=True):
+    """Caps as they stand in the file: by name, so that a later release may know more of them."""
+
+    concurrency: int | None = None
+    requests_per_min: float | None = None
+    input_tokens_per_min: float | None = None
+    output_tokens_per_min: float | None = None
+    headroom: float = 0.0
+    who: str = ""
+    at_s: float = 0.0
+
+
+def path_of(folder: Folder) -> Path:
+    """The file. It is there once somebody has set a limit."""
+    return folder.path / "limits.json"
+
+
+def read(folder: Folder) -> dict[str, Caps]:
+    """Caps by pool, those that were taken away again among them: whoever told them on must tell that too.
+
+    Raises ``StoreError`` for a file that is damaged.
+    """
+    try:
+        found = msgspec.json.decode(path_of(folder).read_bytes(), type=dict[str, _Stands])
+        return {pool: Caps(**msgspec.structs.asdict(caps)) for pool, caps in found.items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        said = getattr(error, "strerror", None) or f"damaged: {error}"
+        raise StoreError(f"{path_of(folder)}: {said}; remove it and set the limits again") from None
+
+
+def put(folder: Folder, pool: str, caps: Caps) -> None:
+    """Have these caps in force. Raises ``StoreError``."""
+    path = path_of(folder)
+    try:
+        with _alone(path.with_suffix(".lock")):
+            found = read(folder) | {pool: caps}
+            stands = {name: _Stands(**msgspec.structs.asdict(each)) for name, each in found.items()}
+            part = path.with_suffix(f".{os.getpid()}")
+            part.write_bytes(msgspec.json.format(msgspec.json.encode(stands)))
+            os.replace(part, path)
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror}") from None
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """One writer at a time: two commands at once both stand in the file."""
+    handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def binds(caps: Caps) -> bool:
+    """Whether it bounds anything."""
+    return any(getattr(caps, name) != getattr(NO_CAPS, name) for name in _NAMES)
+
+
+def encode(caps: Caps) -> bytes:
+    """Caps as they travel to a cortex."""
+    return msgspec.msgpack.encode(caps)
+
+
+class Watch:
+    """What a driver tells its cortex of the caps of its own job's pools: all at first, then what has changed."""
+
+    def __init__(self, folder: Folder, terms: Terms) -> None:
+        self._folder = folder
+        self._pools = {pool for pool, _ in pools_of(terms)}
+        self._seen: tuple[int, int] | None = None
+        self._told: dict[str, Caps] = {}
+
+    def news(self) -> dict[str, Caps]:
+        """Caps that the cortex has not heard of. One look at the file's times where nothing has changed."""
+        try:
+            stat = path_of(self._folder).stat()
+        except OSError:
+            return {}
+        seen = (stat.st_mtime_ns, stat.st_size)
+        if seen == self._seen:
+            return {}
+        try:
+            found = read(self._folder)
+        except StoreError:
+            if self._seen is None:
+                raise  # nothing is sent yet
+            return {}
+        self._seen = seen
+        news = {pool: caps for pool, caps in found.items() if pool in self._pools and self._told.get(pool) != caps}
+        if not self._told:
+            news = {pool: caps for pool, caps in news.items() if binds(caps)}
+        self._told |= news
+        return news
+
+
+# -- names -----------------------------------------------------------------------------------------------------------
+
+
+def pools_of(terms: Terms) -> list[tuple[str, str]]:
+    """(pool, route) names of a job's routes."""
+    named = [(route.endpoint, route.credential, route.model) for route in terms.routes]
+    return [(pool_name(*name), route_name(*name)) for name in named]
+
+
+def known(folder: Folder) -> dict[str, set[str]]:
+    """The pools that jobs of a state folder ever had a route in, or that have caps, and those routes."""
+    found: dict[str, set[str]] = {pool: set() for pool in read(folder)}
+    for job in folder.jobs():
+        if "~" in job:
+            continue
+        with contextlib.suppress(StoreError, ValueError):  # a damaged journal hides no other
+            terms = last_terms(folder, job)
+            for pool, route in pools_of(terms) if terms is not None else ():
+                found.setdefault(pool, set()).add(route)
+    return found
+
+
+def matching(text: str, pools: dict[str, set[str]]) -> list[str]:
+    """The pools that a text may mean: the one of this very name, or of a route of it, else all that hold the text."""
+    for exact in (lambda pool: pool == text, lambda pool: text in pools[pool]):
+        if found := [pool for pool in sorted(pools) if exact(pool)]:
+            return found
+    part = text.lower()
+    return [pool for pool in sorted(pools) if any(part in name.lower() for name in (pool, *pools[pool]))]
