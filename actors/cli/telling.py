@@ -31,8 +31,6 @@ _ADVICE = {
     "unauthorised": f"no row failed for it: set a good key in ANTHROPIC_API_KEY, {_ONE_FIRST}",
     "throttled": "that is longer than the job sits out: resume it then",
     "deadline": "resume with a later --deadline",
-    "max_failed": "look at the failed rows first; resume with a higher --max-failed",
-    "alike": "look at the failed rows first: the cause is probably one and the same",
 }
 """What to do, by the first word of why a job stopped. What is over a cap says so where it says how to go on."""
 

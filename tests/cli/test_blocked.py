@@ -6,7 +6,7 @@ import re
 import time
 from pathlib import Path
 
-from tests.cli.commands import each_once, requests
+from tests.cli.commands import each_once, request, requests
 
 COUNT = 40
 SIM = ("--model", "sim", "--job", "mine")
@@ -64,3 +64,29 @@ def test_a_deadline_ends_a_job_partial_and_a_later_one_goes_on(cortex):
     rest = cortex("resume", "mine", "--deadline", "+6h", "--sim", "latency_ms=0")
     assert rest.code == 0
     each_once(Path("out.jsonl"), COUNT)
+
+
+def test_a_job_that_mostly_fails_stops_and_goes_on_when_its_user_says_so(cortex):
+    long = "word " * 500
+    lines = [request(f"r{row}", long if row % 2 else f"short {row}") for row in range(200)]
+    Path("in.jsonl").write_text("\n".join(lines))
+    bounds = ("--concurrency", 4, "--prompt-tokens-max", 200, "--max-failed", "20%")
+    done = cortex("batch", "in.jsonl", "-o", "out.jsonl", *SIM, *bounds, "--json")
+    last = done.last
+    assert (done.code, last["outcome"]) == (3, "partial")
+    assert 20 <= last["rows_succeeded"] + last["rows_failed"] < 60
+    assert re.search(r"max_failed: \d+ of \d+ finished rows failed \(too_large \d+\), 0.2 may", done.err)
+    rest = cortex("resume", "mine", "--max-failed", "none", "--json")
+    assert rest.code == 1
+    assert (rest.last["rows_succeeded"], rest.last["rows_failed"]) == (100, 100)
+    each_once(Path("out.jsonl"), 200)
+
+
+def test_when_the_first_rows_all_fail_alike_it_stops_unasked(cortex):
+    Path("in.jsonl").write_text("\n".join(request(f"r{row}", "word " * 500) for row in range(120)))
+    done = cortex("batch", "in.jsonl", "-o", "out.jsonl", *SIM, "--concurrency", 4, "--prompt-tokens-max", 200, "--json")
+    assert (done.code, done.last["outcome"]) == (3, "partial")
+    assert 50 <= done.last["rows_failed"] < 60
+    assert re.search(r"alike: all of the first 5\d rows failed alike, too_large", done.err)
+    rest = cortex("resume", "mine", "--json")
+    assert (rest.code, rest.last["rows_failed"]) == (1, 120)

