@@ -88,5 +88,7 @@ def test_when_the_first_rows_all_fail_alike_it_stops_unasked(cortex):
     assert (done.code, done.last["outcome"]) == (3, "partial")
     assert 50 <= done.last["rows_failed"] < 60
     assert re.search(r"alike: all of the first 5\d rows failed alike, too_large", done.err)
+    again = cortex("resume", "mine", "--json")  # so it is said to go on, until as many more have failed alike
+    assert (again.code, again.last["rows_failed"] // 10) == (3, 10)
     rest = cortex("resume", "mine", "--json")
     assert (rest.code, rest.last["rows_failed"]) == (1, 120)
