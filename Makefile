@@ -2,6 +2,7 @@
 #   make demo      the main job on real input, with the bundled small model
 #   make test      every test (ARGS="-k name" for some); nothing it started is left behind
 #   make soak SEEDS=100000   so many simulated worlds, on all cores; a failing one prints the command that replays it
+#   make chaos     kill -9 of everything on a Ray of three nodes (CHAOS="--rows 3000" for a short form)
 #   make lint types bench clean
 # PYTHON=/path/to/python chooses the interpreter; without it the newest suitable one on the PATH is taken.
 
@@ -10,10 +11,11 @@ PYTHON ?=
 ARGS ?=
 SEEDS ?= 10000
 BENCH ?= http start memory
+CHAOS ?=
 PY := $(VENV)/bin/python
 INSTALL := PYTHON="$(PYTHON)" .ci/install $(VENV)
 
-.PHONY: demo test soak lint types bench clean help
+.PHONY: demo test soak lint types bench chaos clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -37,6 +39,9 @@ bench: $(VENV)/.installed-test-local
 
 soak: $(VENV)/.installed-test-local
 	@$(PY) -m tests.simulation --soak $(SEEDS)
+
+chaos: $(VENV)/.installed-test-local
+	@$(PY) .ci/nothing_left.py $(PY) -m tests.chaos $(CHAOS)
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

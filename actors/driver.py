@@ -171,14 +171,14 @@ class Driver:
     # -- parts -----------------------------------------------------------------------------------------------------
 
     async def _begin(self) -> None:
-        branches, _ = await self._runtime.peer("cortex").ask("staff", False)
+        branches, _ = await self._patiently(self._runtime.peer("cortex"), "staff", False)
         await asyncio.gather(*(self._arm(name) for name in branches))
         if not self._attach:
             self._channel = await self._runtime.start_actor("channel", f"channel:{self.job}", self.job, self._folder)
-            await self._channel.ask("start", msgspec.msgpack.encode(self._opening))
+            await self._ask("start", msgspec.msgpack.encode(self._opening))
         self._begun = True
         if self._wanted is not None:
-            await self._channel.ask("stop", *self._wanted)
+            await self._ask("stop", *self._wanted)
         await self._refresh()
 
     async def _arm(self, name: str) -> None:
@@ -271,15 +271,19 @@ class Driver:
         return self._facts
 
     async def _ask(self, method: str, *args: Any) -> Any:
-        """Ask the channel; wait while it is away, since on a cluster it comes back by itself."""
+        return await self._patiently(self._channel, method, *args)
+
+    async def _patiently(self, peer: Peer, method: str, *args: Any) -> Any:
+        """Ask the channel or the cortex; wait while it is away, since on a cluster it comes back by itself."""
+        who = f"the channel of {self.job}" if peer is self._channel else "the cortex"
         waited_s = 0.0
         while True:
             try:
-                return await self._channel.ask(method, *args)
+                return await peer.ask(method, *args)
             except Gone:
-                raise Lost(f"the channel of {self.job} is gone: cortex resume {self.job}") from None
+                raise Lost(f"{who} is gone: cortex resume {self.job}") from None
             except Away:
                 if waited_s >= AWAY_PATIENCE_S:
-                    raise Lost(f"the channel of {self.job} does not answer: cortex resume {self.job}") from None
+                    raise Lost(f"{who} does not answer: cortex resume {self.job}") from None
                 await asyncio.sleep(LOOK_S)
                 waited_s += LOOK_S

@@ -31,6 +31,8 @@ _WATCHFUL = {
     "RAY_health_check_failure_threshold": "3", "RAY_health_check_initial_delay_ms": "1000",
 }  # fmt: skip
 """A Ray that takes a dead node for dead after some seconds, not after twenty."""
+_OPEN = {"RAY_AUTH_MODE": "disabled"}
+"""Where a token lies about in the home folder, `ray start` makes a head ask for it, and gives it to no other node."""
 KEY = "sk-ant-test-0123456789abcdefghij"
 
 
@@ -78,7 +80,7 @@ def _ray(*words: str) -> Iterator[tuple[int, Path]]:
         ]  # fmt: skip
         log = Path(folder) / "start.log"
         with log.open("wb") as out:
-            head = subprocess.Popen(command, env=environment(**_WATCHFUL), stdout=out, stderr=out, cwd=folder)
+            head = subprocess.Popen(command, env=environment(**_WATCHFUL, **_OPEN), stdout=out, stderr=out, cwd=folder)
         try:
             deadline_s = time.monotonic() + 60
             while "Ray runtime started" not in log.read_text():
@@ -142,7 +144,7 @@ class Commands:
         for started in self._started:
             if started.poll() is None:
                 started.kill()
-                started.communicate()
+                started.wait()
         shutil.rmtree(self.temporary, ignore_errors=True)
 
 

@@ -1,0 +1,29 @@
+"""The short form of ``make chaos``: one round of kills, on the Ray of all cluster tests and two more nodes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.chaos.ground import ground
+from tests.chaos.havoc import KINDS
+from tests.chaos.trial import Setup, trial
+from tests.cluster.processes import Head
+
+SHORT = Setup(
+    rows=2_000, every_s=2.5, latency_ms=600.0, hang_s=5.0, kills_max=len(KINDS), gauged=False, timeout_s=240.0,
+)  # fmt: skip
+"""A round takes 15 s, and the rows 19 s without a single kill."""
+
+
+async def test_every_row_is_there_once_whoever_dies(
+    head: Head, runtime: Any, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with ground(head) as nodes, trial(nodes, runtime, folder, SHORT, lambda _: None) as one:
+        seen = await one.run()
+    with capsys.disabled():
+        print(f"\n{seen.told()}")
+    assert seen.complaints() == []
+    assert set(seen.kills) == set(KINDS)
