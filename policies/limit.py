@@ -1,10 +1,40 @@
-"""How much of a pool may be used now? (The adaptive part follows.)"""
+"""How much of a pool may be used now?
+
+A pool is what a provider limits together. One `Limit` is its whole state, a value: reports go in (`observe`), an
+`Allowance` for all holders together comes out. Two sources of knowledge work side by side, and the smaller bound
+holds:
+
+- what the provider *tells* in its headers: the refill of each bucket and what remains in it (`policies.refill`). The
+  rate is right with the first answer, and concurrency follows by Little's law;
+- what it *refuses* (`policies.probing`): the way to a limit that nobody tells, of rate or of concurrency. A refusal
+  that the headers explain teaches nothing here.
+
+What growth always asks: was more wanted than was allowed, was what is allowed used, and is the provider well? Demand
+below the limit, an idle pool and one that returns 5xx grow nothing. Caps by hand bound what comes out, never what is
+learnt; headroom is a share of what the provider allows, told or found.
+
+Reports come from several reporters, each a quarter of a second old, and cost a few microseconds.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import msgspec
+from msgspec import field
+
+from policies import probing as search
+from policies import refill
+from policies.probing import LimitPolicy as LimitPolicy
+from policies.probing import Load, Mode, Probing
+from policies.refill import Refill
+
+RATE_MEMORY_S: Final = 2.0
+HEALTH_MEMORY_S: Final = 5.0
+"""How fast the readings of use and of health fade."""
+STEP_MAX_S: Final = 0.5
+"""A report teaches about this long at most: reports come each quarter of a second while there is anything to tell."""
 
 
 class Bucket(msgspec.Struct, frozen=True, array_like=True):
@@ -25,27 +55,6 @@ class RateLimits(msgspec.Struct, frozen=True, array_like=True):
     output_tokens: Bucket = Bucket()
 
 
-class LimitPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings. Raises ValueError, one line, for a bound that makes no sense."""
-
-    start: int = 20
-    """Calls in flight that a pool begins with, all jobs together."""
-    floor: int = 1
-    """No cut goes below it."""
-    ceiling: int = 100_000
-    cut: float = 0.5
-    hold_s: float = 1.0
-    """How long nothing begins after a throttled answer that names no time."""
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.floor <= self.start <= self.ceiling:
-            raise ValueError(f"1 <= floor <= start <= ceiling, not {self.floor}, {self.start}, {self.ceiling}")
-        if not 0 < self.cut < 1:
-            raise ValueError(f"cut must be between 0 and 1, not {self.cut}")
-        if not 0 < self.hold_s < float("inf"):
-            raise ValueError(f"hold_s must be above 0, not {self.hold_s}")
-
-
 class Caps(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Bounds by hand. None: none. Raises ValueError, one line, for a bound that makes no sense."""
 
@@ -61,7 +70,7 @@ class Caps(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     def __post_init__(self) -> None:
         for name in ("concurrency", "requests_per_min", "input_tokens_per_min", "output_tokens_per_min"):
             value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
+            if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"{name} must be above 0, not {value}")
         if not 0 <= self.headroom < 1:
             raise ValueError(f"headroom must be 0 or more and below 1, not {self.headroom}")
@@ -89,29 +98,32 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Limit(msgspec.Struct, array_like=True):
-    """What is known of one pool."""
+    """What is known of one pool. Travels and is kept as msgpack; on another clock, `adopt` comes first."""
 
-    concurrency: float
+    probing: Probing
+    load: Load = field(default_factory=Load)
+    requests: Refill = field(default_factory=Refill)
+    input_tokens: Refill = field(default_factory=Refill)
+    output_tokens: Refill = field(default_factory=Refill)
     at_s: float = 0.0
     """Of the latest observation."""
-    throttled_at_s: float = 0.0
     held_until_s: float = 0.0
-    throttled: bool = False
-    """Was the pool ever throttled? Until then it grows by a permit an answer."""
-    rates: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    """Requests, input and output tokens a second, as the provider told; 0: not told."""
+    headroom: float = 0.0
+    """As last allowed for: what is left to others is not missing from what is used."""
 
 
 class Allowance(msgspec.Struct, frozen=True, gc=False):
     """What all holders of a pool together may do now."""
 
     concurrency: int
+    """Attempts in flight at once."""
     requests_per_s: float = 0.0
     """0: no bound; so for tokens."""
     input_tokens_per_s: float = 0.0
     output_tokens_per_s: float = 0.0
     held_until_s: float = 0.0
-    """Nothing may begin before."""
+    """Nothing may begin before. Where this is ahead, the other bounds are for afterwards and may change until then: ask
+    again at that moment."""
 
 
 NO_CAPS: Final = Caps()
@@ -119,62 +131,139 @@ NO_CAPS: Final = Caps()
 
 def new(policy: LimitPolicy) -> Limit:
     """A pool of which nothing is known."""
-    return Limit(float(policy.start))
+    return Limit(Probing(float(policy.start)))
 
 
 def observe(policy: LimitPolicy, limit: Limit, at_s: float, sample: Sample) -> None:
-    """Take in a report that was heard at `at_s`."""
-    at_s = limit.at_s = max(at_s, limit.at_s)
+    """Take in a report that was heard at `at_s`. A clock that goes back stands still."""
+    elapsed_s = at_s - limit.at_s if limit.at_s else 0.0
+    if elapsed_s < 0:
+        elapsed_s, at_s = 0.0, limit.at_s
+    limit.at_s = at_s
+    probing = limit.probing
+    if probing.episode and at_s >= limit.held_until_s:
+        search.judge(policy, probing, limit.load)
+    _count(limit, elapsed_s, sample)
     if sample.rate is not None:
-        _told(limit, sample.rate)
+        _hear(limit, at_s, sample.rate, sample.binding)
     if sample.throttled:
-        _throttle(policy, limit, at_s, sample)
-    elif sample.binding and not sample.unwell and at_s >= limit.held_until_s:
-        grown = sample.answered if not limit.throttled else sample.answered / limit.concurrency
-        limit.concurrency = min(limit.concurrency + grown, policy.ceiling)
+        _throttled(policy, limit, at_s, sample)
+    elif sample.binding and not probing.episode and at_s >= limit.held_until_s:
+        _grow(policy, limit, min(elapsed_s, STEP_MAX_S), sample)
 
 
-def _throttle(policy: LimitPolicy, limit: Limit, at_s: float, sample: Sample) -> None:
-    if not limit.throttled or at_s >= limit.held_until_s + policy.hold_s:
-        limit.concurrency = max(limit.concurrency * policy.cut, policy.floor)
-        limit.throttled_at_s = at_s
-        limit.throttled = True
-    limit.held_until_s = max(limit.held_until_s, at_s + (sample.retry_after_s or policy.hold_s))
+def _count(limit: Limit, elapsed_s: float, sample: Sample) -> None:
+    load, probing = limit.load, limit.probing
+    accepted = sample.begun - sample.throttled
+    probing.accepted += accepted
+    probing.refused += sample.throttled
+    keep = RATE_MEMORY_S / (RATE_MEMORY_S + elapsed_s)
+    load.accepted_per_s = keep * (load.accepted_per_s + accepted / RATE_MEMORY_S)
+    keep = HEALTH_MEMORY_S / (HEALTH_MEMORY_S + elapsed_s)
+    load.bad = keep * load.bad + sample.unwell
+    load.good = keep * load.good + sample.answered
+    answered = sample.answered
+    if answered:
+        weight = answered / (answered + load.good) if load.latency_s else 1.0
+        load.latency_s += weight * (sample.latency_s / answered - load.latency_s)
+        load.input_size += weight * (sample.input_tokens / answered - load.input_size)
+        load.output_size += weight * (sample.output_tokens / answered - load.output_size)
 
 
-def _told(limit: Limit, rate: RateLimits) -> None:
-    buckets = (rate.requests, rate.input_tokens, rate.output_tokens)
-    if any(bucket.limit for bucket in buckets):
-        limit.rates = tuple(  # type: ignore[assignment]
-            (bucket.limit or 0) / 60 + ((bucket.remaining or 0) - 0.2 * (bucket.limit or 0)) / 30 for bucket in buckets
-        )
+def _hear(limit: Limit, at_s: float, told: RateLimits, binding: bool) -> None:
+    load = limit.load
+    for bucket, known, size in (
+        (told.requests, limit.requests, 1.0),
+        (told.input_tokens, limit.input_tokens, load.input_size),
+        (told.output_tokens, limit.output_tokens, load.output_size),
+    ):
+        if bucket.limit and bucket.remaining is not None:
+            refill.hear(known, at_s, bucket.limit, bucket.remaining, size, load.latency_s, binding)
+
+
+def _throttled(policy: LimitPolicy, limit: Limit, at_s: float, sample: Sample) -> None:
+    """Hold until the provider's time is over; one episode, however many refusals fall into it."""
+    asked_s = sample.retry_after_s or policy.hold_s
+    until_s = at_s + asked_s + (policy.debt_s if asked_s >= 2 else 0.0)
+    limit.held_until_s = max(limit.held_until_s, until_s)
+    probing = limit.probing
+    probing.empty_at_s = at_s
+    told = (limit.requests, limit.input_tokens, limit.output_tokens)
+    if not probing.episode and not any(refill.is_low(each, at_s) for each in told):
+        probing.episode = True
+        probing.inside = sample.in_flight
+
+
+def _grow(policy: LimitPolicy, limit: Limit, elapsed_s: float, sample: Sample) -> None:
+    probing, free = limit.probing, 1.0
+    if limit.headroom and probing.settled:
+        free = 1 - limit.headroom
+        elapsed_s *= policy.settled_s / policy.headroom_s
+    told = _told_requests_per_s(limit) if probing.mode is Mode.SLOW_START else 0.0
+    if told:  # no need to search for what the headers say
+        enough = search.inside(policy, limit.load, told)
+        probing.concurrency = min(max(enough, policy.start), policy.ceiling)
+    else:
+        search.grow(policy, probing, limit.load, elapsed_s, sample.answered, sample.in_flight, free)
+
+
+def _told_requests_per_s(limit: Limit) -> float:
+    """What the told rates come to in requests, by the size that they have; 0 where nothing was told."""
+    load, least = limit.load, math.inf
+    for known, size in (
+        (limit.requests, 1.0),
+        (limit.input_tokens, load.input_size),
+        (limit.output_tokens, load.output_size),
+    ):
+        if known.per_s and size:
+            least = min(least, refill.rate(known, limit.headroom) / size)
+    return least if least < math.inf else 0.0
 
 
 def allowance(policy: LimitPolicy, limit: Limit, at_s: float, caps: Caps = NO_CAPS) -> Allowance:
-    """What may be used from `at_s` on."""
-    concurrency = max(int(limit.concurrency), policy.floor)
+    """What may be used from `at_s` on, by all holders together.
+
+    Not a mere reading: it judges an episode that is over, and notes the headroom.
+    """
+    probing, headroom = limit.probing, caps.headroom
+    limit.headroom = headroom
+    if probing.episode and at_s >= limit.held_until_s:
+        search.judge(policy, probing, limit.load)
+    free = 1 - headroom if headroom and probing.settled else 1.0
+    requests_per_s = refill.rate(limit.requests, headroom)
+    concurrency = probing.concurrency * free
+    if probing.mode is Mode.RATE:
+        requests_per_s = _least(requests_per_s, search.pace(probing) * free)
+        concurrency = search.inside(policy, limit.load, requests_per_s)
+    elif probing.mode is Mode.CONCURRENCY and limit.load.latency_s:
+        # After a silence its calls are not let in at once, which a bucket would refuse, but at nearly their usual rate.
+        rush = 2 if probing.settled else policy.spare
+        requests_per_s = _least(requests_per_s, rush * concurrency / limit.load.latency_s)
     if caps.concurrency is not None:
         concurrency = min(concurrency, caps.concurrency)
-    free = 1 - caps.headroom
     return Allowance(
-        concurrency,
-        _bound(limit.rates[0] * free, caps.requests_per_min),
-        _bound(limit.rates[1] * free, caps.input_tokens_per_min),
-        _bound(limit.rates[2] * free, caps.output_tokens_per_min),
+        max(int(concurrency), 1),
+        _least(requests_per_s, (caps.requests_per_min or 0) / 60),
+        _least(refill.rate(limit.input_tokens, headroom), (caps.input_tokens_per_min or 0) / 60),
+        _least(refill.rate(limit.output_tokens, headroom), (caps.output_tokens_per_min or 0) / 60),
         limit.held_until_s,
     )
 
 
-def _bound(rate: float, per_min: float | None) -> float:
-    if per_min is None:
-        return rate
-    return min(rate, per_min / 60) if rate else per_min / 60
+def _least(one: float, other: float) -> float:
+    """The smaller of two bounds, of which 0 is none."""
+    return min(one, other) if one and other else one or other
 
 
 def adopt(limit: Limit, at_s: float) -> None:
-    """This state comes from another clock, which read `limit.at_s` when it was last observed; `at_s` is that moment
-    by ours."""
+    """Go on with a state from another clock, that of a cortex before: its latest observation was now, at `at_s`."""
     by_s = at_s - limit.at_s
-    limit.at_s = at_s
-    limit.throttled_at_s += by_s
+    limit.at_s += by_s
     limit.held_until_s += by_s
+    probing = limit.probing
+    probing.empty_at_s += by_s
+    if probing.since_s:
+        probing.since_s += by_s
+    for known in (limit.requests, limit.input_tokens, limit.output_tokens):
+        known.heard_at_s += by_s
+        known.low_at_s += by_s

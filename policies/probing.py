@@ -1,0 +1,328 @@
+"""How much does a provider allow that tells nothing but no?
+
+Two things are refused: too many calls at once, and too many in a time (a token bucket). A refusal does not say which,
+and what is right for the one is wrong for the other: a pool paced at the rate that a limit of concurrency came to is
+refused whenever answers take longer, one held at the concurrency that a rate came to whenever they come sooner. So
+both are explanations, held until they are refuted by what happens.
+
+**Slow start.** Until something is refused, each answer brings one permit more: doubled with every round of answers
+(Jacobson, Congestion Avoidance and Control, SIGCOMM 1988).
+
+**One cut an episode.** After a refusal nothing begins until the provider's time is over (Retry-After), else a second.
+Refusals of calls begun before the news was round fall into that silence and are not news; and when it ends every count
+is in, whichever reporter was late.
+
+**Concurrency** is the first explanation, and the cheaper to test: at half of it nothing must be refused. If it is, at
+once, and again at half of that, too many at once is not what was refused. Else it grows back as CUBIC does (RFC 9438):
+fast while far below what was refused, flat when near it, faster and faster beyond it; and well beyond it what was
+refused before is gone, and slow start begins again.
+
+**Rate.** Between two refusals a bucket went from empty to empty, so what was accepted in between by the time in between
+*is* its refill, whatever its capacity. Pace at exactly that: the second of silence has left a second's worth in the
+bucket, and a pace that rises by the cube of time uses it up within `settled_s`. Nothing overflows, so nothing is lost,
+and a refill that has grown is found. A limit on tokens shows as a rate of requests too, their mean size being what it
+is.
+
+**Doubt.** A limit of concurrency, paced, looks like a rate that is always a little less. So a rate that has settled is
+doubted once in a while: for some seconds concurrency alone bounds, just below what was under way at the last refusal.
+Refused nevertheless: it is the rate. Not refused, and no less done: it is the concurrency.
+
+**A price for asking.** Finding out costs refusals, so the next probe waits until a hundred calls have gone well for
+each refusal that the last one cost: 1 % at most, at any rate.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+
+import msgspec
+
+
+class LimitPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings. Raises ValueError, one line, for a bound that makes no sense.
+
+    Where no source is given, the value was tuned in the closed loop of the tests: four reporters, a simulated provider.
+    """
+
+    start: int = 20
+    """Calls in flight that a pool begins with, all jobs together."""
+    floor: int = 1
+    """No cut goes below it."""
+    ceiling: int = 100_000
+    """No growth goes above it."""
+    doubling_s: float = 0.1
+    """Slow start does not double in less, however fast answers come: a report is that old when it is heard."""
+    hold_s: float = 1.0
+    """How long nothing begins after a refusal that names no time. The shortest that a Retry-After can name."""
+    debt_s: float = 0.5
+    """Added to a Retry-After of two seconds or more. Such a bucket is in debt and will be just above empty; after one
+    second, which may be rounded up from nothing, there is most of a second in it."""
+    trial_cut: float = 0.5
+    found_cut: float = 0.9
+    settled_cut: float = 0.96
+    """What is left of the concurrency after a refusal: the first, or one that came at once; one that came when it had
+    grown back; one that came as late as it should."""
+    trial_return_s: float = 8.0
+    found_return_s: float = 14.0
+    settled_return_s: float = 27.0
+    """How long it takes to grow back to what was refused."""
+    beyond_s: float = 25.0
+    """How long from there to twice of it."""
+    gone: float = 1.03
+    """So far beyond it, and two permits, slow start begins again."""
+    trials_max: int = 2
+    """Refusals at once before concurrency is given up as an explanation."""
+    unsettled_max: int = 3
+    """Estimates of the rate in a row that disagree, before the rate is."""
+    settled_s: float = 18.0
+    unsettled_s: float = 5.0
+    """How long a pace takes to use up a second's reserve: when the last two estimates agree, and when not."""
+    agree: float = 0.1
+    """By how much two estimates may differ that agree, beyond one and a half calls of chance."""
+    doubt_every: int = 8
+    """Settled estimates until the rate is doubted again."""
+    doubt_s: float = 20.0
+    """A refusal within it settles the doubt in favour of the rate."""
+    calls_a_refusal: int = 100
+    probe_max_s: float = 600.0
+    """No probe is put off for longer, whatever the last one cost."""
+    headroom_s: float = 600.0
+    """With headroom for others, a settled pool is not probed sooner: probing uses what is theirs."""
+    unwell_share: float = 0.1
+    """Share of bad answers at which growth stops; it slows down before."""
+    spare: float = 1.25
+    """Permits to a call under way, where a rate is what bounds: concurrency must not."""
+    overhead_s: float = 0.1
+    """How long a permit is held beyond the call itself: messages, queues and the commit."""
+    tried: float = 0.8
+    """Share of what is allowed that must be in use before more is."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.floor <= self.start <= self.ceiling:
+            raise ValueError(f"1 <= floor <= start <= ceiling, not {self.floor}, {self.start}, {self.ceiling}")
+        if not 0 < self.trial_cut < self.found_cut < self.settled_cut < 1:
+            raise ValueError("0 < trial_cut < found_cut < settled_cut < 1")
+        for name in self.__struct_fields__:
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
+
+
+class Mode(StrEnum):
+    """What is thought to be refused."""
+
+    SLOW_START = "slow start"
+    CONCURRENCY = "concurrency"
+    RATE = "rate"
+
+
+class Probing(msgspec.Struct, array_like=True):
+    """What was found out about one pool by asking. Times are those of the events."""
+
+    concurrency: float
+    mode: Mode = Mode.SLOW_START
+    clock_s: float = 0.0
+    """Time since the last episode in which the pool was well and used what it was allowed."""
+    settled: bool = False
+    strikes: int = 0
+    """Episodes in a row that spoke against the mode."""
+    ceiling: float = 0.0
+    """The concurrency that was refused."""
+    cut: float = 1.0
+    return_s: float = 1.0
+    doubting: bool = False
+    """Is concurrency tried against a rate that has settled?"""
+    rate: float = 0.0
+    """Requests a second, as last estimated."""
+    rise_s: float = 1.0
+    """The pace doubles in it."""
+    undoubted: int = 0
+    """Settled estimates since the last doubt."""
+
+    episode: bool = False
+    empty_at_s: float = 0.0
+    """When something was last refused."""
+    since_s: float = 0.0
+    """That of the episode before; 0: there was none."""
+    accepted: int = 0
+    refused: int = 0
+    """Since that episode was judged."""
+    inside: int = 0
+    """Calls under way when this episode began."""
+
+
+class Load(msgspec.Struct, array_like=True):
+    """How the pool is used and how it fares: fading means."""
+
+    accepted_per_s: float = 0.0
+    latency_s: float = 0.0
+    good: float = 0.0
+    bad: float = 0.0
+    input_size: float = 0.0
+    output_size: float = 0.0
+
+    def wellness(self, unwell_share: float) -> float:
+        """1 without a bad answer, 0 from this share of them on."""
+        if not self.bad:
+            return 1.0
+        return max(0.0, 1 - self.bad / (unwell_share * (self.good + self.bad)))
+
+
+def pace(probing: Probing) -> float:
+    """Requests a second, in the mode of a rate."""
+    return probing.rate * (1 + (probing.clock_s / probing.rise_s) ** 3)
+
+
+def inside(policy: LimitPolicy, load: Load, per_s: float) -> float:
+    """Permits with which concurrency does not bind at this rate: Little's law, N = rate x time, with some to spare and
+    three standard deviations of a Poisson number."""
+    mean = per_s * (load.latency_s + policy.overhead_s)
+    return policy.spare * mean + 3 * math.sqrt(mean) + 2
+
+
+def grow(
+    policy: LimitPolicy,
+    probing: Probing,
+    load: Load,
+    elapsed_s: float,
+    answered: int,
+    in_flight: int,
+    free: float = 1.0,
+) -> None:
+    """More was wanted than was allowed, and nothing was refused: what may be tried now? No more where what is allowed,
+    of which we take the share `free`, was not used."""
+    well = load.wellness(policy.unwell_share)
+    if well == 0:
+        return
+    elapsed_s *= well
+    if probing.mode is Mode.RATE:
+        if load.accepted_per_s >= policy.tried * free * pace(probing):
+            probing.clock_s += elapsed_s
+            if probing.clock_s > 2 * probing.rise_s:  # nine times what was refused once
+                probing.mode = Mode.SLOW_START
+                probing.concurrency = inside(policy, load, pace(probing))
+        return
+    under_way = max(in_flight, load.accepted_per_s * load.latency_s)
+    if load.latency_s:  # a permit is also held on the way there and back
+        under_way *= 1 + policy.overhead_s / load.latency_s
+    if under_way < policy.tried * free * probing.concurrency:
+        return
+    if probing.mode is Mode.SLOW_START:
+        more = min(answered * well, probing.concurrency * elapsed_s / policy.doubling_s)
+        probing.concurrency = min(probing.concurrency + more, policy.ceiling)
+        return
+    probing.clock_s += elapsed_s
+    if probing.doubting and probing.clock_s > 3 and load.accepted_per_s < 0.9 * probing.rate:
+        _believe(policy, probing)  # fewer at once cannot even make the rate
+        return
+    probing.concurrency = min(_cubic(policy, probing), policy.ceiling)
+    if probing.concurrency > policy.gone * probing.ceiling + 2:
+        probing.mode = Mode.SLOW_START
+        probing.settled = probing.doubting = False
+
+
+def _cubic(policy: LimitPolicy, probing: Probing) -> float:
+    """RFC 9438, 4.2, but that the time to return is given and not the curvature, and that it rises faster beyond."""
+    beyond_s = probing.clock_s - probing.return_s
+    if beyond_s < 0:
+        below = 1 - (1 - probing.cut) * (-beyond_s / probing.return_s) ** 3
+        return max(min(probing.ceiling * below, probing.ceiling - 1), policy.floor)
+    scale_s = policy.beyond_s * max(1.0, probing.return_s / policy.settled_return_s)
+    return probing.ceiling * (1 + (beyond_s / scale_s) ** 3)
+
+
+def judge(policy: LimitPolicy, probing: Probing, load: Load) -> None:
+    """An episode is over; nothing has begun for a while, so all counts are in. What was refused?"""
+    probing.episode = False
+    elapsed_s = probing.empty_at_s - probing.since_s
+    mean = max(probing.accepted, 0) / elapsed_s if probing.since_s and elapsed_s > 0 else 0.0
+    if probing.mode is Mode.RATE:
+        _judge_rate(policy, probing, mean)
+    else:
+        _judge_concurrency(policy, probing, load, mean)
+    probing.since_s = probing.empty_at_s
+    probing.accepted = probing.refused = 0
+    probing.clock_s = 0.0
+
+
+def _judge_concurrency(policy: LimitPolicy, probing: Probing, load: Load, mean: float) -> None:
+    if probing.doubting and probing.clock_s < policy.doubt_s:
+        _believe(policy, probing)
+        return
+    probing.doubting = False
+    if probing.mode is Mode.SLOW_START:
+        at_once = True
+    elif probing.cut == policy.trial_cut:
+        at_once = probing.concurrency < 1.15 * probing.cut * probing.ceiling
+    else:
+        at_once = probing.clock_s < 0.3 * probing.return_s
+    if at_once:
+        probing.strikes += 1
+        if mean and probing.strikes > policy.trials_max:
+            _pace_at(policy, probing, mean, False)
+        else:
+            _cut(policy, probing, probing.concurrency, policy.trial_cut, policy.trial_return_s)
+    elif probing.cut == policy.trial_cut:
+        _cut(policy, probing, probing.concurrency, policy.found_cut, policy.found_return_s)
+    else:
+        if probing.cut == policy.settled_cut:
+            probing.strikes = 0
+        wait_s = policy.settled_return_s
+        if load.accepted_per_s:
+            cost_s = policy.calls_a_refusal * probing.refused / load.accepted_per_s
+            wait_s = min(max(wait_s, 0.8 * cost_s), policy.probe_max_s)
+        _cut(policy, probing, probing.concurrency, policy.settled_cut, wait_s)
+
+
+def _judge_rate(policy: LimitPolicy, probing: Probing, mean: float) -> None:
+    if probing.accepted <= 1 and probing.strikes < 2:  # what was refused was begun before: no news
+        probing.strikes += 1
+        return
+    agree = policy.agree + 1.5 / max(probing.accepted, 1)
+    settled = abs(mean / probing.rate - 1) < agree
+    probing.strikes = 0 if settled else probing.strikes + 1
+    if mean < 0.4 * probing.rate or probing.strikes > policy.unsettled_max:
+        probing.strikes = 1
+        _cut(policy, probing, max(probing.inside, policy.floor), policy.trial_cut, policy.trial_return_s)
+    elif not settled:
+        if mean > probing.rate:  # the bucket may have run over in between: the refill is between the mean and the pace
+            mean = math.sqrt(mean * max(mean, 0.9 * pace(probing)))
+        _pace_at(policy, probing, mean, False)
+    elif probing.undoubted == 0:
+        probing.rate = mean
+        probing.doubting = True
+        _cut(policy, probing, max(probing.inside, policy.floor), policy.settled_cut, policy.settled_return_s)
+    else:
+        probing.undoubted -= 1
+        _pace_at(policy, probing, mean, True)
+
+
+def _cut(policy: LimitPolicy, probing: Probing, ceiling: float, cut: float, return_s: float) -> None:
+    probing.mode = Mode.CONCURRENCY
+    probing.settled = cut == policy.settled_cut
+    probing.ceiling, probing.cut, probing.return_s = ceiling, cut, return_s
+    probing.clock_s = 0.0
+    probing.concurrency = _cubic(policy, probing)
+
+
+def _pace_at(policy: LimitPolicy, probing: Probing, rate: float, settled: bool) -> None:
+    """Pace at r(1 + (t/T)^3). It has used up one second's reserve when t^4 = 4 T^3."""
+    if probing.mode is not Mode.RATE:
+        probing.strikes = 0
+        probing.undoubted = 0
+    probing.mode = Mode.RATE
+    probing.settled = settled
+    probing.rate = rate
+    if settled:
+        until_s = min(max(policy.settled_s, policy.calls_a_refusal * probing.refused / rate), policy.probe_max_s)
+    else:
+        until_s = max(policy.unsettled_s, 20 / rate)
+    probing.rise_s = (until_s**4 / 4) ** (1 / 3)
+
+
+def _believe(policy: LimitPolicy, probing: Probing) -> None:
+    """The doubt is settled: it is the rate."""
+    probing.doubting = False
+    _pace_at(policy, probing, probing.rate, True)
+    probing.undoubted = policy.doubt_every
+    probing.clock_s = 0.0
