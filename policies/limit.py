@@ -157,9 +157,9 @@ def _count(limit: Limit, elapsed_s: float, sample: Sample) -> None:
     accepted = sample.begun - sample.throttled
     probing.accepted += accepted
     probing.refused += sample.throttled
-    keep = RATE_MEMORY_S / (RATE_MEMORY_S + elapsed_s)
+    keep = RATE_MEMORY_S / (RATE_MEMORY_S + elapsed_s)  # without bias, however far apart the reports are
     load.accepted_per_s = keep * (load.accepted_per_s + accepted / RATE_MEMORY_S)
-    keep = HEALTH_MEMORY_S / (HEALTH_MEMORY_S + elapsed_s)
+    keep = math.exp(-elapsed_s / HEALTH_MEMORY_S)
     load.bad = keep * load.bad + sample.unwell
     load.good = keep * load.good + sample.answered
     answered = sample.answered

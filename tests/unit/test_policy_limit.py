@@ -1,20 +1,297 @@
-"""Limit: what one pool may do, by tables."""
+"""Limit: what one pool may do, by tables. The figures over time are in the closed loop, beside."""
+
+import math
+from typing import Any
 
 import msgspec
 import pytest
 
-from policies.limit import Caps, Limit, LimitPolicy, Sample, allowance, new, observe
+from policies import refill
+from policies.limit import Bucket, Caps, Limit, LimitPolicy, RateLimits, Sample, adopt, allowance, new, observe
+from policies.probing import Load, Mode, Probing, inside, judge, pace
+from policies.refill import Refill
 
 POLICY = LimitPolicy()
 
 
-def test_a_pool_begins_with_its_start_and_grows_by_a_permit_an_answer() -> None:
+def sample(answered: int = 0, **told: Any) -> Sample:
+    """A report of calls of a second each, of a pool that is used up and wants more."""
+    whole = {"begun": answered, "latency_s": 1.0 * answered, "in_flight": 1_000, "binding": True}
+    return Sample(answered=answered, **{**whole, **told})
+
+
+def seen(*reports: tuple[float, Sample], policy: LimitPolicy = POLICY) -> Limit:
+    limit = new(policy)
+    for at_s, report in reports:
+        observe(policy, limit, at_s, report)
+    return limit
+
+
+def permits(limit: Limit, at_s: float, caps: Caps | None = None) -> int:
+    return allowance(POLICY, limit, at_s, caps or Caps()).concurrency
+
+
+# ------------------------------------------------------------------------------------------- slow start
+
+BEGINNING = (100.0, sample(0))
+
+
+@pytest.mark.parametrize(
+    ("report", "after"),
+    [
+        (sample(20), 40),  # a permit an answer
+        (sample(7), 27),
+        (sample(500), 70),  # no more than doubled in a tenth of a second, and the report is a quarter old
+        (sample(0), 20),
+        (sample(20, binding=False), 20),  # nothing more was wanted
+        (sample(20, begun=0, in_flight=3), 20),  # what is allowed was not used
+        (sample(20, unwell=1), 30),  # the first bad answers slow it down
+        (sample(20, unwell=3), 20),
+        (sample(20, unwell=40), 20),
+        (sample(20, throttled=1), 20),
+    ],
+)
+def test_what_one_report_adds(report: Sample, after: int) -> None:
+    assert permits(seen(BEGINNING, (100.25, report)), 100.25) == after
+
+
+def test_growth_ends_at_the_ceiling() -> None:
+    policy = LimitPolicy(start=10, ceiling=25)
+    limit = seen(BEGINNING, (100.25, sample(10)), (100.5, sample(20)), (100.75, sample(20)), policy=policy)
+    assert allowance(policy, limit, 101.0).concurrency == 25
+
+
+def test_bad_answers_of_long_ago_are_forgotten() -> None:
+    limit = seen(BEGINNING, (100.25, sample(20, unwell=10)), (200.0, sample(20)))
+    assert permits(limit, 200.0) == 40
+
+
+# ------------------------------------------------------------------------------------------- episodes
+
+
+@pytest.mark.parametrize(
+    ("asked_s", "until_s"),
+    [(0.0, 101.0), (0.3, 100.3), (1.0, 101.0), (2.0, 102.5), (30.0, 130.5)],
+)
+def test_nothing_begins_until_the_time_that_was_asked_for(asked_s: float, until_s: float) -> None:
+    limit = seen((100.0, sample(3, throttled=1, retry_after_s=asked_s)))
+    assert allowance(POLICY, limit, 100.0).held_until_s == pytest.approx(until_s)
+
+
+def test_a_longer_wait_is_kept_and_a_shorter_one_shortens_nothing() -> None:
+    limit = seen((100.0, sample(throttled=1, retry_after_s=9.0)), (100.1, sample(throttled=1, retry_after_s=1.0)))
+    assert allowance(POLICY, limit, 100.1).held_until_s == pytest.approx(109.5)
+
+
+def test_one_cut_an_episode_however_many_refusals_and_reporters() -> None:
+    limit = seen(*((100.0 + turn * 0.05, sample(2, throttled=5, retry_after_s=1.0)) for turn in range(19)))
+    assert permits(limit, 100.9) == 20  # nothing is judged before every count is in
+    assert permits(limit, 101.95) == 10
+    observe(POLICY, limit, 102.0, sample(0, binding=False))
+    assert permits(limit, 102.0) == 10
+
+
+def refused(limit: Limit, at_s: float, times: int) -> float:
+    """Refused at once each time it begins again."""
+    for _ in range(times):
+        observe(POLICY, limit, at_s, sample(3, begun=9, throttled=6))
+        at_s = allowance(POLICY, limit, at_s).held_until_s + 0.02
+        allowance(POLICY, limit, at_s)
+    return at_s
+
+
+@pytest.mark.parametrize(
+    ("times", "mode", "concurrency"),
+    [
+        (0, Mode.SLOW_START, 20),
+        (1, Mode.CONCURRENCY, 10),
+        (2, Mode.CONCURRENCY, 5),
+        (3, Mode.RATE, None),
+    ],
+)
+def test_what_is_refused_at_half_and_at_a_quarter_is_no_concurrency(
+    times: int, mode: Mode, concurrency: int | None
+) -> None:
     limit = new(POLICY)
-    assert allowance(POLICY, limit, 0.0).concurrency == 20
-    observe(POLICY, limit, 0.25, Sample(begun=20, answered=20, binding=True))
-    assert allowance(POLICY, limit, 0.25).concurrency == 40
-    observe(POLICY, limit, 0.5, Sample(begun=20, answered=20, binding=False))
-    assert allowance(POLICY, limit, 0.5).concurrency == 40
+    at_s = refused(limit, 100.0, times)
+    assert limit.probing.mode is mode
+    if concurrency is not None:
+        assert permits(limit, at_s) == concurrency
+    else:  # three were accepted between two refusals, 1.02 s apart
+        assert limit.probing.rate == pytest.approx(3 / 1.02)
+        assert allowance(POLICY, limit, at_s).requests_per_s == pytest.approx(3 / 1.02)
+
+
+def rated(rate: float, **told: Any) -> Probing:
+    """A pool paced at a rate, whose next episode is over: 20 s after the one before."""
+    probing = Probing(20.0, Mode.RATE, settled=True, rate=rate, rise_s=30.0, since_s=100.0, empty_at_s=120.0)
+    probing.episode, probing.undoubted, probing.refused = True, 3, 1
+    for name, value in told.items():
+        setattr(probing, name, value)
+    return probing
+
+
+@pytest.mark.parametrize(
+    ("told", "mode", "rate", "settled"),
+    [
+        ({"accepted": 1_000}, Mode.RATE, 50.0, True),
+        ({"accepted": 1_080}, Mode.RATE, 54.0, True),
+        ({"accepted": 800}, Mode.RATE, 40.0, False),  # it has fallen: the mean says how far
+        ({"accepted": 1_200, "clock_s": 30.0}, Mode.RATE, math.sqrt(60 * 90), False),  # risen: more than the mean, perhaps
+        ({"accepted": 300, "inside": 60}, Mode.CONCURRENCY, 50.0, False),  # so far: it is something else
+        ({"accepted": 800, "strikes": 3, "inside": 60}, Mode.CONCURRENCY, 50.0, False),
+        ({"accepted": 1, "inside": 60}, Mode.RATE, 50.0, True),  # begun before the last cut: no news
+        ({"accepted": -40, "inside": 60}, Mode.RATE, 50.0, True),
+        ({"accepted": 1_000, "undoubted": 0, "inside": 60}, Mode.CONCURRENCY, 50.0, True),  # in doubt
+    ],
+)
+def test_what_an_episode_says_of_a_rate(told: dict[str, Any], mode: Mode, rate: float, settled: bool) -> None:
+    probing = rated(50.0, **told)
+    judge(POLICY, probing, Load(accepted_per_s=50.0, latency_s=1.0))
+    assert (probing.mode, probing.rate, probing.settled) == (mode, pytest.approx(rate), settled)
+    assert (probing.episode, probing.accepted, probing.refused, probing.clock_s) == (False, 0, 0, 0.0)
+    assert probing.since_s == 120.0
+
+
+@pytest.mark.parametrize(("refusals", "rate", "until_s"), [(1, 50.0, 18.0), (10, 50.0, 20.0), (3, 1.0, 300.0), (90, 1.0, 600.0)])
+def test_the_next_probe_waits_for_a_hundred_calls_a_refusal(refusals: int, rate: float, until_s: float) -> None:
+    probing = rated(rate, accepted=round(20 * rate), refused=refusals)
+    judge(POLICY, probing, Load(accepted_per_s=rate, latency_s=1.0))
+    probing.clock_s = until_s
+    used = probing.rise_s / 4 * (until_s / probing.rise_s) ** 4  # what the rise has used beyond the rate, in seconds of it
+    assert used == pytest.approx(1.0)
+    assert pace(probing) == pytest.approx(rate * (1 + 4 / until_s))
+
+
+def found(**told: Any) -> Probing:
+    probing = Probing(60.0, Mode.CONCURRENCY, ceiling=60.0, cut=0.96, return_s=27.0, clock_s=26.0)
+    probing.since_s, probing.empty_at_s, probing.episode, probing.accepted, probing.refused = 100.0, 128.0, True, 1_600, 2
+    for name, value in told.items():
+        setattr(probing, name, value)
+    return probing
+
+
+@pytest.mark.parametrize(
+    ("told", "mode", "concurrency", "strikes"),
+    [
+        ({}, Mode.CONCURRENCY, 57.6, 0),  # as late as it should be
+        ({"strikes": 2}, Mode.CONCURRENCY, 57.6, 0),
+        ({"clock_s": 4.0, "concurrency": 58.0}, Mode.CONCURRENCY, 29.0, 1),  # too soon
+        ({"clock_s": 4.0, "concurrency": 58.0, "strikes": 2}, Mode.RATE, 58.0, 0),
+        ({"cut": 0.5, "return_s": 8.0, "concurrency": 50.0}, Mode.CONCURRENCY, 45.0, 0),  # it had grown back
+        ({"cut": 0.5, "return_s": 8.0, "concurrency": 31.0}, Mode.CONCURRENCY, 15.5, 1),  # it had not
+        ({"concurrency": 6.0}, Mode.CONCURRENCY, 5.0, 0),  # a permit less at least
+        ({"concurrency": 1.0}, Mode.CONCURRENCY, 1.0, 0),  # but one
+        ({"doubting": True, "clock_s": 9.0, "rate": 50.0}, Mode.RATE, 60.0, 0),
+        ({"doubting": True, "clock_s": 22.0, "rate": 50.0}, Mode.CONCURRENCY, 57.6, 0),
+    ],
+)
+def test_what_an_episode_says_of_a_concurrency(
+    told: dict[str, Any], mode: Mode, concurrency: float, strikes: int
+) -> None:
+    probing = found(**told)
+    judge(POLICY, probing, Load(accepted_per_s=57.0, latency_s=1.0))
+    assert (probing.mode, probing.strikes) == (mode, strikes)
+    assert probing.concurrency == pytest.approx(concurrency)
+
+
+def test_permits_follow_littles_law_where_a_rate_binds() -> None:
+    mean = 50 * 2.1
+    assert inside(POLICY, Load(latency_s=2.0), 50.0) == pytest.approx(1.25 * mean + 3 * math.sqrt(mean) + 2)
+
+
+# ------------------------------------------------------------------------------------------- headers
+
+
+def told(limit: int, remaining: int) -> RateLimits:
+    return RateLimits(requests=Bucket(limit, remaining))
+
+
+def at_level(remaining: int) -> Refill:
+    """A bucket of 100 a second, once seen full, that holds so much now."""
+    known = Refill()
+    refill.hear(known, 100.0, 6_000, 6_000, 1.0, 0.5, False)
+    for turn in range(40):
+        refill.hear(known, 100.0, 6_000, remaining, 1.0, 0.5, turn % 2 == 0)
+    return known
+
+
+@pytest.mark.parametrize(
+    ("remaining", "per_s"),
+    [
+        (6_000, 300.0),  # full: used up, but at no more than three times the refill
+        (1_700, 200.0),
+        (1_200, 100.0),  # at its reserve
+        (900, 40.0),
+        (0, 5.0),
+    ],
+)
+def test_the_level_of_a_bucket_says_the_rate(remaining: int, per_s: float) -> None:
+    known = at_level(remaining)
+    assert refill.rate(known, 0.0) == pytest.approx(per_s)
+    assert refill.rate(known, 0.3) == pytest.approx(min(per_s, 70.0))
+
+
+def test_other_traffic_is_learnt_from_the_level_and_forgotten_again() -> None:
+    known, level = Refill(), 6_000.0
+    for turn in range(2_400):
+        refill.hear(known, turn * 0.25, 6_000, int(level), 1.0, 0.5, True)
+        others = 40.0 if turn < 1_200 else 0.0
+        level = min(6_000.0, max(0.0, level + 0.25 * (100.0 - others - refill.rate(known, 0.0))))
+        if turn == 1_199:
+            assert refill.rate(known, 0.0) == pytest.approx(60.0, rel=0.02)
+            assert level == pytest.approx(1_200.0, rel=0.05)
+    assert refill.rate(known, 0.0) == pytest.approx(100.0, rel=0.02)
+
+
+def test_a_bucket_that_is_full_for_want_of_demand_teaches_nothing() -> None:
+    known = at_level(300)
+    for turn in range(400):
+        refill.hear(known, 100 + turn * 0.25, 6_000, 300, 1.0, 0.5, True)
+    learnt = known.free_per_s
+    for turn in range(400):
+        refill.hear(known, 200 + turn * 0.25, 6_000, 6_000, 1.0, 0.5, False)
+    assert known.free_per_s == learnt < 100.0
+
+
+def test_concurrency_follows_the_told_rate_at_once() -> None:
+    limit = seen(BEGINNING, (101.0, sample(2, rate=told(6_000, 5_900))))
+    assert permits(limit, 101.0) == int(inside(POLICY, limit.load, allowance(POLICY, limit, 101.0).requests_per_s)) > 300
+
+
+@pytest.mark.parametrize(("remaining", "mode"), [(0, Mode.SLOW_START), (2_000, Mode.CONCURRENCY)])
+def test_a_refusal_that_the_headers_explain_cuts_nothing(remaining: int, mode: Mode) -> None:
+    limit = seen(
+        BEGINNING,
+        (100.25, sample(20, rate=told(6_000, 5_000))),
+        (100.5, sample(20, throttled=3, retry_after_s=1.0, rate=told(6_000, remaining))),
+    )
+    assert allowance(POLICY, limit, 101.6).held_until_s == 101.5
+    assert limit.probing.mode is mode
+
+
+# ------------------------------------------------------------------------------------------- caps
+
+
+@pytest.mark.parametrize(
+    ("caps", "expected"),
+    [
+        (Caps(), (20, 100.0, 0.0, 0.0)),
+        (Caps(concurrency=5), (5, 100.0, 0.0, 0.0)),
+        (Caps(concurrency=500), (20, 100.0, 0.0, 0.0)),
+        (Caps(requests_per_min=600), (20, 10.0, 0.0, 0.0)),
+        (Caps(requests_per_min=60_000), (20, 100.0, 0.0, 0.0)),
+        (Caps(input_tokens_per_min=600, output_tokens_per_min=60), (20, 100.0, 10.0, 1.0)),
+        (Caps(headroom=0.25), (20, 75.0, 0.0, 0.0)),
+        (Caps(headroom=0.25, requests_per_min=600), (20, 10.0, 0.0, 0.0)),
+    ],
+)
+def test_caps_bound_what_comes_out(caps: Caps, expected: tuple[float, float, float, float]) -> None:
+    limit = new(POLICY)
+    limit.requests = at_level(1_200)
+    bounds = allowance(POLICY, limit, 100.0, caps)
+    rates = (bounds.requests_per_s, bounds.input_tokens_per_s, bounds.output_tokens_per_s)
+    assert (bounds.concurrency, *rates) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -29,12 +306,39 @@ def test_a_pool_begins_with_its_start_and_grows_by_a_permit_an_answer() -> None:
         {"headroom": -0.1},
     ],
 )
-def test_caps_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
+def test_caps_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        Caps(**wrong)  # type: ignore[arg-type]
+        Caps(**wrong)
 
 
-def test_a_limit_travels() -> None:
-    limit = new(POLICY)
-    observe(POLICY, limit, 1.0, Sample(throttled=1))
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(limit), type=Limit) == limit
+@pytest.mark.parametrize(
+    "wrong", [{"floor": 0}, {"start": 5, "floor": 9}, {"ceiling": 19}, {"hold_s": 0.0}, {"trial_cut": 0.97}, {"spare": math.nan}]
+)
+def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"floor|cut|must be above 0"):
+        LimitPolicy(**wrong)
+
+
+# ------------------------------------------------------------------------------------------- as a value
+
+
+def test_a_limit_travels_and_goes_on_by_another_clock() -> None:
+    reports = [(100.0 + turn * 0.25, sample(9, throttled=turn == 9, rate=told(600, 600 - 9 * turn))) for turn in range(12)]
+    limit = seen(*reports)
+    other = msgspec.msgpack.decode(msgspec.msgpack.encode(limit), type=Limit)
+    assert other == limit
+    adopt(other, 5_000.0)
+    assert other != limit
+    for later_s in (0.0, 0.25, 1.0, 30.0):
+        one = allowance(POLICY, limit, reports[-1][0] + later_s)
+        two = allowance(POLICY, other, 5_000.0 + later_s)
+        assert two.held_until_s - one.held_until_s == pytest.approx(5_000.0 - reports[-1][0])
+        assert msgspec.structs.replace(two, held_until_s=0.0) == msgspec.structs.replace(one, held_until_s=0.0)
+        for clock_s, state in ((reports[-1][0], limit), (5_000.0, other)):
+            observe(POLICY, state, clock_s + later_s, sample(4, throttled=later_s == 1.0, rate=told(600, 300)))
+
+
+def test_a_clock_that_goes_back_stands_still() -> None:
+    limit = seen(BEGINNING, (100.25, sample(20)), (3.0, sample(20)), (3.25, sample(20)))
+    assert limit.at_s == 100.25
+    assert permits(limit, 100.25) == 40
