@@ -33,8 +33,8 @@ from policies.refill import Refill
 RATE_MEMORY_S: Final = 2.0
 HEALTH_MEMORY_S: Final = 5.0
 """How fast the readings of use and of health fade."""
-STEP_MAX_S: Final = 0.5
-"""A report teaches about this long at most: reports come each quarter of a second while there is anything to tell."""
+STEP_MAX_S: Final = 2.0
+"""A report teaches about this long at most: a pool that was idle for longer tried nothing."""
 
 
 class Bucket(msgspec.Struct, frozen=True, array_like=True):

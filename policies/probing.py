@@ -51,8 +51,6 @@ class LimitPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """No cut goes below it."""
     ceiling: int = 100_000
     """No growth goes above it."""
-    doubling_s: float = 0.1
-    """Slow start does not double in less, however fast answers come: a report is that old when it is heard."""
     hold_s: float = 1.0
     """How long nothing begins after a refusal that names no time. The shortest that a Retry-After can name."""
     debt_s: float = 0.5
@@ -208,7 +206,7 @@ def grow(
     if under_way < policy.tried * free * probing.concurrency:
         return
     if probing.mode is Mode.SLOW_START:
-        more = min(answered * well, probing.concurrency * elapsed_s / policy.doubling_s)
+        more = min(answered, probing.concurrency) * well  # a report with many rounds of answers is one step
         probing.concurrency = min(probing.concurrency + more, policy.ceiling)
         return
     probing.clock_s += elapsed_s

@@ -41,7 +41,7 @@ BEGINNING = (100.0, sample(0))
     [
         (sample(20), 40),  # a permit an answer
         (sample(7), 27),
-        (sample(500), 70),  # no more than doubled in a tenth of a second, and the report is a quarter old
+        (sample(500), 40),  # no more than doubled by one report
         (sample(0), 20),
         (sample(20, binding=False), 20),  # nothing more was wanted
         (sample(20, begun=0, in_flight=3), 20),  # what is allowed was not used
