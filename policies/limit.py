@@ -33,6 +33,8 @@ from policies.refill import Refill
 RATE_MEMORY_S: Final = 2.0
 HEALTH_MEMORY_S: Final = 5.0
 """How fast the readings of use and of health fade."""
+USED: Final = 0.9
+"""Share of a rate that is in use where it is the rate that binds."""
 STEP_MAX_S: Final = 2.0
 """A report teaches about this long at most: a pool that was idle for longer tried nothing."""
 
@@ -144,11 +146,12 @@ def observe(policy: LimitPolicy, limit: Limit, at_s: float, sample: Sample) -> N
     if probing.episode and at_s >= limit.held_until_s:
         search.judge(policy, probing, limit.load)
     _count(limit, elapsed_s, sample)
+    binding = sample.binding or _paced(limit)
     if sample.rate is not None:
-        _hear(limit, at_s, sample.rate, sample.binding)
+        _hear(limit, at_s, sample.rate, binding)
     if sample.throttled:
         _throttled(policy, limit, at_s, sample)
-    elif sample.binding and not probing.episode and at_s >= limit.held_until_s:
+    elif binding and not probing.episode and at_s >= limit.held_until_s:
         _grow(policy, limit, min(elapsed_s, STEP_MAX_S), sample)
 
 
@@ -168,6 +171,14 @@ def _count(limit: Limit, elapsed_s: float, sample: Sample) -> None:
         load.latency_s += weight * (sample.latency_s / answered - load.latency_s)
         load.input_size += weight * (sample.input_tokens / answered - load.input_size)
         load.output_size += weight * (sample.output_tokens / answered - load.output_size)
+
+
+def _paced(limit: Limit) -> bool:
+    """Is it the rate that binds? Then all of it is used, and there may be permits left."""
+    least = _told_requests_per_s(limit)
+    if limit.probing.mode is Mode.RATE:
+        least = _least(least, search.pace(limit.probing) * _free(limit))
+    return least > 0 and limit.load.accepted_per_s >= USED * least
 
 
 def _hear(limit: Limit, at_s: float, told: RateLimits, binding: bool) -> None:
@@ -195,9 +206,8 @@ def _throttled(policy: LimitPolicy, limit: Limit, at_s: float, sample: Sample) -
 
 
 def _grow(policy: LimitPolicy, limit: Limit, elapsed_s: float, sample: Sample) -> None:
-    probing, free = limit.probing, 1.0
-    if limit.headroom and probing.settled:
-        free = 1 - limit.headroom
+    probing, free = limit.probing, _free(limit)
+    if free < 1:
         elapsed_s *= policy.settled_s / policy.headroom_s
     told = _told_requests_per_s(limit) if probing.mode is Mode.SLOW_START else 0.0
     if told:  # no need to search for what the headers say
@@ -205,6 +215,11 @@ def _grow(policy: LimitPolicy, limit: Limit, elapsed_s: float, sample: Sample) -
         probing.concurrency = min(max(enough, policy.start), policy.ceiling)
     else:
         search.grow(policy, probing, limit.load, elapsed_s, sample.answered, sample.in_flight, free)
+
+
+def _free(limit: Limit) -> float:
+    """Our share of what was found. Finding out takes all of it."""
+    return 1 - limit.headroom if limit.probing.settled else 1.0
 
 
 def _told_requests_per_s(limit: Limit) -> float:
@@ -229,7 +244,7 @@ def allowance(policy: LimitPolicy, limit: Limit, at_s: float, caps: Caps = NO_CA
     limit.headroom = headroom
     if probing.episode and at_s >= limit.held_until_s:
         search.judge(policy, probing, limit.load)
-    free = 1 - headroom if headroom and probing.settled else 1.0
+    free = _free(limit)
     requests_per_s = refill.rate(limit.requests, headroom)
     concurrency = probing.concurrency * free
     if probing.mode is Mode.RATE:

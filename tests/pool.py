@@ -20,7 +20,8 @@ from policies.pace import Pace, correct, due_at_s, set_rates, take
 
 REPORT_S = 0.25
 REPORT_AT_ONCE_S = 0.02
-WAKE_S = 0.005
+WAKE_S = 0.1
+"""A holder that its pace holds back begins what has become due together, so often."""
 MESSAGE_S = (0.002, 0.006)
 NETWORK_S = (0.002, 0.010)
 

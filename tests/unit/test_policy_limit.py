@@ -62,8 +62,8 @@ def test_growth_ends_at_the_ceiling() -> None:
 
 
 def test_bad_answers_of_long_ago_are_forgotten() -> None:
-    limit = seen(BEGINNING, (100.25, sample(20, unwell=10)), (200.0, sample(20)))
-    assert permits(limit, 200.0) == 40
+    limit = seen(BEGINNING, (100.25, sample(20, unwell=10)), (900.0, sample(20)))
+    assert permits(limit, 900.0) == 40
 
 
 # ------------------------------------------------------------------------------------------- episodes
@@ -339,6 +339,6 @@ def test_a_limit_travels_and_goes_on_by_another_clock() -> None:
 
 
 def test_a_clock_that_goes_back_stands_still() -> None:
-    limit = seen(BEGINNING, (100.25, sample(20)), (3.0, sample(20)), (3.25, sample(20)))
+    limit = seen(BEGINNING, (100.25, sample(20)), (3.0, sample(20, throttled=1)), (3.25, sample(20)))
     assert limit.at_s == 100.25
-    assert permits(limit, 100.25) == 40
+    assert allowance(POLICY, limit, 3.25).held_until_s == 101.25

@@ -165,6 +165,13 @@ def test_a_pace_that_is_not_used_does_not_rise() -> None:
     assert pool.used(62, 300) < 0.5
 
 
+def test_a_rate_that_binds_rises_though_there_are_permits_left() -> None:
+    pool = Pool(Provider(requests_per_s=20, latency_s=0.5, capacity_s=5), demand=lambda at_s: 40).run(60)
+    pool.provider.requests_per_s = 200
+    done = [second.accepted for second in pool.run(150).seconds[110:150]]
+    assert sum(done) / 40 >= 0.9 * 40 / 0.51
+
+
 @pytest.mark.parametrize("headers", [True, False])
 def test_an_idle_pool_comes_back_as_it_was(headers: bool) -> None:
     provider = Provider(requests_per_s=50, latency_s=0.5, capacity_s=10, headers=headers)
