@@ -16,8 +16,8 @@ from actors.errors import ClearError
 from actors.model_port import Model
 from actors.provider.credential import Credential, CredentialError, without_password
 from actors.simulator.settings import SimulatorSettings
-from cortex.limits import Limits, Route
-from policies.price import PRICE_FORM, Price, parse_price
+from cortex.limits import BATCHES, MESSAGES, Limits, Route
+from policies.price import PRICE_FORM, Price, batch_price, parse_price
 from policies.route import pool_name, route_name
 
 FREE = Price(input_usd_per_mtok=0, output_usd_per_mtok=0, source="runs on this machine")  # type: ignore[arg-type]
@@ -52,6 +52,8 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     price: str = ""
     simulated: SimulatorSettings | None = None
     prompt_tokens_max: int | None = None
+    via: str = MESSAGES
+    """By which of the provider's roads, as in ``Route``."""
     fallbacks: tuple[Wish, ...] = ()
     """Where work moves, in this order, while the breaker of what stands before is open."""
 
@@ -140,6 +142,7 @@ def _one(
         price = parse_price(wish.price) if wish.price else None
     except ValueError as error:
         raise SetupError(f"{option}: {error}") from None
+    batched = _batched(wish, model)
     if model is not None:
         found = _given(model, wish)
     elif wish.model == "sim":
@@ -149,6 +152,9 @@ def _one(
     else:
         found = _provider(wish, limits, environ)
     route = found.route if price is None else msgspec.structs.replace(found.route, price=price)
+    if batched:
+        price = batch_price(price) if price is not None else route.price  # the price data has the road's own
+        route = msgspec.structs.replace(route, via=BATCHES, price=price)
     if limits.max_cost_nusd is not None and route.price is None:
         found.close()
         how = f"--fallback {wish.model},input=3,output=15" if fallback else f"--price, {PRICE_FORM}"
@@ -159,7 +165,25 @@ def _one(
         raise SetupError(f"replies of {limits.output_tokens_max} tokens leave no room for a prompt in {window}")
     name = (route.endpoint, route.credential, route.model)
     arming = msgspec.structs.replace(found.arming, route_name=route_name(*name), pool_name=pool_name(*name))
-    return msgspec.structs.replace(found, route=route, arming=arming)
+    notice = "; ".join(filter(None, (found.notice, _road(route) if batched else "")))
+    return msgspec.structs.replace(found, route=route, arming=arming, notice=notice)
+
+
+def _batched(wish: Wish, model: Model | None) -> bool:
+    """Whether its calls go out in message batches. Raises ``SetupError`` where there is no such road."""
+    if wish.via not in (MESSAGES, BATCHES):
+        raise SetupError(f"--via {wish.via}: say {MESSAGES} or {BATCHES}")
+    if wish.via == MESSAGES:
+        return False
+    if wish.model == "local" or (model is not None and not hasattr(model, "batches")):
+        raise SetupError(f"--via {BATCHES}: {wish.model or 'the given model'} takes no message batches; leave it out")
+    return True
+
+
+def _road(route: Route) -> str:
+    """What its user should know of the road of message batches: that it may take a day, and what it costs."""
+    cost = f"; price: {route.price.source}" if route.price is not None and route.price.source else ""
+    return f"by message batches, which may take up to a day{cost}"
 
 
 def _given(model: Model, wish: Wish) -> Destination:
@@ -214,7 +238,7 @@ def _provider(wish: Wish, limits: Limits, environ: Mapping[str, str]) -> Destina
     try:
         base_url = wish.base_url or credential.base_url
         endpoint = endpoint_of(base_url)
-        price, window = known(wish.model)
+        price, window = known(wish.model, batch=wish.via == BATCHES)
         credential = msgspec.structs.replace(credential, base_url=base_url)
     except CredentialError as error:
         raise SetupError(str(error)) from None

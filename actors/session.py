@@ -14,6 +14,7 @@ import msgspec
 
 from actors import programs
 from actors.armoury import Arming
+from actors.batches import bounds
 from actors.destination import Destination, SetupError, Wish, destination, remember
 from actors.driver import Driver, Sink, Source
 from actors.inline import InlineRuntime
@@ -153,6 +154,9 @@ class Session:
         limits = order.limits
         if found.concurrency_max is not None and limits.concurrency > found.concurrency_max:
             limits = msgspec.structs.replace(limits, concurrency=found.concurrency_max)
+        if found.route.batched:
+            own = limits.concurrency != Limits().concurrency
+            limits = bounds(limits, simulated=found.arming.simulated is not None, own=own)
         return Terms(
             job=self.job, program=where, params_json=params, fingerprint=programs.fingerprint(where, params),
             route=found.route, fallbacks=found.fallbacks, limits=limits, streams=self._source is not None,

@@ -39,6 +39,10 @@ def summary(k: State) -> dict[str, Any]:
         "cost_assumed_usd": usd(ledger.assumed_nusd) if priced else None,
         "known_nusd": ledger.known_nusd,
         "assumed_nusd": ledger.assumed_nusd,
+        "batches": [
+            {"number": made.number, "batch": made.name, "requests": len(made.keys), "state": str(made.stand)}
+            for made in k.submissions.values()
+        ],
         "goals_live": k.live,
         "results": k.emitted,
         "results_written": k.written_rows,

@@ -6,6 +6,7 @@ the key goes along with every request.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
 import re
@@ -82,6 +83,7 @@ class ProviderBatches:
         self._redact = redact
         self._timeout_s = timeout_s
         self._road: BatchRoad | None = None
+        self._opening = asyncio.Lock()
 
     async def close(self) -> None:
         """Close every connection."""
@@ -159,9 +161,10 @@ class ProviderBatches:
     # -- one exchange ----------------------------------------------------------------------------------------------
 
     async def _ready(self) -> BatchRoad:
-        if self._road is None:
-            self._road = await self._open()
-        return self._road
+        async with self._opening:  # several may be the first, and each road holds connections
+            if self._road is None:
+                self._road = await self._open()
+            return self._road
 
     async def _asked(
         self, method: str, name: str = "", action: str = "", query: Mapping[str, str] | None = None,

@@ -131,3 +131,36 @@ def test_objects_of_an_author_may_be_fallbacks():
 )
 def test_one_spelling_for_one_address(address, endpoint):
     assert endpoint_of(address) == endpoint
+
+
+# -- the road of message batches -------------------------------------------------------------------------------------
+
+
+def test_the_road_of_message_batches_is_priced_as_such():
+    plain = destination(Wish(model="claude-haiku-4-5"), CAPPED, ENVIRON).route
+    found = destination(Wish(model="claude-haiku-4-5", via="batches"), CAPPED, ENVIRON)
+    assert (plain.batched, found.route.batched) == (False, True)
+    assert plain.price is not None and found.route.price is not None
+    assert found.route.price.output_usd_per_mtok * 2 == plain.price.output_usd_per_mtok
+    assert "by message batches, which may take up to a day; price: genai-prices" in found.notice
+
+
+def test_a_price_given_by_hand_is_that_of_a_plain_call_and_half_of_it_is_counted():
+    found = destination(Wish(model="sim", via="batches", price="input=3,output=15"), CAPPED, {})
+    assert found.route.price is not None
+    assert (found.route.price.input_usd_per_mtok, found.route.price.output_usd_per_mtok) == (1.5, 7.5)
+    assert found.notice.endswith("price: given by hand, 50 % for message batches")
+
+
+@pytest.mark.parametrize(
+    ("wish", "model", "said"),
+    [
+        (Wish(model="m", via="post"), None, "--via post: say messages or batches"),
+        (Wish(model="local", via="batches"), None, "--via batches: local takes no message batches; leave it out"),
+        (Wish(via="batches"), FunctionModel(), "--via batches: the given model takes no message batches; leave it out"),
+    ],
+)
+def test_a_road_that_is_not_there_is_refused(wish, model, said):
+    with pytest.raises(SetupError) as error:
+        destination(wish, Limits(), ENVIRON, model)
+    assert str(error.value) == said

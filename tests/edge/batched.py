@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +17,7 @@ from actors.armoury import Arming
 from actors.driver import Driver
 from actors.inline import InlineRuntime
 from actors.opening import Opening, this_owner
+from actors.ports import Gone
 from actors.provider.credential import Credential
 from actors.simulator.http_face import Server, serve
 from actors.simulator.settings import SimulatorSettings
@@ -85,21 +88,17 @@ class Job:
         try:
             async with asyncio.timeout(20):
                 while not task.done():
-                    try:
+                    with contextlib.suppress(Gone, AttributeError):  # not begun yet
                         if done(self.k):
                             return
-                    except Exception:
-                        pass  # not begun yet
                     await asyncio.sleep(0.001)
         finally:
-            everything = asyncio.all_tasks() - {asyncio.current_task()} - KEPT
+            everything = asyncio.all_tasks() - {asyncio.current_task()}
             for other in everything:
                 other.cancel()
             await asyncio.gather(*everything, return_exceptions=True)
-
-
-KEPT: set[asyncio.Task[Any]] = set()
-"""Tasks that a crash spares: those of the provider."""
+            for name in await self.runtime.names("branch"):
+                await self.runtime.find(name)._keys.close()  # as the system closes what a dead process had open
 
 
 def in_process(settings: SimulatorSettings = SIM) -> Arming:
@@ -108,12 +107,19 @@ def in_process(settings: SimulatorSettings = SIM) -> Arming:
 
 @asynccontextmanager
 async def over_http(settings: SimulatorSettings = SIM) -> AsyncIterator[tuple[Server, Arming]]:
-    """A provider on a thread of its own, so to say: what dies here does not die there."""
-    before = asyncio.all_tasks()
-    server = await serve(settings)
-    KEPT.update(asyncio.all_tasks() - before)
+    """A provider on a thread and a loop of its own: what dies here does not die there."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+
+    def there(work: Any) -> Any:
+        return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
+
+    server = await there(serve(settings))
     try:
         yield server, Arming(endpoint=server.url, credential=Credential(api_key="sk-test-0123456789", base_url=server.url))
     finally:
-        await server.close()
-        KEPT.clear()
+        await there(server.close())
+        loop.call_soon_threadsafe(loop.stop)
+        await asyncio.to_thread(thread.join)
+        loop.close()
