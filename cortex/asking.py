@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-from cortex import commands
+from cortex import commands, warming
 from cortex.changes import Ask
 from cortex.ledger import worst_charge
 from cortex.moves import ASKED, begin_timeout, set_status
@@ -51,7 +51,10 @@ def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]
         route = terms.fallbacks[place - 1]
         body = with_model(body, route.model)
         sent = question_hash(route.endpoint, body, sample)
-    caching = route.price is not None and b'"cache_control"' in body
+    caching = (route.price is not None or limits.warm_prefix) and b'"cache_control"' in body
+    prefix = warming.prefix_of(place, body) if caching and limits.warm_prefix and not route.batched else b""
+    if prefix and not warming.goes(k, goal, prefix):
+        return True
     charge = worst_charge(route.price, bound if bound < tokens_max else tokens_max, output_tokens_max, caching)
     if not k.ledger.allows(charge, limits.max_cost_nusd, limits.max_job_tokens):
         k.short = True
@@ -65,12 +68,17 @@ def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]
     key = flight_key(goal.id, attempt)
     elsewhere = b"" if sent is question else sent
     share = k.shares[place]
-    k.flights[key] = Flight(
+    flight = k.flights[key] = Flight(
         goal.id, attempt, sample, question, k.at_s, charge, text_bytes, place, elsewhere, output_tokens_max, paced,
         share.blocked is not None,
     )  # fmt: skip
     if not once:
         k.asking[question] = key
+    if prefix:
+        flight.prefix = warming.ahead(k, prefix, key)
+    if limits.hedge_after_s is not None and not route.batched and not flight.probe:
+        flight.body = body
+        k.unhedged[key] = k.at_s + limits.hedge_after_s
     timeout_s = attempt_timeout_s(limits.timeout, output_tokens_max, bound)
     if timeout_s > k.call_timeout_max_s:
         k.call_timeout_max_s = timeout_s
@@ -96,7 +104,7 @@ def _asks_now(k: State, goal: Goal, sample: str, constructor: str, question: byt
         k.reading.pop(goal.id, None)
     if goal.question != question:
         k.tally.calls += 1
-    goal.sample, goal.constructor, goal.question = sample, constructor, question
+    goal.sample, goal.constructor, goal.question, goal.hedge = sample, constructor, question, 0
     if k.terms.limits.goal_timeout_s is not None:
         begin_timeout(k, goal)
 

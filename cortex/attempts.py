@@ -9,14 +9,15 @@ from hashlib import blake2b
 
 import msgspec
 
-from cortex import commands, events
+from cortex import commands, events, hedges
 from cortex.asking import AS_GIVEN
 from cortex.moves import ASKED, OPEN, asked, leave_call, reopen
 from cortex.pauses import alike, block
 from cortex.permits import came_back
 from cortex.state import ENDED, Flight, Goal, Missing, State, Status, flight_key
+from cortex.warming import came_home
 from policies.failure import RULES, Failure, FailureKind
-from policies.retry import backoff_s, may_retry
+from policies.retry import backoff_s, beyond_patience, may_retry
 
 _DRAW_BYTES = 6
 
@@ -39,6 +40,8 @@ def answered(k: State, event: events.Answered, out: list[commands.Command]) -> l
     if flight is not None:
         question, place = flight.hash, flight.route
         came_back(k, flight, event.reply.usage)
+        if flight.prefix:
+            came_home(k, flight, warmed=True)
         if k.asking:
             no_longer_asking(k, flight)
         k.ledger.release(flight.charge)
@@ -65,7 +68,8 @@ def answered(k: State, event: events.Answered, out: list[commands.Command]) -> l
         k.tally.dropped += 1
     if flight is not None and (not waiting or (goal is not None and goal.assumed)):
         k.ledger.paid_again += 1
-    alone = flight is not None and goal is not None and event.attempt == goal.tries and asked_again is None
+    latest = goal is not None and event.attempt == goal.tries and not goal.hedge
+    alone = flight is not None and latest and asked_again is None
     _take(k, waiting, alone, out)
     return waiting
 
@@ -83,6 +87,8 @@ def recalled(k: State, event: events.Recalled, out: list[commands.Command]) -> l
         question = flight.hash
         del k.flights[key]
         came_back(k, flight, None, paid=False)
+        if flight.prefix:
+            came_home(k, flight, warmed=False)
         no_longer_asking(k, flight)
         k.ledger.release(flight.charge)
         k.ledger.attempts -= 1
@@ -141,12 +147,18 @@ def broke(k: State, event: events.Broke) -> list[Verdict]:
     failure = event.failure
     paid = failure.sent and failure.status < 400
     came_back(k, flight, None, paid)
+    if flight.prefix:
+        came_home(k, flight, warmed=False)
     k.tally.failures[failure.kind] = k.tally.failures.get(failure.kind, 0) + 1
     asking = asked_by(k, flight)
     if paid:
         assume(k, flight, bool(asking))
     else:
         k.ledger.release(flight.charge)
+    if asking and (other := hedges.other_of(k, flight)) is not None:
+        _heed(k, failure, flight)
+        hedges.leave_to(k, other, flight)
+        return []
     if k.stopping or k.outcome:
         for goal in asking:
             reopen(k, goal)
@@ -225,13 +237,20 @@ def _again(k: State, goal: Goal, failure: Failure, flight: Flight) -> Verdict | 
         return None
     if failure.kind != FailureKind.THROTTLED:
         k.retries += 1
-    elif failure.retry_after_s is not None:
-        share = k.shares[flight.route]
-        share.hold_until_s = max(share.hold_until_s, k.at_s + failure.retry_after_s)
+    _heed(k, failure, flight)
     draw = drawn(k.call_id(goal.id, goal.sample), goal.tries)
     wait_s = backoff_s(policy, goal.broken, failure.kind, failure.retry_after_s, draw, decision.deferred)
     reopen(k, goal, k.at_s + wait_s)
     return None
+
+
+def _heed(k: State, failure: Failure, flight: Flight) -> None:
+    """What the failure says of its route, though no goal is the worse for it."""
+    if RULES[failure.kind].again == "hold" or beyond_patience(k.terms.limits.retry, failure):
+        block(k, flight, failure)
+    elif failure.kind == FailureKind.THROTTLED and failure.retry_after_s is not None:
+        share = k.shares[flight.route]
+        share.hold_until_s = max(share.hold_until_s, k.at_s + failure.retry_after_s)
 
 
 def _hold(k: State, goal: Goal, failure: Failure, flight: Flight) -> Verdict | None:

@@ -8,6 +8,7 @@ from cortex.authored import Out, said, stop
 from cortex.moves import emit_held, reopen
 from cortex.program import Program
 from cortex.state import State
+from cortex.warming import came_home
 from policies.budget import all_alike, too_many_failed
 from policies.reset import said_time
 
@@ -111,10 +112,13 @@ def finish(k: State, out: Out) -> None:
             continue
         if not flight.abandoned:
             out.append(commands.Abandon(flight.goal, flight.attempt))
+        if flight.prefix:
+            came_home(k, flight, warmed=False)
         assume(k, flight, True)
         for goal in asked_by(k, flight):
             reopen(k, goal)
     k.flights = out_there
+    k.unhedged.clear()
     k.asking = {question: key for question, key in k.asking.items() if key in out_there}
     for place, share in enumerate(k.shares):
         share.in_flight = sum(flight.route == place for flight in out_there.values())

@@ -72,6 +72,8 @@ class Goal(msgspec.Struct):
     throttles: int = 0
     question: bytes = b""
     """Hash of what was asked last and is not yet absorbed: a reply to anything else comes too late."""
+    hedge: int = 0
+    """An earlier attempt at the same question that is awaited besides the latest; 0: none."""
     resamples: int = 0
     too_large: int = 0
     """How often its prompt was found too large: select sees it and must ask for less."""

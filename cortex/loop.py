@@ -9,7 +9,7 @@ call's id, and the order of everything is the journal's.
 
 from __future__ import annotations
 
-from cortex import attempts, commands, deadlines, events, pauses, submissions
+from cortex import attempts, commands, deadlines, events, hedges, pauses, submissions
 from cortex.asking import ask
 from cortex.authored import Out, faulty, fold_reply, give_up, said, stop
 from cortex.changes import Ask, Change
@@ -43,6 +43,8 @@ def step(k: State, program: Program, turn: events.Turn) -> list[commands.Command
         deadlines.look(k, program, out)
     see_failures(k)
     if not k.outcome and not satisfied(k, program) and may_begin(k):
+        if k.unhedged and k.paused is None:
+            hedges.look(k, out)
         select(k, program, out)
     if not k.outcome and satisfied(k, program):
         k.outcome = "complete"

@@ -80,9 +80,20 @@ def begin_timeout(k: State, goal: Goal) -> None:
 def leave_call(k: State, goal: Goal, out: Out) -> None:
     """The goal awaits no reply any more. An attempt that nobody awaits is abandoned."""
     question, goal.question = goal.question, b""
+    hedge, goal.hedge = goal.hedge, 0
     if not question or not k.flights:
         return
-    flight = k.flights.get(k.asking.get(question, flight_key(goal.id, goal.tries)))
+    latest = flight_key(goal.id, goal.tries)
+    asking = k.asking.get(question, latest)
+    _leave(k, asking, question, out)
+    if hedge:
+        for key in (latest, flight_key(goal.id, hedge)):
+            if key != asking:
+                _leave(k, key, question, out)
+
+
+def _leave(k: State, key: int, question: bytes, out: Out) -> None:
+    flight = k.flights.get(key)
     if flight is None or flight.abandoned or flight.hash != question:
         return
     for goal_id in (flight.goal, *flight.followers):

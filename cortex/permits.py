@@ -169,6 +169,8 @@ def came_back(k: State, flight: Flight, usage: Usage | None, paid: bool = True) 
     """
     share = k.shares[flight.route]
     share.in_flight -= 1
+    if k.unhedged:
+        k.unhedged.pop(flight.goal << 20 | flight.attempt, None)
     if usage is not None:
         if flight.probe:
             share.blocked, share.trying, share.hold_until_s = None, False, 0.0

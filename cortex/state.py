@@ -81,6 +81,21 @@ class Flight(msgspec.Struct, array_like=True):
     abandoned: bool = False
     submission: int = 0
     """Which submission it belongs to; 0: none."""
+    prefix: bytes = b""
+    """The prefix for which it went ahead; empty where it did not."""
+    body: bytes = b""
+    """What was sent, where it may be asked a second time."""
+
+
+class Warmth(msgspec.Struct, array_like=True):
+    """What is known of a prefix that the provider may cache."""
+
+    ahead: int = 0
+    """The attempt that went ahead and has no answer yet; 0: none."""
+    until_s: float = 0.0
+    """It is warm until then; or, while one is ahead, the others wait until then at most."""
+    waiting: list[int] = msgspec.field(default_factory=list)
+    """Goals that wait for the one ahead."""
 
 
 class Errand(msgspec.Struct, array_like=True):
@@ -143,6 +158,10 @@ class State(msgspec.Struct):
     flights: dict[int, Flight] = msgspec.field(default_factory=dict)
     asking: dict[bytes, int] = msgspec.field(default_factory=dict)
     """Question -> flight that is asking it now."""
+    unhedged: dict[int, float] = msgspec.field(default_factory=dict)
+    """Attempts that may be asked a second time, and when; the first is due first."""
+    warmths: dict[bytes, Warmth] = msgspec.field(default_factory=dict)
+    """Prefixes that were asked for of late."""
     errands: dict[int, Errand] = msgspec.field(default_factory=dict)
     """By attempt, as flights are."""
     submissions: dict[int, Submission] = msgspec.field(default_factory=dict)
@@ -312,6 +331,8 @@ class State(msgspec.Struct):
         deadline_at_s = self.terms.limits.deadline_at_s
         if deadline_at_s is not None and deadline_at_s > self.at_s:
             times.append(deadline_at_s)
+        if self.unhedged and (slow_s := next(iter(self.unhedged.values()))) > self.at_s:
+            times.append(slow_s)
         if (begin_s := next_begin_s(self)) is not None:
             times.append(begin_s)
         if self.paused is not None and self.at_s < (end_s := self.paused_at_s + self.terms.limits.blocked_wait_s):
