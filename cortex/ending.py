@@ -76,9 +76,10 @@ def see_end(k: State) -> None:
     elif k.paused is not None:
         if not pauses.waits(k):
             k.outcome, k.why = "partial", f"{k.paused.kind}: {k.paused.message}"
-    elif k.flights or k.errands:
+    elif k.flights or k.errands or submissions.on_the_way(k):
         return  # what nobody waits for any more frees its permits and its money when it comes back
     elif k.short:
+        submissions.hold_back(k)
         k.outcome, k.why = "partial", "over_budget: the next call could pass the cap"
     elif not k.wishes and not k.elsewhere and k.due_at_s() is None:
         _see_stuck(k)

@@ -47,10 +47,11 @@ class World:
 
     def __init__(
         self, program: Program, seed: int, *, limits: Limits | None = None, permits: int = 4, faults: float = 0.0,
-        late: bool = False, together: int = 1, still: bool = False, **of_terms: Any,
+        late: bool = False, together: int = 1, still: bool = False, unrest: float = 0.0, **of_terms: Any,
     ) -> None:  # fmt: skip
         self.chance = random.Random(seed)
         self.faults, self.late, self.together, self.still = faults, late, together, still
+        self.unrest, self.permits = unrest, permits
         self.stage = Stage(program, limits, permits=permits, **of_terms)
         self.memory: dict[bytes, Reply] = {}
         self.under_way: list[commands.Command] = []
@@ -76,12 +77,10 @@ class World:
 
     def turn(self) -> None:
         """Some of what is under way comes back, in any order; or time passes to where it changes something."""
-        happened: list[events.Event] = []
-        for _ in range(self.chance.randint(1, self.together)):
-            if self.under_way:
-                happened += self._end_of(self.under_way.pop(self.chance.randrange(len(self.under_way))))
-        if self.overdue and (self.chance.random() < 0.3 or not happened):
-            happened.append(self.overdue.pop(self.chance.randrange(len(self.overdue))))
+        if self.unrest and (self.chance.random() < self.unrest or not (self.under_way or self.overdue)):
+            happened = self._unrest()
+        else:
+            happened = self._ends()
         at_s = self.k.at_s + (0.0 if self.still else self.chance.random())
         if not happened:
             due_at_s = self.k.due_at_s()
@@ -89,6 +88,29 @@ class World:
             happened, at_s = [events.Ticked()], max(due_at_s, at_s)
         self._heard(self.stage.turn(*happened, at_s=at_s))
         self.watch(self)
+
+    def _ends(self) -> list[events.Event]:
+        """Some of what is under way comes home, or what was overdue."""
+        happened: list[events.Event] = []
+        for _ in range(self.chance.randint(1, self.together)):
+            if self.under_way:
+                happened += self._end_of(self.under_way.pop(self.chance.randrange(len(self.under_way))))
+        if self.overdue and (self.chance.random() < 0.3 or not happened):
+            happened.append(self.overdue.pop(self.chance.randrange(len(self.overdue))))
+        return happened
+
+    def _unrest(self) -> list[events.Event]:
+        """The channel dies and comes back, or the cortex shares the routes out anew."""
+        routes = len(self.k.terms.routes)
+        if self.chance.random() < 0.8:
+            return [events.Granted(self.chance.choice([0, 1, self.permits]), self.chance.randrange(routes))]
+        held = [one for one in self.under_way if isinstance(one, commands.Call) and self.chance.random() < 0.5]
+        for call in self.under_way:
+            if isinstance(call, commands.Call) and call not in held and self.chance.random() < 0.5:
+                self.overdue.append(self._answer(call, remembered=False))  # the provider had worked, and it comes late
+        self.under_way = list(held)
+        keys = tuple((call.goal, call.attempt) for call in held)
+        return [events.Rejoined(self.k.epoch + 1, keys), events.Granted(self.permits)]
 
     def _heard(self, out: list[commands.Command]) -> None:
         for command in out:
@@ -133,7 +155,7 @@ class World:
 
     def _answer(self, call: commands.Call, remembered: bool = True) -> events.Event:
         said = model(call)
-        self._pay(said.usage)
+        self._pay(call, said.usage)
         if remembered:
             self.memory[call.hash] = said
         self.stage.calls.pop((call.goal, call.attempt), None)
@@ -141,11 +163,11 @@ class World:
 
     def _broken(self, call: commands.Call, kind: str, status: int, sent: bool) -> events.Event:
         if sent:
-            self._pay(model(call).usage)  # the provider had worked, and nobody hears of it
+            self._pay(call, model(call).usage)  # the provider had worked, and nobody hears of it
         return self.stage.broke(call, kind, status=status, sent=sent)
 
-    def _pay(self, usage: Usage) -> None:
-        price = self.k.terms.route.price
+    def _pay(self, call: commands.Call, usage: Usage) -> None:
+        price = self.k.terms.routes[call.route].price
         self.true_nusd += cost_nusd(price, usage) if price is not None else 0
         self.true_tokens += usage.input_tokens_billed + usage.output_tokens
 

@@ -20,13 +20,14 @@ from cortex.programs.batch import Batch
 from cortex.state import Status
 from policies.failure import Failure, FailureKind
 from policies.retry import RetryPolicy
-from tests.stage import PRICE, Flat, Stage, failure, fed, reply
+from tests.stage import PRICE, Flat, Stage, failure, fed, other, reply
 from tests.toys import Chaos, Planner, Voter, Watcher
 
 LIMITS = Limits(
     retry=RetryPolicy(base_s=0.5, cap_s=3.0, attempts_max=3, patience_s=50.0), output_tokens_max=64, resamples_max=2,
     max_cost_nusd=40_000_000, faulty_in_row_max=6, rejected_alike_max=3, prompt_tokens_max=1_500, concurrency=4,
-    window_rows=8, plan_goals_max=3, depth_max=4,
+    window_rows=8, plan_goals_max=3, depth_max=4, hedge_after_s=3.0, goal_timeout_s=200.0, blocked_wait_s=20.0,
+    max_failed=5.0, alike_first=3, deadline_at_s=3_000.0, warm_prefix=True,
 )  # fmt: skip
 PROGRAMS: dict[str, Program] = {
     "flat": Flat(texts=("a", "b", "a", "c")),
@@ -56,7 +57,10 @@ class Fuzz:
         self.deeds = BATCHED if batched else DEEDS
         self.chance = random.Random(seed)
         route = Route(endpoint="sim", model="m", price=PRICE, via="batches" if batched else "messages")
-        self.stage = Stage(program, LIMITS, permits=3, route=route, streams=isinstance(program, Batch))
+        fallbacks = (other("n", price=PRICE, window=1_200),)
+        self.stage = Stage(
+            program, LIMITS, permits=3, route=route, streams=isinstance(program, Batch), fallbacks=fallbacks
+        )
         self.epoch = 1
 
     def turn(self) -> None:
@@ -117,7 +121,11 @@ class Fuzz:
         ])
 
     def granted(self) -> events.Event:
-        return events.Granted(self.chance.choice([0, 1, 3, 3, 6]))
+        return events.Granted(
+            self.chance.choice([0, 1, 3, 3, 6]), self.chance.choice([0, 0, 0, 1, 1, 2]),
+            self.chance.choice([-1, -1, -1, 0, 1, 3]), self.chance.randint(0, 3),
+            self.chance.choice([0.0, 0.0, 0.3, 40.0, -1.0]), 0.0, self.chance.choice([0.0, 0.0, 20.0]),
+        )  # fmt: skip
 
     def stopped(self) -> events.Event:
         return events.Stopped("ann", "cancel" if self.chance.random() < 0.1 else "drain")
@@ -133,7 +141,12 @@ class Fuzz:
 
     def limits(self) -> events.Event:
         cap = self.chance.choice([1, 5_000_000, 90_000_000, 900_000_000, None])
-        return events.LimitsSet("ann", msgspec.structs.replace(LIMITS, max_cost_nusd=cap))
+        more: dict[str, Any] = {"max_cost_nusd": cap}
+        if self.chance.random() < 0.6:
+            more |= {"deadline_at_s": None, "max_failed": None, "alike_first": 0, "concurrency": 6}
+        if self.chance.random() < 0.3:
+            more |= {"requests_per_min": 30.0, "goal_timeout_s": 2.0}
+        return events.LimitsSet("ann", msgspec.structs.replace(LIMITS, **more))
 
     def fed(self) -> events.Event:
         start, count = self.stage.k.position, self.chance.randint(0, 6)
