@@ -35,7 +35,7 @@ def joined(state: Cluster, claims: Claims, out: list[Command]) -> None:
         out.extend(lending.answer(state, claims.job, name, state.pools) for name in job.holds)
         return
     _renew(state, claims, job)
-    if state.at_s < state.adopting_until_s:
+    if state.again and claims.cortex != state.cortex:
         for claim in claims.claims:
             pools.adopt(state, claim, out)
     _take(state, claims, job, out)
@@ -86,6 +86,8 @@ def _returned(state: Cluster, claims: Claims, job: Job, out: list[Command]) -> N
     job.epoch, job.dead = claims.epoch, False
     for hold in job.holds.values():
         hold.heard = 0
+        hold.told = []  # what the one before was told, the new one does not take in
+        hold.grant = None
 
 
 def _renew(state: Cluster, claims: Claims, job: Job) -> None:

@@ -131,6 +131,8 @@ class Pool(msgspec.Struct):
 
     limit: Limit
     caps: Caps = NO_CAPS
+    capped: bool = False
+    """By hand, in the life of this incarnation of the cortex: no memo knows better."""
     allowed: Allowance = Allowance(0)
     """As of the last sharing."""
     routes: dict[str, bool] = msgspec.field(default_factory=dict)
@@ -150,6 +152,8 @@ class Pool(msgspec.Struct):
     """Every holder has what is known by hand; otherwise each gets a new grant at the next sharing."""
     holders: int = 0
     shared_s: float = -NEVER
+    late: bool = False
+    """Something changed since then that the shares do not show yet."""
     again_s: float = NEVER
     """When it is to be divided again by time alone."""
     rated_s: float = -NEVER
@@ -231,8 +235,10 @@ class Cluster(msgspec.Struct):
     drawn: int = 0
     stale: dict[str, bool] = msgspec.field(default_factory=dict)
     """Pools of which something changed since their last sharing."""
+    again: bool = False
+    """Another incarnation was before this one."""
     adopting_until_s: float = -NEVER
-    """After a restart: before this, memos are listened to."""
+    """After a restart: before this, of two memos the newer counts."""
     jobs: dict[str, Job] = msgspec.field(default_factory=dict)
     routes: dict[str, Route] = msgspec.field(default_factory=dict)
     pools: dict[str, Pool] = msgspec.field(default_factory=dict)

@@ -60,6 +60,7 @@ def settle(state: Cluster, out: list[Command], asker: str = "") -> list[str]:
             share_out(state, pool, out, asker)
             divided.append(name)
         else:
+            pool.late = True
             again(state, pool, next_s)
     return divided
 
@@ -78,7 +79,6 @@ def share_out(state: Cluster, pool: Pool, out: list[Command], asker: str) -> Non
     rows = _rows(state, pool)
     claims = [(row[4].want, row[1].weight) for row in rows]
     shares = _shares(state, pool, rows, claims)
-    pool.level = min((s / c[1] for s, c in zip(shares, claims, strict=True) if s < c[0]), default=NEVER)
     pool.wanted = sum(want for want, _ in claims)
     granted = sum(shares)
     if granted != pool.granted:
@@ -88,7 +88,7 @@ def share_out(state: Cluster, pool: Pool, out: list[Command], asker: str) -> Non
             grant = due(state, pool, row, share, by_rate or row[0] == asker)
             if grant is not None and row[0] != asker:
                 out.append(grant)
-    pool.told = True
+    pool.told, pool.late = True, False
     for route_name in pool.routes:
         _probe(state, pool, route_name, out, asker)
     if allowed.held_until_s > state.at_s:
@@ -108,6 +108,7 @@ def _rows(state: Cluster, pool: Pool) -> list[Row]:
 def _shares(state: Cluster, pool: Pool, rows: list[Row], claims: list[tuple[int, float]]) -> list[int]:
     """What each is granted now: its fair share, as far as it has it or as it is free."""
     shares = _turns(state, pool, claims)
+    pool.level = min((s / c[1] for s, c in zip(shares, claims, strict=True) if s < c[0]), default=NEVER)
     lacks = [share - row[4].counted for row, share in zip(rows, shares, strict=True)]
     free = _free(state, pool)
     if sum(lack for lack in lacks if lack > 0) <= free:
@@ -314,7 +315,8 @@ def answer(state: Cluster, job_name: str, route_name: str, divided: Collection[s
     hold = job.holds[route_name]
     if hold.pool not in divided or hold.grant is None:
         pool = state.pools[hold.pool]
-        due(state, pool, (job_name, job, route_name, route, hold), _quick(state, pool, job, hold), True)
+        share = _quick(state, pool, job, hold) if pool.late or hold.grant is None else hold.grant.permits
+        due(state, pool, (job_name, job, route_name, route, hold), share, True)
     assert hold.grant is not None
     return msgspec.structs.replace(hold.grant, for_s=state.settings.lease_s)
 

@@ -32,6 +32,8 @@ class Memo(msgspec.Struct, frozen=True, array_like=True):
     """(era, serial): the greater is the newer."""
     at_s: float
     """When it was written, on the writer's clock."""
+    cortex: str
+    """Who wrote it."""
     limit: Limit
     caps: Caps
     breaker: Breaker | None
@@ -48,7 +50,7 @@ def memo(state: Cluster, route: Route, serial: int) -> bytes:
     kept = route.breaker if route.breaker.generation else None
     if kept is not None and kept.window:
         kept = msgspec.structs.replace(kept, window=[])
-    return _encode(Memo((state.era, serial), state.at_s, pool.limit, pool.caps, kept))
+    return _encode(Memo((state.era, serial), state.at_s, state.cortex, pool.limit, pool.caps, kept))
 
 
 def known(state: Cluster, name: str, pool_name: str) -> Route:
@@ -72,7 +74,7 @@ def adopt(state: Cluster, claim: Claim, out: list[Command]) -> None:
     """After a restart a memo stands in for the memory that was lost; of two the newer.
 
     How much time lies between is unknown, since clocks may differ: it is taken for none, so that what was open stays
-    open at least as long as it would have.
+    open at least as long as it would have. A memo that comes late is heard only where nothing else is known.
     """
     if not claim.memo:
         return
@@ -81,13 +83,20 @@ def adopt(state: Cluster, claim: Claim, out: list[Command]) -> None:
         kept = _decode(claim.memo)
     except (msgspec.DecodeError, ValueError):
         return  # of another release
+    if kept.cortex == state.cortex:
+        return  # nothing was lost since
+    late = state.at_s >= state.adopting_until_s
     state.era = max(state.era, kept.stamp[0] + 1)
     by_s = state.at_s - kept.at_s
-    if kept.stamp > pool.stamp:
-        pool.stamp, pool.limit, pool.caps = kept.stamp, kept.limit, kept.caps
+    if kept.stamp > pool.stamp and not (late and any(pool.stamp)):
+        pool.stamp, pool.limit = kept.stamp, kept.limit
+        if not pool.capped:
+            pool.caps = kept.caps
         limit.adopt(pool.limit, kept.limit.at_s + by_s)
         touch(state, claim.pool)
-    if kept.breaker is not None and kept.stamp > route.stamp:
+    if kept.breaker is None or (late and (any(route.stamp) or route.breaker.generation)):
+        return
+    if kept.stamp > route.stamp:
         old = route.breaker.state
         route.stamp, route.breaker = kept.stamp, breaker.shifted(kept.breaker, by_s)
         state.wake(breaker.due_at_s(route.breaker, state.at_s))

@@ -176,6 +176,7 @@ def _rare(state: Cluster, event: Event, out: list[Command]) -> None:
 def _started(state: Cluster, event: Started) -> None:
     state.cortex = event.cortex
     state.seed(event.cortex)
+    state.again = event.again
     if not event.again:
         return
     at_s, own = state.at_s, state.settings
@@ -200,7 +201,7 @@ def _capped(state: Cluster, event: Capped) -> None:
     if caps != NO_CAPS:
         caps = msgspec.structs.replace(caps, who=event.who or caps.who or "somebody", at_s=caps.at_s or event.at_s)
     pool = pools.pool_of(state, name)
-    pool.caps, pool.told = caps, False
+    pool.caps, pool.capped, pool.told = caps, True, False
     pools.touch(state, name)
 
 
