@@ -17,7 +17,7 @@ from cortex.permits import came_back
 from cortex.state import ENDED, Flight, Goal, Missing, State, Status, flight_key
 from cortex.warming import came_home
 from policies.failure import RULES, Failure, FailureKind
-from policies.retry import backoff_s, beyond_patience, may_retry
+from policies.retry import backoff_s, beyond_patience, lapsed, may_retry
 
 _DRAW_BYTES = 6
 
@@ -52,11 +52,13 @@ def answered(k: State, event: events.Answered, out: list[commands.Command]) -> l
     elif goal is not None and goal.assumed and event.attempt in goal.assumed:
         missing = goal.assumed.pop(event.attempt)
         question, place = missing.question, missing.route
-        k.ledger.unassume(missing.charge)
+        if place >= 0:
+            k.ledger.unassume(missing.charge)
     else:
         k.tally.dropped += 1
         return []
-    k.ledger.know(event.reply.usage, k.terms.routes[place].price if place else k.terms.route.price)
+    if place >= 0:  # else it stays charged as was assumed
+        k.ledger.know(event.reply.usage, k.terms.routes[place].price if place else k.terms.route.price)
     k.successes += 1
     k.alike = 0
     asked_again = k.asking.get(question)
@@ -226,6 +228,7 @@ def _again(k: State, goal: Goal, failure: Failure, flight: Flight) -> Verdict | 
         return _refused(k, goal, failure, flight)
     policy = k.terms.limits.retry
     broken, throttles = goal.broken + 1, goal.throttles + (failure.kind == FailureKind.THROTTLED)
+    k.retries = lapsed(policy, k.retries, k.successes)
     decision = may_retry(policy, failure, broken, k.retries, k.successes, throttles)
     if decision.hold:
         return _hold(k, goal, failure, flight)

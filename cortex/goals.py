@@ -47,6 +47,7 @@ class Missing(msgspec.Struct, frozen=True, array_like=True, gc=False):
     charge: Charge
     question: bytes
     route: int = 0
+    """Its place in the job's routes; -1: the job has given that route up, and its price is known no more."""
 
 
 class Goal(msgspec.Struct):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from cortex import commands
 from cortex.permits import begin, way
 from cortex.state import TRIES_MAX, Flight, Goal, State, Status, flight_key
+from policies.retry import budget, lapsed
 from policies.timeout import attempt_timeout_s
 
 
@@ -37,11 +38,12 @@ def _slow(goal: Goal, flight: Flight) -> bool:
 
 def _affordable(k: State, flight: Flight) -> bool:
     limits, policy = k.terms.limits, k.terms.limits.retry
+    k.retries = lapsed(policy, k.retries, k.successes)
     return (
         len(k.flights) < limits.concurrency
         and way(k) >= 0
         and k.shares[flight.route].free(k.at_s) > 0
-        and k.retries < policy.budget_floor + int(policy.budget_share * k.successes)
+        and k.retries < budget(policy, k.successes)
         and k.ledger.allows(flight.charge, limits.max_cost_nusd, limits.max_job_tokens)
     )
 

@@ -223,6 +223,14 @@ def reroute(k: State, fallbacks: tuple[Route, ...]) -> None:
     k.shares = [k.shares[before[name]] if name in before else Share() for name in after]
     for flight in k.flights.values():
         flight.route = moved[flight.route]
+    for made in k.submissions.values():
+        made.route = moved.get(made.route, 0)
+    for goal in k.goals.values():
+        if goal.assumed:
+            goal.assumed = {
+                attempt: msgspec.structs.replace(missing, route=moved.get(missing.route, -1))
+                for attempt, missing in goal.assumed.items()
+            }
     k.terms = msgspec.structs.replace(k.terms, fallbacks=fallbacks)
 
 

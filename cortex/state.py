@@ -188,6 +188,7 @@ class State(msgspec.Struct):
     """A goal's prompt fits the job's own route alone, and that one has no permit free."""
     successes: int = 0
     retries: int = 0
+    """Made, or lapsed unused (``policies.retry.lapsed``)."""
     alike: int = 0
     """Refusals with the same words in a row, no success between."""
     alike_said: str = ""

@@ -24,7 +24,7 @@ from cortex.program import Program
 from cortex.state import Flight, State
 from cortex.submission import Stand, Submission
 from policies.failure import RULES, Failure, FailureKind
-from policies.retry import backoff_s, may_retry
+from policies.retry import backoff_s, lapsed, may_retry
 
 _LEAVES_K = frozenset({Stand.OUT, Stand.DOUBTED, Stand.ASKING})
 """What a job that stops need not wait for: the next run takes it up."""
@@ -84,6 +84,7 @@ def unsubmitted(k: State, event: events.Unsubmitted) -> None:
         return
     made.throttles += failure.kind == FailureKind.THROTTLED
     policy = k.terms.limits.retry
+    k.retries = lapsed(policy, k.retries, k.successes)
     decision = may_retry(policy, failure, made.tries, k.retries, k.successes, made.throttles)
     if not decision.again:
         first = next((k.flights[key] for key in made.keys if key in k.flights), None)

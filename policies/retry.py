@@ -35,14 +35,21 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Retries that each success pays for."""
     budget_floor: int = 20
     """Retries that are free, so that a job may fail early on."""
+    budget_unspent_max: int = 1_000
+    """Retries that good hours may save up for a bad one, at most."""
 
     def __post_init__(self) -> None:
         for name in ("attempts_max", "timed_out_attempts_max", "throttled_attempts_max"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be 1 or more, not {getattr(self, name)}")
-        for name in ("base_s", "throttled_base_s", "cap_s", "patience_s", "budget_share", "budget_floor"):
+        for name in _NOT_NEGATIVE:
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ValueError(f"{name} must be 0 or more, not {getattr(self, name)}")
+
+
+_NOT_NEGATIVE: Final = (
+    "base_s", "throttled_base_s", "cap_s", "patience_s", "budget_share", "budget_floor", "budget_unspent_max",
+)  # fmt: skip
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -70,10 +77,10 @@ def may_retry(
 
     `throttles` is how many of those attempts were throttled. `retries_spent` and `successes` are counted
     over the whole job: retries may be `budget_floor` plus `budget_share` of the successes, so that a bad
-    hour does not multiply the load (the retry budget of Finagle and tower, over a job instead of a sliding
-    window). A retry over budget is not refused, for that would fail rows for the provider's sake; it is
-    deferred. Calls lost with their actor and throttled ones need no budget: neither is the provider's ill
-    health, and the rate is held anyway.
+    hour does not multiply the load (the retry budget of Finagle and tower; instead of a sliding window, what
+    is saved up lapses, see `lapsed`). A retry over budget is not refused, for that would fail rows for the
+    provider's sake; it is deferred. Calls lost with their actor and throttled ones need no budget: neither is
+    the provider's ill health, and the rate is held anyway.
     """
     kind = failure.kind
     rule = RULES[kind].again
@@ -90,10 +97,22 @@ def may_retry(
         return Decision(False, f"{kind} at attempt {tried} of {tried_max}")
     if beyond_patience(policy, failure):
         return Decision(False, f"{kind}: asked to wait {failure.retry_after_s} s, too long", hold=True)
-    budget = policy.budget_floor + int(policy.budget_share * successes)
-    if kind is not FailureKind.LOST and retries_spent >= budget:
-        return Decision(True, f"{kind}: {retries_spent} retries are over the budget of {budget}", deferred=True)
+    if kind is not FailureKind.LOST and retries_spent >= (may := budget(policy, successes)):
+        return Decision(True, f"{kind}: {retries_spent} retries are over the budget of {may}", deferred=True)
     return Decision(True, f"{kind} at attempt {tried} of {tried_max}")
+
+
+def budget(policy: RetryPolicy, successes: int) -> int:
+    """Retries that so many successes pay for."""
+    return policy.budget_floor + int(policy.budget_share * successes)
+
+
+def lapsed(policy: RetryPolicy, retries_spent: int, successes: int) -> int:
+    """The retries that count as spent: what was saved up beyond `budget_unspent_max` has lapsed.
+
+    Else a million good calls would let the first bad hour after them try each call eight times over.
+    """
+    return max(retries_spent, budget(policy, successes) - policy.budget_unspent_max)
 
 
 def beyond_patience(policy: RetryPolicy, failure: Failure) -> bool:

@@ -291,6 +291,40 @@ def test_an_operators_limits_hold_from_the_next_decision_on():
     assert stage.k.terms.limits.output_tokens_max == 20
 
 
+def test_a_raised_cap_wakes_a_running_job():
+    one = flat("a", output_tokens_max=10).k.ledger.reserved_nusd
+    stage = flat("a", "b", output_tokens_max=10, max_cost_nusd=one)
+    assert (len(stage.calls), stage.k.short) == (1, True)
+    out = stage.turn(events.LimitsSet("ann", Limits(output_tokens_max=10, max_cost_nusd=2 * one)))
+    assert [call.goal for call in of(out, commands.Call)] == [2]
+
+
+def test_a_lowered_cap_stops_what_has_not_begun():
+    stage = flat("a", "b", permits=1, output_tokens_max=10)
+    stage.turn(events.LimitsSet("ann", Limits(output_tokens_max=10, max_cost_nusd=1)))
+    stage.answer()
+    assert (stage.k.outcome, stage.emitted) == ("partial", ["ok"])
+
+
+def test_deadline_and_concurrency_change_in_a_running_job():
+    stage = flat("a", "b", "c", "d", permits=4, concurrency=1)
+    assert len(stage.calls) == 1
+    out = stage.turn(events.LimitsSet("ann", Limits(concurrency=3)))
+    assert len(of(out, commands.Call)) == 2
+    stage.turn(events.LimitsSet("ann", Limits(concurrency=3, deadline_at_s=stage.k.at_s)))
+    stage.answer_all()
+    assert stage.k.why.startswith("deadline: ")
+
+
+def test_a_higher_bound_on_failures_lets_a_job_that_winds_down_go_on():
+    stage = flat("a", "b", "c", permits=2, max_failed=1.0)
+    stage.fail("rejected", goal=1, status=400)
+    assert (stage.k.halted[:10], len(stage.calls)) == ("max_failed", 1)
+    assert len(of(stage.turn(events.LimitsSet("ann", Limits(max_failed=2.0))), commands.Call)) == 1
+    assert of(stage.turn(events.LimitsSet("ann", Limits(max_failed=1.0))), commands.Call) == []
+    assert stage.k.closing
+
+
 def test_a_new_route_keeps_the_limits_apart():
     from cortex.limits import Route
 

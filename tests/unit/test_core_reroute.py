@@ -77,3 +77,29 @@ def test_a_run_that_resumes_brings_its_fallbacks():
     again = _stage()
     with pytest.raises(ClearError, match="calls of its last run are still under way"):
         resuming_batch(again.k, opening, 2, ((1, 1),))
+
+
+def _lost(stage: Stage) -> events.Answered:
+    """An attempt at the fallback that was given up for lost; the reply that may come all the same."""
+    stage.turn(events.Granted(1, route=1))
+    call = stage.call()
+    late = stage.answered(call, "late")
+    stage.turn(stage.broke(call, "lost"), events.Granted(0, route=1))
+    return late
+
+
+def test_a_late_reply_of_a_route_that_moved_is_paid_at_its_price():
+    stage = _stage("a")
+    late = _lost(stage)
+    _set(stage, NEAR, FAR)
+    stage.turn(late)
+    assert (stage.goal(1).answer, stage.k.ledger.known_nusd, stage.k.ledger.assumed_nusd) == ("late", 600_000, 0)
+
+
+def test_a_late_reply_of_a_route_that_has_gone_is_taken_and_stays_charged_as_assumed():
+    stage = _stage("a")
+    late = _lost(stage)
+    assumed = stage.k.ledger.assumed_nusd
+    _set(stage)
+    stage.turn(late)
+    assert (stage.goal(1).answer, stage.k.ledger.known_nusd, stage.k.ledger.assumed_nusd) == ("late", 0, assumed)

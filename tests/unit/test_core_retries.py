@@ -143,6 +143,20 @@ def test_lost_calls_are_asked_at_once_and_cost_no_budget():
 # -- the rate limit ----------------------------------------------------------------------------------------------------
 
 
+def test_what_good_hours_saved_up_for_a_bad_one_is_bounded():
+    """Each of the ten good calls paid for a retry; three may be saved."""
+    retry = RetryPolicy(base_s=1.0, cap_s=50.0, budget_floor=0, budget_share=1.0, budget_unspent_max=3)
+    stage = flat(*map(str, range(20)), retry=retry, permits=10)
+    for _ in range(10):
+        stage.answer()
+    now_s = stage.k.at_s
+    waits = []
+    for call in list(stage.calls.values())[:6]:
+        stage.turn(stage.broke(call, "transient"), at_s=now_s)
+        waits.append(stage.goal(call.goal).due_at_s - now_s >= 50.0)
+    assert waits == [False] * 3 + [True] * 3
+
+
 def test_retry_after_holds_the_whole_job():
     stage = flat("a", "b", "c", permits=1)
     stage.turn(stage.broke(stage.call(), "throttled", status=429, retry_after_s=30.0), at_s=110.0)

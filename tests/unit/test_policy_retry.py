@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.failure import RULES, Failure, FailureKind
-from policies.retry import Decision, RetryPolicy, backoff_s, beyond_patience, may_retry
+from policies.retry import Decision, RetryPolicy, backoff_s, beyond_patience, budget, lapsed, may_retry
 
 K = FailureKind
 POLICY = RetryPolicy()
@@ -195,8 +195,28 @@ def test_attempt_zero_is_refused() -> None:
         {"patience_s": float("inf")},
         {"budget_share": -0.1},
         {"budget_floor": -1},
+        {"budget_unspent_max": -1},
     ],
 )
 def test_settings_that_make_no_sense_are_refused_by_name(settings: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(settings))):
         RetryPolicy(**settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("spent", "successes", "counts"),
+    [(0, 0, 0), (3, 0, 3), (0, 5_000, 20), (15, 5_000, 20), (500, 5_000, 500), (7, 10**6, 199_020)],
+)
+def test_what_is_saved_up_lapses(spent: int, successes: int, counts: int) -> None:
+    assert lapsed(POLICY, spent, successes) == counts
+    assert budget(POLICY, successes) - lapsed(POLICY, spent, successes) <= POLICY.budget_unspent_max
+
+
+def test_a_bad_hour_after_many_good_ones_has_a_thousand_retries_and_no_more() -> None:
+    spent, retried = 0, 0
+    for _ in range(5_000):
+        spent = lapsed(POLICY, spent, 10**6)
+        if may_retry(POLICY, failed(K.TRANSIENT), 1, spent, 10**6).deferred:
+            break
+        spent, retried = spent + 1, retried + 1
+    assert retried == POLICY.budget_unspent_max == 1_000
