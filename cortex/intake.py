@@ -117,9 +117,10 @@ def _limits_set(k: State, program: Program, event: events.LimitsSet, out: Out) -
     if event.fallbacks is not None and event.fallbacks != k.terms.fallbacks:
         reroute(k, event.fallbacks)
     k.short = False
-    k.halted = ""  # where it still holds, it is said again
-    if k.paused is not None and k.paused.kind == FailureKind.OVER_BUDGET and not k.outcome:
-        k.paused = None
+    if not k.outcome:
+        k.halted = ""  # where it still holds, it is said again
+        if k.paused is not None and k.paused.kind == FailureKind.OVER_BUDGET:
+            k.paused = None
     k.pace = own_pace(k.pace, k.at_s, event.limits)
 
 
