@@ -27,7 +27,7 @@ LISTING_S: Final = 2.0
 """After a restart, before anything is started: those that live are told first."""
 
 _WORKING: Final = ("up", "draining")
-COUNTED: Final = ("wanted", "starting", "up")
+COUNTED: Final = ("wanted", "starting", "up", "killed")
 
 
 def member(state: Cluster, name: str) -> Member:
