@@ -187,9 +187,9 @@ class Branch:
             "armed": family_of(job) in self._keys,
         }
 
-    async def ping(self) -> str:
-        """Which incarnation this is: its event loop turns."""
-        return self.incarnation
+    async def ping(self) -> tuple[str, str]:
+        """Which incarnation this is, and on which node: its event loop turns."""
+        return self.incarnation, self._runtime.node()
 
     async def drain(self) -> None:
         """Take nothing new. Returns when all that was taken has ended and is on the disk of whoever asked for it."""

@@ -16,7 +16,7 @@ import msgspec
 
 from actors.batches import PERMITS, Submissions
 from actors.dispatch import Dispatch
-from actors.lease import RENEW_S, Lease, leased
+from actors.lease import Lease
 from actors.memory import Memory
 from actors.opening import Opening, owner_record, resuming_batch
 from actors.outlet import Outlet, Projection
@@ -27,7 +27,6 @@ from actors.tasks import Errands
 from cortex import commands, events, journal
 from cortex.loop import step
 from cortex.program import Program
-from cortex.scheduler import LEASE_S
 from cortex.state import State
 
 TURN_EVENTS_MAX = 4_096
@@ -92,7 +91,6 @@ class Channel:
         if opening is not None:
             self._journal.set_meta("wish", opening.terms.places.get("wish", "").encode())
         k = self._replayed()
-        claim = leased(k) if k is not None and self._runtime.now_s() < k.at_s + LEASE_S - RENEW_S else 0
         terms = opening.terms if opening else k.terms if k else None
         if terms is None:
             raise StoreError(f"the journal of {self.job} is empty: run it again")
@@ -101,7 +99,7 @@ class Channel:
         self._program = self._runtime.load_program(terms.program, terms.params_json)
         branches, workers = await self._runtime.peer("cortex").ask("staff", bool(self._program.tools))
         held = await self._dispatch.meet(tuple(branches), epoch)
-        self._errands.workers = tuple(workers)
+        self._errands.staffed(tuple(workers))
         batch, anew = resuming_batch(k, opening, epoch, held)
         batch += [events.Granted(PERMITS, place) for place, route in enumerate(terms.routes) if route.batched]
         self._memory = self._store.memory(self.job)
@@ -116,7 +114,7 @@ class Channel:
         self._submissions = Submissions(
             self.job, self._runtime, lambda: self._k, self._put_events, self._dispatch.names
         )
-        self._lease = Lease(self.job, self._runtime, lambda: self._k, self._take_permits, claim)
+        self._lease = Lease(self.job, self._runtime, lambda: self._k, self._put_events, self._errands.waiting)
         self._turn([_entry(batch)])
         self._tasks = [asyncio.create_task(self._run()), asyncio.create_task(self._hold_lease())]
 
@@ -181,23 +179,26 @@ class Channel:
         """The sink holds so many results on disk."""
         await self._put(journal.encode_batch([events.Written(rows, size_bytes)]), 1)
 
-    async def granted(self, permits: int) -> None:
-        """The cortex changes this job's share."""
-        self._lease.given(permits)
+    async def granted(self, blob: bytes) -> None:
+        """The cortex changes this job's shares."""
+        if not self.over:
+            self._lease.granted(blob)
+
+    async def condemn(self, story: str) -> None:
+        """This channel keeps dying: its job goes on no more until somebody resumes it."""
+        self.broken = self.broken or story
+        self._wake.set()
 
     async def staffed(self, branches: tuple[str, ...], workers: tuple[str, ...]) -> None:
         """Who takes calls, and who runs tools, from now on."""
         self._dispatch.staffed(tuple(branches))
-        self._errands.workers = tuple(workers)
+        self._errands.staffed(tuple(workers))
 
     async def rejoin(self) -> bool:
         """Tell a cortex that was started again what is held here. False where nothing is, nor will be."""
         if not self.over:
             self._lease.again()
         return not self.over
-
-    def _take_permits(self, permits: int) -> None:
-        self._put_events([events.Granted(permits)])
 
     async def stop(self, how: str, who: str) -> None:
         """``drain`` (resumable) or ``cancel`` (for good)."""
@@ -266,8 +267,10 @@ class Channel:
         while not self.broken:
             await self._something()
             taken = self._taken()
+            run_out = self._lease.run_out()
             try:
-                self._turn(taken or [_entry([events.Ticked()])])
+                if not self.broken:
+                    self._turn([*taken, _entry(run_out)] if run_out else taken or [_entry([events.Ticked()])])
             except StoreError as error:
                 self.broken = str(error)
             for entry in taken:
@@ -326,6 +329,8 @@ class Channel:
                     self._dispatch.settled(event.goal, event.attempt)
                 elif type(event) is events.Broke:
                     self._dispatch.settled(event.goal, event.attempt)
+                elif type(event) is events.Granted:
+                    self._lease.taken(event)
                 position += 1
         if paid:
             self._memory.note(seq, paid)
@@ -342,6 +347,7 @@ class Channel:
                 self._news.set()
             elif type(command) is commands.Abandon:
                 abandoned.append((command.goal, command.attempt))
+                self._errands.abandon(command.goal, command.attempt)
             elif type(command) is commands.Finish:
                 self._news.set()
             elif isinstance(command, (commands.RunTool, commands.Launch)):

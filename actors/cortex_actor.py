@@ -8,38 +8,71 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from actors.ports import Gone, Runtime
-from actors.reporter import REPORT_S
-from cortex import leases as scheduler
+import msgspec
 
-TICK_S = scheduler.LEASE_S / 3
+from actors.breakers import Mirror
+from actors.ports import Gone, Runtime
+from actors.supervising import Supervision
+from cortex import orders, scheduler
+from cortex.cluster import NEVER, Cluster, Settings
+from cortex.signals import Claims, Grant, Report
+from policies.breaker import BreakerState
+from policies.limit import Caps
+
+NODES_S = 5.0
+"""While there is a job, so often the nodes that live are looked at."""
+TICK_LEAST_S = 0.001
+
+_claims_decoder = msgspec.msgpack.Decoder(Claims)
+_report_decoder = msgspec.msgpack.Decoder(Report)
+_caps_decoder = msgspec.msgpack.Decoder(Caps)
+_encoder = msgspec.msgpack.Encoder()
 
 
 class Cortex:
-    """One per cluster namespace. ``branches`` and ``workers`` are how many of each serve the jobs."""
+    """One per cluster namespace. ``branches`` are there while there is a job, at most ``branches_max`` if it has much
+    to do; ``workers`` at most while there are tools to run."""
 
-    def __init__(self, runtime: Runtime, branches: int = 1, workers: int = 1) -> None:
+    def __init__(
+        self, runtime: Runtime, branches: int = 1, branches_max: int = 0, workers: int = 1,
+        settings: Settings | None = None,
+    ) -> None:  # fmt: skip
+        self.incarnation = runtime.incarnation("cortex")
         self._runtime = runtime
-        self._branches = tuple(f"branch:{slot}" for slot in range(branches))
-        self._workers = tuple(f"worker:{slot}" for slot in range(workers))
-        self._leases = scheduler.Leases()
-        self._ticking: asyncio.Task[None] | None = None
-        self._hearing: asyncio.Task[None] | None = None
+        self._state = Cluster(
+            settings or Settings(branches_min=branches, branches_max=max(branches, branches_max), workers_max=workers)
+        )
+        self._supervision = Supervision(runtime, self._hear)
+        self.mirror = Mirror()
+        """The breakers, for whoever wants to listen to them."""
+        self._told: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+        """By job: the branches and workers that its channel knows of."""
+        self._condemned: dict[str, str] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_s = 0.0
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._nodes: tuple[str, ...] = ()
+        self._looking: asyncio.Task[None] | None = None
+        self._adopting: asyncio.Task[None] | None = None
         self._awaited: set[str] = set()
         """After a restart: jobs that may hold a share, and have not yet said so."""
+        self._step(orders.Started(runtime.monotonic_s(), self.incarnation))
 
     async def begin(self, again: bool) -> None:
         """Come to life. ``again``: an earlier incarnation may have granted what nobody here remembers."""
         if not again:
             return
-        scheduler.step(self._leases, scheduler.Started(self._runtime.monotonic_s()))
-        self._awaited = {name.partition(":")[2] for name in await self._runtime.names("channel:")}
-        self._hearing = asyncio.create_task(self._hear())
+        self._step(orders.Started(self._runtime.monotonic_s(), self.incarnation, True))
+        found = await self._runtime.names("")
+        self._awaited = {name.partition(":")[2] for name in found if name.startswith("channel:")}
+        members = tuple(name for name in found if name.startswith(("branch:", "worker:")))
+        self._adopting = asyncio.create_task(self._adopt(members))
 
-    async def _hear(self) -> None:
-        """Ask every channel that lives to join again. Once all have, nothing unknown can be held by anybody."""
-        await asyncio.gather(*map(self._call_back, tuple(self._awaited)))
-        self._pass_on(self._heard())
+    async def _adopt(self, members: tuple[str, ...]) -> None:
+        """Find who lives; ask every channel to join again. Once all have, nothing unknown can be held by anybody."""
+        calls = [self._call_back(job) for job in tuple(self._awaited)]
+        await asyncio.gather(self._supervision.adopt(members), *calls)
+        self._all_heard()
 
     async def _call_back(self, job: str) -> None:
         try:
@@ -49,63 +82,181 @@ class Cortex:
             self._awaited.discard(job)
         except Exception:  # away, or not able to start: what it holds is known when its lease has run out
             return
+        self._all_heard()
 
-    def _heard(self) -> list[scheduler.Grant]:
-        if self._awaited or not self._leases.silent_until_s:
-            return []
-        return scheduler.step(self._leases, scheduler.Heard(self._runtime.monotonic_s()))
+    def _all_heard(self) -> None:
+        if not self._awaited and self._adopting is not None and self._state.silent_until_s > self._state.at_s:
+            self._step(orders.Heard(self._runtime.monotonic_s()))
+
+    # -- what it is told -------------------------------------------------------------------------------------------
 
     async def staff(self, workers: bool = False) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Names of the branches and workers, started where they do not live yet."""
-        await asyncio.gather(*(self._runtime.start_actor("branch", name) for name in self._branches))
-        if workers:
-            await asyncio.gather(*(self._runtime.start_actor("worker", name) for name in self._workers))
-        return self._branches, self._workers
+        """Names of the branches and workers; the first of them are started where none lives, for a job that is coming.
+
+        Raises ``ClusterError`` where none can live.
+        """
+        wanted = [("branch", f"branch:{slot}") for slot in range(self._state.settings.branches_min)]
+        if workers and self._state.settings.workers_max and not self._state.workers:
+            wanted.append(("worker", "worker:0"))
+        if self._adopting is not None:
+            await asyncio.shield(self._adopting)
+        missing = [(role, name) for role, name in wanted if not (role == "branch" and self._state.branches)]
+        await asyncio.gather(*(self._supervision.begun(role, name) for role, name in missing))
+        return self._state.branches, self._state.workers
 
     async def missed(self, name: str) -> None:
-        """A channel finds nobody of that name: whoever should be there is started again."""
-        if name in self._branches:
-            await self._runtime.start_actor("branch", name)
+        """A channel finds nobody of that name: let it be looked at."""
+        if name in self._state.members:
+            self._supervision.carry_out(orders.Ping(name))
 
-    async def join(self, job: str, pool: str, wanted: int, held: int, weight: float = 1.0) -> int:
-        """A channel's claim, or its renewal: the permits it may use for one lease time."""
-        at_s = self._runtime.monotonic_s()
-        grants = scheduler.step(self._leases, scheduler.Joined(at_s, job, pool, wanted, held, weight))
+    async def join(self, blob: bytes) -> bytes:
+        """A channel's claims: what it may use of each route for one lease time. Raises ``ValueError``, one line."""
+        claims = _claims_decoder.decode(blob)
+        job = claims.job
+        out = self._step(orders.Joined(self._runtime.monotonic_s(), claims), job)
         self._awaited.discard(job)
-        grants += self._heard()
-        self._pass_on([grant for grant in grants if grant.job != job])
-        self._tick_on()
-        return [grant.permits for grant in grants if grant.job == job][-1]
+        self._all_heard()
+        self._tell_staff(job)
+        if job in self._condemned:
+            self._runtime.peer(f"channel:{job}").tell("condemn", self._condemned[job])
+        self._look_at_nodes()
+        return _encoder.encode(out)
 
     async def leave(self, job: str) -> None:
         """A job has ended."""
-        self._pass_on(scheduler.step(self._leases, scheduler.Left(self._runtime.monotonic_s(), job)))
+        self._told.pop(job, None)
+        self._condemned.pop(job, None)
+        self._step(orders.Left(self._runtime.monotonic_s(), job))
+        if not self._state.jobs and self._looking is not None:
+            self._looking.cancel()
 
     async def report(self, blob: bytes) -> float:
         """Signs of progress of a branch or a worker. Seconds until its next report is wanted."""
-        return REPORT_S
+        report = _report_decoder.decode(blob)
+        at_s = self._runtime.monotonic_s()
+        self._supervision.known[report.subject] = report.incarnation
+        self._step(orders.Reported(at_s, report))
+        one = self._state.members.get(report.subject)
+        if report.phase == "draining" and one is not None and one.state == "up":
+            self._step(orders.Drain(at_s, "its node", report.subject))
+        return scheduler.report_after_s(self._state)
+
+    async def admit(self, job: str, tool: str) -> tuple[bool, float, int]:
+        """May a run of this tool begin? If not: after how many seconds to ask again. The breaker's generation."""
+        out = scheduler.step(self._state, orders.Asked(self._runtime.monotonic_s(), job, tool))
+        self._carry_out([order for order in out if not isinstance(order, orders.Admit)])
+        (said,) = [order for order in out if isinstance(order, orders.Admit)]
+        return said.go, said.wait_s, said.generation
+
+    async def cap(self, who: str, pool: str, caps: bytes) -> None:
+        """Bounds of a pool, by its name or a route's, by hand. Raises ``ValueError``, one line."""
+        self._step(orders.Capped(self._runtime.monotonic_s(), who, pool, _caps_decoder.decode(caps)))
+
+    async def drain(self, who: str, subject: str) -> None:
+        """Let a node, branch or worker finish what it has, and get nothing more. Raises ``ValueError``, one line."""
+        self._step(orders.Drain(self._runtime.monotonic_s(), who, subject))
 
     async def status(self) -> dict[str, Any]:
-        """Who holds what."""
-        holders = self._leases.holders.values()
-        return {"jobs": {holder.job: holder.granted for holder in holders}, "limits": dict(self._leases.limits)}
+        """What is known of pools, breakers, jobs, branches, workers and nodes: numbers, names and reasons."""
+        state, at_s = self._state, self._runtime.monotonic_s()
+        pools = {
+            name: {
+                "limit": pool.allowed.concurrency, "granted": pool.granted, "in_flight": pool.in_flight,
+                "wanted": pool.wanted, "caps": msgspec.to_builtins(pool.caps), "requests_per_s": pool.rates[0],
+                "held_for_s": max(0.0, pool.allowed.held_until_s - at_s), "headroom": pool.headroom,
+            }
+            for name, pool in state.pools.items()
+        }  # fmt: skip
+        breakers = {
+            **{f"route:{name}": route.breaker for name, route in state.routes.items()},
+            **{f"tool:{name}": tool.breaker for name, tool in state.tools.items()},
+            **{f"node:{name}": node.breaker for name, node in state.nodes.items()},
+        }
+        return {
+            "jobs": {name: sum(hold.counted for hold in job.holds.values()) for name, job in state.jobs.items()},
+            "pools": pools,
+            "breakers": {
+                subject: {"state": str(own.state), "for_s": max(0.0, own.until_s - at_s), "why": own.why}
+                for subject, own in breakers.items()
+            },
+            "staff": {
+                name: {"state": one.state, "node": one.node, "phase": one.phase, "in_flight": one.in_flight}
+                for name, one in state.members.items()
+            },
+            "nodes": {name: {"alive": node.alive, "drained_by": node.drained} for name, node in state.nodes.items()},
+        }
 
     async def close(self) -> None:
         """Stop."""
-        for task in (self._ticking, self._hearing):
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in (self._looking, self._adopting):
             if task is not None:
                 task.cancel()
+        await self._supervision.close()
 
-    def _pass_on(self, grants: list[scheduler.Grant]) -> None:
-        for grant in grants:
-            self._runtime.peer(f"channel:{grant.job}").tell("granted", grant.permits)
+    # -- what it does ----------------------------------------------------------------------------------------------
+
+    def _hear(self, event: orders.Event) -> None:
+        self._step(event)
+
+    def _step(self, event: orders.Event, asker: str = "") -> list[Grant]:
+        """Decide, and have it carried out. The grants that answer the asker."""
+        out = scheduler.step(self._state, event)
+        answer = [order for order in out if isinstance(order, Grant) and order.job == asker and order.for_s > 0]
+        self._carry_out([order for order in out if order not in answer] if answer else out)
+        return answer
+
+    def _carry_out(self, out: list[orders.Command]) -> None:
+        pushes: dict[str, list[Grant]] = {}
+        for order in out:
+            if isinstance(order, Grant):
+                pushes.setdefault(order.job, []).append(order)
+            elif isinstance(order, orders.Start | orders.Ping | orders.Kill | orders.Retire):
+                self._supervision.carry_out(order)
+            elif isinstance(order, orders.Moved):
+                self.mirror.moved(order.subject, BreakerState(order.new))
+            elif isinstance(order, orders.Staffed):
+                for job in list(self._told):
+                    self._tell_staff(job)
+            elif isinstance(order, orders.Condemn):
+                self._condemned[order.job] = order.story
+                self._runtime.peer(f"channel:{order.job}").tell("condemn", order.story)
+        for job, grants in pushes.items():
+            self._runtime.peer(f"channel:{job}").tell("granted", _encoder.encode(grants))
+        self._tick_on()
+
+    def _tell_staff(self, job: str) -> None:
+        staff = (self._state.branches, self._state.workers)
+        if self._told.get(job) != staff:
+            self._told[job] = staff
+            self._runtime.peer(f"channel:{job}").tell("staffed", *staff)
 
     def _tick_on(self) -> None:
-        if self._ticking is None or self._ticking.done():
-            self._ticking = asyncio.get_running_loop().create_task(self._tick())
+        """Be woken when time alone changes something; with no job it never does."""
+        due_s = self._state.due_s
+        if self._timer is not None:
+            if due_s >= self._timer_s:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if due_s != NEVER:
+            wait_s = max(TICK_LEAST_S, due_s - self._runtime.monotonic_s())
+            self._timer_s = due_s
+            self._timer = asyncio.get_running_loop().call_later(wait_s, self._tick)
 
-    async def _tick(self) -> None:
-        """Let leases expire while there are any; with no job there is nothing to do, and nothing is done."""
-        while self._leases.holders:
-            await asyncio.sleep(TICK_S)
-            self._pass_on(scheduler.step(self._leases, scheduler.Passed(self._runtime.monotonic_s())))
+    def _tick(self) -> None:
+        self._timer = None
+        self._step(orders.Passed(self._runtime.monotonic_s()))
+
+    def _look_at_nodes(self) -> None:
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.get_running_loop().create_task(self._watch_nodes())
+
+    async def _watch_nodes(self) -> None:
+        while self._state.jobs:
+            nodes = await self._runtime.nodes()
+            if nodes != self._nodes:
+                self._nodes = nodes
+                self._step(orders.Nodes(self._runtime.monotonic_s(), nodes))
+            await asyncio.sleep(NODES_S)

@@ -54,7 +54,11 @@ class InlineRuntime(Machine):
         """Names of the actors."""
         return tuple(name for name in self._actors if name.startswith(prefix))
 
-    async def start_actor(self, role: str, name: str, *args: Any) -> Peer:
+    async def nodes(self) -> tuple[str, ...]:
+        """This process."""
+        return (self.node(),)
+
+    async def start_actor(self, role: str, name: str, *args: Any, avoid: tuple[str, ...] = ()) -> Peer:
         """The actor of this name, made if there is none."""
         if name not in self._actors:
             if role == "channel":
@@ -71,6 +75,12 @@ class InlineRuntime(Machine):
         actor = self._actors.pop(name, None)
         if actor is not None:
             await actor.close()
+
+    async def kill_actor(self, name: str) -> None:
+        """Forget an actor; what it does not stop goes on for nobody."""
+        actor = self._actors.pop(name, None)
+        if actor is not None:
+            self.background(actor.close())
 
     def owner(self) -> Owner:
         """This process, as owner of a run."""

@@ -1,68 +1,155 @@
-"""A channel's share of its pool: claimed, renewed, and given back as soon as it is smaller."""
+"""A channel's shares of its routes: claimed, renewed in time, given back as soon as they are smaller.
+
+A lease is counted by this side, from the moment before it was asked for: a message on its way makes it shorter, never
+longer. While it holds, a cortex that does not answer changes nothing; when it has run out, nothing new is begun.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterable
+
+import msgspec
 
 from actors.ports import Away, Gone, Runtime
-from cortex import scheduler
+from cortex import events
+from cortex.cluster import LEASE_S
+from cortex.limits import Route
 from cortex.permits import Share
+from cortex.signals import Claim, Claims, Grant
 from cortex.state import State
+from policies.route import pool_name, route_name
 
-RENEW_S = scheduler.LEASE_S / 3
+RENEW_S = LEASE_S / 3
+PAUSE_S = 0.005
+PAUSE_MAX_S = 0.25
+"""Between two claims at least: more and more, while they follow each other."""
+AGAIN_S = 1.0
+"""Before a cortex that did not answer is asked again."""
+RAN_OUT = "the lease ran out"
+
+_log = logging.getLogger("cortex.lease")
+_encoder = msgspec.msgpack.Encoder()
+_grants_decoder = msgspec.msgpack.Decoder(tuple[Grant, ...])
+
+
+class _Place:
+    """One route of the job, as this side holds it."""
+
+    __slots__ = ("at", "coming", "heard", "pool", "route", "told")
+
+    def __init__(self, at: int, route: Route) -> None:
+        self.at = at
+        """Among the routes of the terms."""
+        names = (route.endpoint, route.credential, route.model)
+        self.route = route_name(*names)
+        self.pool = pool_name(*names)
+        self.heard = 0
+        """Serial of the last grant that was taken in."""
+        self.coming: list[int] = []
+        """Permits of grants that K will have in its next turns."""
+        self.told = 0
+        """What the cortex was told last that is held."""
+
+    def held(self, share: Share) -> int:
+        """What may be used now or is used still: a permit that was taken back counts until its call has come home."""
+        may = share.permits if share.starts < 0 else min(share.permits, share.in_flight + share.starts)
+        return max(may, share.in_flight, *self.coming) if self.coming else max(may, share.in_flight)
 
 
 class Lease:
-    """``state`` gives K as it is now, ``granted`` takes a new number of permits.
-
-    ``claim``: permits of an earlier incarnation of this channel, whose lease has not run out.
-    """
+    """``state`` gives K as it is now, ``put`` takes grants for its next turn; ``runs`` says how many tool runs wait."""
 
     def __init__(
-        self, job: str, runtime: Runtime, state: Callable[[], State], granted: Callable[[int], None], claim: int = 0
-    ) -> None:
+        self, job: str, runtime: Runtime, state: Callable[[], State], put: Callable[[list[events.Event]], None],
+        runs: Callable[[], int] = lambda: 0,
+    ) -> None:  # fmt: skip
         self._job = job
+        self._runtime = runtime
         self._cortex = runtime.peer("cortex")
         self._state = state
-        self._granted = granted
-        self._told = 0
-        self._coming = claim
-        """Permits that K will have in its next turn."""
+        self._put = put
+        self._runs = runs
+        self._places: list[_Place] = []
+        self._granter = ""
+        """Incarnation of the cortex that is heard; grants of those before it come late."""
+        self._past: set[str] = set()
+        self._until_s = float("-inf")
+        self._put_aside = True
+        """Nothing is held: no lease yet, or none any more."""
+        self._told = (0, 0)
+        """Calls and tool runs that the cortex was told last are wanted."""
         self._left = False
         self._stir = asyncio.Event()
 
-    def given(self, permits: int) -> None:
-        """The cortex says so unasked. What it believes to be held here is what must be given back."""
-        self._told = max(self._told, permits)
-        self._coming = permits
-        self._granted(permits)
+    # -- what the channel tells it ---------------------------------------------------------------------------------
+
+    def granted(self, blob: bytes) -> None:
+        """The cortex changes shares unasked. That makes no lease longer, and none out of one that has run out."""
+        grants = _grants_decoder.decode(blob)
+        if self._put_aside or self._runtime.monotonic_s() >= self._until_s:
+            self._stir.set()
+            return
+        for grant in grants:
+            if grant.cortex == self._granter:
+                self._take(grant)
+            elif grant.cortex not in self._past:
+                self._stir.set()  # another cortex, which has not been told yet what is held
 
     def look(self) -> None:
-        """After each turn: a share that others wait for is given back at once, the job's end is told at once."""
+        """After each turn: more could be used, others wait for what is not used any more, or the job has ended."""
         k = self._state()
-        if k.outcome or self._held(k) < self._told:
+        wanted, runs = self._wanted(k)
+        told, told_runs = self._told
+        if (
+            k.outcome
+            or (wanted > told and leased(k) < wanted)
+            or (wanted == 0 < told)
+            or runs > told_runs
+            or any(place.held(k.shares[place.at]) < place.told for place in self._places)
+        ):
             self._stir.set()
+
+    def taken(self, event: events.Granted) -> None:
+        """A grant is in K now."""
+        for place in self._places:
+            if place.at == event.route and place.coming and event.why != RAN_OUT:
+                del place.coming[0]
 
     def again(self) -> None:
         """The cortex was started again: tell it what is held."""
         self._stir.set()
 
+    def run_out(self) -> list[events.Event]:
+        """For the turn that begins now, after all else in it: what takes every permit back if the lease has run out.
+
+        The cost of a turn: one look at the clock.
+        """
+        if self._runtime.monotonic_s() < self._until_s:
+            return []
+        if self._put_aside and not any(place.coming for place in self._places):
+            return []
+        self._put_aside = True
+        self._stir.set()
+        return [events.Granted(0, place.at, why=RAN_OUT) for place in self._places]
+
+    # -- holding it ------------------------------------------------------------------------------------------------
+
     async def hold(self) -> None:
-        """Until the job ends. A cortex that does not answer changes nothing: a lease outlives it."""
-        while not (k := self._state()).outcome:
+        """Until the job ends."""
+        pause_s = PAUSE_S
+        while not self._state().outcome:
             self._stir.clear()
-            pool = f"{k.terms.route.endpoint}|{k.terms.route.credential}"
-            self._told = self._held(k)
-            with contextlib.suppress(Away, Gone):
-                if drawing(k):
-                    wanted = k.terms.limits.concurrency
-                    permits = await self._cortex.ask("join", self._job, pool, wanted, self._told)
-                    if permits != leased(self._state()) or self._coming:
-                        self.given(permits)
+            wait_s = RENEW_S if await self._claim() else AGAIN_S
+            await asyncio.sleep(pause_s)
+            if self._stir.is_set():
+                pause_s = min(2 * pause_s, PAUSE_MAX_S)
+                continue
+            pause_s = PAUSE_S
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(RENEW_S):  # in 3.11 wait_for may swallow a cancellation
+                async with asyncio.timeout(wait_s - pause_s):  # in 3.11 wait_for may swallow a cancellation
                     await self._stir.wait()
         await self.leave()
 
@@ -73,11 +160,80 @@ class Lease:
             with contextlib.suppress(Away, Gone):
                 await self._cortex.ask("leave", self._job)
 
-    def _held(self, k: State) -> int:
-        """What the job may use or still uses: permits that were taken back count until their calls have come home."""
-        if leased(k) == self._coming:
-            self._coming = 0
-        return max(leased(k), sum(share.in_flight for share in drawing(k)), self._coming)
+    async def _claim(self) -> bool:
+        asked_s = self._runtime.monotonic_s()
+        claims = self._claims()
+        if not claims.claims:
+            return True
+        try:
+            blob = await self._cortex.ask("join", _encoder.encode(claims))
+        except (Away, Gone):
+            return False
+        except ValueError as error:
+            _log.error("the cortex refuses the claims of %s: %s", self._job, error)
+            return False
+        grants = _grants_decoder.decode(blob)
+        self._answered(grants, asked_s)
+        return True
+
+    def _wanted(self, k: State) -> tuple[int, int]:
+        """Calls and tool runs. What a tool reads may be believed for a moment only: a permit is kept for the call."""
+        runs = self._runs()
+        elsewhere = sum(share.in_flight for share in k.shares) - sum(share.in_flight for share in drawing(k))
+        return max(0, k.demand() - elsewhere) or min(1, runs), runs
+
+    def _claims(self) -> Claims:
+        k = self._state()
+        terms, limits, tally = k.terms, k.terms.limits, k.tally
+        places = [_Place(at, route) for at, route in enumerate(terms.routes) if not route.batched]
+        if [(place.at, place.route) for place in places] != [(place.at, place.route) for place in self._places]:
+            self._places = places
+        claims = []
+        for place in self._places:
+            share = k.shares[place.at]
+            place.told = place.held(share)
+            blocked = share.blocked.message if share.blocked is not None else ""
+            claims.append(Claim(place.route, place.pool, place.told, place.heard, share.memo, blocked))
+        self._told = self._wanted(k)
+        return Claims(
+            self._job, k.epoch, self._granter, self._told[0], limits.concurrency, tuple(claims), limits.priority,
+            limits.headroom, k.longest_timeout_s, k.successes + tally.succeeded + sum(tally.failures.values()),
+            self._told[1],
+        )  # fmt: skip
+
+    def _answered(self, grants: Iterable[Grant], asked_s: float) -> None:
+        anew, self._put_aside = self._put_aside, False
+        for grant in grants:
+            if grant.cortex in self._past:
+                continue
+            if grant.cortex != self._granter:
+                self._past.add(self._granter)
+                self._granter = grant.cortex
+                for place in self._places:
+                    place.heard = 0
+            self._until_s = max(self._until_s, asked_s + grant.for_s)
+            self._take(grant, anew)
+
+    def _take(self, grant: Grant, anew: bool = False) -> None:
+        """A grant newer than what was heard, or (``anew``) the one that was put aside when the lease ran out."""
+        place = next((place for place in self._places if place.route == grant.route), None)
+        if place is None:
+            return
+        if grant.serial < place.heard or (grant.serial == place.heard and not anew):
+            return
+        starts = grant.starts
+        if grant.serial == place.heard and starts > 0:
+            starts = 0  # leave for probes is given once
+        place.heard = grant.serial
+        place.coming.append(grant.permits)
+        self._put(
+            [
+                events.Granted(
+                    grant.permits, place.at, starts, grant.generation, grant.requests_per_s, grant.input_tokens_per_s,
+                    grant.output_tokens_per_s, grant.why, grant.memo,
+                )
+            ]
+        )  # fmt: skip
 
 
 def drawing(k: State) -> list[Share]:

@@ -74,12 +74,13 @@ class Links:
 
     def remove(self, link: Link) -> None:
         """It has gone for good."""
-        self._by_name.pop(link.name, None)
+        if self._by_name.get(link.name) is link:  # else another has its name already
+            del self._by_name[link.name]
         self._stand(link, -1)
 
     def look(self, link: Link) -> None:
         """Something about it has changed. One that cannot work stands nowhere."""
-        able = link.up and link.armed and not link.leaving and link.name in self._by_name
+        able = link.up and link.armed and not link.leaving and self._by_name.get(link.name) is link
         level = (len(link.queue) + len(link.out)) >> LEVEL_BITS if able else -1
         if level != link.level:
             self._stand(link, level)

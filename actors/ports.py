@@ -74,11 +74,20 @@ class Runtime(Protocol):
     async def names(self, prefix: str) -> tuple[str, ...]:
         """Names of the actors that live, those that begin so."""
 
-    async def start_actor(self, role: str, name: str, *args: Any) -> Peer:
-        """The actor of this name, made if there is none: role ``channel``, ``branch`` or ``worker``."""
+    async def nodes(self) -> tuple[str, ...]:
+        """The nodes that live, by name."""
+
+    async def start_actor(self, role: str, name: str, *args: Any, avoid: tuple[str, ...] = ()) -> Peer:
+        """The actor of this name, made if there is none: role ``channel``, ``branch`` or ``worker``.
+
+        A new one is not placed on the nodes to ``avoid``, as long as there is another.
+        """
 
     async def end_actor(self, name: str) -> None:
-        """End an actor for good."""
+        """End an actor for good, having let it close."""
+
+    async def kill_actor(self, name: str) -> None:
+        """End an actor by force, whatever it does."""
 
     def load_program(self, where: str, params_json: bytes, job: str = "") -> Program:
         """A program by the place that its terms name, for a job. Raises ``ValueError`` with one clear line."""

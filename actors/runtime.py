@@ -8,6 +8,7 @@ import contextlib
 import logging
 import os
 import time
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -174,7 +175,8 @@ async def start_runtime(cluster: str, environ: Mapping[str, str]) -> RayRuntime:
     take_signals_back()
     runtime = RayRuntime(cluster, connection)
     try:
-        starting = [runtime.start_actor("cortex", "cortex", BRANCHES)]
+        most = max(BRANCHES, int(ray.cluster_resources().get("CPU", 0)))  # type: ignore[no-untyped-call]
+        starting = [runtime.start_actor("cortex", "cortex", BRANCHES, most)]
         if cluster == "local":  # nobody else can have started them: side by side is faster
             starting += [runtime.start_actor("branch", f"branch:{slot}") for slot in range(BRANCHES)]
         await asyncio.gather(*starting)
@@ -236,9 +238,17 @@ class RayRuntime(Machine):
         ours = (actor["name"] for actor in found if actor["namespace"] == NAMESPACE)
         return tuple(name for name in ours if name.startswith(prefix))
 
-    async def start_actor(self, role: str, name: str, *args: Any) -> Peer:
+    async def nodes(self) -> tuple[str, ...]:
+        """The nodes that live, as Ray names them."""
+        found = await asyncio.to_thread(ray.nodes)
+        return tuple(sorted(node["NodeID"] for node in found if node["Alive"]))
+
+    async def start_actor(self, role: str, name: str, *args: Any, avoid: tuple[str, ...] = ()) -> Peer:
         """The actor of this name, made if there is none, and alive. Raises ``ClusterError`` where it cannot live."""
-        self._handles[name] = await asyncio.to_thread(self._made, role, name, args)
+        where = self._where(role)
+        if avoid and (well := [node for node in await self.nodes() if node not in avoid]):
+            where = NodeAffinitySchedulingStrategy(well[zlib.crc32(name.encode()) % len(well)], soft=True)
+        self._handles[name] = await asyncio.to_thread(self._made, role, name, args, where)
         peer = self.peer(name)
         try:
             release, _ = await peer.ask("hello")
@@ -250,11 +260,11 @@ class RayRuntime(Machine):
             raise ClusterError(f"{self.cluster} runs cortex {release}, this is {__version__}: use the same release")
         return peer
 
-    def _made(self, role: str, name: str, args: tuple[Any, ...]) -> Any:
+    def _made(self, role: str, name: str, args: tuple[Any, ...], where: Any) -> Any:
         remote: Any = ray.remote(process_class(role))
         actor = remote.options(
             name=name, namespace=NAMESPACE, lifetime="detached", get_if_exists=True, max_restarts=-1,
-            max_task_retries=0, max_concurrency=CALLS_AT_ONCE, num_cpus=0, scheduling_strategy=self._where(role),
+            max_task_retries=0, max_concurrency=CALLS_AT_ONCE, num_cpus=0, scheduling_strategy=where,
         )  # fmt: skip
         return actor.remote(code_paths(), role, name, args, self.cluster)
 
@@ -275,6 +285,12 @@ class RayRuntime(Machine):
         role, _, job = name.partition(":")
         if role == "channel" and "~" not in job:
             self._shelf.clear(job)
+
+    async def kill_actor(self, name: str) -> None:
+        """End an actor by force."""
+        with contextlib.suppress(Gone):
+            await asyncio.to_thread(ray.kill, await self.handle(name), no_restart=True)
+        self.forget(name)
 
     async def end_self(self) -> None:
         """End the actor whose runtime this is."""

@@ -43,6 +43,7 @@ def summary(k: State) -> dict[str, Any]:
             {"number": made.number, "batch": made.name, "requests": len(made.keys), "state": str(made.stand)}
             for made in k.submissions.values()
         ],
+        "assumed_tokens": ledger.assumed_tokens,
         "goals_live": k.live,
         "results": k.emitted,
         "results_written": k.written_rows,

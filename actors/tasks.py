@@ -16,6 +16,8 @@ from cortex.limits import Terms
 from cortex.state import State
 from policies.failure import Failure, FailureKind
 
+AWAY_S = 0.5
+"""Before a cortex or a worker that is away is asked again."""
 CHILD_LOOK_S = 0.5
 """How long one look at a child job waits for news."""
 
@@ -36,9 +38,21 @@ class Errands:
         self._runtime = runtime
         self._put = put
         self._turn = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[tuple[int, int], asyncio.Task[None]] = {}
+        """By goal and attempt."""
+        self._children: dict[tuple[int, int], str] = {}
         self._unarmed: dict[str, tuple[str, ...]] = {}
-        self.workers: tuple[str, ...] = ()
+        self._running = 0
+        self._workers: tuple[str, ...] = ()
+        self._there = asyncio.Event()
+
+    def staffed(self, workers: tuple[str, ...]) -> None:
+        """These workers run tools from now on."""
+        self._workers = workers
+        if workers:
+            self._there.set()
+        else:
+            self._there.clear()
 
     def unarmed(self) -> set[str]:
         """Branches that hold no credential for a child job: it has the driver of its parent, and no other."""
@@ -46,35 +60,73 @@ class Errands:
 
     def begin(self, command: commands.RunTool | commands.Launch, k: State) -> None:
         """Start an errand; its event follows."""
+        key = (command.goal, command.attempt)
         if isinstance(command, commands.RunTool):
+            self._running += 1
             work = self._tool(command, k.terms)
         else:
+            self._children[key] = child_name(self._job, command.goal)
             work = self._child(command, k.terms)
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task = self._tasks[key] = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(lambda _: self._ended(key, isinstance(command, commands.RunTool)))
+
+    def _ended(self, key: tuple[int, int], tool: bool) -> None:
+        self._running -= tool
+        self._tasks.pop(key, None)
+        self._children.pop(key, None)
+
+    def abandon(self, goal: int, attempt: int) -> None:
+        """Nobody waits for this errand: a run that has not begun never will; a child job ends, and sends its bill."""
+        key = (goal, attempt)
+        child = self._children.get(key)
+        if child is not None:
+            self._runtime.peer(f"channel:{child}").tell("stop", "cancel", f"job {self._job}")
+        elif key in self._tasks:
+            self._tasks[key].cancel()
+
+    def waiting(self) -> int:
+        """Tool runs that wait for a worker, or run."""
+        return self._running
 
     async def close(self) -> None:
         """Stop waiting. A child job has its own journal and is joined again by its name."""
-        for task in list(self._tasks):
+        tasks = list(self._tasks.values())
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _tool(self, command: commands.RunTool, terms: Terms) -> None:
-        self._turn += 1
-        worker = self._runtime.peer(self.workers[self._turn % len(self.workers)] if self.workers else "worker:0")
         arguments = msgspec.msgpack.encode(command.arguments)
-        failure: Failure | None = None
-        value: Any = None
-        read_at_s = self._runtime.now_s()
+        blob = b""
         try:
-            blob = await worker.ask(
-                "run", terms.program, terms.params_json, command.tool, arguments, command.key, command.timeout_s
-            )
+            while not blob:  # a worker that takes no more runs leaves it alone
+                generation = await self._admitted(f"{terms.program}/{command.tool}")
+                await self._there.wait()
+                self._turn += 1
+                worker = self._runtime.peer(self._workers[self._turn % len(self._workers)])
+                blob = await worker.ask(
+                    "run", terms.program, terms.params_json, command.tool, arguments, command.key, command.timeout_s,
+                    generation,
+                )  # fmt: skip
+                if not blob:
+                    await asyncio.sleep(AWAY_S)
             value, read_at_s, failure = msgspec.msgpack.decode(blob, type=tuple[Any, float, Failure | None])
         except (Away, Gone):
             failure = Failure(FailureKind.LOST, f"effect unknown: the worker that ran {command.tool} died")
+            value, read_at_s = None, self._runtime.now_s()
+            self._runtime.peer("cortex").tell("missed", worker.name)
         self._put([events.Observed(command.goal, command.attempt, value, read_at_s, failure)])
+
+    async def _admitted(self, tool: str) -> int:
+        """Wait until the tool's breaker lets a run begin: its generation."""
+        while True:
+            try:
+                go, wait_s, generation = await self._runtime.peer("cortex").ask("admit", self._job, tool)
+            except (Away, Gone):
+                go, wait_s, generation = False, AWAY_S, 0
+            if go:
+                return int(generation)
+            await asyncio.sleep(max(0.001, wait_s))
 
     async def _child(self, command: commands.Launch, parent: Terms) -> None:
         name = child_name(self._job, command.goal)
@@ -126,5 +178,5 @@ class Errands:
         return events.Returned(
             command.goal, command.attempt, answer, facts["known_nusd"], facts["assumed_nusd"],
             facts["input_tokens"] + facts["cache_read_tokens"] + facts["cache_creation_tokens"],
-            facts["output_tokens"], failure,
+            facts["output_tokens"], failure, facts["assumed_tokens"],
         )  # fmt: skip

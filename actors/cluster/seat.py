@@ -30,7 +30,7 @@ IDLE_S = 60.0
 COMING_BACK_S = 10.0
 """How long who asks an actor that is coming back waits before it hears that it is away."""
 _RETRY_S = 0.5
-_BUSINESS_OF_OTHERS = frozenset({"granted", "rejoin", "deliver", "hello"})
+_BUSINESS_OF_OTHERS = frozenset({"granted", "staffed", "condemn", "rejoin", "deliver", "hello"})
 """What a channel is told whether or not anybody wants something of it."""
 
 ROLES: dict[str, type[Any]] = {"cortex": Cortex, "channel": Channel, "branch": Branch, "worker": Worker}

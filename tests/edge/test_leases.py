@@ -1,120 +1,378 @@
-"""A lease outlives the channel that held it and the cortex that gave it; nobody is granted what another may hold."""
+"""A lease is counted by who holds it, outlives the channel's and the cortex's deaths, and is never granted twice."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+import pytest
+
 from actors.cortex_actor import Cortex
-from actors.lease import Lease
+from actors.lease import AGAIN_S, PAUSE_S, RAN_OUT, RENEW_S, Lease
 from actors.ports import Away, Gone
-from cortex.journal import open_job
-from cortex.limits import Limits
-from cortex.scheduler import LEASE_S
-from tests.stage import terms
+from cortex import events
+from cortex.cluster import LEASE_S, Settings
+from cortex.limits import Limits, Route, Terms
+from cortex.orders import Started
+from cortex.signals import Claims, Grant
+from cortex.state import Flight, State
+from policies.limit import Caps, LimitPolicy
+from tests.edge.virtual import virtually
+
+ROUTE = "e|c|m"
 
 
-class FakeChannel:
-    """Holds what it is told to hold; ``trouble`` is raised when it is asked."""
+class Channel:
+    """A job that wants ``wish`` calls at once, and uses all that it is granted. Turns are taken at once."""
 
-    def __init__(self, answer: bool | Exception = True) -> None:
-        self.answer = answer
-        self.granted: list[int] = []
+    def __init__(self, name: str, world: World, wish: int = 100) -> None:
+        terms = Terms(
+            job=name, program="p", params_json=b"{}", fingerprint="f",
+            route=Route(endpoint="e", credential="c", model="m"), limits=Limits(concurrency=wish),
+        )  # fmt: skip
+        self.k = State(terms=terms)
+        self.k.wishes = True
+        self.k.open_by_kind = {"row": dict.fromkeys(range(wish))}
+        self.name, self.world = name, world
+        self.lease = Lease(name, world, lambda: self.k, self.put)  # type: ignore[arg-type]
+        self.inbox: list[events.Event] = []
+        self.told: list[events.Granted] = []
+        self.holding: asyncio.Task[None] | None = None
+        self.calls = 0
 
-    async def ask(self, method: str, *args: Any) -> Any:
-        assert method == "rejoin"
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
+    def put(self, some: list[events.Event]) -> None:
+        self.inbox += some
+        if not self.world.slow:
+            self.turn()
 
-    def tell(self, method: str, permits: int) -> None:
-        self.granted.append(permits)
+    def turn(self) -> None:
+        """As a channel does it: what came, and last what takes everything back."""
+        taken, self.inbox = [*self.inbox, *self.lease.run_out()], []
+        for event in taken:
+            assert isinstance(event, events.Granted)
+            self.told.append(event)
+            self.k.shares[event.route].permits = event.permits
+            self.k.shares[event.route].starts = event.starts
+        for event in taken:
+            self.lease.taken(event)  # type: ignore[arg-type]
+        self.lease.look()
+
+    def ask(self) -> None:
+        """Begin all the calls that may be begun."""
+        self.turn()
+        share = self.k.shares[0]
+        while share.free(0.0) > 0:
+            self.calls += 1
+            share.in_flight += 1
+            share.starts -= share.starts > 0
+            self.k.flights[self.calls] = Flight(1, 1, "0", b"", 0.0, None, 0)  # type: ignore[arg-type]
+
+    def finish(self, count: int) -> None:
+        """So many calls come home."""
+        for key in list(self.k.flights)[:count]:
+            del self.k.flights[key]
+            self.k.shares[0].in_flight -= 1
+        self.turn()
+
+    def begin(self) -> None:
+        self.holding = asyncio.get_running_loop().create_task(self.lease.hold())
 
 
-class FakeRuntime:
-    """A clock that stands still, and channels by name."""
+class World:
+    """A cortex and channels. Messages may be lost or late as ``chance`` has it; the cortex may be away."""
 
-    def __init__(self, **channels: FakeChannel) -> None:
-        self.channels = channels
-        self.at_s = 1_000.0
+    def __init__(self, chance: random.Random | None = None) -> None:
+        self.chance = chance
+        self.channels: dict[str, Channel] = {}
+        self.claims: list[tuple[float, Claims]] = []
+        self.cortex: Any = None
+        self.slow = False
+        self.born = 0
+
+    def start(self, again: bool = False, limit: int = 100) -> Cortex:
+        settings = Settings(branches_min=0, workers_max=0, limit=LimitPolicy(start=limit))
+        self.cortex = Cortex(self, settings=settings)  # type: ignore[arg-type]
+        return self.cortex  # type: ignore[no-any-return]
+
+    def incarnation(self, name: str) -> str:
+        self.born += 1
+        return f"{name}.{self.born}"
 
     def monotonic_s(self) -> float:
-        return self.at_s
+        return asyncio.get_running_loop().time()
 
     async def names(self, prefix: str) -> tuple[str, ...]:
-        return tuple(prefix + name for name in self.channels)
+        return tuple(name for name in (f"channel:{job}" for job in self.channels) if name.startswith(prefix))
+
+    async def nodes(self) -> tuple[str, ...]:
+        return ()
 
     def peer(self, name: str) -> Any:
-        return self.channels[name.partition(":")[2]]
+        return Peer(name, self)
+
+    def add(self, name: str, wish: int = 100) -> Channel:
+        channel = self.channels[name] = Channel(name, self, wish)
+        channel.begin()
+        return channel
+
+    async def end(self) -> None:
+        for channel in self.channels.values():
+            assert channel.holding is not None
+            channel.holding.cancel()
+        if self.cortex is not None:
+            await self.cortex.close()
 
 
-async def _again(runtime: FakeRuntime) -> Cortex:
-    cortex = Cortex(runtime)  # type: ignore[arg-type]
-    await cortex.begin(again=True)
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    return cortex
+class Peer:
+    def __init__(self, name: str, world: World) -> None:
+        self.name, self.world = name, world
+
+    async def ask(self, method: str, *args: Any) -> Any:
+        if self.name == "cortex":
+            if method == "join":
+                claims = msgspec.msgpack.decode(args[0], type=Claims)
+                self.world.claims.append((self.world.monotonic_s(), claims))
+            if self.world.cortex is None:
+                raise Away("cortex")
+            said = await getattr(self.world.cortex, method)(*args)
+            if self.world.chance is not None:
+                await asyncio.sleep(self.world.chance.random() * 0.3)
+                if self.world.chance.random() < 0.2:
+                    raise Away("cortex")
+            return said
+        channel = self.world.channels.get(self.name.partition(":")[2])
+        if channel is None:
+            raise Gone(self.name)
+        assert method == "rejoin"
+        channel.lease.again()
+        return True
+
+    def tell(self, method: str, *args: Any) -> None:
+        asyncio.get_running_loop().create_task(self._told(method, args))
+
+    async def _told(self, method: str, args: tuple[Any, ...]) -> None:
+        if method != "granted":
+            return
+        if self.world.chance is not None:
+            if self.world.chance.random() < 0.3:
+                return
+            await asyncio.sleep(self.world.chance.random() * self.world.chance.choice((0.01, 1.0, 20.0)))
+        self.world.channels[self.name.partition(":")[2]].lease.granted(args[0])
 
 
-async def test_a_cortex_that_came_back_grants_nothing_new_until_all_have_told_what_they_hold() -> None:
-    runtime = FakeRuntime(a=FakeChannel(), b=FakeChannel())
-    cortex = await _again(runtime)
-    assert await cortex.join("a", "p", 100, 40) == 40
-    assert await cortex.join("b", "p", 100, 60) == 50, "all has been told: b gives back what is above its share"
-    assert runtime.channels["a"].granted == []
-    await cortex.join("b", "p", 100, 50)
-    assert runtime.channels["a"].granted == [50]
-    await cortex.close()
+def act(play: Callable[[World], Any], chance: random.Random | None = None) -> None:
+    async def whole() -> None:
+        world = World(chance)
+        await play(world)
+        await world.end()
+
+    virtually(whole())
 
 
-async def test_a_new_job_waits_for_the_silence_to_end_only_while_somebody_is_not_heard() -> None:
-    waiting = FakeRuntime(a=FakeChannel(Away()))
-    cortex = await _again(waiting)
-    assert await cortex.join("new", "p", 100, 0) == 0
-    waiting.at_s += LEASE_S
-    assert await cortex.join("new", "p", 100, 0) == 100
-    await cortex.close()
-
-    for answer in (False, Gone()):
-        heard = FakeRuntime(a=FakeChannel(answer))
-        cortex = await _again(heard)
-        assert await cortex.join("new", "p", 100, 0) == 100
-        await cortex.close()
+def grant(serial: int, permits: int, cortex: str = "cortex.1", **more: Any) -> bytes:
+    return msgspec.msgpack.encode((Grant("j", ROUTE, cortex, serial, permits, **more),))
 
 
-async def test_a_channel_that_came_back_claims_the_lease_it_had() -> None:
-    told: list[int] = []
+class Answers:
+    """A cortex that answers what a test says."""
 
-    class Peer:
-        async def ask(self, method: str, *args: Any) -> Any:
-            assert method == "join"
-            told.append(args[3])
-            return args[3]
+    def __init__(self, *blobs: bytes) -> None:
+        self.blobs = list(blobs)
 
-    class Runtime:
-        def peer(self, name: str) -> Peer:
-            return Peer()
+    async def join(self, blob: bytes) -> bytes:
+        return self.blobs.pop(0) if len(self.blobs) > 1 else self.blobs[0]
 
-    k = open_job(terms(Limits(concurrency=96)))
-    taken: list[int] = []
-    lease = Lease("j", Runtime(), lambda: k, taken.append, claim=96)  # type: ignore[arg-type, return-value]
-    holding = asyncio.create_task(lease.hold())
-    await _until(lambda: bool(taken))
-    lease.look()  # a turn before the grant is in K: nothing is given back
-    await asyncio.sleep(0)
-    k.shares[0].permits = taken[-1]
-    lease.look()
-    await asyncio.sleep(0)
-    assert (told, taken) == ([96], [96])
-    k.shares[0].permits = 30
-    lease.look()
-    await _until(lambda: len(told) == 2)
-    assert told == [96, 30]
-    holding.cancel()
+    async def leave(self, job: str) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
 
 
-async def _until(done: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not done():  # noqa: ASYNC110 - the very next moment is wanted
-            await asyncio.sleep(0)
+# -- the lease itself -------------------------------------------------------------------------------------------------
+
+
+def test_an_older_grant_and_one_of_a_cortex_that_is_over_change_nothing() -> None:
+    async def play(world: World) -> None:
+        world.cortex = Answers(grant(5, 10, for_s=LEASE_S))
+        job = world.add("j")
+        await asyncio.sleep(0.1)
+        job.lease.granted(grant(7, 30))
+        job.lease.granted(grant(6, 99))
+        job.lease.granted(grant(7, 99))
+        assert [event.permits for event in job.told] == [10, 30]
+        world.cortex = Answers(grant(1, 20, "cortex.2", for_s=LEASE_S))
+        job.lease.granted(grant(9, 99, "cortex.2"))
+        await asyncio.sleep(1)
+        job.lease.granted(grant(8, 99))
+        assert [event.permits for event in job.told] == [10, 30, 20]
+        at_s, claims = next(claim for claim in world.claims if claim[0] >= 0.1)
+        assert (at_s, claims.cortex, claims.claims[0].held, claims.claims[0].heard) == (0.1, "cortex.1", 30, 7)
+
+    act(play)
+
+
+def test_a_lease_that_nobody_renews_runs_out_by_the_clock_of_its_holder() -> None:
+    """Counted from before it was asked for; a push makes it no longer; what is put into the turn comes last in it."""
+
+    async def play(world: World) -> None:
+        world.cortex = Answers(grant(1, 10, for_s=LEASE_S))
+        job = world.add("j")
+        await asyncio.sleep(1)
+        world.cortex = None
+        await asyncio.sleep(RENEW_S)
+        last_s = next(at_s for at_s, claims in world.claims if at_s >= 0)
+        job.lease.granted(grant(2, 40))
+        job.ask()
+        assert job.calls == 40
+        await asyncio.sleep(last_s + LEASE_S - world.monotonic_s() - 0.001)
+        job.finish(5)
+        job.ask()
+        assert job.calls == 45
+        world.slow = True
+        job.lease.granted(grant(3, 80))
+        await asyncio.sleep(0.002)
+        job.ask()
+        assert (job.calls, job.told[-1].permits, job.told[-1].why) == (45, 0, RAN_OUT)
+        job.lease.granted(grant(4, 90))
+        job.finish(40)
+        job.ask()
+        assert job.calls == 45, "nothing is given to one whose lease has run out"
+        world.cortex = Answers(grant(4, 20, for_s=LEASE_S))
+        await asyncio.sleep(AGAIN_S + 1)
+        job.ask()
+        assert job.calls == 45 + 20
+
+    act(play)
+
+
+def test_leave_for_probes_is_taken_once() -> None:
+    async def play(world: World) -> None:
+        world.cortex = Answers(grant(1, 2, starts=2, for_s=LEASE_S))
+        job = world.add("j")
+        await asyncio.sleep(0.1)
+        job.ask()
+        job.finish(2)
+        assert world.claims[-1][1].claims[0].held <= 2
+        await asyncio.sleep(3 * LEASE_S)
+        job.ask()
+        assert job.calls == 2
+        world.cortex = None
+        await asyncio.sleep(2 * LEASE_S)
+        job.turn()
+        world.cortex = Answers(grant(1, 2, starts=2, for_s=LEASE_S))
+        await asyncio.sleep(2 * AGAIN_S)
+        job.ask()
+        assert job.calls == 2
+
+    act(play)
+
+
+def test_more_is_asked_for_as_soon_as_it_could_be_used() -> None:
+    async def play(world: World) -> None:
+        world.start()
+        job = world.add("j", wish=100)
+        job.k.open_by_kind.clear()
+        await asyncio.sleep(1.0)
+        assert job.told[-1].permits == 0
+        job.k.open_by_kind["row"] = dict.fromkeys(range(30))
+        before_s = world.monotonic_s()
+        job.turn()
+        await asyncio.sleep(PAUSE_S)
+        assert job.told[-1].permits == 30
+        assert world.claims[-1][0] - before_s < 0.01
+        job.k.open_by_kind.clear()
+        job.turn()
+        await asyncio.sleep(PAUSE_S)
+        assert job.told[-1].permits == 0, "what nobody needs is given back at once"
+
+    act(play)
+
+
+def test_one_who_waits_is_woken_by_a_message_and_not_by_a_clock() -> None:
+    async def play(world: World) -> None:
+        world.start(limit=10)
+        first = world.add("a")
+        await asyncio.sleep(0.1)
+        first.ask()
+        second = world.add("b")
+        await asyncio.sleep(4.0)
+        assert second.told[-1].permits == 0
+        before_s = world.monotonic_s()
+        first.finish(10)
+        first.k.open_by_kind.clear()
+        first.turn()
+        await asyncio.sleep(0.009)
+        assert second.told[-1].permits == 10, world.monotonic_s() - before_s
+
+    act(play)
+
+
+# -- with the cortex --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_never_more_is_granted_than_there_is_whatever_is_lost_late_or_dies(seed: int) -> None:
+    """Pushes and answers are lost and late; the cortex dies and comes back; jobs come and go."""
+    chance = random.Random(seed)
+
+    async def play(world: World) -> None:
+        cortex = world.start(limit=24)
+        for name in ("a", "b", "c"):
+            world.add(name, chance.choice((5, 20, 100)))
+        await asyncio.sleep(0.5)
+        for _ in range(8):
+            try:
+                await cortex.cap("test", ROUTE, msgspec.msgpack.encode(Caps(concurrency=24)))
+                break
+            except ValueError:
+                await asyncio.sleep(0.5)
+        most = 0
+        for _ in range(300):
+            await asyncio.sleep(chance.random())
+            for job in world.channels.values():
+                job.finish(chance.randrange(0, 8))
+                job.ask()
+            in_use = sum(len(job.k.flights) for job in world.channels.values())
+            most = max(most, in_use)
+            assert in_use <= 24
+            if chance.random() < 0.02 and world.cortex is not None:
+                await world.cortex.close()
+                world.cortex = None
+                await asyncio.sleep(chance.choice((0.5, 5.0, 40.0)))
+                await world.start(limit=24).begin(again=True)
+        assert most > 12
+
+    act(play, chance)
+
+
+def test_a_cortex_that_came_back_grants_nothing_new_until_all_have_told_what_they_hold() -> None:
+    async def play(world: World) -> None:
+        world.start(limit=40)
+        a, b = world.add("a", wish=100), world.add("b", wish=100)
+        await asyncio.sleep(8)
+        a.ask()
+        b.ask()
+        assert sorted((a.calls, b.calls)) == [20, 20]
+        await world.cortex.close()
+        world.cortex = Cortex(world, settings=Settings(branches_min=0, workers_max=0, limit=LimitPolicy(start=40)))  # type: ignore[arg-type]
+        again: Cortex = world.cortex
+        again._awaited = {"never heard of"}
+        again._step(Started(world.monotonic_s(), again.incarnation, True))
+        newcomer = world.add("new")
+        for job in (a, b):
+            job.lease.again()
+        await asyncio.sleep(1)
+        assert newcomer.told[-1].permits == 0
+        assert (a.k.permits, b.k.permits) <= (20, 20)
+        await asyncio.sleep(LEASE_S)
+        a.finish(20)
+        b.finish(20)
+        await asyncio.sleep(10)
+        assert newcomer.told[-1].permits > 0
+
+    act(play)
+
