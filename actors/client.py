@@ -28,7 +28,7 @@ from actors.programs import load
 from actors.records import last_places, last_state
 from actors.session import STATE_DEFAULT, Ended, Order, Session, who
 from actors.store import Folder
-from cortex.limits import Limits
+from cortex.limits import MESSAGES, Limits
 from cortex.program import Program
 
 _END = object()
@@ -205,7 +205,7 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 def submit(
     program: Program, *, model: str | Model = "", job: str = "", state: str = "", cluster: str = "auto",
-    base_url: str = "", price: str = "", fallback: str | Model | Sequence[str | Model] = (),
+    base_url: str = "", price: str = "", via: str = MESSAGES, fallback: str | Model | Sequence[str | Model] = (),
     limits: Limits | None = None, fresh: bool = False, progress: bool | Callable[[dict[str, Any]], None] = False,
     wish: Wish | None = None, max_cost: float | str | None = None, max_job_tokens: int | None = None,
     max_output_tokens: int | None = None, prompt_tokens_max: int | None = None, concurrency: int | None = None,
@@ -218,6 +218,7 @@ def submit(
 
     ``model``: ``"local"``, ``"sim"``, a provider's model, or an object with the face of ``actors.model_port.Model``.
     ``fallback``: where calls go while the breaker of the model is open, as on the command line, or such objects.
+    ``via``: ``"messages"``, or ``"batches"``: half the price, and an answer may take a day.
     The bounds are those of ``cortex batch --help``: ``max_cost`` in USD, ``rpm``, ``itpm`` and ``otpm`` a minute,
     ``deadline`` as ``"+6h"``, ISO 8601, a ``datetime`` or seconds since 1970, durations as ``"15m"`` or seconds,
     ``max_failed`` as a count of rows from 1 or a share below 1. Without ``job`` the name derives from the program and
@@ -239,7 +240,7 @@ def submit(
     except ValueError as error:
         raise SetupError(str(error)) from None
     name = model if isinstance(model, str) else ""
-    own = wish or Wish(model=name, base_url=base_url, price=price)
+    own = wish or Wish(model=name, base_url=base_url, price=price, via=via)
     own = msgspec.structs.replace(own, fallbacks=fallbacks or own.fallbacks)
     order = Order(
         program=program, wish=own, limits=bounds, job=job,

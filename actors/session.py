@@ -49,6 +49,8 @@ class Order(msgspec.Struct, kw_only=True):
     input: str = ""
     output: str = ""
     fresh: bool = False
+    decided: tuple[tuple[int, str], ...] = ()
+    """What the user says became of submissions that code cannot decide about, as ``Opening`` has it."""
     places: dict[str, str] = msgspec.field(default_factory=dict)
     """Whatever else a later ``resume`` needs; never a secret."""
 
@@ -216,7 +218,7 @@ class Session:
         runtime.share_program(terms.program, self.job)
         before = last_terms(self.folder, self.job)
         own = before is not None and before.places.get("output") == terms.places["output"]
-        opening = Opening(terms=terms, owner=runtime.owner(), who=who())
+        opening = Opening(terms=terms, owner=runtime.owner(), who=who(), decided=self.order.decided)
         attach = self.attached = await self._lives(runtime)
         if self._sink is not None and hasattr(self._sink, "check"):
             self._sink.check()

@@ -35,6 +35,13 @@ Settings = Annotated[
 Params = Annotated[
     list[str], typer.Option("--param", "-p", help="a parameter of the program", metavar="NAME=VALUE")
 ]
+Submitted = Annotated[
+    list[str],
+    typer.Option("--submitted", help="a message batch in doubt: it is there, under this id", metavar="N=BATCH"),
+]
+NotSubmitted = Annotated[
+    list[str], typer.Option("--not-submitted", help="a message batch in doubt: it was never made", metavar="N")
+]
 _NOTHING: list[str] = []
 
 
@@ -81,11 +88,13 @@ def run(
 
 @app.command()
 @takes(*GOING_ON)
-def resume(job: Job, options: Options) -> int:
+def resume(
+    job: Job, options: Options, submitted: Submitted = _NOTHING, not_submitted: NotSubmitted = _NOTHING
+) -> int:
     """Go on with a job that was interrupted, or stopped by a cap or a block."""
-    from actors.cli.going_on import go_on
+    from actors.cli.going_on import decided_of, go_on
 
-    return go_on(job, options, attaching=False)
+    return go_on(job, options, attaching=False, decided=decided_of(submitted or (), not_submitted or ()))
 
 
 @app.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from actors import amending, programs
@@ -31,9 +32,27 @@ from actors.session import Order, Session, whole
 from actors.store import Folder
 from actors.wording import clock
 from cortex.state import State
+from cortex.submission import Stand
+
+Decided = tuple[tuple[int, str], ...]
 
 
-def go_on(job: str, options: Options, *, attaching: bool, copy: str = "") -> int:
+def decided_of(submitted: Sequence[str], not_submitted: Sequence[str]) -> Decided:
+    """What the user says of message batches in doubt: (number, id of the batch, empty where it was never made)."""
+    decided = []
+    for flag, pairs in (("--submitted", submitted), ("--not-submitted", not_submitted)):
+        for pair in pairs:
+            number, equals, name = (part.strip() for part in pair.partition("="))
+            if not number.isdecimal() or bool(name) != (flag == "--submitted") or (equals and not name):
+                form = "N=BATCH, like 2=msgbatch_01" if flag == "--submitted" else "N, like 2"
+                raise CommandError(f"{flag} {pair!r}: give it as {form}")
+            decided.append((int(number), name))
+    if len({number for number, _ in decided}) < len(decided):
+        raise CommandError("--submitted and --not-submitted: one word for each message batch")
+    return tuple(decided)
+
+
+def go_on(job: str, options: Options, *, attaching: bool, copy: str = "", decided: Decided = ()) -> int:
     """``cortex resume`` and ``cortex attach``; the exit code. ``copy``: where the results are written besides."""
     share_of(options)
     folder = folder_of(options)
@@ -45,7 +64,9 @@ def go_on(job: str, options: Options, *, attaching: bool, copy: str = "") -> int
     if copy:
         check_output(_copying(copy, options), copy, options.overwrite)
     code = (
-        _over(folder, job, k, options) if k.outcome in OVER else _resumed(folder, job, k, options, attaching)
+        _over(folder, job, k, options)
+        if k.outcome in OVER
+        else _resumed(folder, job, k, options, attaching, decided)
     )
     if copy:
         count = amending.copy_results(folder, job, _copying(copy, options))
@@ -65,8 +86,9 @@ def _over(folder: Folder, job: str, k: State, options: Options) -> int:
     return report(standing, options)
 
 
-def _resumed(folder: Folder, job: str, k: State, options: Options, attaching: bool) -> int:
+def _resumed(folder: Folder, job: str, k: State, options: Options, attaching: bool, decided: Decided) -> int:
     terms = k.terms
+    _refuse_undoubted(k, decided)
     places = last_places(folder, job, terms)
     limits = limits_of(options, terms.limits)
     deadline_at_s = limits.deadline_at_s
@@ -76,7 +98,7 @@ def _resumed(folder: Folder, job: str, k: State, options: Options, attaching: bo
         program=programs.load(terms.program, terms.params_json), wish=changed_wish(options, remembered(places)),
         limits=limits, job=job, state=str(folder.path),
         cluster=cluster_of(options, places.get("cluster", "auto")), input=places.get("input", ""),
-        output=places.get("output", ""), places=places,
+        output=places.get("output", ""), places=places, decided=decided,
     )  # fmt: skip
     source = _source(folder, order, k)
     sink = sink_of(order.output, order.input)
@@ -89,6 +111,15 @@ def _resumed(folder: Folder, job: str, k: State, options: Options, attaching: bo
     work = Work(session=session, options=options, source=source, sink=sink, note=note)
     work.rows, work.unreadable = number(places, "rows"), number(places, "unreadable")
     return carry_out(work)
+
+
+def _refuse_undoubted(k: State, decided: Decided) -> None:
+    """A word about a message batch that is not in doubt would be a mistake, and could pay for it twice."""
+    doubted = {made.number for made in k.submissions.values() if made.stand in (Stand.DOUBTED, Stand.ASKING)}
+    for each, _ in decided:
+        if each not in doubted:
+            known = f"in doubt: {', '.join(map(str, sorted(doubted)))}" if doubted else "none is in doubt"
+            raise CommandError(f"job {k.terms.job} has no message batch {each} in doubt; {known}")
 
 
 def _source(folder: Folder, order: Order, k: State) -> Any:

@@ -13,7 +13,7 @@ from actors.cli.options import Options
 from actors.cli.problems import COMPLETE, CommandError, say
 from actors.cli.settings import named_folder
 from actors.cli.standings import standing_of
-from actors.cli.telling import STATUS_FIELDS, Standing, cost, failed_kinds, span, why
+from actors.cli.telling import STATUS_FIELDS, Standing, batch_words, cost, failed_kinds, span, why
 from actors.errors import ClearError
 from actors.files.sink import SinkClosed
 from actors.ports import ClusterError
@@ -128,6 +128,7 @@ def _particulars(folder: Folder, job: str, standing: Standing) -> list[tuple[str
     lines += [("tokens", f"{facts['input_tokens']:,} in, {facts['output_tokens']:,} out")]
     lines += [("cost", cost(facts) if facts["cost_usd"] is not None else "")]
     lines += [("route", _routes(standing)), ("limits", " ".join(map(" ".join, facts["limits"].items())))]
+    lines += [("batches", batch_words(facts["batches"]))]
     lines += [("deadline", _deadline(facts["deadline_at_s"]))]
     lines += [("time", span(facts["elapsed_s"])), ("last turn", _ago(_last_turn_s(folder, job)))]
     lines += [("output", facts["output"]), ("resume", standing.resume)]

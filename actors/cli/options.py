@@ -16,6 +16,7 @@ class Options(msgspec.Struct, kw_only=True):
 
     model: str = ""
     base_url: str = ""
+    via: str = ""
     job: str = ""
     state: str = ".cortex"
     max_cost: str = ""
@@ -62,6 +63,10 @@ def _option(
 _DECLARED: dict[str, tuple[Any, Any]] = {
     "model": (str, _option("--model", "local, sim, or a provider's model; replaces the rows' own", "NAME")),
     "base_url": (str, _option("--base-url", "where the provider is", "URL")),
+    "via": (
+        str,
+        _option("--via", "messages (default), or batches: half the price, an answer may take a day", "ROAD"),
+    ),
     "job": (str, _option("--job", "the job's name; else it derives from program, input and output", "NAME")),
     "state": (str, _option("--state", "folder of the journals (default .cortex)", "FOLDER")),
     "max_cost": (str, _option("--max-cost", "cap on what the job may cost, in USD; never passed", "USD")),
@@ -124,8 +129,9 @@ GOING_ON = (
 )  # fmt: skip
 """Options under which a job may go on; all others are a part of what the job is."""
 RUNNING = (
-    "model", "base_url", "job", "state", *BOUNDS, "max_output_tokens", "prompt_tokens_max", "fallback", "warm_prefix",
-    "price", "cluster", "sim", "fresh", "overwrite", "accept_failed", "accept_partial", "as_json", "verbose",
+    "model", "base_url", "via", "job", "state", *BOUNDS, "max_output_tokens", "prompt_tokens_max", "fallback",
+    "warm_prefix", "price", "cluster", "sim", "fresh", "overwrite", "accept_failed", "accept_partial", "as_json",
+    "verbose",
 )  # fmt: skip
 """Options of commands that begin a job."""
 

@@ -16,7 +16,7 @@ from actors.provider.credential import CredentialError, checked_url, without_pas
 from actors.simulator.settings import SimulatorSettings
 from actors.store import Folder
 from actors.wording import fallback, simulated
-from cortex.limits import Limits
+from cortex.limits import BATCHES, MESSAGES, Limits
 
 
 def folder_of(options: Options) -> Folder:
@@ -39,7 +39,7 @@ def wish_of(options: Options, model: str) -> Wish:
     if simulated is not None and model != "sim":
         raise CommandError("--sim sets the simulated provider: give --model sim too")
     return Wish(
-        model=model, base_url=base_url_of(options), price=options.price, simulated=simulated,
+        model=model, base_url=base_url_of(options), price=options.price, simulated=simulated, via=via_of(options),
         fallbacks=fallbacks_of(options) or (),
     )  # fmt: skip
 
@@ -54,6 +54,17 @@ def changed_wish(options: Options, before: Wish) -> Wish:
         before, base_url=base_url_of(options) or before.base_url, price=options.price or before.price,
         simulated=simulated or before.simulated, fallbacks=before.fallbacks if fallbacks is None else fallbacks,
     )  # fmt: skip
+
+
+def via_of(options: Options) -> str:
+    """The provider's road: one call a request, or many in a message batch."""
+    road = options.via.strip().lower() or MESSAGES
+    if road not in (MESSAGES, BATCHES):
+        raise CommandError(f"--via {options.via!r}: give {MESSAGES} or {BATCHES}")
+    for name, said in (("--hedge", options.hedge), ("--warm-prefix", options.warm_prefix)):
+        if road == BATCHES and said:
+            raise CommandError(f"{name} is for single calls: it makes no sense with --via {BATCHES}")
+    return road
 
 
 def fallbacks_of(options: Options) -> tuple[Wish, ...] | None:

@@ -50,15 +50,19 @@ def cancel(job: str, options: Options) -> int:
         return _told(
             standing_of(folder, job, k), options, f"job {job} is {k.outcome} already: nothing to cancel"
         )
+    left: list[str] = []
     if not _told_its_run(folder, job, "cancel") and not _told_its_cluster(folder, job, _stopping("cancel")):
         k = last_state(folder, job)
         if k.outcome not in OVER:
-            k = amending.cancel(folder, job, who())
+            left = [made.name for made in k.submissions.values() if made.name]
+            amending.cancel(folder, job, who())
     k = last_state(folder, job)
     standing = standing_of(folder, job, k)
     if k.outcome == "cancelled" and not is_held(folder, job):
         with contextlib.suppress(OSError):
             complete_output(folder, job, standing.facts, k.terms.places.get("input", ""), False)
+    if left and k.outcome == "cancelled":
+        say(f"message batches of it go on at the provider, and are billed: cancel them there ({', '.join(left)})")
     return _told(standing, options, f"cancelled by {who()}" if k.outcome == "cancelled" else "")
 
 

@@ -22,6 +22,7 @@ FIELDS = (
 
 STATUS_FIELDS = (
     *FIELDS, "why", "waits", "route", "routes", "permits", "in_flight", "deadline_at_s", "paused_until_s", "limits",
+    "batches",
 )  # fmt: skip
 """What ``status --json`` gives: how the job stands at this moment, too."""
 
@@ -123,6 +124,15 @@ def cost(facts: dict[str, Any]) -> str:
     return known + (
         f" (and perhaps {usd_text(assumed)} for attempts whose cost nobody reported)" if assumed else ""
     )
+
+
+def batch_words(batches: list[dict[str, Any]]) -> str:
+    """Message batches that are on their way or at the provider, five at most."""
+    said = [
+        f"{each['number']}: {each['batch'] or each['state']} ({_many(each['requests'], 'request')})" for each in batches
+    ]
+    more = f" and {len(said) - 5:,} more" if len(said) > 5 else ""
+    return ", ".join(said[:5]) + more
 
 
 def span(seconds: float) -> str:

@@ -28,6 +28,7 @@ FIELDS = [
 
 STATUS_FIELDS = [
     *FIELDS, "why", "waits", "route", "routes", "permits", "in_flight", "deadline_at_s", "paused_until_s", "limits",
+    "batches",
 ]  # fmt: skip
 
 
