@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -91,35 +91,50 @@ def encode(caps: Caps) -> bytes:
 
 
 class Watch:
-    """What a driver tells its cortex of the caps of its own job's pools: all at first, then what has changed."""
+    """What a driver tells its cortex of the caps of its own job's pools: all at first, then what has changed.
 
-    def __init__(self, folder: Folder, terms: Terms) -> None:
+    ``narrow``: pools that can take only so many calls at once, whatever anybody says.
+    """
+
+    def __init__(self, folder: Folder, terms: Terms, narrow: Mapping[str, int] | None = None) -> None:
         self._folder = folder
+        self._narrow = dict(narrow or {})
         self._pools = {pool for pool, _ in pools_of(terms)}
         self._seen: tuple[int, int] | None = None
         self._told: dict[str, Caps] = {}
 
     def news(self) -> dict[str, Caps]:
         """Caps that the cortex has not heard of. One look at the file's times where nothing has changed."""
-        try:
-            stat = path_of(self._folder).stat()
-        except OSError:
-            return {}
-        seen = (stat.st_mtime_ns, stat.st_size)
+        first, seen = self._seen is None, self._stamp()
         if seen == self._seen:
             return {}
         try:
             found = read(self._folder)
         except StoreError:
-            if self._seen is None:
+            if first:
                 raise  # nothing is sent yet
             return {}
         self._seen = seen
+        for pool, most in self._narrow.items():
+            found[pool] = _narrowed(found.get(pool, NO_CAPS), most)
         news = {pool: caps for pool, caps in found.items() if pool in self._pools and self._told.get(pool) != caps}
-        if not self._told:
+        if first:
             news = {pool: caps for pool, caps in news.items() if binds(caps)}
         self._told |= news
         return news
+
+    def _stamp(self) -> tuple[int, int]:
+        try:
+            stat = path_of(self._folder).stat()
+        except OSError:
+            return 0, 0
+        return stat.st_mtime_ns, stat.st_size
+
+
+def _narrowed(caps: Caps, most: int) -> Caps:
+    if caps.concurrency is not None and caps.concurrency <= most:
+        return caps
+    return msgspec.structs.replace(caps, concurrency=most, who=caps.who or "the model itself")
 
 
 # -- names -----------------------------------------------------------------------------------------------------------

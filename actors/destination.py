@@ -42,6 +42,8 @@ class Destination(msgspec.Struct, frozen=True):
     """Calls that it can take at once; more would wait for a connection until that counts as a failure."""
     fallbacks: tuple[Route, ...] = ()
     """Where work moves, in this order; ``arming.fallbacks`` opens them."""
+    narrow: dict[str, int] = msgspec.field(default_factory=dict)
+    """Pools of fallbacks that can take only so many calls at once."""
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +84,7 @@ def destination(
         route=own.route, arming=msgspec.structs.replace(own.arming, fallbacks=tuple(each.arming for each in rest)),
         notice=own.notice, close=lambda: _close_all(found), concurrency_max=own.concurrency_max,
         fallbacks=tuple(each.route for each in rest),
+        narrow={each.arming.pool_name: each.concurrency_max for each in rest if each.concurrency_max is not None},
     )  # fmt: skip
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import msgspec
 
-from actors import control
+from actors import caps, control
 from actors.armoury import Arming, encode
 from actors.errors import ClearError
 from actors.opening import Opening
@@ -90,6 +90,7 @@ class Driver:
         self, runtime: Runtime, folder: str, opening: Opening, arming: Arming, *,
         source: Source | None = None, sink: Sink | None = None,
         progress: Callable[[dict[str, Any]], None] = lambda facts: None, attach: bool = False, own: bool = False,
+        narrow: Mapping[str, int] | None = None,
     ) -> None:  # fmt: skip
         self._runtime = runtime
         self._folder = folder
@@ -101,6 +102,7 @@ class Driver:
         self._attach = attach
         self._own = own
         self._control = Folder(folder)
+        self._caps = caps.Watch(self._control, opening.terms, narrow)
         self._wanted: tuple[str, str] | None = None
         self._begun = False
         self._facts: dict[str, Any] = {}
@@ -171,6 +173,7 @@ class Driver:
     # -- parts -----------------------------------------------------------------------------------------------------
 
     async def _begin(self) -> None:
+        await self._tell_caps()
         branches, _ = await self._patiently(self._runtime.peer("cortex"), "staff", False)
         await asyncio.gather(*(self._arm(name) for name in branches))
         if not self._attach:
@@ -249,9 +252,17 @@ class Driver:
             if wanted is not None:
                 await self._obey(wanted)
                 control.obeyed(self._control, self.job)
+            await self._tell_caps()
             for name in facts["unarmed"]:
                 await self._arm(name)
             await asyncio.sleep(LOOK_S)
+
+    async def _tell_caps(self) -> None:
+        """Limits set by hand hold for the jobs of this state folder; a cluster that serves others has its own."""
+        if self._opening.owner.cluster not in ("inline", "local"):
+            return
+        for pool, each in self._caps.news().items():
+            await self._patiently(self._runtime.peer("cortex"), "cap", each.who, pool, caps.encode(each))
 
     async def _obey(self, wanted: control.Wanted) -> None:
         if wanted.how == "set":

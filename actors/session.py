@@ -224,7 +224,7 @@ class Session:
             self._sink.check()
         self._driver = Driver(
             runtime, str(self.folder.path), opening, found.arming, source=self._source, sink=self._sink,
-            progress=self.progress, attach=attach, own=own,
+            progress=self.progress, attach=attach, own=own, narrow=found.narrow,
         )  # fmt: skip
         if self._stopped is not None:
             await self._driver.stop(*self._stopped)

@@ -8,13 +8,15 @@ import os
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from actors import caps
 from actors.records import last_terms
-from actors.store import Folder, StoreError
+from actors.store import Folder, Journal, StoreError
+from cortex import events
 from policies.limit import Caps
-from tests.cli.commands import requests
+from tests.cli.commands import each_once, ended, requests, started, until
 
 SIM = ("--model", "sim")
 
@@ -84,11 +86,13 @@ def test_limits_that_make_no_sense(cortex, arguments, words):
     assert caps.read(_folder()) == {}
 
 
-def test_a_damaged_file_is_said(cortex):
+def test_a_damaged_file_is_said_and_no_job_begins_without_its_limits(cortex):
     pool = _job(cortex, "one")
     assert cortex("limit", "sim", "--rpm", 5).code == 0
     caps.path_of(_folder()).write_text("{")
     cortex("limit").refused("limits.json", "damaged", "remove it")
+    requests(Path("two.jsonl"), 2)
+    cortex("batch", "two.jsonl", "-o", "two.out", "--job", "two", *SIM).refused("limits.json", "damaged")
     caps.path_of(_folder()).write_text(json.dumps({pool: {"concurrency": 0}}))
     with pytest.raises(StoreError, match="damaged: concurrency must be above 0"):
         caps.read(_folder())
@@ -116,3 +120,108 @@ def test_a_driver_hears_all_at_first_and_then_what_has_changed(cortex):
     assert watch.news() == {pool: gone}
     caps.path_of(_folder()).write_text("{")
     assert watch.news() == {}
+
+
+def test_a_fallback_that_is_narrow_stays_so_whatever_anybody_says(cortex):
+    pool = _job(cortex, "one")
+    terms = last_terms(_folder(), "one")
+    assert terms is not None
+    watch = caps.Watch(_folder(), terms, {pool: 16})
+    assert watch.news() == {pool: Caps(concurrency=16, who="the model itself")}
+    assert watch.news() == {}
+    caps.put(_folder(), pool, Caps(concurrency=50, requests_per_min=5, who="ann", at_s=1.0))
+    assert watch.news() == {pool: Caps(concurrency=16, requests_per_min=5, who="ann", at_s=1.0)}
+    caps.put(_folder(), pool, Caps(concurrency=4, who="ann", at_s=2.0))
+    assert watch.news() == {pool: Caps(concurrency=4, who="ann", at_s=2.0)}
+
+
+class _Cortex:
+    """The cortex of a cluster, as far as it is asked here."""
+
+    def __init__(self, caps_of_sonnet: Caps) -> None:
+        self.pools = {"https://host|k|sonnet": {"caps": msgspec.to_builtins(caps_of_sonnet), "limit": 20}}
+        self.told: list[tuple[str, tuple[object, ...]]] = []
+
+    async def ask(self, method: str, *args: object) -> object:
+        if method == "status":
+            return {"pools": self.pools}
+        self.told.append((method, args))
+        if args[1] == "branch:9":
+            raise ValueError("no branch:9 is known; there are branch:0, branch:1")
+        return None
+
+
+@pytest.fixture
+def there(monkeypatch: pytest.MonkeyPatch) -> _Cortex:
+    """A cluster's cortex, without a cluster."""
+    found = _Cortex(Caps(concurrency=9, who="bob", at_s=5.0))
+
+    class Runtime:
+        def peer(self, name: str) -> _Cortex:
+            assert name == "cortex"
+            return found
+
+        async def close(self) -> None: ...
+
+    async def start_runtime(cluster: str, environ: object) -> Runtime:
+        assert cluster == "head:6379"
+        return Runtime()
+
+    monkeypatch.setattr("actors.runtime.start_runtime", start_runtime)
+    return found
+
+
+def test_a_cluster_keeps_its_own_limits(cortex, there, monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+    (line,) = cortex("limit").out.splitlines()
+    assert line.startswith("https://host|k|sonnet  --concurrency 9  by bob, since 1970")
+    done = cortex("limit", "sonnet", "--rpm", 100)
+    assert done.said() == [
+        f"https://host|k|sonnet: --rpm 100 (was none), set by {getpass.getuser()}, for all jobs of head:6379, "
+        "running and to come"
+    ]
+    ((method, (who, pool, blob)),) = there.told
+    assert (method, who, pool) == ("cap", getpass.getuser(), "https://host|k|sonnet")
+    told = msgspec.msgpack.decode(blob, type=Caps)
+    assert (told.concurrency, told.requests_per_min, told.who) == (9, 100, who)
+    assert caps.read(_folder()) == {}
+    cortex("limit", "opus", "--rpm", 1).refused("no route 'opus' is known in head:6379; known: https://host|k|sonnet")
+
+
+def test_a_node_or_a_branch_of_a_cluster_is_drained(cortex, there):
+    for flag, name in (("--branch", "branch:0"), ("--node", "10.0.0.2")):
+        done = cortex("drain", flag, name, "--cluster", "head:6379")
+        assert (done.code, done.said()) == (
+            0, [f"{name} of head:6379 drains: what is in flight there is finished, nothing new begins"],
+        )  # fmt: skip
+    assert there.told == [("drain", (getpass.getuser(), "branch:0")), ("drain", (getpass.getuser(), "10.0.0.2"))]
+    cortex("drain", "--branch", "branch:9", "--cluster", "head:6379").refused("no branch:9 is known; there are")
+
+
+def _granted(job: str) -> list[events.Granted]:
+    source = Journal(_folder().journal_path(job))
+    try:
+        batches = [batch for _, turn in source.turns() for batch in turn.batches]
+        return [event for batch in batches for event in batch if isinstance(event, events.Granted)]
+    finally:
+        source.close()
+
+
+def test_a_limit_holds_for_a_running_job_and_for_a_later_one(cortex):
+    requests(Path("in.jsonl"), 300)
+    slow = (*SIM, "--sim", "latency_ms=100", "--sim", "latency_spread=0")
+    with started("batch", "in.jsonl", "-o", "out.jsonl", "--job", "mine", *slow) as child:
+        until(lambda: Path("out.jsonl").exists() and Path("out.jsonl").stat().st_size > 0)
+        assert max(each.permits for each in _granted("mine")) > 3
+        assert cortex("limit", "sim", "--concurrency", 3).code == 0
+        until(lambda: _granted("mine")[-1].permits <= 3)
+        shown = cortex("status", "mine", "--json").last
+        assert f"{getpass.getuser()} capped this pool at 3 calls at once" in shown["waits"]
+        assert cortex("limit", "sim", "--clear").code == 0
+        until(lambda: _granted("mine")[-1].permits > 3)
+        assert ended(child).code == 0
+    each_once(Path("out.jsonl"), 300)
+    assert cortex("limit", "sim", "--concurrency", 2).code == 0
+    requests(Path("two.jsonl"), 10)
+    assert cortex("batch", "two.jsonl", "-o", "two.out", "--job", "two", *SIM, "--fresh").code == 0
+    assert max(each.permits for each in _granted("two")) == 2
