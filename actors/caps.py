@@ -123,6 +123,11 @@ class Watch:
         self._told |= news
         return news
 
+    def missed(self, pool: str) -> None:
+        """The cortex did not hear of this one: it is news again."""
+        self._told.pop(pool, None)
+        self._seen = (-1, -1)
+
     def _stamp(self) -> tuple[int, int]:
         try:
             stat = path_of(self._folder).stat()

@@ -261,8 +261,16 @@ class Driver:
         """Limits set by hand hold for the jobs of this state folder; a cluster that serves others has its own."""
         if self._opening.owner.cluster not in ("inline", "local"):
             return
+        cortex = self._runtime.peer("cortex")
         for pool, each in self._caps.news().items():
-            await self._patiently(self._runtime.peer("cortex"), "cap", each.who, pool, caps.encode(each))
+            said = (each.who, pool, caps.encode(each))
+            if not self._begun:  # nothing is sent before it has heard
+                await self._patiently(cortex, "cap", *said)
+                continue
+            try:
+                await cortex.ask("cap", *said)
+            except (Away, Gone):
+                self._caps.missed(pool)
 
     async def _obey(self, wanted: control.Wanted) -> None:
         if wanted.how == "set":

@@ -118,6 +118,8 @@ def test_a_driver_hears_all_at_first_and_then_what_has_changed(cortex):
     caps.put(_folder(), pool, gone)
     assert caps.Watch(_folder(), terms).news() == {}
     assert watch.news() == {pool: gone}
+    watch.missed(pool)
+    assert watch.news() == {pool: gone}
     caps.path_of(_folder()).write_text("{")
     assert watch.news() == {}
 
