@@ -100,7 +100,10 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Limit(msgspec.Struct, array_like=True):
-    """What is known of one pool. Travels and is kept as msgpack; on another clock, `adopt` comes first."""
+    """What is known of one pool. Travels and is kept as msgpack; on another clock, `adopt` comes first.
+
+    What is a float stays one, so that its bytes are the same after a journey.
+    """
 
     probing: Probing
     load: Load = field(default_factory=Load)
@@ -212,7 +215,7 @@ def _grow(policy: LimitPolicy, limit: Limit, elapsed_s: float, sample: Sample) -
     told = _told_requests_per_s(limit) if probing.mode is Mode.SLOW_START else 0.0
     if told:  # no need to search for what the headers say
         enough = search.inside(policy, limit.load, told)
-        probing.concurrency = min(max(enough, policy.start), policy.ceiling)
+        probing.concurrency = float(min(max(enough, policy.start), policy.ceiling))
     else:
         search.grow(policy, probing, limit.load, elapsed_s, sample.answered, sample.in_flight, free)
 

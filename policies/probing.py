@@ -207,13 +207,13 @@ def grow(
         return
     if probing.mode is Mode.SLOW_START:
         more = min(answered, probing.concurrency) * well  # a report with many rounds of answers is one step
-        probing.concurrency = min(probing.concurrency + more, policy.ceiling)
+        probing.concurrency = min(probing.concurrency + more, float(policy.ceiling))
         return
     probing.clock_s += elapsed_s
     if probing.doubting and probing.clock_s > 3 and load.accepted_per_s < 0.9 * probing.rate:
         _believe(policy, probing)  # fewer at once cannot even make the rate
         return
-    probing.concurrency = min(_cubic(policy, probing), policy.ceiling)
+    probing.concurrency = min(_cubic(policy, probing), float(policy.ceiling))
     if probing.concurrency > policy.gone * probing.ceiling + 2:
         probing.mode = Mode.SLOW_START
         probing.settled = probing.doubting = False
@@ -224,7 +224,7 @@ def _cubic(policy: LimitPolicy, probing: Probing) -> float:
     beyond_s = probing.clock_s - probing.return_s
     if beyond_s < 0:
         below = 1 - (1 - probing.cut) * (-beyond_s / probing.return_s) ** 3
-        return max(min(probing.ceiling * below, probing.ceiling - 1), policy.floor)
+        return max(min(probing.ceiling * below, probing.ceiling - 1), float(policy.floor))
     scale_s = policy.beyond_s * max(1.0, probing.return_s / policy.settled_return_s)
     return probing.ceiling * (1 + (beyond_s / scale_s) ** 3)
 
@@ -281,7 +281,7 @@ def _judge_rate(policy: LimitPolicy, probing: Probing, mean: float) -> None:
     probing.strikes = 0 if settled else probing.strikes + 1
     if mean < 0.4 * probing.rate or probing.strikes > policy.unsettled_max:
         probing.strikes = 1
-        _cut(policy, probing, max(probing.inside, policy.floor), policy.trial_cut, policy.trial_return_s)
+        _cut(policy, probing, float(max(probing.inside, policy.floor)), policy.trial_cut, policy.trial_return_s)
     elif not settled:
         if mean > probing.rate:  # the bucket may have run over in between: the refill is between the mean and the pace
             mean = math.sqrt(mean * max(mean, 0.9 * pace(probing)))
@@ -289,7 +289,7 @@ def _judge_rate(policy: LimitPolicy, probing: Probing, mean: float) -> None:
     elif probing.undoubted == 0:
         probing.rate = mean
         probing.doubting = True
-        _cut(policy, probing, max(probing.inside, policy.floor), policy.settled_cut, policy.settled_return_s)
+        _cut(policy, probing, float(max(probing.inside, policy.floor)), policy.settled_cut, policy.settled_return_s)
     else:
         probing.undoubted -= 1
         _pace_at(policy, probing, mean, True)

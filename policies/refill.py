@@ -64,17 +64,23 @@ def hear(
     refill: Refill, at_s: float, limit: int, remaining: int, size: float, latency_s: float, binding: bool
 ) -> None:
     """An answer told of this bucket. `size`: what a call takes of it; `binding`: more was wanted than was allowed."""
-    per_s = limit / 60
+    per_s, left = limit / 60, float(remaining)
     if per_s != refill.per_s:
         refill.per_s = refill.free_per_s = per_s
-        refill.capacity = refill.level = remaining
+        refill.capacity = refill.level = left
         refill.heard_at_s = at_s
-    capacity = refill.capacity = max(refill.capacity, remaining)
-    if remaining <= max(LOW * capacity, LOW_CALLS * size):
+    if left > refill.capacity:
+        refill.capacity = left
+    capacity = refill.capacity
+    if left <= LOW * capacity or left <= LOW_CALLS * size:
         refill.low_at_s = at_s
-    refill.level += _EVEN * (remaining - refill.level)
-    reserve = max(RESERVE * capacity, min(RESERVE_MAX * capacity, RESERVE_S * per_s + RESERVE_CALLS * size))
-    response_s = max(RESPONSE_S, 3 * (latency_s + REPORT_S))
+    refill.level += _EVEN * (left - refill.level)
+    reserve = min(RESERVE_MAX * capacity, RESERVE_S * per_s + RESERVE_CALLS * size)
+    if reserve < RESERVE * capacity:
+        reserve = RESERVE * capacity
+    response_s = 3 * (latency_s + REPORT_S)
+    if response_s < RESPONSE_S:
+        response_s = RESPONSE_S
     excess = (refill.level - reserve) / response_s
     if binding or excess < 0:  # a bucket that is full because nobody asked teaches nothing
         elapsed_s = min(at_s - refill.heard_at_s, ELAPSED_MAX_S)

@@ -6,9 +6,10 @@ Four reporters tell each quarter of a second, late; virtual time; one seed decid
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pytest
 
-from policies.limit import Caps
+from policies.limit import Caps, Limit
 from tests.pool import Pool, Provider
 
 SUSTAINED = 0.95
@@ -20,6 +21,8 @@ MEASURED_S = 60
 
 def held(pool: Pool, from_s: int, until_s: int, sustained: float = SUSTAINED) -> None:
     used, refused = pool.used(from_s, until_s), pool.throttled(from_s, until_s)
+    written = msgspec.msgpack.encode(pool.limit)
+    assert msgspec.msgpack.encode(msgspec.msgpack.decode(written, type=Limit)) == written
     assert used >= sustained and refused < REFUSED, f"used {used:.3f}, refused {refused:.4f}, {pool.limit.probing}"
 
 
