@@ -107,14 +107,15 @@ def silent_s(buffer: Buffer, at_s: float) -> float:
 
 
 def stalled_s(buffer: Buffer, at_s: float) -> float:
-    """Seconds since it got on; infinity if never. For `restart.decide`: a death after progress starts no streak."""
+    """Seconds since it got on; infinity if never. For `restart.decide`: a death after progress begins anew."""
     return at_s - buffer.progressed_s
 
 
 def rates(buffer: Buffer, at_s: float, within_s: float = 10.0) -> Rates:
-    """For how many branches are wanted, and for the pool's sample when its holders' own rates are summed.
+    """Of the newest `within_s` seconds, at most `AGE_MAX_S`, to the slot.
 
-    Of the newest `within_s` seconds, at most `AGE_MAX_S`, to the slot.
+    For how many branches are wanted (what is begun), and whether a job that says its account is blocked is believed
+    without a probe (what is answered).
     """
     begun = answered = failed = input_tokens = output_tokens = 0
     within_s = min(within_s, AGE_MAX_S)
@@ -131,7 +132,7 @@ def rates(buffer: Buffer, at_s: float, within_s: float = 10.0) -> Rates:
 def failure_share(buffer: Buffer, at_s: float, kinds: Collection[str] = (), within_s: float = AGE_MAX_S) -> float:
     """Share of the attempts that ended which failed, of these kinds or of any; 0 where none ended.
 
-    For where work is placed: a branch or node that fails far more often than its route does is avoided.
+    For where branches are placed, and which one goes first: a node or branch that fails far more often than others.
     """
     first = (at_s - min(within_s, AGE_MAX_S)) // SLOT_S
     ended = failed = 0
@@ -143,19 +144,11 @@ def failure_share(buffer: Buffer, at_s: float, kinds: Collection[str] = (), with
     return failed / ended if ended else 0.0
 
 
-def latency_s(buffer: Buffer, at_s: float, share: float) -> float:
-    """The latency, in seconds, that `share` of the newest attempts stayed within; 0 where none is known.
-
-    For the time after which a probe that has not answered is worth another look, and for `status`.
-    """
-    return _at([seconds for _, seconds, _ in _young(buffer, at_s)], share)
-
-
 def per_token_s(buffer: Buffer, at_s: float, share: float) -> float:
-    """The same per output token: a long answer is not a slow one.
+    """Seconds an output token that `share` of the newest attempts stayed within; 0 where none is known. The median is
+    `share` 0.5. A long answer is not a slow one.
 
-    For where work is placed: a node whose median is far over its route's is slow, and avoided. The median is
-    `share` 0.5.
+    For where branches are placed: a node whose median is far over that of most others is slow, and avoided.
     """
     return _at([seconds / max(tokens, 1) for _, seconds, tokens in _young(buffer, at_s)], share)
 

@@ -13,7 +13,7 @@ def test_what_was_never_heard_of_is_silent_for_ever() -> None:
     buffer = Buffer()
     assert health.silent_s(buffer, 5.0) == health.stalled_s(buffer, 5.0) == INFINITE
     assert health.rates(buffer, 5.0) == Rates(0.0, 0.0, 0.0, 0.0, 0.0)
-    assert health.failure_share(buffer, 5.0) == health.latency_s(buffer, 5.0, 0.5) == 0.0
+    assert health.failure_share(buffer, 5.0) == health.per_token_s(buffer, 5.0, 0.5) == 0.0
 
 
 def test_news_is_not_progress() -> None:
@@ -50,11 +50,16 @@ def test_the_share_of_failures_by_kind(kinds: tuple[str, ...], share: float) -> 
 def test_percentiles() -> None:
     buffer = Buffer()
     health.record(buffer, 1.0, samples=[(99.0, 1)])  # too old when it is read
-    health.record(buffer, 100.0, samples=[(n / 10, 10 * n) for n in range(1, 101)])
-    assert health.latency_s(buffer, 110.0, 0.5) == 5.1
-    assert health.latency_s(buffer, 110.0, 0.95) == 9.6
-    assert health.latency_s(buffer, 110.0, 1.0) == 10.0
-    assert health.per_token_s(buffer, 110.0, 0.5) == pytest.approx(0.01)  # the long answers are as fast as the short
+    health.record(buffer, 100.0, samples=[(n / 10, 100) for n in range(100)])
+    assert health.per_token_s(buffer, 110.0, 0.5) == pytest.approx(0.05)
+    assert health.per_token_s(buffer, 110.0, 0.95) == pytest.approx(0.095)
+    assert health.per_token_s(buffer, 110.0, 1.0) == pytest.approx(0.099)
+
+
+def test_a_long_answer_is_not_a_slow_one() -> None:
+    buffer = Buffer()
+    health.record(buffer, 0.0, samples=[(n / 10, 10 * n) for n in range(1, 101)])
+    assert [health.per_token_s(buffer, 1.0, share) for share in (0.05, 0.95)] == pytest.approx([0.01, 0.01])
 
 
 def test_an_answer_without_tokens_is_one() -> None:
@@ -70,7 +75,7 @@ def test_it_is_bounded_in_count_and_in_age() -> None:
         assert len(buffer.slots) <= 2 * SLOTS_MAX
         assert len(buffer.samples) <= 2 * SAMPLES_MAX
     assert health.rates(buffer, 4_999 * 0.7, AGE_MAX_S).begun == pytest.approx(1 / 0.7, rel=0.05)  # none too many is cut
-    assert health.latency_s(buffer, 4_999 * 0.7, 0.5) == 1.0
+    assert health.per_token_s(buffer, 4_999 * 0.7, 0.5) == 1.0
 
 
 def test_it_is_kept_as_bytes() -> None:
