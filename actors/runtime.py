@@ -32,6 +32,7 @@ from actors.cluster.start import (
     Private,
     checked_address,
     code_paths,
+    end_gently,
     environment,
     first_line,
     lean,
@@ -175,7 +176,7 @@ async def start_runtime(cluster: str, environ: Mapping[str, str]) -> RayRuntime:
     take_signals_back()
     runtime = RayRuntime(cluster, connection)
     try:
-        most = max(BRANCHES, int(ray.cluster_resources().get("CPU", 0)))  # type: ignore[no-untyped-call]
+        most = int(ray.cluster_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
         starting = [runtime.start_actor("cortex", "cortex", BRANCHES, most)]
         if cluster == "local":  # nobody else can have started them: side by side is faster
             starting += [runtime.start_actor("branch", f"branch:{slot}") for slot in range(BRANCHES)]
@@ -240,8 +241,7 @@ class RayRuntime(Machine):
 
     async def nodes(self) -> tuple[str, ...]:
         """The nodes that live, as Ray names them."""
-        found = await asyncio.to_thread(ray.nodes)
-        return tuple(sorted(node["NodeID"] for node in found if node["Alive"]))
+        return tuple(sorted(node["NodeID"] for node in await asyncio.to_thread(ray.nodes) if node["Alive"]))
 
     async def start_actor(self, role: str, name: str, *args: Any, avoid: tuple[str, ...] = ()) -> Peer:
         """The actor of this name, made if there is none, and alive. Raises ``ClusterError`` where it cannot live."""
@@ -394,4 +394,7 @@ def seated(role: str, name: str, args: tuple[Any, ...], cluster: str) -> Any:
         die_with_parent()
     again = bool(ray.get_runtime_context().was_current_actor_reconstructed)
     job = name.partition(":")[2] if role == "channel" else ""
-    return Seat(role, name, args, RayRuntime(cluster, job=job), again)
+    seat = Seat(role, name, args, RayRuntime(cluster, job=job), again)
+    if cluster != "local" and role != "cortex":
+        end_gently(ray_worker, asyncio.get_running_loop(), seat.told_to_end)
+    return seat

@@ -96,6 +96,7 @@ class Seat:
         self._starting = asyncio.Lock()
         self._ready = role != "channel" and not (role == "cortex" and again)
         self._failed: Exception | None = None
+        self._ending: asyncio.Task[None] | None = None
         self._asked_s = self._runtime.monotonic_s()
         self._tasks = [asyncio.create_task(self._watch_over())]
         self._coming_back = asyncio.create_task(self._go_on()) if again else None
@@ -151,6 +152,23 @@ class Seat:
             settle()
 
     # -- by itself -------------------------------------------------------------------------------------------------
+
+    def told_to_end(self) -> None:
+        """The system asks this process to end, as it does with all of a node that goes: finish what is in flight."""
+        if self._ending is None:
+            self._ending = asyncio.get_running_loop().create_task(self._end_gently())
+
+    async def _end_gently(self) -> None:
+        """A branch or worker hands back what it has; a channel rests its job, to be resumed where its disk is."""
+        with contextlib.suppress(Exception):
+            if self.role == "channel" and self._ready:
+                await self._actor.stop("drain", "the end of its node")
+                while not self._actor.over:  # noqa: ASYNC110 - calls take as long as they take
+                    await asyncio.sleep(_RETRY_S)
+            elif self.role in ("branch", "worker"):
+                await self._actor.drain()
+            await self._actor.close()
+        await self._runtime.end_self()
 
     async def _go_on(self) -> None:
         """Take up where the earlier process was, as soon as the others answer."""

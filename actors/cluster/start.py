@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import re
@@ -12,7 +13,7 @@ import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -197,3 +198,19 @@ def take_signals_back() -> None:
             handler = signal.getsignal(number)
             if handler is not None:
                 signal.signal(number, handler)
+
+
+def end_gently(ray_worker: Any, loop: asyncio.AbstractEventLoop, told: Callable[[], None]) -> None:
+    """Have an actor's process finish its work when it is asked to end.
+
+    Ray's answer to SIGTERM is to exit at once, by a function of this name, in a main thread that is not ours.
+    """
+    exit_now = ray_worker.raise_sys_exit_with_custom_error_message
+
+    def end(message: str, exit_code: int = 0) -> None:
+        if "SIGTERM" in message:
+            loop.call_soon_threadsafe(told)
+        else:
+            exit_now(message, exit_code)
+
+    ray_worker.raise_sys_exit_with_custom_error_message = end

@@ -320,6 +320,7 @@ def test_never_more_is_granted_than_there_is_whatever_is_lost_late_or_dies(seed:
     chance = random.Random(seed)
 
     async def play(world: World) -> None:
+        world.slow = bool(seed % 2)
         cortex = world.start(limit=24)
         for name in ("a", "b", "c"):
             world.add(name, chance.choice((5, 20, 100)))

@@ -24,7 +24,8 @@ class FakeActor:
         self.over = self.busy = False
         self.began: list[bool] = []
         self.started: list[tuple[Any, ...]] = []
-        self.closed = False
+        self.closed = self.drained = False
+        self.stopped: tuple[str, str] | None = None
         self.made.append(self)
 
     async def begin(self, again: bool) -> None:
@@ -34,6 +35,14 @@ class FakeActor:
         if self.trouble:
             raise self.trouble.pop(0)
         self.started.append(args)
+
+    async def drain(self) -> None:
+        self.drained = True
+        while self.busy:  # noqa: ASYNC110 - a fake has no event
+            await asyncio.sleep(0)
+
+    async def stop(self, how: str, who: str) -> None:
+        self.stopped = (how, who)
 
     async def status(self) -> bytes:
         return b"fine"
@@ -143,6 +152,26 @@ async def test_who_hears_of_no_cortex_ends_itself_once_nothing_is_in_flight() ->
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(world.ended.wait(), 0.1)
     actor.busy = False
+    await asyncio.wait_for(world.ended.wait(), 5)
+    assert actor.closed
+
+
+@pytest.mark.parametrize("role", ["branch", "worker", "channel"])
+async def test_one_that_is_told_to_end_finishes_first(role: str) -> None:
+    world = World()
+    seat = _seat(role, world)
+    if role == "channel":
+        await seat.call("start", (b"opening",))
+    actor = FakeActor.made[-1]
+    actor.busy = True
+    seat.told_to_end()
+    seat.told_to_end()
+    for _ in range(20):
+        await asyncio.sleep(0.001)
+    assert not world.ended.is_set()
+    assert actor.drained == (role != "channel")
+    assert actor.stopped == (("drain", "the end of its node") if role == "channel" else None)
+    actor.busy, actor.over = False, True
     await asyncio.wait_for(world.ended.wait(), 5)
     assert actor.closed
 
