@@ -16,6 +16,7 @@ from actors.ports import Away, ClusterError, Gone
 from actors.store import StoreError
 from cortex.events import Row
 from cortex.limits import Terms
+from policies.limit import Caps
 
 LOOK_S = 0.5
 PATIENCE = 100
@@ -36,10 +37,14 @@ class Sink:
 class SimDriver:
     """One job's driver. ``resumes`` says whether to go on with a job that ended in part, for a reason."""
 
-    def __init__(self, runtime: Any, terms: Terms, arming: Arming, rows: list[Row], sink: Sink, resumes: Any) -> None:
+    def __init__(
+        self, runtime: Any, terms: Terms, arming: Arming, rows: list[Row], sink: Sink, resumes: Any, cap: int = 0
+    ) -> None:  # fmt: skip
         self._runtime = runtime
         self._terms = terms
         self._arming = encode(arming)
+        self._pool = arming.pool_name
+        self._cap = cap
         self._rows = rows
         self._sink = sink
         self._resumes = resumes
@@ -68,6 +73,9 @@ class SimDriver:
     async def _begin(self) -> None:
         branches, _ = await self._ask(self._runtime.peer("cortex"), "staff", False)
         await asyncio.gather(*(self._arm(name) for name in branches))
+        if self._cap:
+            caps = msgspec.msgpack.encode(Caps(concurrency=self._cap, who="sim"))
+            await self._ask(self._runtime.peer("cortex"), "cap", "sim", self._pool, caps)
         job = self._terms.job
         await self._runtime.start_actor("channel", f"channel:{job}", job, FOLDER)
         opening = Opening(terms=self._terms, owner=self._runtime.owner(), who="sim")

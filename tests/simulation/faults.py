@@ -31,6 +31,7 @@ class Faults:
         world = self._world
         world.tell("the faults stop")
         world.calm = True
+        world.cut.clear()
         world.provider.trouble.clear()
         world.provider.blocked = False
         world.disk.fatal.clear()
@@ -57,6 +58,14 @@ class Faults:
         life = self._victim(trouble)
         if life is not None and not life.halted:
             self._world.freeze(life, trouble.for_s)
+
+    def cut_off(self, trouble: Trouble) -> None:
+        """Nothing passes between it and the cortex."""
+        life = self._victim(trouble)
+        if life is not None and trouble.target != "cortex":
+            self._world.tell(f"{life.name} is cut off from the cortex for {trouble.for_s} s")
+            self._world.cut.add(life.name)
+            self._later(self._loop.time() + trouble.for_s, self._world.cut.discard, life.name)
 
     def thought_dead(self, trouble: Trouble) -> None:
         """Another takes its name while it is only stopped; then both are there for a while."""

@@ -25,6 +25,8 @@ class JobPlan:
     begins_s: float = 0.0
     ordered: bool = False
     fallback: bool = False
+    requests_per_min: float | None = None
+    """Of its user's own."""
 
 
 @dataclass
@@ -67,6 +69,12 @@ class Plan:
     jobs: list[JobPlan] = field(default_factory=list)
     provider: ProviderPlan = field(default_factory=ProviderPlan)
     troubles_at: list[Trouble] = field(default_factory=list)
+    limit_start: int = 20
+    """Concurrency with which the cortex begins at a pool."""
+    pool_cap: int = 0
+    """Concurrency of the first endpoint's pool that somebody capped by hand; 0: nobody."""
+    breaker_volume: int = 20
+    """Results below which no breaker opens."""
     quiet_s: float = 30.0
     """When the faults stop."""
     ends_s: float = 1_800.0
@@ -104,17 +112,18 @@ def _small(seed: int, chance: random.Random) -> Plan:
         seed, branches=chance.choice((1, 1, 2, 2, 3, 4)), workers=chance.choice((1, 2)), nodes=chance.choice((1, 2, 3)),
         quiet_s=chance.uniform(5, 30), trouble=chance.choice((0.0, 0.01, 0.03, 0.1)),
         hop_s=chance.choice((0.0005, 0.002, 0.02)), late_s=chance.choice((0.5, 3.0)),
+        limit_start=chance.choice((4, 20)), pool_cap=chance.choice((0, 0, 0, 2, 6)), breaker_volume=chance.choice((5, 20)),
     )  # fmt: skip
     for index in range(chance.choice((1, 1, 1, 2, 2, 3))):
         program = chance.choice(("batch", "batch", "batch", "planner", "voter", "watcher"))
-        concurrency = chance.choice((3 if program == "watcher" else 1, 3, 8, 20))
+        concurrency = chance.choice((1, 3, 8, 20))
         made.jobs.append(
             JobPlan(
                 f"j{index}", rows=chance.randrange(5, 70), concurrency=concurrency, program=program,
                 window_rows=concurrency + chance.choice((0, 4, 40)), snapshot_events=chance.choice((15, 100, 1_000)),
                 cap_share=chance.choice((0.0, 0.0, 0.5, 1.2)), priority=chance.choice((1.0, 1.0, 3.0)),
                 begins_s=chance.choice((0.0, 0.0, 2.0, 9.0)), ordered=chance.random() < 0.3,
-                fallback=chance.random() < 0.0,
+                fallback=chance.random() < 0.3, requests_per_min=chance.choice((None, None, None, 120.0)),
             )
         )
     return made
@@ -139,7 +148,7 @@ def _provider(chance: random.Random, made: Plan) -> ProviderPlan:
     )  # fmt: skip
 
 
-_CRASHES = ("crash", "crash", "crash", "crash_in_commit", "stand_still", "thought_dead", "gone")
+_CRASHES = ("crash", "crash", "crash", "crash_in_commit", "stand_still", "thought_dead", "gone", "cut_off")
 _OTHERS = ("node_dies", "node_slow", "clock_jumps", "overloaded", "hangs", "blocked", "throttles")
 
 
@@ -147,7 +156,7 @@ def _troubles(chance: random.Random, made: Plan) -> list[Trouble]:
     found = []
     for _ in range(chance.choice((0, 1, 2, 4, 7))):
         at_s = chance.uniform(0.0, made.quiet_s)
-        for_s = chance.choice((0.2, 2.0, 8.0))
+        for_s = chance.choice((0.2, 2.0, 8.0, 20.0))
         if chance.random() < 0.6:
             who = chance.choice(("cortex", "channel", "channel", "branch", "branch", "worker", "driver"))
             found.append(Trouble(at_s, chance.choice(_CRASHES), who, for_s, chance.random()))

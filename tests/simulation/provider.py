@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import Counter
 from hashlib import blake2b
 from typing import Any
 
@@ -70,9 +71,12 @@ class Provider:
         """Complete answers by the text that was asked: each was billed."""
         self.trouble: dict[str, tuple[float, str]] = {}
         """By endpoint: which share of its requests fares how. An empty kind: every kind of failure."""
+        self.seconds: Counter[tuple[str, int]] = Counter()
+        """(what, second) -> requests that were begun, throttled, answered, failed or refused in it."""
         self.blocked = False
         self.credit = math.inf
         """Answers until the account is blocked."""
+        self.in_flight_when_dry = 0
 
     def pool(self, endpoint: str) -> Pool:
         """The pool of an endpoint."""
@@ -95,14 +99,17 @@ class Provider:
         """What comes back."""
         loop, pool = self._loop, self.pool(request.endpoint)
         pool.begun += 1
+        self._note("begun")
         self._world.watch.asked(request)
         if self.blocked or self.credit <= 0:
             pool.refused += 1
+            self._note("refused")
             await asyncio.sleep(SOON_S)
             return Failure(FailureKind.BLOCKED, "Your credit balance is too low", 400, "invalid_request_error")
         wait_s = pool.admits(loop.time())
         if wait_s > 0:
             pool.throttled += 1
+            self._note("throttled")
             await asyncio.sleep(SOON_S)
             after_s = float(math.ceil(wait_s)) if self._plan.retry_after else None
             return Failure(FailureKind.THROTTLED, "rate limited", 429, "rate_limit_error", after_s)
@@ -112,12 +119,15 @@ class Provider:
         if trouble:
             await asyncio.sleep(SOON_S + 0.2 * self.random())
             pool.failed += 1
+            self._note("failed")
             return _FAILURES[trouble]
         return await self._complete(request, pool)
 
     async def _complete(self, request: Request, pool: Pool) -> Reply:
         """Answered and billed, whether or not anybody still waits."""
         self.credit -= 1
+        if self.credit == 0:
+            self.in_flight_when_dry = len(self.under_way) + 1
         pool.answering += 1
         self.under_way[request] = None
         took_s = self.latency_s()
@@ -128,9 +138,17 @@ class Provider:
     def _over(self, request: Request, pool: Pool) -> None:
         pool.answering -= 1
         pool.answered += 1
+        self._note("answered")
         self.under_way.pop(request, None)
         self.complete[request.text] = self.complete.get(request.text, 0) + 1
         self._world.watch.billed(request)
+
+    def _note(self, what: str) -> None:
+        self.seconds[what, int(self._loop.time())] += 1
+
+    def count(self, what: str, from_s: int, to_s: int) -> int:
+        """How many requests fared so between two moments."""
+        return sum(self.seconds[what, second] for second in range(from_s, to_s))
 
     def _trouble(self, endpoint: str) -> str:
         if self._world.calm:

@@ -16,18 +16,23 @@ import msgspec
 from actors.armoury import Arming
 from actors.cluster import seat as seats
 from actors.ports import Away
+from cortex import scheduler
+from cortex.cluster import Settings
 from cortex.events import Row
 from cortex.limits import Limits, Route, Terms
+from policies.breaker import BreakerPolicy
+from policies.limit import LimitPolicy
 from policies.price import Price
 from policies.retry import RetryPolicy
 from policies.route import pool_name, route_name
 from policies.timeout import TimeoutPolicy
 from tests.simulation.driver import SimDriver, Sink
 from tests.simulation.faults import Faults
-from tests.simulation.loop import NOBODY, Life
+from tests.simulation.loop import LIFE, NOBODY, Life
 from tests.simulation.plan import JobPlan, Plan, plan
 from tests.simulation.watch import STANDING_S
 from tests.simulation.watch_calls import CallsWatch
+from tests.simulation.watch_leases import LeasesWatch
 from tests.simulation.world import SimRuntime, World
 
 PRICE = Price(input_usd_per_mtok=3, output_usd_per_mtok=15)  # type: ignore[arg-type]
@@ -68,6 +73,7 @@ def terms(job: JobPlan, made: Plan) -> Terms:
     limits = Limits(
         concurrency=job.concurrency, window_rows=job.window_rows, snapshot_events=job.snapshot_events,
         max_cost_nusd=cap, retry=RETRY, timeout=TIMEOUT, output_tokens_max=16,
+        requests_per_min=job.requests_per_min, priority=job.priority,
     )  # fmt: skip
     where, params = PROGRAMS.get(job.program, ("batch", {"ordered": job.ordered}))
     return Terms(
@@ -75,6 +81,16 @@ def terms(job: JobPlan, made: Plan) -> Terms:
         route=Route(endpoint="sim", model="m", price=PRICE), streams=job.program == "batch",
         fallbacks=(Route(endpoint="sim2", model="m", price=PRICE),) if job.fallback else (),
     )  # fmt: skip
+
+
+def cortex_args(made: Plan) -> tuple[Any, ...]:
+    """How many branches and workers there may be."""
+    settings = Settings(
+        branches_min=1, branches_max=made.branches, workers_max=made.workers,
+        limit=LimitPolicy(start=made.limit_start), breaker=BreakerPolicy(volume_min=made.breaker_volume),
+        calls_per_branch=max(1, sum(job.concurrency for job in made.jobs) // made.branches),
+    )  # fmt: skip
+    return 1, made.branches, made.workers, settings
 
 
 def arming(of: Terms) -> Arming:
@@ -107,6 +123,7 @@ class Simulation:
         self.plan = made
         self.world = World(made, tell)
         self.world.watch.observers.append(CallsWatch(self.world.watch, PRICE))
+        self.world.watch.observers.append(LeasesWatch(self.world.watch, self.world))
         self.sinks = {job.name: Sink() for job in made.jobs}
         self.rows = {job.name: rows_of(job) for job in made.jobs}
         self.resumes: Callable[[dict[str, Any]], bool] = resumes
@@ -114,7 +131,7 @@ class Simulation:
     def set_up(self) -> None:
         """The cortex, the drivers, the faults."""
         world = self.world
-        world.spawn("cortex", "cortex", (self.plan.branches, self.plan.workers), world.nodes[0])
+        world.spawn("cortex", "cortex", cortex_args(self.plan), world.nodes[0])
         for job in self.plan.jobs:
             world.loop.call_at(job.begins_s, self._drive, job, context=NOBODY)
         Faults(world)
@@ -135,7 +152,7 @@ class Simulation:
         life.seat = Driven()
         world.lives[life.name] = life
         of = terms(job, self.plan)
-        driver = SimDriver(SimRuntime(world, life), of, arming(of), self.rows[job.name], sink, self.resumes)
+        driver = SimDriver(SimRuntime(world, life), of, arming(of), self.rows[job.name], sink, self.resumes, self.plan.pool_cap)
         task = world.loop.create_task(driver.run(), context=life.context)
         task.add_done_callback(self._driven, context=NOBODY)
 
@@ -166,16 +183,29 @@ def resumes(facts: dict[str, Any]) -> bool:
     return facts["outcome"] == "partial" and not facts["why"].startswith("over_budget")
 
 
+def stepped(step: Any, state: Any, event: Any) -> Any:
+    """A step of the cortex, shown to the watch of its world."""
+    out = step(state, event)
+    life = LIFE.get(None)
+    if life is not None and not life.dead:
+        life.node.world.watch.stepped(state, event, out)
+    return out
+
+
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """No garbage is collected while a world lives, and what the dead say afterwards is nobody's affair."""
-    hook, was = sys.unraisablehook, seats.settle
+    if not gc.get_freeze_count():
+        gc.collect()
+        gc.freeze()  # what was imported is not looked at again after each world
+    hook, was, step = sys.unraisablehook, seats.settle, scheduler.step
     gc.disable()
     seats.settle = lambda: None
+    scheduler.step = lambda state, event: stepped(step, state, event)
     try:
         yield
     finally:
-        seats.settle = was
+        seats.settle, scheduler.step = was, step
         sys.unraisablehook = lambda _: None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

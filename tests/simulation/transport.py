@@ -16,11 +16,12 @@ AT_MOST_ONCE = frozenset({"run", "start"})
 class Message:
     """One call of a method, and whoever waits for its answer."""
 
-    __slots__ = ("args", "future", "life", "lost_answer", "method", "name")
+    __slots__ = ("args", "future", "life", "lost_answer", "method", "name", "sent_s")
 
     def __init__(self, life: Life, name: str, method: str, args: Any, future: Any) -> None:
         self.life, self.name, self.method, self.args, self.future = life, name, method, args, future
         self.lost_answer = False
+        self.sent_s = 0.0
 
 
 class Transport:
@@ -46,7 +47,11 @@ class Transport:
         world, plan = self._world, self._plan
         world.watch.sent(life, name, method, args)
         message = Message(life, name, method, args, future)
+        message.sent_s = self._loop.time()
         delay_s = plan.hop_s * (0.5 + self._random()) + life.node.lag_s
+        if world.cut and ((life.name in world.cut and name == "cortex") or (name in world.cut and life.name == "cortex")):
+            self._fail(message, Away(name), plan.silence_s * self._random())
+            return
         if world.calm or self._random() >= plan.trouble:
             self._loop.call_at(self._loop.time() + delay_s, self._arrive, message, context=NOBODY)
             return
@@ -107,7 +112,13 @@ class Transport:
         elif error is not None:
             self._fail(message, error, delay_s)  # type: ignore[arg-type]
         else:
-            self._loop.call_at(self._loop.time() + delay_s, _answer, message.future, task.result(), context=NOBODY)
+            self._loop.call_at(self._loop.time() + delay_s, self._answer, message, task.result(), context=NOBODY)
+
+    def _answer(self, message: Message, value: Any) -> None:
+        if not message.future.done():
+            if message.method == "join":
+                self._world.watch.answered(message, value)
+            message.future.set_result(value)
 
 
 _DULL = frozenset({"hello", "results", "status", "report", "beat"})
@@ -116,11 +127,6 @@ _DULL = frozenset({"hello", "results", "status", "report", "beat"})
 def _short(args: Any) -> str:
     shown = (f"<{len(arg)}>" if isinstance(arg, bytes) else str(arg) for arg in args)
     return f"({', '.join(shown)})"[:160]
-
-
-def _answer(future: asyncio.Future[Any], value: Any) -> None:
-    if not future.done():
-        future.set_result(value)
 
 
 def _raise(future: asyncio.Future[Any], error: Exception) -> None:

@@ -109,6 +109,8 @@ class Watch:
         if epoch <= record.epoch:
             self.say(f"{job}: epoch {epoch} was taken after epoch {record.epoch}")
         record.epoch = epoch
+        for observer in self.observers:
+            observer.took(job, epoch)
 
     def appended(self, job: str, epoch: int, seq: int, blobs: Any) -> None:
         """Turns are on disk."""
@@ -194,6 +196,16 @@ class Watch:
         for observer in self.observers:
             observer.sent(life, name, method, args)
 
+    def stepped(self, state: Any, event: Any, out: Any) -> None:
+        """A cortex has taken a step."""
+        for observer in self.observers:
+            observer.stepped(state, event, out)
+
+    def answered(self, message: Any, value: Any) -> None:
+        """An answer to a claim has reached who asked."""
+        for observer in self.observers:
+            observer.answered(message, value)
+
     def _work(self, life: Life, args: Any) -> None:
         record = self.job(args[0])
         for call in _calls.decode(args[4]):
@@ -245,7 +257,7 @@ class Watch:
             self.say(f"{name} is complete and {k.live} goals are not")
         if k.outcome == "complete" and rows and len(record.keys) != rows:
             self.say(f"{name} is complete with {len(record.keys)} of {rows} rows")
-        if k.outcome not in ("complete", "partial"):
+        if k.outcome not in ("complete", "partial") and "effect unknown" not in k.why:
             self.say(f"{name} ended {k.outcome}: {k.why}")
         if k.outcome == "partial" and not k.why.startswith("over_budget"):
             self.say(f"{name} ended partial: {k.why}")

@@ -34,6 +34,8 @@ class _Books:
         """When and how the last attempt of a goal failed."""
         self.failures: Counter[tuple[int, str]] = Counter()
         """Failed attempts of a goal's sample, those throttled left out."""
+        self.next_s = 0.0
+        """When the next call is due by the rate of its user."""
         self.answers = 0
         self.retries = 0
         self.billed_nusd = 0
@@ -124,6 +126,12 @@ class CallsWatch:
         self._committed[spoken(call.body)] += 1
         if at_s < books.hold_until_s.get(call.route, 0.0):
             say(f"{name}: a call goes out at {at_s} though the provider said to wait")
+        assert record.k is not None
+        rate = record.k.terms.limits.requests_per_min
+        if rate:
+            books.next_s = max(books.next_s, at_s) + 60.0 / rate
+            if books.next_s > at_s + 1.0 + 120.0 / rate:
+                say(f"{name}: calls go out faster than {rate} a minute")
         if call.route in books.blocked:
             if books.blocked[call.route]:
                 say(f"{name}: route {call.route} is blocked and a second call goes out before the first is back")
@@ -165,4 +173,13 @@ class CallsWatch:
 
     def standing(self) -> None:
         """Nothing is due here."""
+
+    def took(self, job: str, epoch: int) -> None:
+        """Epochs are looked at elsewhere."""
+
+    def stepped(self, state: Any, event: Any, out: Any) -> None:
+        """Leases are looked at elsewhere."""
+
+    def answered(self, message: Any, value: Any) -> None:
+        """So are their answers."""
 

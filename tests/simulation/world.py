@@ -27,8 +27,9 @@ EPOCH_S = 1_700_000_000.0
 class Node:
     """A machine: its clock on the wall, and how slow it is."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, world: World) -> None:
         self.name = name
+        self.world = world
         self.wall_offset_s = 0.0
         self.lag_s = 0.0
         """What each message to or from it takes longer."""
@@ -48,7 +49,7 @@ class World:
         self.disk = Disk(self.watch)
         self.provider = Provider(self)
         self.transport = Transport(self)
-        self.nodes = [Node(f"n{index}") for index in range(plan.nodes)]
+        self.nodes = [Node(f"n{index}", self) for index in range(plan.nodes)]
         self.lives: dict[str, Life] = {}
         self.coming: dict[str, int] = {}
         """Actors that are being started again, and how many will be."""
@@ -58,6 +59,8 @@ class World:
         """Every incarnation that ever was, by its id."""
         self._incarnations = 0
         self.deaths = 0
+        self.cut: set[str] = set()
+        """Between these and the cortex nothing passes."""
         self.calm = False
         """No more faults."""
         self.clock_slack_s = 0.0
@@ -116,7 +119,7 @@ class World:
         if not count or name in self.lives:
             return
         role, args = self._made[name]
-        self.spawn(role, name, args, self._place(role, name), again=True)
+        self.spawn(role, name, args, self._place(role), again=True)
 
     def replace(self, life: Life) -> None:
         """It is thought dead and another is started, but it is only stopped for a while: two of one name."""
@@ -144,11 +147,12 @@ class World:
             self.tell(f"{life.name} goes on")
             self.loop.thaw(life)
 
-    def _place(self, role: str, name: str) -> Node:
+    def _place(self, role: str, avoid: tuple[str, ...] = ()) -> Node:
         """Which node: what needs the disk is on the first, the others are spread."""
         if role not in ("branch", "worker"):
             return self.nodes[0]
         up = [node for node in self.nodes if node.up]
+        up = [node for node in up if node.name not in avoid] or up
         self._spread += 1
         return up[self._spread % len(up)]
 
@@ -157,11 +161,11 @@ class World:
         self._incarnations += 1
         return f"{name}.{self._incarnations:x}"
 
-    async def start(self, life: Life, role: str, name: str, args: tuple[Any, ...]) -> None:
-        """Have an actor of that name, as the runtime of ``life`` asks."""
+    async def start(self, role: str, name: str, args: tuple[Any, ...], avoid: tuple[str, ...]) -> None:
+        """Have an actor of that name, and if there is another, not on the nodes to ``avoid``."""
         await asyncio.sleep(0.01 + 0.05 * self.chance.random())
         if name not in self.lives and name not in self.coming:
-            self.spawn(role, name, args, self._place(role, name))
+            self.spawn(role, name, args, self._place(role, avoid))
 
     # -- the whole -----------------------------------------------------------------------------------------------------
 
@@ -218,8 +222,8 @@ class SimRuntime:
         await asyncio.sleep(0.002)
         return tuple(sorted(name for name in {**self._world.lives, **self._world.coming} if name.startswith(prefix)))
 
-    async def start_actor(self, role: str, name: str, *args: Any, **where: Any) -> Any:
-        await self._world.start(self._life, role, name, args)
+    async def start_actor(self, role: str, name: str, *args: Any, avoid: tuple[str, ...] = ()) -> Any:
+        await self._world.start(role, name, args, avoid)
         peer = self.peer(name)
         try:
             release, _ = await peer.ask("hello")
@@ -235,11 +239,9 @@ class SimRuntime:
             await asyncio.wait_for(self.peer(name).ask("close"), 5.0)
         self._world.end(name)
 
-    async def restart_actor(self, name: str) -> None:
+    async def kill_actor(self, name: str) -> None:
         await asyncio.sleep(0.01)
-        life = self._world.lives.get(name)
-        if life is not None:
-            self._world.kill(life)
+        self._world.end(name)
 
     async def end_self(self) -> None:
         self._world.kill(self._life, gone=True)

@@ -1,0 +1,315 @@
+"""The watch over leases, limits, breakers and probes: what was granted by any cortex, and what was begun under it.
+
+It keeps books of its own over all grants, across the deaths of the cortex, and never reads what the scheduler counts;
+only limits and the states of breakers are the scheduler's, for they are what it decides.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import msgspec
+
+from cortex import commands, events
+from cortex.cluster import LEASE_S, Cluster
+from cortex.orders import Joined, Left, Reported, Started
+from cortex.signals import Claims, Grant
+from policies.breaker import BreakerState
+from policies.route import pool_name, route_name
+from tests.simulation.watch import JobWatch, Watch
+
+GRACE_S = 10.0
+"""How much longer than its timeout a call may be out: a branch's grace, and the way home."""
+
+_claims = msgspec.msgpack.Decoder(Claims)
+_grants = msgspec.msgpack.Decoder(tuple[Grant, ...])
+
+
+class _Held:
+    """What one job may be using of one route."""
+
+    __slots__ = ("granted", "held", "pool")
+
+    def __init__(self, pool: str) -> None:
+        self.pool = pool
+        self.held = 0
+        """As it told last."""
+        self.granted: list[tuple[int, int]] = []
+        """(serial, permits) of grants that it may take in yet."""
+
+    def most(self) -> int:
+        """The most that it may be using."""
+        return max(self.held, max((permits for _, permits in self.granted), default=0))
+
+
+class _Out:
+    """Calls of one route that are out, over all jobs."""
+
+    def __init__(self, pool: str) -> None:
+        self.pool = pool
+        self.calls: dict[tuple[str, int, int], float] = {}
+        """(job, goal, attempt) and when it is over at the latest."""
+        self.probes: dict[tuple[str, int, int], float] = {}
+        self.state = BreakerState.CLOSED
+        self.generation = 0
+        self.open_until_s = 0.0
+        self.leave = 0
+        """Requests that may still be begun since the breaker opened: the permits out at that moment."""
+
+
+class LeasesWatch:
+    """Told of the steps of every cortex, of turns and of messages."""
+
+    def __init__(self, watch: Watch, world: Any) -> None:
+        self._watch, self._world, self._loop = watch, world, world.loop
+        self._held: dict[tuple[str, str], _Held] = {}
+        self._until_s: dict[str, float] = {}
+        """By job: when its lease has run out at the latest, as the cortex counts it."""
+        self._lease_s: dict[str, float] = {}
+        """By job: until when it may begin calls, as it counts that itself."""
+        self._epochs: dict[str, int] = {}
+        self._heard: dict[tuple[str, int, str, str], int] = {}
+        """By job, epoch, cortex and route: the last serial that was told as heard."""
+        self._routes: dict[str, _Out] = {}
+        self._limits: dict[str, deque[tuple[float, int]]] = {}
+        """By pool: (when, limit), greatest first: the greatest limit of the last while stands first."""
+        self._state: Cluster | None = None
+        self.limit_max: dict[str, int] = {}
+
+    # -- the cortex ----------------------------------------------------------------------------------------------------
+
+    def stepped(self, state: Cluster, event: Any, out: list[Any]) -> None:
+        """A cortex has taken a step."""
+        self._state = state
+        now_s = self._loop.time()
+        if isinstance(event, Reported):
+            self._late(state, event)
+        if isinstance(event, Started):
+            for out_of in self._routes.values():
+                out_of.state, out_of.generation = BreakerState.CLOSED, -1  # not known yet
+            for held in self._held.values():
+                held.held, held.granted = held.most(), []
+        elif isinstance(event, Joined):
+            self._joined(state, event, now_s)
+        elif isinstance(event, Left):
+            for key in [key for key in self._held if key[0] == event.job]:
+                del self._held[key]
+        for name, pool in state.pools.items():
+            self._limit(name, pool.allowed.concurrency, now_s)
+        for name, route in state.routes.items():
+            self._breaker(name, route.pool, route.breaker, now_s)
+        for grant in out:
+            if isinstance(grant, Grant):
+                self._granted(state, grant, now_s)
+
+    def _late(self, state: Cluster, event: Reported) -> None:
+        """What was begun under an earlier state of a breaker moves it no more."""
+        told: dict[str, set[int]] = {}
+        for signals in event.report.routes:
+            if signals.answered or signals.failed:
+                told.setdefault(signals.route, set()).add(signals.generation)
+        for name, generations in told.items():
+            out, route = self._routes.get(name), state.routes.get(name)
+            if out is None or route is None or out.generation < 0 or out.generation in generations:
+                continue
+            if out.state != BreakerState.OPEN and route.breaker.generation != out.generation:
+                self._watch.say(f"the breaker of {name} moved for results of generations {generations}")
+
+    def _joined(self, state: Cluster, event: Joined, now_s: float) -> None:
+        claims = event.claims
+        if claims.epoch > self._epochs.get(claims.job, 0):
+            self._epochs[claims.job] = claims.epoch
+            for held in (held for (job, _), held in self._held.items() if job == claims.job):
+                held.granted = []  # what the incarnation before was told, this one does not take in
+        self._until_s[claims.job] = now_s + LEASE_S
+        for claim in claims.claims:
+            held = self._held.setdefault((claims.job, claim.route), _Held(claim.pool))
+            held.held = claim.held
+            if claims.cortex == state.cortex:
+                held.granted = [one for one in held.granted if one[0] > claim.heard]
+
+    def _total(self, pool: str, now_s: float) -> int:
+        """The most that all jobs together may be using of a pool."""
+        total = 0
+        for (job, route), held in self._held.items():
+            if held.pool != pool:
+                continue
+            out = 0
+            found = self._routes.get(route)
+            if found is not None:
+                out = sum(1 for key, over_s in found.calls.items() if key[0] == job and over_s > now_s)
+            total += max(held.most(), out) if self._until_s.get(job, 0.0) > now_s else out
+        return total
+
+    def _granted(self, state: Cluster, grant: Grant, now_s: float) -> None:
+        route = state.routes[grant.route]
+        key = (grant.job, grant.route)
+        held = self._held.setdefault(key, _Held(route.pool))
+        before = self._total(route.pool, now_s)
+        held.granted.append((grant.serial, grant.permits))
+        after = self._total(route.pool, now_s)
+        limit = state.pools[route.pool].allowed.concurrency
+        if after > before and after > limit:
+            self._watch.say(f"{grant.job} is granted {grant.permits}: all have {after}, had {before}, the limit is {limit}")
+        breaker = route.breaker
+        if grant.permits and grant.starts < 0 and now_s < self._routes[grant.route].open_until_s:
+            self._watch.say(f"{grant.job} is granted {grant.permits} of {grant.route}, whose breaker was to stay open")
+        if breaker.state == BreakerState.OPEN and not breaker.blocked and grant.permits and grant.starts:
+            self._watch.say(f"{grant.job} is granted {grant.permits} of {grant.route}, whose breaker is open")
+        if (breaker.state == BreakerState.HALF_OPEN or breaker.blocked) and grant.permits and grant.starts < 0:
+            self._watch.say(f"{grant.job} is granted {grant.permits} of {grant.route} without bound while it is probed")
+
+    def _limit(self, pool: str, limit: int, now_s: float) -> None:
+        row = self._limits.setdefault(pool, deque())
+        if row and row[-1][1] == limit:
+            return
+        while row and row[-1][1] <= limit:
+            row.pop()
+        row.append((now_s, limit))
+        self.limit_max[pool] = max(limit, self.limit_max.get(pool, 0))
+
+    def _most(self, pool: str, since_s: float) -> int:
+        """The greatest limit that was in force at some moment since then."""
+        row = self._limits.get(pool)
+        if not row:
+            return 0
+        while len(row) > 1 and row[1][0] <= since_s:
+            row.popleft()
+        return row[0][1]
+
+    def _breaker(self, name: str, pool: str, breaker: Any, now_s: float) -> None:
+        out = self._routes.setdefault(name, _Out(pool))
+        if (breaker.state, breaker.generation) == (out.state, out.generation):
+            return
+        if breaker.state == BreakerState.OPEN and out.state != BreakerState.OPEN:
+            out.leave = sum(held.most() for (_, route), held in self._held.items() if route == name)
+        if breaker.state == BreakerState.HALF_OPEN:
+            out.probes.clear()
+        if breaker.state == BreakerState.OPEN:
+            out.open_until_s = breaker.until_s
+        out.state, out.generation = breaker.state, breaker.generation
+
+    # -- jobs ----------------------------------------------------------------------------------------------------------
+
+    def turned(self, record: JobWatch, turn: events.Turn, out: list[commands.Command]) -> None:
+        """A turn is on disk: calls came home, and new ones go out."""
+        k, job = record.k, record.name
+        assert k is not None
+        now_s = self._loop.time()
+        names = [route_name(route.endpoint, route.credential, route.model) for route in k.terms.routes]
+        for batch in turn.batches:
+            for event in batch:
+                if isinstance(event, (events.Answered, events.Broke)):
+                    for name in names:
+                        self._back(name, (job, event.goal, event.attempt))
+                elif isinstance(event, (events.Rejoined, events.Recalled, events.Opened)):
+                    self._keep(job, names, {(flight.goal, flight.attempt) for flight in k.flights.values()})
+        for command in out:
+            if type(command) is commands.Call:
+                self._call(job, names[command.route], command, now_s)
+            elif type(command) is commands.Finish:
+                self._keep(job, names, set())
+                self._until_s[job] = 0.0  # it will use nothing any more, whether or not a cortex hears of that
+
+    def _back(self, name: str, key: tuple[str, int, int]) -> None:
+        out = self._routes.get(name)
+        if out is not None:
+            out.calls.pop(key, None)
+            out.probes.pop(key, None)
+
+    def _keep(self, job: str, names: list[str], kept: set[tuple[int, int]]) -> None:
+        for name in names:
+            out = self._routes.get(name)
+            for key in [key for key in out.calls if key[0] == job and key[1:] not in kept] if out is not None else ():
+                self._back(name, key)
+
+    def _call(self, job: str, name: str, call: commands.Call, now_s: float) -> None:
+        out = self._routes.get(name)
+        if out is None:
+            self._watch.say(f"{job} asks {name}, which no cortex knows")
+            return
+        if now_s > self._lease_s.get(job, 0.0) + 1e-6:
+            self._watch.say(f"{job} begins a call, its lease ran out at {self._lease_s.get(job, 0.0):.3f} s")
+        key = (job, call.goal, call.attempt)
+        out.calls[key] = now_s + call.timeout_s + GRACE_S
+        limit = self._most(out.pool, now_s - LEASE_S - call.timeout_s - GRACE_S)
+        total = sum(len(one.calls) for one in self._routes.values() if one.pool == out.pool)
+        if total > limit or total > self._world.plan.pool_cap > 0:
+            total = self._pruned(out.pool, now_s)
+        known = self._state.pools.get(out.pool) if self._state is not None else None
+        cap = known.caps.concurrency if known is not None else None
+        if cap and total > cap:
+            self._watch.say(f"{total} calls are out on {out.pool}, which somebody capped at {cap}")
+        if total > limit:
+            self._watch.say(f"{total} calls are out on {out.pool}; its limit was at most {limit} since the oldest began")
+        self._probe(name, out, key, call, now_s)
+
+    def _pruned(self, pool: str, now_s: float) -> int:
+        total = 0
+        for one in self._routes.values():
+            if one.pool == pool:
+                one.calls = {key: over_s for key, over_s in one.calls.items() if over_s > now_s}
+                total += len(one.calls)
+        return total
+
+    def _probe(self, name: str, out: _Out, key: tuple[str, int, int], call: commands.Call, now_s: float) -> None:
+        state = self._state
+        if state is None or name not in state.routes:
+            return
+        breaker = state.routes[name].breaker
+        if breaker.state == BreakerState.CLOSED or call.generation != breaker.generation:
+            return
+        out.probes = {one: over_s for one, over_s in out.probes.items() if over_s > now_s}
+        out.probes[key] = now_s + call.timeout_s
+        n = 1 if breaker.blocked else state.settings.breaker.probes
+        if len(out.probes) > n:
+            self._watch.say(f"{len(out.probes)} probes of {name} are unresolved, {n} may be")
+
+    # -- messages and requests -----------------------------------------------------------------------------------------
+
+    def sent(self, life: Any, name: str, method: str, args: Any) -> None:
+        """A message leaves: no claim takes back what an earlier one has heard."""
+        if method != "join":
+            return
+        claims = _claims.decode(args[0])
+        for claim in claims.claims:
+            key = (claims.job, claims.epoch, claims.cortex, claim.route)
+            if claim.heard < self._heard.get(key, 0):
+                self._watch.say(f"{claims.job} has taken in grant {claim.heard} after a newer one")
+            self._heard[key] = claim.heard
+
+    def answered(self, message: Any, value: Any) -> None:
+        """The answer to a claim has reached the channel: its lease is counted from when it asked."""
+        grants = _grants.decode(value)
+        for grant in grants[:1]:
+            life = self._world.lives.get(f"channel:{grant.job}")
+            if life is message.life:
+                until_s = message.sent_s + grant.for_s
+                self._lease_s[grant.job] = max(self._lease_s.get(grant.job, 0.0), until_s)
+
+    def took(self, job: str, epoch: int) -> None:
+        """A new incarnation of a channel has no lease yet."""
+        self._lease_s.pop(job, None)
+
+    def asked(self, request: Any) -> None:
+        """A request reaches the provider."""
+        name = route_name(request.endpoint, "", "m")
+        out = self._routes.get(name)
+        cortex = self._world.lives.get("cortex")
+        if out is None or out.state != BreakerState.OPEN or cortex is None:
+            return
+        out.leave -= 1
+        if out.leave < 0:
+            self._watch.say(f"more is asked of {name} than there were permits out when its breaker opened")
+
+    def billed(self, request: Any) -> None:
+        """Money is none of its business."""
+
+    def standing(self) -> None:
+        """Nothing is due here."""
+
+
+def pool_of(endpoint: str) -> str:
+    """The pool of an endpoint of the simulation."""
+    return pool_name(endpoint, "", "m")
