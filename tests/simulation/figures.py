@@ -58,7 +58,7 @@ class Outage(msgspec.Struct):
     """A provider that fails a share of all requests for a while."""
 
     opened_after: int
-    """Answers, good or bad, from the beginning of the outage until the breaker opened."""
+    """Answers, good or bad, to requests that were begun in the outage, until the breaker opened."""
     opened_s: float
     begun_while_out: int
     """Requests begun from then until the provider recovered."""
@@ -80,7 +80,7 @@ def outage(share: float, every: int = 0, seed: int = 1) -> Outage:
 
         def begin() -> None:
             world.provider.trouble[""] = (share, "overloaded")
-            before.append(pool.answered + pool.failed)
+            before.append(pool.answered + pool.failed + pool.answering)  # what was begun before says nothing
             if every:
                 turn = iter(range(1 << 60))
                 world.provider.random = lambda: 0.999 if next(turn) % every == 0 else 0.0

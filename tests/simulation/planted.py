@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors import branch, channel, courier, dispatch, store, tasks
+from actors import branch, channel, dispatch, store, tasks
 from cortex import asking, attempts, commands, errands, events, intake, journal, ledger, loop, moves, pauses, state
 from policies import failure, retry
 from tests.simulation.run import live
@@ -159,20 +159,9 @@ def window_fed_twice(patch: Patch) -> None:
     patch.setitem(intake._TAKE, events.Fed, twice)
 
 
-@planted("a reply waits for a channel that is away", 0)
-def courier_gives_up(patch: Patch) -> None:
-    async def once(self: Any, blob: bytes) -> None:
-        try:
-            await self._channel.ask("deliver", self._sender, self._incarnation, blob)
-        except Exception:
-            return
-
-    patch.setattr(courier.Courier, "_deliver", once)
-
-
 @planted("the calls of a dead branch are lost, and asked again", 32)
 def dead_branch_unnoticed(patch: Patch) -> None:
-    patch.setattr(dispatch.Dispatch, "_declare_lost", lambda self, link, why, sent=True: None)
+    patch.setattr(dispatch.Dispatch, "_declare_lost", lambda self, *args, **more: None)
 
 
 @planted("a branch that is silent is asked for a sign of life", 32)
@@ -187,19 +176,6 @@ def rejoined_loses_nothing(patch: Patch) -> None:
             k.epoch = event.epoch
 
     patch.setitem(intake._TAKE, events.Rejoined, kept)
-
-
-@planted("a message that nobody answered is sent again", 0)
-def work_sent_once(patch: Patch) -> None:
-    async def once(self: Any, link: Any, blob: bytes, keys: list[int]) -> None:
-        link.number += 1
-        args = (self._job, self.epoch, link.incarnation, link.number, blob, tuple(self._links))
-        try:
-            await link.peer.ask("work", *args)
-        except Exception:
-            return
-
-    patch.setattr(dispatch.Dispatch, "_hand_over", once)
 
 
 @planted("a branch that came back is armed by its peers or the driver", 5)
