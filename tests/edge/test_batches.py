@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from actors import batch_desk
-from actors.armoury import Arming
+from actors.armoury import Arming, encode, make_model
 from actors.batches import bounds
 from actors.ports import Away, Gone
 from actors.provider.batches import ProviderBatches
@@ -169,17 +169,18 @@ def test_a_job_over_message_batches_has_many_rows_open_unless_its_user_says_othe
 
 
 class Crash:
-    """Stops the branch at a submission: before the provider has it, or after."""
+    """Stops the branch at a submission: before the provider has it, or after. ``rows`` is what it was to submit."""
 
     def __init__(self, monkeypatch: Any, after: bool) -> None:
         self.reached = False
+        self.rows: Any = ()
         self._monkeypatch = monkeypatch
         submitted = batch_desk._submitted
 
         async def stop(order: Any, *more: Any) -> Any:
             if after:
                 await submitted(order, *more)
-            self.reached = True
+            self.reached, self.rows = True, order.rows
             await asyncio.Event().wait()
 
         monkeypatch.setattr(batch_desk, "_submitted", stop)
@@ -201,6 +202,25 @@ async def test_a_crash_between_the_intent_and_the_answer(tmp_path: Path, monkeyp
         job = await Job(tmp_path, arming, limits=quick, sink=sink).to_end()
         assert server.provider.tally.batches == 1
         assert server.provider.tally.worked == 40
+    whole(job)
+
+
+async def test_an_orphan_that_is_still_handing_it_over_is_waited_for(tmp_path: Path, monkeypatch: Any) -> None:
+    """The list shows nothing for a while: that proves nothing before the last moment at which it can be on its way."""
+    quick = limits(submit_timeout_s=1.0)
+    sink = ListSink()
+    async with over_http() as (server, arming):
+        crash = Crash(monkeypatch, after=False)
+        await Job(tmp_path, arming, limits=quick, sink=sink).until(lambda k: crash.reached)
+        crash.lift()
+        running = asyncio.create_task(Job(tmp_path, arming, limits=quick, sink=sink).to_end())
+        await asyncio.sleep(0.4)
+        assert not running.done()
+        orphan = make_model(encode(arming))
+        await orphan.batches.submit(crash.rows, 5.0)  # type: ignore[attr-defined]
+        await orphan.close()
+        job = await running
+        assert server.provider.tally.batches == 1
     whole(job)
 
 

@@ -60,6 +60,8 @@ class Road:
         self.provider = Provider()
         self.stage = Stage(Batch(), LIMITS, permits=20, route=ROUTE, streams=True)
         self.hand: dict[int, commands.Call] = {}
+        self.bodies: set[int] = set()
+        """Submissions whose requests this incarnation of the channel holds."""
         self.to_do: list[commands.Command] = []
         self.paid: Counter[str] = Counter()
         self.answered = 0
@@ -83,7 +85,7 @@ class Road:
 
     def turn(self) -> None:
         if self.k.outcome:
-            self.hand, self.to_do = {}, []
+            self.hand, self.to_do, self.bodies = {}, [], set()
             told = self.answers()
             self.put(events.Rejoined(self.k.epoch + 1), *told, events.Resumed("ann"), events.Granted(20))
         elif self.chance.random() < self.crashes:
@@ -99,7 +101,7 @@ class Road:
 
     def crash(self) -> None:
         """What was in memory is gone: calls in hand, requests on their way, results half read."""
-        self.hand, self.to_do = {}, []
+        self.hand, self.to_do, self.bodies = {}, [], set()
         self.put(events.Rejoined(self.k.epoch + 1), events.Granted(20))
         if self.k.outcome:
             self.put(events.Resumed("ann"))
@@ -107,6 +109,7 @@ class Road:
     def cut(self) -> None:
         keys = self.chance.sample(sorted(self.hand), self.chance.randint(1, len(self.hand)))
         newest = list(self.provider.batches)[-1] if self.provider.batches else ""
+        self.bodies.add(self.k.next_submission)
         self.put(events.Intended(self.k.next_submission, 0, tuple(keys), newest))
         for key in keys:
             self.hand.pop(key, None)
@@ -123,6 +126,7 @@ class Road:
             self.collect(command, made)
 
     def submit(self, made: Any) -> None:
+        assert made.number in self.bodies, "what is to be submitted died with an earlier channel"
         rows = {custom_id(self.k, self.k.flights[key]): self.k.flights[key].sample for key in made.keys}
         fate = self.chance.random() if self.chance.random() < self.faults else 1.0
         if fate < 0.25:
