@@ -92,7 +92,9 @@ def changed(old: Terms, new: Terms) -> bool:
 def resuming_batch(
     k: State | None, opening: Opening | None, epoch: int, held: tuple[tuple[int, int], ...]
 ) -> tuple[list[events.Event], bool]:
-    """The first events of a new incarnation, and whether K begins anew."""
+    """The first events of a new incarnation, and whether K begins anew. Raises ``ClearError`` for what must wait."""
+    if k is not None and opening is not None:
+        _refuse_to_lose(k, opening.terms)
     if opening is not None and (k is None or opening.terms.fresh or changed(k.terms, opening.terms)):
         carried = _carried(k.ledger) if k is not None else None
         return [events.Opened(opening.terms, epoch, k.next_goal if k is not None else 1, carried)], True
@@ -107,6 +109,19 @@ def resuming_batch(
         if k.outcome == "partial" or k.stopping or k.paused is not None:
             batch.append(events.Resumed(opening.who))
     return batch, False
+
+
+def _refuse_to_lose(k: State, now: Terms) -> None:
+    """What is with the provider was paid for at the price of its road, and belongs to the program that asked it."""
+    if not k.submissions or now.fresh:
+        return
+    job, requests = k.terms.job, sum(len(made.keys) for made in k.submissions.values())
+    there = f"{requests:,} requests of {job} are in message batches with the provider"
+    if changed(k.terms, now):
+        ways = f"put that back and resume, or cortex cancel {job}, or ask all anew with --fresh"
+        raise ClearError(f"{there}, and its program, parameters, release or model have changed: {ways}")
+    if [route.via for route in k.terms.routes] != [route.via for route in now.routes]:
+        raise ClearError(f"{there}: leave --via as it was until they are home")
 
 
 def _decided(number: int, name: str, who: str) -> events.Event:

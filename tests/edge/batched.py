@@ -54,7 +54,7 @@ class Job:
     def __init__(
         self, folder: Path, arming: Arming, count: int = 40, *, limits: Limits = LIMITS, sink: ListSink | None = None,
         price: Price | None = PRICE, program: Program | None = None, decided: tuple[tuple[int, str], ...] = (),
-        runtime: Callable[[], InlineRuntime] = InlineRuntime,
+        via: str = "batches", fresh: bool = False, runtime: Callable[[], InlineRuntime] = InlineRuntime,
     ) -> None:  # fmt: skip
         program = program or Batch()
         where, params = programs.place_of(type(program)), params_of(program)
@@ -63,7 +63,8 @@ class Job:
         self.sink = sink if sink is not None else ListSink()
         terms = Terms(
             job="j", program=where, params_json=params, fingerprint=programs.fingerprint(where, params), limits=limits,
-            route=Route(endpoint=arming.endpoint, model="sim", price=price, via="batches"), streams=streams,
+            route=Route(endpoint=arming.endpoint, model="sim", price=price, via=via), streams=streams,
+            fresh=fresh,
         )  # fmt: skip
         opening = Opening(terms=terms, owner=this_owner("inline"), who="test", decided=decided)
         self.driver = Driver(

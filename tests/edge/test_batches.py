@@ -14,10 +14,12 @@ import pytest
 from actors import batch_desk
 from actors.armoury import Arming, encode, make_model
 from actors.batches import bounds
+from actors.errors import ClearError
 from actors.ports import Away, Gone
 from actors.provider.batches import ProviderBatches
 from actors.simulator.settings import SimulatorSettings
 from cortex.limits import Limits
+from cortex.programs.batch import Batch
 from cortex.submission import Stand
 from policies.failure import Failure, FailureKind
 from tests.edge.batched import LIMITS, SOON, Job, in_process, over_http
@@ -345,6 +347,21 @@ async def test_a_drain_leaves_the_batches_and_a_resumed_run_reads_them(tmp_path:
         assert server.provider.tally.batches == 1
     whole(job)
     assert job.facts["batches"] == []
+
+
+async def test_what_is_with_the_provider_is_not_lost_to_a_change(tmp_path: Path) -> None:
+    """Neither to a changed program nor to another road; asked anew it is left, and stays on the bill."""
+    async with over_http(SimulatorSettings(error=0.0, batch_ms=700)) as (server, arming):
+        await stopped(Job(tmp_path, arming), "drain")
+        for change, said in (({"program": Batch(ordered=True)}, "have changed: put that back"), ({"via": "messages"}, "leave --via as it was")):
+            with pytest.raises(ClearError) as error:
+                await Job(tmp_path, arming, **change).to_end()  # type: ignore[arg-type]
+            assert "40 requests of j are in message batches with the provider" in str(error.value)
+            assert said in str(error.value)
+        job = await Job(tmp_path, arming, fresh=True).to_end()
+        assert server.provider.tally.batches == 2
+    assert job.facts["rows_succeeded"] == 40
+    assert job.facts["cost_assumed_usd"] > 0
 
 
 async def test_a_cancelled_job_cancels_its_batches(tmp_path: Path) -> None:
