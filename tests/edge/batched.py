@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from actors import programs
+from actors import batch_desk, programs
 from actors.armoury import Arming
 from actors.driver import Driver
 from actors.inline import InlineRuntime
@@ -46,6 +47,13 @@ def body(number: int) -> bytes:
     return msgspec.json.encode(
         {"model": "sim", "max_tokens": 20, "messages": [{"role": "user", "content": f"Say a{number}"}]}
     )
+
+
+ROWS = Counter(f"r{i}" for i in range(40))
+
+
+def limits(**batching: Any) -> Limits:
+    return msgspec.structs.replace(LIMITS, batching=msgspec.structs.replace(SOON, **batching))
 
 
 class Job:
@@ -124,3 +132,32 @@ async def over_http(settings: SimulatorSettings = SIM) -> AsyncIterator[tuple[Se
         loop.call_soon_threadsafe(loop.stop)
         await asyncio.to_thread(thread.join)
         loop.close()
+
+
+def whole(job: Job, outcome: str = "complete") -> None:
+    """Every row once, each paid once."""
+    assert (job.facts["outcome"], job.facts["why"] if outcome == "complete" else "") == (outcome, "")
+    assert Counter(job.sink.keys()) == ROWS
+    assert job.facts["rows_succeeded"] == job.facts["paid_calls"] == 40
+    assert (job.facts["paid_again"], job.facts["cost_assumed_usd"]) == (0, 0)
+
+
+class Crash:
+    """Stops the branch at a submission: before the provider has it, or after. ``rows`` is what it was to submit."""
+
+    def __init__(self, monkeypatch: Any, after: bool) -> None:
+        self.reached = False
+        self.rows: Any = ()
+        self._monkeypatch = monkeypatch
+        submitted = batch_desk._submitted
+
+        async def stop(order: Any, *more: Any) -> Any:
+            if after:
+                await submitted(order, *more)
+            self.reached, self.rows = True, order.rows
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(batch_desk, "_submitted", stop)
+
+    def lift(self) -> None:
+        self._monkeypatch.undo()
