@@ -8,7 +8,7 @@ import pytest
 
 from policies import refill
 from policies.limit import Bucket, Caps, Limit, LimitPolicy, RateLimits, Sample, adopt, allowance, new, observe
-from policies.probing import Load, Mode, Probing, inside, judge, pace
+from policies.probing import Load, Mode, Probing, grow, inside, judge, pace
 from policies.refill import Refill
 
 POLICY = LimitPolicy()
@@ -89,6 +89,11 @@ def test_one_cut_an_episode_however_many_refusals_and_reporters() -> None:
     assert permits(limit, 101.95) == 10
     observe(POLICY, limit, 102.0, sample(0, binding=False))
     assert permits(limit, 102.0) == 10
+
+
+def test_a_report_after_the_silence_judges_before_it_counts() -> None:
+    limit = seen((100.0, sample(throttled=3)), (101.5, sample(7, binding=False)))
+    assert (limit.probing.mode, limit.probing.concurrency, limit.probing.accepted) == (Mode.CONCURRENCY, 10.0, 7)
 
 
 def refused(limit: Limit, at_s: float, times: int) -> float:
@@ -195,6 +200,52 @@ def test_what_an_episode_says_of_a_concurrency(
     assert probing.concurrency == pytest.approx(concurrency)
 
 
+def test_a_costly_refusal_puts_the_next_probe_off() -> None:
+    probing = found(refused=50)
+    judge(POLICY, probing, Load(accepted_per_s=50.0, latency_s=1.0))
+    assert probing.return_s == pytest.approx(0.8 * 50 * 100 / 50)
+
+
+def test_a_rate_that_settles_again_is_nearer_to_its_next_doubt() -> None:
+    probing = rated(50.0, accepted=1_000)
+    judge(POLICY, probing, Load(accepted_per_s=50.0, latency_s=1.0))
+    assert probing.undoubted == 2
+
+
+@pytest.mark.parametrize(
+    ("probing", "load", "in_flight", "mode", "concurrency"),
+    [
+        (found(clock_s=33.0), Load(60.0, 1.0), 60, Mode.CONCURRENCY, 60 * (1 + (7 / 25) ** 3)),
+        (found(clock_s=33.0), Load(1.0, 1.0), 20, Mode.CONCURRENCY, 60.0),  # not used: not more
+        (found(clock_s=50.0), Load(60.0, 1.0), 60, Mode.SLOW_START, 60 * (1 + (24 / 25) ** 3)),  # what refused is gone
+        (found(clock_s=33.0), Load(60.0, 0.02), 10, Mode.CONCURRENCY, 60 * (1 + (7 / 25) ** 3)),  # the rest is on its way
+        (found(doubting=True, clock_s=3.5, rate=50.0), Load(40.0, 1.0), 60, Mode.RATE, 60.0),  # not even the rate
+        (rated(50.0, clock_s=59.5), Load(500.0, 1.0), 600, Mode.SLOW_START, None),  # nine times as much, and no refusal
+        (rated(50.0, clock_s=59.5), Load(20.0, 1.0), 20, Mode.RATE, 20.0),
+    ],
+)
+def test_what_is_tried_while_nothing_is_refused(
+    probing: Probing, load: Load, in_flight: int, mode: Mode, concurrency: float | None
+) -> None:
+    grow(POLICY, probing, load, 1.0, 10, in_flight)
+    assert probing.mode is mode
+    expected = inside(POLICY, load, pace(probing)) if concurrency is None else concurrency
+    assert probing.concurrency == pytest.approx(expected)
+    assert probing.undoubted == (POLICY.doubt_every if probing.ceiling and mode is Mode.RATE else 3 * (not probing.ceiling))
+
+
+@pytest.mark.parametrize(("cut", "settled", "free", "rush"), [(0.96, True, 0.75, 2.0), (0.5, False, 1.0, 1.25)])
+def test_a_found_concurrency_comes_out_less_the_headroom_and_is_not_rushed_at(
+    cut: float, settled: bool, free: float, rush: float
+) -> None:
+    limit = new(POLICY)
+    limit.probing = found(cut=cut, settled=settled, episode=False)
+    limit.load.latency_s = 2.0
+    bounds = allowance(POLICY, limit, 200.0, Caps(headroom=0.25))
+    assert bounds.concurrency == int(60 * free)
+    assert bounds.requests_per_s == pytest.approx(rush * 60 * free / 2.0)
+
+
 def test_permits_follow_littles_law_where_a_rate_binds() -> None:
     mean = 50 * 2.1
     assert inside(POLICY, Load(latency_s=2.0), 50.0) == pytest.approx(1.25 * mean + 3 * math.sqrt(mean) + 2)
@@ -252,6 +303,27 @@ def test_a_bucket_that_is_full_for_want_of_demand_teaches_nothing() -> None:
     for turn in range(400):
         refill.hear(known, 200 + turn * 0.25, 6_000, 6_000, 1.0, 0.5, False)
     assert known.free_per_s == learnt < 100.0
+
+
+def test_a_small_bucket_is_held_half_full() -> None:
+    known = Refill()
+    for level in [100] + [50] * 30:
+        refill.hear(known, 100.0, 6_000, level, 1.0, 0.5, False)
+    assert refill.rate(known, 0.0) == pytest.approx(100.0)
+
+
+def test_a_new_limit_holds_at_once_and_a_bucket_is_as_large_as_it_was_ever_seen() -> None:
+    known = at_level(1_200)
+    refill.hear(known, 101.0, 12_000, 300, 1.0, 0.5, False)
+    assert (known.per_s, known.free_per_s, known.capacity) == (200.0, 200.0, 300.0)
+    refill.hear(known, 102.0, 12_000, 9_000, 1.0, 0.5, False)
+    assert (known.per_s, known.capacity) == (200.0, 9_000.0)
+
+
+def test_an_empty_bucket_explains_a_refusal_by_another_clock_too() -> None:
+    limit = seen(BEGINNING, (100.25, sample(20, rate=told(6_000, 0))))
+    adopt(limit, 5_000.0)
+    assert refill.is_low(limit.requests, 5_001.0) and not refill.is_low(limit.requests, 5_002.0)
 
 
 def test_concurrency_follows_the_told_rate_at_once() -> None:
