@@ -1,0 +1,79 @@
+"""A branch that is killed is noticed and its calls made again in under three seconds; one that is asked to end, ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.ports import Away, Gone
+from tests.cluster.processes import Commands, Provider, names_in, write_rows
+
+NOTICED_S = 3.0
+LATENCY_S = 8.0
+"""Longer than it takes to notice: what is counted meanwhile was made again because of the death alone."""
+
+
+async def _pid(runtime: Any, name: str) -> int:
+    while True:
+        try:
+            _, pid = await runtime.peer(name).ask("hello")
+            return int(pid)
+        except (Away, Gone):
+            await asyncio.sleep(0.1)
+
+
+async def _until(done: Callable[[], bool], within_s: float) -> float:
+    began_s = time.monotonic()
+    while not await asyncio.to_thread(done):
+        assert time.monotonic() - began_s < within_s
+        await asyncio.sleep(0.02)
+    return time.monotonic() - began_s
+
+
+async def test_a_killed_branch_is_noticed_soon(
+    runtime: Any, address: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    provider = Provider(latency_ms=1_000 * LATENCY_S)
+    commands = Commands(folder, provider.url, address)
+    rows = write_rows(folder / "in.jsonl", 12, "s")
+    try:
+        driver = commands.start("batch", "in.jsonl", "-o", "out.jsonl", "--job", "noticed")
+        await _until(lambda: provider.stats()["in_flight"] == 12, 60)
+        os.kill(await _pid(runtime, "branch:0"), signal.SIGKILL)
+        took_s = await _until(lambda: provider.stats()["requests"] > 12, LATENCY_S)
+        with capsys.disabled():
+            print(f"\nnoticed and made again after {took_s:.2f} s")
+        said, _ = await asyncio.to_thread(driver.communicate)
+        assert driver.returncode == 0, said
+        assert Counter(names_in(folder / "out.jsonl")) == Counter(rows)
+        assert took_s < NOTICED_S
+    finally:
+        commands.close()
+        provider.close()
+
+
+async def test_a_branch_that_is_asked_to_end_hands_back_what_it_has(runtime: Any, address: str, folder: Path) -> None:
+    provider = Provider(latency_ms=2_000)
+    commands = Commands(folder, provider.url, address)
+    rows = write_rows(folder / "in.jsonl", 60, "t")
+    try:
+        driver = commands.start("batch", "in.jsonl", "-o", "out.jsonl", "--job", "asked")
+        await _until(lambda: provider.stats()["in_flight"] >= 12, 60)
+        pid = await _pid(runtime, "branch:0")
+        os.kill(pid, signal.SIGTERM)
+        said, _ = await asyncio.to_thread(driver.communicate)
+        assert driver.returncode == 0, said
+        assert Counter(names_in(folder / "out.jsonl")) == Counter(rows)
+        assert provider.stats()["requests"] == 60, "nothing was made twice"
+        await _until(lambda: not Path(f"/proc/{pid}").exists(), 20)
+    finally:
+        commands.close()
+        provider.close()
