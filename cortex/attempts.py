@@ -238,9 +238,12 @@ def _again(k: State, goal: Goal, failure: Failure, flight: Flight) -> Verdict | 
     if failure.kind == FailureKind.LOST:
         reopen(k, goal)  # it died with its actor: no reason to wait
         return None
+    _heed(k, failure, flight)
+    if k.moved and not flight.route and RULES[failure.kind].breaker:
+        reopen(k, goal)  # on another route: neither its wait nor its retries are for that one to bear
+        return None
     if failure.kind != FailureKind.THROTTLED:
         k.retries += 1
-    _heed(k, failure, flight)
     draw = drawn(k.call_id(goal.id, goal.sample), goal.tries)
     wait_s = backoff_s(policy, goal.broken, failure.kind, failure.retry_after_s, draw, decision.deferred)
     reopen(k, goal, k.at_s + wait_s)

@@ -10,7 +10,7 @@ import msgspec
 from cortex import attempts, deadlines, errands, events, pauses, submissions
 from cortex.authored import Out, fold, fold_reply, give_up, said, stop
 from cortex.ending import go_on
-from cortex.moves import end
+from cortex.moves import end, hurry
 from cortex.permits import granted_pace, own_pace, reroute
 from cortex.program import Program
 from cortex.state import ENDED, State, Status, flight_key
@@ -77,6 +77,18 @@ def _granted(k: State, program: Program, event: events.Granted, out: Out) -> Non
     share.permits, share.starts, share.generation = event.permits, event.starts, event.generation
     share.why, share.memo = event.why, event.memo
     granted_pace(share, k.at_s, (event.requests_per_s, event.input_tokens_per_s, event.output_tokens_per_s))
+    if len(k.shares) > 1:
+        _see_way(k)
+
+
+def _see_way(k: State) -> None:
+    """Work that moves to a fallback does not sit out the waits that the route before it asked for."""
+    own, *others = k.shares
+    if own.permits and own.starts < 0:
+        k.moved = False
+    elif not k.moved and any(share.permits and share.starts for share in others):
+        k.moved = True
+        hurry(k)
 
 
 def _recalled(k: State, program: Program, event: events.Recalled, out: Out) -> None:

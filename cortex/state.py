@@ -186,6 +186,8 @@ class State(msgspec.Struct):
     """Whether select may have more to ask than there were permits for; without any, nobody knows."""
     elsewhere: bool = False
     """A goal's prompt fits the job's own route alone, and that one has no permit free."""
+    moved: bool = False
+    """Work goes to a fallback, since the job's own route may not be asked, or by probes alone."""
     successes: int = 0
     retries: int = 0
     """Made, or lapsed unused (``policies.retry.lapsed``)."""

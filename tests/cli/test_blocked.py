@@ -92,3 +92,14 @@ def test_when_the_first_rows_all_fail_alike_it_stops_unasked(cortex):
     assert (again.code, again.last["rows_failed"] // 10) == (3, 10)
     rest = cortex("resume", "mine", "--json")
     assert (rest.code, rest.last["rows_failed"]) == (1, 120)
+
+
+def test_work_moves_to_the_fallback_when_the_provider_fails(cortex):
+    requests(Path("in.jsonl"), COUNT)
+    failing = ("--sim", "overloaded=1", "--sim", "latency_ms=30", "--fallback", "sim,seed=2")
+    done = cortex("batch", "in.jsonl", "-o", "out.jsonl", *SIM, *failing, "--json")
+    assert (done.code, done.last["rows_succeeded"], done.last["paid_calls"]) == (0, COUNT, COUNT)
+    assert done.last["elapsed_s"] < 30  # nothing sat out the waits of the route that it left
+    each_once(Path("out.jsonl"), COUNT)
+    shown = cortex("status", "mine", "--json").last
+    assert shown["route"].endswith("(fallback 1)")

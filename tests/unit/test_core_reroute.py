@@ -8,6 +8,7 @@ from actors.errors import ClearError
 from actors.opening import Opening, resuming_batch, this_owner
 from cortex import events
 from cortex.limits import Limits
+from policies.failure import Failure, FailureKind
 from policies.price import parse_price
 from tests.stage import PRICE, Flat, Stage, other, reply, terms
 
@@ -103,3 +104,57 @@ def test_a_late_reply_of_a_route_that_has_gone_is_taken_and_stays_charged_as_ass
     _set(stage)
     stage.turn(late)
     assert (stage.goal(1).answer, stage.k.ledger.known_nusd, stage.k.ledger.assumed_nusd) == ("late", 0, assumed)
+
+
+OVERLOADED = Failure(FailureKind.OVERLOADED, "busy", status=529)
+
+
+def _fail(stage: Stage) -> None:
+    """All that is out on the job's own route fails."""
+    flights = [flight for flight in stage.k.flights.values() if not flight.route]
+    stage.turn(*(events.Broke(each.goal, each.sample, each.attempt, OVERLOADED) for each in flights), at_s=stage.k.at_s)
+
+
+def _routes(stage: Stage) -> list[int]:
+    return [flight.route for flight in stage.k.flights.values()]
+
+
+def test_work_that_moves_does_not_sit_out_its_waits():
+    stage = _stage("a", "b", "c")
+    stage.turn(events.Granted(3))
+    _fail(stage)
+    assert not stage.k.flights  # all wait before they are tried again
+    at_s = stage.k.at_s
+    stage.turn(events.Granted(0, why="the breaker is open"), events.Granted(2, route=1), at_s=at_s)
+    assert _routes(stage) == [1, 1]
+    stage.turn(events.Granted(9, route=1), at_s=at_s)
+    assert _routes(stage) == [1, 1, 1]
+
+
+def test_nor_do_calls_that_fail_on_the_old_route_afterwards_and_probes_there():
+    stage = _stage("a", "b", "c")
+    stage.turn(events.Granted(2))
+    retries = stage.k.retries
+    stage.turn(events.Granted(0, why="the breaker is open"), events.Granted(5, route=1), at_s=stage.k.at_s)
+    assert _routes(stage) == [0, 0, 1]
+    _fail(stage)
+    assert _routes(stage) == [1, 1, 1]
+    assert stage.k.retries == retries
+    probe = _stage("a")
+    probe.turn(events.Granted(0, why="open"), events.Granted(1, route=1), events.Granted(1, starts=1, why="half open"))
+    assert _routes(probe) == [0]
+    _fail(probe)
+    assert _routes(probe) == [1]
+
+
+def test_on_the_fallback_itself_and_back_home_waits_are_waited():
+    stage = _stage("a", "b", "c")
+    stage.turn(events.Granted(0, why="open"), events.Granted(1, route=1))
+    (flight,) = stage.k.flights.values()
+    stage.turn(events.Broke(flight.goal, "0", flight.attempt, OVERLOADED), at_s=stage.k.at_s)
+    assert stage.k.goals[flight.goal].due_at_s > stage.k.at_s
+    stage.turn(events.Granted(2), events.Granted(0, route=1), at_s=stage.k.at_s)
+    assert not stage.k.moved
+    assert _routes(stage) == [1, 0]
+    _fail(stage)
+    assert _routes(stage) == [1]
