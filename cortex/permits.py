@@ -50,7 +50,9 @@ class Share(msgspec.Struct):
 
     def free(self, at_s: float) -> int:
         """Attempts that may be begun here now, as far as permits go; 0 while the provider or the pace says to wait."""
-        if self.held(at_s) or (self.pace is not None and due_at_s(self.pace) > at_s):
+        if self.hold_until_s > at_s and self.held(at_s):
+            return 0
+        if self.pace is not None and due_at_s(self.pace) > at_s:
             return 0
         free = self.permits - self.in_flight
         if 0 <= self.starts < free:
@@ -68,7 +70,7 @@ _OF_THE_ACCOUNT = (FailureKind.BLOCKED, FailureKind.UNAUTHORISED)
 
 
 class Sizes(msgspec.Struct):
-    """What calls were expected to weigh at most, and did weigh: so that the next one's tokens can be foretold.
+    """What calls under a pace could weigh at most, and did weigh: so that the next one's tokens can be foretold.
 
     Whole sums, so that the order in which answers came does not matter.
     """
@@ -78,6 +80,14 @@ class Sizes(msgspec.Struct):
     input_tokens: int = 0
     output_max: int = 0
     output_tokens: int = 0
+
+    def learn(self, input_bound: int, output_max: int, usage: Usage) -> None:
+        """One more call of these bounds was answered."""
+        self.calls += 1
+        self.input_bound += input_bound
+        self.input_tokens += counted(usage)
+        self.output_max += output_max
+        self.output_tokens += usage.output_tokens
 
     def expected(self, input_bound: int, output_max: int) -> tuple[float, float]:
         """Input and output tokens that a call of these bounds will probably be counted for.
@@ -171,18 +181,13 @@ def came_back(k: State, flight: Flight, usage: Usage | None, paid: bool = True) 
     share.in_flight -= 1
     if k.unhedged:
         k.unhedged.pop(flight.goal << 20 | flight.attempt, None)
-    if usage is not None:
-        if flight.probe:
-            share.blocked, share.trying, share.hold_until_s = None, False, 0.0
-            k.paused = None
-        sizes = k.sizes
-        sizes.calls += 1
-        sizes.input_bound += flight.charge.tokens - flight.output_max
-        sizes.input_tokens += counted(usage)
-        sizes.output_max += flight.output_max
-        sizes.output_tokens += usage.output_tokens
+    if usage is not None and flight.probe:
+        share.blocked, share.trying, share.hold_until_s = None, False, 0.0
+        k.paused = None
     if flight.paced is None or (usage is None and paid):
         return
+    if usage is not None:
+        k.sizes.learn(flight.charge.tokens - flight.output_max, flight.output_max, usage)
     more_input = (counted(usage) if usage is not None else 0) - flight.paced[0]
     more_output = (usage.output_tokens if usage is not None else 0) - flight.paced[1]
     for pace in (share.pace, k.pace):

@@ -129,7 +129,9 @@ def _check_goal(k: State, goal: Goal, view: _View) -> Any:
             raise IllegalTransition(f"a child for a goal that has ended: {parent.story()}")
         if parent.depth + 1 > k.terms.limits.depth_max:
             raise Malformed(f"goals nested deeper than {k.terms.limits.depth_max}: {parent.story()}")
-    if not (0 <= goal.due_at_s < _INFINITE and 0 <= goal.deadline_at_s < _INFINITE):
+    if (goal.due_at_s or goal.deadline_at_s) and not (
+        0 <= goal.due_at_s < _INFINITE and 0 <= goal.deadline_at_s < _INFINITE
+    ):
         raise ValueError(f"a goal's times are seconds since 1970, not {goal.due_at_s} and {goal.deadline_at_s}")
     view.made.append(goal)
     view.goals += 1

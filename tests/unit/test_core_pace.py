@@ -176,7 +176,8 @@ def test_what_is_foretold_follows_what_was_counted():
 
 def test_the_order_of_answers_leaves_no_trace_in_what_is_foretold():
     def sizes(order: list[int]) -> Sizes:
-        stage = Stage(Flat(texts=("a", "bb", "ccc")))
+        stage = Stage(Flat(texts=("a", "bb", "ccc")), permits=0)
+        stage.turn(events.Granted(9, requests_per_s=1e6))
         for goal in order:
             stage.turn(stage.answered(stage.call(goal), usage=Usage(goal * 7, goal)))
         return stage.k.sizes
