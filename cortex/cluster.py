@@ -140,6 +140,8 @@ class Pool(msgspec.Struct):
     """The sum of ``counted``."""
     in_flight: int = 0
     """Attempts under way, as the branches told."""
+    unknown: int = -1
+    """After a restart, of ``in_flight``: calls of nobody who told of them. -1: not counted yet."""
     wanted: int = 0
     """By all jobs together, as of the last sharing."""
     level: float = NEVER

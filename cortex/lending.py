@@ -153,7 +153,10 @@ def _free(state: Cluster, pool: Pool) -> int:
         return 0
     in_use = pool.in_use
     if state.at_s < state.probes_from_s:
-        in_use = max(in_use, pool.in_flight)  # calls of a holder that was not heard of since the restart
+        if pool.unknown < 0:  # calls of holders that were not heard of in all the time of listening
+            pool.unknown = max(0, pool.in_flight - pool.in_use)
+        pool.unknown = min(pool.unknown, pool.in_flight)
+        in_use += pool.unknown
     return max(0, pool.allowed.concurrency - in_use)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cortex import health
+from cortex import health, pools
 from cortex.cluster import NEVER, Cluster, Member, Node
 from cortex.orders import Command, Died, Kill, Moved, Ping
 from cortex.signals import Report
@@ -123,12 +123,13 @@ def _flights(state: Cluster, one: Member, report: Report) -> None:
     now: dict[str, int] = {}
     for signals in report.routes:
         if signals.in_flight:
-            now[signals.pool] = now.get(signals.pool, 0) + signals.in_flight
+            pool = pools.known(state, signals.route, signals.pool).pool
+            now[pool] = now.get(pool, 0) + signals.in_flight
     if now != one.flights:
         for pool, n in one.flights.items():
             if pool in state.pools:
                 state.pools[pool].in_flight -= n
-        one.flights = {pool: n for pool, n in now.items() if pool in state.pools}
+        one.flights = now
         for pool, n in one.flights.items():
             state.pools[pool].in_flight += n
 
