@@ -70,7 +70,7 @@ class Cortex:
 
     async def _adopt(self, members: tuple[str, ...]) -> None:
         """Find who lives; ask every channel to join again. Once all have, nothing unknown can be held by anybody."""
-        calls = [self._call_back(job) for job in tuple(self._awaited)]
+        calls = [self._call_back(job) for job in sorted(self._awaited)]
         await asyncio.gather(self._supervision.adopt(members), *calls)
         self._all_heard()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 
+from tests.simulation import planted_control  # noqa: F401 - it plants
 from tests.simulation.planted import FAULTS, catch
 
 SEEDS = 500

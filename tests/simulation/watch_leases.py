@@ -54,6 +54,7 @@ class _Out:
         self.state = BreakerState.CLOSED
         self.generation = 0
         self.open_until_s = 0.0
+        self.opened_s = 0.0
         self.leave = 0
         """Requests that may still be begun since the breaker opened: the permits out at that moment."""
 
@@ -183,6 +184,7 @@ class LeasesWatch:
         if (breaker.state, breaker.generation) == (out.state, out.generation):
             return
         if breaker.state == BreakerState.OPEN and out.state != BreakerState.OPEN:
+            out.opened_s = now_s
             out.leave = sum(held.most() for (_, route), held in self._held.items() if route == name)
         if breaker.state == BreakerState.HALF_OPEN:
             out.probes.clear()
@@ -299,6 +301,11 @@ class LeasesWatch:
         cortex = self._world.lives.get("cortex")
         if out is None or out.state != BreakerState.OPEN or cortex is None:
             return
+        world = self._world
+        undisturbed = not (world.cut or world.plan.trouble or any(node.lag_s for node in world.nodes))
+        halted = any(life.halted for life in world.lives.values())
+        if not undisturbed or halted or self._loop.time() < out.opened_s + 0.05 + 2 * world.plan.hop_s:
+            return  # who cannot hear of it uses what it holds, until its lease runs out
         out.leave -= 1
         if out.leave < 0:
             self._watch.say(f"more is asked of {name} than there were permits out when its breaker opened")
