@@ -179,13 +179,12 @@ class Branch:
         kept = courier.keys() if courier is not None else ()
         return self.incarnation, family_of(job) in self._keys, (*under, *kept)
 
-    async def beat(self, job: str) -> dict[str, Any]:
-        """Signs of life: which incarnation this is, and whether it can work for a job."""
-        return {
-            "incarnation": self.incarnation,
-            "phase": self._phase(),
-            "armed": family_of(job) in self._keys,
-        }
+    async def beat(self, job: str, peers: tuple[str, ...] = ()) -> dict[str, Any]:
+        """Signs of life: which incarnation this is, and whether it can work for a job; if not, its peers may help."""
+        armed = family_of(job) in self._keys
+        if peers and not armed:
+            self._in_background(self._ask_peers(job, peers))
+        return {"incarnation": self.incarnation, "phase": self._phase(), "armed": armed}
 
     async def ping(self) -> tuple[str, str]:
         """Which incarnation this is, and on which node: its event loop turns."""

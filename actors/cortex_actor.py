@@ -161,7 +161,8 @@ class Cortex:
         state, at_s = self._state, self._runtime.monotonic_s()
         pools = {
             name: {
-                "limit": pool.allowed.concurrency, "granted": pool.granted, "in_flight": pool.in_flight,
+                "concurrency": pool.allowed.concurrency, "routes": list(pool.routes), "granted": pool.granted,
+                "in_flight": pool.in_flight,
                 "wanted": pool.wanted, "caps": msgspec.to_builtins(pool.caps), "requests_per_s": pool.rates[0],
                 "held_for_s": max(0.0, pool.allowed.held_until_s - at_s), "headroom": pool.headroom,
             }

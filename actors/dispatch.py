@@ -276,7 +276,8 @@ class Dispatch:
     async def _look_at(self, link: Link) -> None:
         try:
             async with asyncio.timeout(SILENT_S):
-                beat = await link.peer.ask("beat", self._job)
+                peers = () if link.armed else self._links.able(PEERS_MAX)
+                beat = await link.peer.ask("beat", self._job, peers)
         except Gone:
             await self._gone(link)
             return

@@ -9,7 +9,7 @@ import pytest
 
 from actors import branch as branch_module
 from actors.armoury import Arming, encode, lend
-from actors.branch import DRAINING, GRACE_S, SWEEP_S
+from actors.branch import DRAINING, GRACE_S, SWEEP_S, Branch
 from cortex import events
 from policies.failure import Failure, FailureKind
 from tests.edge.branches import Model, Scene, call, on_stage
@@ -189,5 +189,19 @@ def test_a_doubled_message_of_an_ended_job_is_known_for_what_it_is_and_memory_is
         assert len(scene.branch._past) == 3
         assert len(scene.branch._epochs) <= 3
         assert len(scene.branch._heard) <= 3
+
+    on_stage(play)
+
+
+def test_a_branch_without_a_key_asks_the_peers_that_it_is_told_of() -> None:
+    async def play(scene: Scene) -> None:
+        scene.runtime._actors["branch:0"] = scene.branch
+        other = Branch("branch:1", scene.runtime, scene._made)
+        assert not (await other.beat("j"))["armed"]
+        await asyncio.sleep(0.1)
+        assert not (await other.beat("j", ("branch:1", "branch:9", "branch:0")))["armed"]
+        await asyncio.sleep(0.1)
+        assert (await other.beat("j"))["armed"]
+        await other.close()
 
     on_stage(play)

@@ -37,6 +37,8 @@ class FakeBranch:
         self.before: list[Exception] = []
         self.after: list[Exception] = []
         self.told: list[Any] = []
+        self.helped: list[tuple[str, ...]] = []
+        """Peers that were named to it with each beat."""
         self.holds: list[tuple[int, int]] = []
         self.staff: tuple[str, ...] = ()
         self.draining = False
@@ -55,6 +57,7 @@ class FakeBranch:
         if method == "held":
             return self.incarnation, self.armed, tuple(self.holds)
         if method == "beat":
+            self.helped.append(args[1])
             if self.silent:
                 await asyncio.Event().wait()
             if self.before:

@@ -36,6 +36,19 @@ async def test_a_branch_that_joins_later_gets_its_part() -> None:
     await dispatch.close(forget=False)
 
 
+async def test_a_branch_without_a_key_is_told_who_has_one() -> None:
+    """Nobody else may be there to arm it: its job may have no driver any more."""
+    one, two = FakeBranch("a"), FakeBranch("b")
+    two.armed = False
+    scene = Scene(one, two)
+    dispatch = await scene.meet()
+    await until(lambda: ("a",) in two.helped)
+    assert () in one.helped or one.helped == []
+    two.armed = True
+    await until(lambda: dispatch.unarmed() == [])
+    await dispatch.close(forget=False)
+
+
 async def test_a_branch_that_leaves_finishes_what_it_has_and_gets_nothing_more() -> None:
     one, two = FakeBranch("a"), FakeBranch("b")
     scene = Scene(one, two)
