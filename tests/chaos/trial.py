@@ -19,12 +19,14 @@ from tests.chaos.havoc import Havoc
 from tests.cluster.processes import Commands, Provider, names_in, write_rows
 
 FAULTS = {
-    "overloaded": 0.03, "server_error": 0.03, "unavailable": 0.02, "throttled": 0.005, "throttled_bare": 0.01,
-    "reset": 0.02, "reset_late": 0.01, "truncated": 0.02, "invalid_json": 0.02, "wrong_content_type": 0.009,
-    "refusal": 0.025, "hang": 0.001,
+    "overloaded": 0.03, "server_error": 0.03, "unavailable": 0.02, "reset": 0.02, "reset_late": 0.01, "truncated": 0.03,
+    "invalid_json": 0.02, "wrong_content_type": 0.009, "refusal": 0.03, "hang": 0.001,
 }  # fmt: skip
-"""20 %. Most may be tried again, and cost retries a little less than the budget for them grows; refusals are answers."""
+"""20 %. Most may be tried again, and cost retries a little less than the budget for them grows; refusals are answers.
+None is a 429: the cortex takes it at its word and slows down, and what is tried here is not how fast it finds out."""
 GAUGE_ROWS = 400
+PARTIAL = 3
+"""The exit code of what is resumable."""
 SQUARES = 60
 FILES_MORE = 12
 MB_MORE = 40.0
@@ -155,15 +157,21 @@ class Trial:
                 seen[role] = largest([sizes, seen.get(role, sizes)])
             await asyncio.sleep(0.3)
         await _ended(driver, 60)
-        await self._right(tools)
+        await self._right(f"{name}-tools", tools)
         return seen
 
     def _squares(self, job: str) -> subprocess.Popen[str]:
         program = ["tests.chaos.tooling:Squares", "-p", f"count={SQUARES}", "--model", "sim"]
         return self._commands.start("run", *program, "--job", job, "--json")
 
-    async def _right(self, tools: subprocess.Popen[str]) -> None:
-        said = await _ended(tools, 300)
+    async def _right(self, job: str, tools: subprocess.Popen[str]) -> None:
+        """The right answer came; after a resume, where the node died on which this job's own journal was written."""
+        await asyncio.to_thread(tools.wait)
+        for _ in range(3):
+            if tools.returncode == PARTIAL:
+                tools = self._commands.start("resume", job, "--json")
+                await asyncio.to_thread(tools.wait)
+        said = await _ended(tools, 60)
         answer = json.loads(said.splitlines()[-1])["answer"]
         assert answer == sum(number * number for number in range(SQUARES)), said
 
@@ -171,7 +179,7 @@ class Trial:
         """One tool job after the other, so that workers live; how many there were."""
         done = 0
         while not over.is_set():
-            await self._right(self._squares(f"tools-{done}"))
+            await self._right(f"tools-{done}", self._squares(f"tools-{done}"))
             done += 1
         return done
 
