@@ -69,6 +69,7 @@ class LeasesWatch:
         """By job: when its lease has run out at the latest, as the cortex counts it."""
         self._lease_s: dict[str, float] = {}
         """By job: until when it may begin calls, as it counts that itself."""
+        self._arrived: dict[tuple[str, int, str, str], int] = {}
         self._epochs: dict[str, int] = {}
         self._heard: dict[tuple[str, int, str, str], int] = {}
         """By job, epoch, cortex and route: the last serial that was told as heard."""
@@ -126,6 +127,11 @@ class LeasesWatch:
         self._until_s[claims.job] = now_s + LEASE_S
         for claim in claims.claims:
             held = self._held.setdefault((claims.job, claim.route), _Held(claim.pool))
+            key = (claims.job, claims.epoch, state.cortex, claim.route)
+            heard = claim.heard if claims.cortex == state.cortex else 0
+            if heard < self._arrived.get(key, 0):
+                continue  # a later claim has come before it
+            self._arrived[key] = heard
             held.held = claim.held
             if claims.cortex == state.cortex:
                 held.granted = [one for one in held.granted if one[0] > claim.heard]
@@ -140,7 +146,7 @@ class LeasesWatch:
             found = self._routes.get(route)
             if found is not None:
                 out = sum(1 for key, over_s in found.calls.items() if key[0] == job and over_s > now_s)
-            total += max(held.most(), out) if self._until_s.get(job, 0.0) > now_s else out
+            total += held.most() if self._until_s.get(job, 0.0) > now_s else out
         return total
 
     def _granted(self, state: Cluster, grant: Grant, now_s: float) -> None:
@@ -148,7 +154,7 @@ class LeasesWatch:
         key = (grant.job, grant.route)
         held = self._held.setdefault(key, _Held(route.pool))
         before = self._total(route.pool, now_s)
-        held.granted.append((grant.serial, grant.permits))
+        held.granted.append((grant.serial, grant.permits if grant.starts else 0))  # leave for none begins none
         after = self._total(route.pool, now_s)
         limit = state.pools[route.pool].allowed.concurrency
         if after > before and after > limit:
