@@ -154,7 +154,8 @@ class LeasesWatch:
         key = (grant.job, grant.route)
         held = self._held.setdefault(key, _Held(route.pool))
         before = self._total(route.pool, now_s)
-        held.granted.append((grant.serial, grant.permits if grant.starts else 0))  # leave for none begins none
+        if grant.serial > self._arrived.get((grant.job, self._epochs.get(grant.job, 0), grant.cortex, grant.route), 0):
+            held.granted.append((grant.serial, grant.permits))  # else a renewal, of what it has heard
         after = self._total(route.pool, now_s)
         limit = state.pools[route.pool].allowed.concurrency
         if after > before and after > limit:
