@@ -27,6 +27,11 @@ is.
 doubted once in a while: for some seconds concurrency alone bounds, just below what was under way at the last refusal.
 Refused nevertheless: it is the rate. Not refused, and no less done: it is the concurrency.
 
+**Strays.** What is accepted between two refusals is the same each time a limit is met. Where it comes down and down,
+though few calls are refused in each episode, the refusals do not depend on what is sent, and slowing down for them would
+go on for ever. Then the pool goes back to where most was accepted, and that share of refusals is put up with until it
+grows.
+
 **A price for asking.** Finding out costs refusals, so the next probe waits until a hundred calls have gone well for
 each refusal that the last one cost: 1 % at most, at any rate.
 """
@@ -87,8 +92,14 @@ class LimitPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """No probe is put off for longer, whatever the last one cost."""
     headroom_s: float = 600.0
     """With headroom for others, a settled pool is not probed sooner: probing uses what is theirs."""
-    unwell_share: float = 0.1
-    """Share of bad answers at which growth stops; it slows down before."""
+    falls_max: int = 3
+    fall: float = 0.35
+    """So many episodes of few refusals each, after which no more than this share is accepted of what once was, are
+    taken for strays."""
+    stray_share: float = 0.08
+    """No more of all calls than this can be strays."""
+    unwell_share: float = 0.3
+    """Share of bad answers at which growth stops; it slows down before. A breaker opens at half."""
     spare: float = 1.25
     """Permits to a call under way, where a rate is what bounds: concurrency must not."""
     overhead_s: float = 0.1
@@ -147,6 +158,17 @@ class Probing(msgspec.Struct, array_like=True):
     """Since that episode was judged."""
     inside: int = 0
     """Calls under way when this episode began."""
+
+    falls: int = 0
+    """Episodes since the one that followed the most accepted requests a second."""
+    fell_from: float = 0.0
+    """Those requests a second, and the calls that were under way."""
+    fell_at: float = 0.0
+    fell_accepted: int = 0
+    fell_refused: int = 0
+    """Since the first of them."""
+    tolerated: float = 0.0
+    """Share of refusals that are taken for strays; 0: none."""
 
 
 class Load(msgspec.Struct, array_like=True):
@@ -232,6 +254,8 @@ def _cubic(policy: LimitPolicy, probing: Probing) -> float:
 def judge(policy: LimitPolicy, probing: Probing, load: Load) -> None:
     """An episode is over; nothing has begun for a while, so all counts are in. What was refused?"""
     probing.episode = False
+    if _stray(policy, probing):
+        return
     elapsed_s = probing.empty_at_s - probing.since_s
     mean = max(probing.accepted, 0) / elapsed_s if probing.since_s and elapsed_s > 0 else 0.0
     if probing.mode is Mode.RATE:
@@ -241,6 +265,47 @@ def judge(policy: LimitPolicy, probing: Probing, load: Load) -> None:
     probing.since_s = probing.empty_at_s
     probing.accepted = probing.refused = 0
     probing.clock_s = 0.0
+
+
+def _stray(policy: LimitPolicy, probing: Probing) -> bool:
+    """Does this episode say nothing of a limit, since so many refusals come whatever is sent?
+
+    A count of refusals that do not depend on each other has its own square root as deviation (Poisson).
+    """
+    calls = max(probing.accepted, 0) + probing.refused
+    if probing.tolerated:
+        expected = probing.tolerated * calls
+        if probing.refused <= expected + 3 * math.sqrt(expected) + 1:
+            if calls > 1_000:
+                probing.accepted, probing.refused = probing.accepted // 2, probing.refused // 2
+            return True
+        probing.tolerated, probing.falls = 0.0, 0
+        return False
+    elapsed_s = probing.empty_at_s - probing.since_s
+    few = policy.stray_share * calls
+    if not probing.since_s or elapsed_s <= 0:
+        return False
+    if probing.refused > few + 2 * math.sqrt(few):
+        if probing.refused > max(calls // 4, 3):
+            probing.falls = 0  # that was a limit
+        return False
+    mean = max(probing.accepted, 0) / elapsed_s
+    if not probing.falls or mean > 0.9 * probing.fell_from:
+        probing.falls, probing.fell_from, probing.fell_at = 1, mean, float(probing.inside)
+        probing.fell_accepted = probing.fell_refused = 0
+        return False
+    probing.falls += 1
+    probing.fell_accepted += max(probing.accepted, 0)
+    probing.fell_refused += probing.refused
+    if probing.falls <= policy.falls_max or mean > policy.fall * probing.fell_from:
+        return False
+    share = probing.fell_refused / max(probing.fell_accepted + probing.fell_refused, 1)
+    probing.tolerated, probing.falls = max(share, 0.01), 0
+    probing.mode, probing.settled, probing.doubting = Mode.SLOW_START, False, False
+    probing.concurrency = max(probing.fell_at, probing.concurrency)
+    probing.strikes = probing.accepted = probing.refused = 0
+    probing.since_s = probing.empty_at_s
+    return True
 
 
 def _judge_concurrency(policy: LimitPolicy, probing: Probing, load: Load, mean: float) -> None:

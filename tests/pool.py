@@ -46,6 +46,8 @@ class Provider(msgspec.Struct, kw_only=True):
     headers: bool = False
     other_share: float = 0.0
     """Of each rate, what other traffic takes."""
+    stray_share: float = 0.0
+    """Of requests, those that are refused whatever the limits."""
     unwell_share: float = 0.0
     """Of accepted requests, those that fail."""
     input_tokens: tuple[float, float] = (1_000.0, 1.0)
@@ -237,7 +239,8 @@ class Pool:
         for level, rate, want in zip(self._levels, self._rates(), wanted, strict=True):
             if rate and level < want:
                 short_s = max(short_s, (want - level) / rate)
-        if short_s or (self.provider.concurrency and self.busy >= self.provider.concurrency):
+        stray = self.provider.stray_share and self.chance.random() < self.provider.stray_share
+        if stray or short_s or (self.provider.concurrency and self.busy >= self.provider.concurrency):
             second.throttled += 1
             wait_s = max(1, math.ceil(short_s)) if self.provider.retry_after else 0.0
             self._at(self.provider.refusal_s + self._draw(NETWORK_S), self._refused, call, wait_s)

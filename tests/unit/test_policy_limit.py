@@ -44,8 +44,9 @@ BEGINNING = (100.0, sample(0))
         (sample(0), 20),
         (sample(20, binding=False), 20),  # nothing more was wanted
         (sample(20, begun=0, in_flight=3), 20),  # what is allowed was not used
-        (sample(20, unwell=1), 30),  # the first bad answers slow it down
-        (sample(20, unwell=3), 20),
+        (sample(20, unwell=1), 36),  # the first bad answers slow it down
+        (sample(20, unwell=3), 31),
+        (sample(20, unwell=9), 20),
         (sample(20, unwell=40), 20),
         (sample(20, throttled=1), 20),
     ],

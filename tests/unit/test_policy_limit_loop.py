@@ -184,7 +184,7 @@ def test_an_idle_pool_comes_back_as_it_was(headers: bool) -> None:
 
 
 def test_an_unwell_provider_is_not_asked_more() -> None:
-    pool = Pool(Provider(latency_s=0.5, unwell_share=0.3), demand=lambda at_s: 200).run(60)
+    pool = Pool(Provider(latency_s=0.5, unwell_share=0.4), demand=lambda at_s: 200).run(60)
     assert pool.seconds[-1].permits <= 2 * pool.policy.start
     pool.provider.unwell_share = 0.01
     assert pool.run(75).seconds[-1].permits >= 200
@@ -214,3 +214,26 @@ def test_caps_by_hand_bound_what_the_provider_would_allow(
     done = sum(getattr(second, resource) for second in pool.seconds[10:120]) / 110
     assert 0.94 * per_s <= done <= 1.03 * per_s
     assert pool.throttled(0, 120) == 0
+
+
+# ------------------------------------------------------------------------------------------ refusals of no limit
+
+
+@pytest.mark.parametrize("retry_after", [True, False])
+@pytest.mark.parametrize(("share", "latency_s", "least_per_s"), [(0.005, 0.1, 100), (0.02, 0.1, 60), (0.05, 0.3, 30)])
+def test_refusals_that_come_whatever_is_sent_do_not_slow_a_pool_down_for_ever(
+    share: float, latency_s: float, least_per_s: float, retry_after: bool
+) -> None:
+    pool = Pool(
+        Provider(stray_share=share, latency_s=latency_s, retry_after=retry_after), demand=lambda at_s: 200
+    ).run(300)  # fmt: skip
+    assert sum(second.accepted for second in pool.seconds[240:300]) >= 60 * least_per_s, pool.limit.probing
+
+
+def test_a_limit_that_comes_after_strays_is_found_all_the_same() -> None:
+    pool = Pool(Provider(stray_share=0.01, latency_s=0.3), demand=lambda at_s: 200).run(120)
+    assert pool.limit.probing.tolerated
+    pool.provider = Provider(requests_per_s=20, capacity_s=5, latency_s=0.3)
+    pool.run(240)
+    assert not pool.limit.probing.tolerated
+    held(pool, 180, 240)
