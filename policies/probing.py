@@ -29,8 +29,8 @@ Refused nevertheless: it is the rate. Not refused, and no less done: it is the c
 
 **Strays.** What is accepted between two refusals is the same each time a limit is met. Where it comes down and down,
 though few calls are refused in each episode, the refusals do not depend on what is sent, and slowing down for them
-would go on for ever. Then the pool goes back to where most was accepted, and that share of refusals is put up with until it
-grows.
+would go on for ever. Then the pool goes back to where most was accepted, and that share of refusals is put up with
+until it grows.
 
 **A price for asking.** Finding out costs refusals, so the next probe waits until a hundred calls have gone well for
 each refusal that the last one cost: 1 % at most, at any rate.
