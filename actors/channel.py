@@ -18,7 +18,7 @@ from actors.batches import PERMITS, Submissions
 from actors.dispatch import Dispatch
 from actors.lease import Lease
 from actors.memory import Memory
-from actors.opening import Opening, owner_record, resuming_batch
+from actors.opening import Opening, owner_record, rekeyed_batch, resuming_batch
 from actors.outlet import Outlet, Projection
 from actors.ports import Runtime
 from actors.store import Journal, StoreError
@@ -209,6 +209,12 @@ class Channel:
         limits = msgspec.structs.replace(self._k.terms.limits, **msgspec.json.decode(changed))
         await self._put(journal.encode_batch([events.LimitsSet(who, limits)]), 1)
         self._lease.again()
+
+    async def unblock(self, who: str, credentials: tuple[str, ...]) -> None:
+        """The key is another now: its fingerprint, by route. One call finds out whether it is taken."""
+        if not (self.over or self._k.stopping):
+            await self._put(journal.encode_batch(rekeyed_batch(self._k.terms, who, credentials)), 2)
+            self._lease.again()
 
     async def results(self, index: int, wait_s: float) -> bytes:
         """Results from an index on, as soon as there are any; an empty list after ``wait_s`` seconds without."""

@@ -234,7 +234,8 @@ def _provider(wish: Wish, limits: Limits, environ: Mapping[str, str]) -> Destina
     if credential is None:
         what = f"for --model {wish.model}" if wish.model else "and no --model"
         raise SetupError(
-            f"no key in the environment {what}: set ANTHROPIC_API_KEY, or take --model local or --model sim"
+            f"no key in the environment {what}: set ANTHROPIC_API_KEY (or ANTHROPIC_API_KEY_FILE, the path of a file "
+            "that holds it), or take --model local or --model sim"
         )
     if not wish.model:
         raise SetupError("no model: give --model NAME, or state it in every row")

@@ -18,6 +18,7 @@ from actors.armoury import Arming, encode
 from actors.errors import ClearError
 from actors.opening import Opening
 from actors.ports import Away, Gone, Peer, Runtime
+from actors.rotation import Rotation
 from actors.store import Folder, StoreError
 from cortex.events import Row
 
@@ -32,6 +33,7 @@ FEED_PAUSE_S = 0.04
 FEED_PAUSE_MAX_S = 0.16
 """How often a channel whose window is full is asked for room, at first and at the most."""
 LOOK_S = 0.5
+KEY_READ = "the key was read again"
 SETTLE_S = 60.0
 """How long a failed driver waits for the calls in flight."""
 AWAY_PATIENCE_S = 120.0
@@ -90,7 +92,7 @@ class Driver:
         self, runtime: Runtime, folder: str, opening: Opening, arming: Arming, *,
         source: Source | None = None, sink: Sink | None = None,
         progress: Callable[[dict[str, Any]], None] = lambda facts: None, attach: bool = False, own: bool = False,
-        narrow: Mapping[str, int] | None = None,
+        narrow: Mapping[str, int] | None = None, rotation: Rotation | None = None,
     ) -> None:  # fmt: skip
         self._runtime = runtime
         self._folder = folder
@@ -102,7 +104,9 @@ class Driver:
         self._attach = attach
         self._own = own
         self._control = Folder(folder)
+        self._narrow = narrow
         self._caps = caps.Watch(self._control, opening.terms, narrow)
+        self._rotation = rotation
         self._wanted: tuple[str, str] | None = None
         self._begun = False
         self._facts: dict[str, Any] = {}
@@ -174,8 +178,7 @@ class Driver:
 
     async def _begin(self) -> None:
         await self._tell_caps()
-        branches, _ = await self._patiently(self._runtime.peer("cortex"), "staff", False)
-        await asyncio.gather(*(self._arm(name) for name in branches))
+        await self._arm_all()
         if not self._attach:
             self._channel = await self._runtime.start_actor("channel", f"channel:{self.job}", self.job, self._folder)
             await self._ask("start", msgspec.msgpack.encode(self._opening))
@@ -183,6 +186,10 @@ class Driver:
         if self._wanted is not None:
             await self._ask("stop", *self._wanted)
         await self._refresh()
+
+    async def _arm_all(self) -> None:
+        branches, _ = await self._patiently(self._runtime.peer("cortex"), "staff", False)
+        await asyncio.gather(*(self._arm(name) for name in branches))
 
     async def _arm(self, name: str) -> None:
         with contextlib.suppress(Away, Gone):
@@ -255,7 +262,20 @@ class Driver:
             await self._tell_caps()
             for name in facts["unarmed"]:
                 await self._arm(name)
+            if facts["unauthorised"] and self._rotation is not None:
+                await self._renew(self._rotation)
             await asyncio.sleep(LOOK_S)
+
+    async def _renew(self, rotation: Rotation) -> None:
+        """The provider refuses the key: if there is another one in its file by now, go on with that."""
+        if not await asyncio.to_thread(rotation.read):
+            return
+        self._arming = encode(rotation.arming)
+        self._caps = caps.Watch(self._control, rotation.terms, self._narrow)
+        await self._tell_caps()
+        await self._arm_all()
+        with contextlib.suppress(StoreError):  # a broken journal is told by the status
+            await self._ask("unblock", KEY_READ, tuple(route.credential for route in rotation.terms.routes))
 
     async def _tell_caps(self) -> None:
         """Limits set by hand hold for the jobs of this state folder; a cluster that serves others has its own."""

@@ -111,6 +111,13 @@ def resuming_batch(
     return batch, False
 
 
+def rekeyed_batch(terms: Terms, who: str, credentials: tuple[str, ...]) -> list[events.Event]:
+    """The same routes under another key, whose fingerprint stands here for each, and leave to try them."""
+    pairs = zip(terms.routes, credentials, strict=True)
+    own, *others = (msgspec.structs.replace(route, credential=credential) for route, credential in pairs)
+    return [events.LimitsSet(who, terms.limits, own, tuple(others)), events.Resumed(who)]
+
+
 def _refuse_to_lose(k: State, now: Terms) -> None:
     """What is with the provider was paid for at the price of its road, and belongs to the program that asked it."""
     if not k.submissions or now.fresh:

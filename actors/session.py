@@ -22,7 +22,9 @@ from actors.joblock import Held, hold
 from actors.model_port import Model
 from actors.opening import Opening, Owner, this_owner
 from actors.ports import Away, ClusterError, Gone
+from actors.provider.credential import Credential
 from actors.records import last_owner, last_state, last_terms, said_in_use
+from actors.rotation import rotation
 from actors.simulator.settings import SimulatorSettings
 from actors.store import Folder, Journal
 from cortex.limits import Limits, Terms
@@ -104,6 +106,8 @@ class Session:
         self._source = source
         self._sink = sink
         self.progress = progress
+        self.heed: Callable[[Credential], None] = lambda credential: None
+        """Told of each credential that is read in the middle of the run: no error may show it."""
         self._models = (model, *others)
         self._driver: Driver | None = None
         self._stopped: tuple[str, str] | None = None
@@ -225,6 +229,7 @@ class Session:
         self._driver = Driver(
             runtime, str(self.folder.path), opening, found.arming, source=self._source, sink=self._sink,
             progress=self.progress, attach=attach, own=own, narrow=found.narrow,
+            rotation=rotation(self._environ, terms, found.arming, self.heed),
         )  # fmt: skip
         if self._stopped is not None:
             await self._driver.stop(*self._stopped)

@@ -6,7 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cortex.limits import BATCHES, Route
+from cortex.permits import Share
 from cortex.state import State
+from policies.failure import FailureKind
 from policies.pace import due_at_s
 
 WORDS_MAX = 160
@@ -24,7 +26,13 @@ def standing(k: State) -> dict[str, Any]:
         "in_flight": len(k.flights),
         "deadline_at_s": k.terms.limits.deadline_at_s,
         "paused_until_s": k.paused_until_s,
+        "unauthorised": any(_refused(share) for share in k.shares),
     }
+
+
+def _refused(share: Share) -> bool:
+    """Whether the provider refuses the key here, and another one has not been tried yet."""
+    return share.blocked is not None and share.blocked.kind == FailureKind.UNAUTHORISED and not share.trying
 
 
 def _route(k: State, place: int, route: Route) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import msgspec
 from actors.bar import Bar
 from actors.cli.conduct import Conduct, StoppedNow
 from actors.cli.options import Options
-from actors.cli.problems import PARTIAL, say, told
+from actors.cli.problems import PARTIAL, never_show, say, told
 from actors.cli.settings import share_of
 from actors.cli.standings import forget_spool, standing_of
 from actors.cli.telling import Standing, headline, why
@@ -38,7 +38,7 @@ def carry_out(work: Work) -> int:
     session, said = work.session, ""
     conduct = Conduct(session, Bar(rows=work.rows or None), lambda session: header(session, work.note))
     ended = None
-    session.progress = conduct.progress
+    session.progress, session.heed = conduct.progress, never_show
     try:
         ended = conduct.run()
     except StoppedNow:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import re
+import stat
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Final
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
@@ -20,10 +22,15 @@ DEFAULT_BASE_URL: Final = "https://api.anthropic.com"
 
 REDACTED: Final = "[redacted]"
 
+KEY_FILE: Final = "ANTHROPIC_API_KEY_FILE"
+"""Names the variable that holds the path of a file with the key, as secrets are mounted in containers."""
+_FILE_BYTES_MAX: Final = 16_384
+
 # Each of these opens a door by itself. A proxy's URL is added when it holds a password.
 _SECRET_NAMES: Final = frozenset(
     {
         "ANTHROPIC_API_KEY",
+        KEY_FILE,
         "ANTHROPIC_AUTH_TOKEN",
         "ANTHROPIC_CUSTOM_HEADERS",
         "ANTHROPIC_IDENTITY_TOKEN",
@@ -60,11 +67,14 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
     def from_environ(cls, environ: Mapping[str, str]) -> Credential | None:
         """What the environment says; None where it holds no key, no token and no header that is one.
 
-        Reads ANTHROPIC_API_KEY, ANTHROPIC_AUTH_TOKEN (the key wins where both are set, as in the SDK),
+        Reads ANTHROPIC_API_KEY, or else the file that ANTHROPIC_API_KEY_FILE names; ANTHROPIC_AUTH_TOKEN (the key
+        wins where both are set, as in the SDK),
         ANTHROPIC_CUSTOM_HEADERS (lines of `name: value`), ANTHROPIC_BASE_URL, HTTPS_PROXY, HTTP_PROXY, ALL_PROXY,
         NO_PROXY (in either case, the lower one first), SSL_CERT_FILE and SSL_CERT_DIR. Raises CredentialError.
         """
         api_key = _sendable("ANTHROPIC_API_KEY", environ.get("ANTHROPIC_API_KEY", ""))
+        if not api_key and (path := key_file(environ)):
+            api_key = key_in(path)
         auth_token = _sendable("ANTHROPIC_AUTH_TOKEN", environ.get("ANTHROPIC_AUTH_TOKEN", ""))
         headers = _headers(environ.get("ANTHROPIC_CUSTOM_HEADERS", ""))
         if not api_key and not auth_token and not any(name.lower() in _AUTH_HEADERS for name, _ in headers):
@@ -124,6 +134,38 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
 
     def __rich_repr__(self) -> list[tuple[str, str]]:  # rich would else show every field
         return [("fingerprint", self.fingerprint)]
+
+
+def key_file(environ: Mapping[str, str]) -> str:
+    """The path of the file that the key is read from; empty where it stands in the environment, or nowhere."""
+    if environ.get("ANTHROPIC_API_KEY", "").strip():
+        return ""
+    return environ.get(KEY_FILE, "").strip()
+
+
+def key_in(path: str) -> str:
+    """The key that a file holds, alone on its one line. Raises CredentialError."""
+    shown = f"{KEY_FILE}: {_KEY_LIKE.sub(REDACTED, ' '.join(path.split()))}"  # some put the key itself there
+    try:
+        with open(path, "rb", opener=_without_waiting) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise CredentialError(f"{shown} is not a regular file")
+            text = file.read(_FILE_BYTES_MAX).decode(errors="replace").strip()
+    except (OSError, ValueError) as error:
+        if isinstance(error, CredentialError):
+            raise
+        said = getattr(error, "strerror", None) or "no path"
+        raise CredentialError(f"{shown}: {said[0].lower()}{said[1:]}") from None
+    if not text:
+        raise CredentialError(f"{shown} is empty: write the key into it")
+    if len(text.splitlines()) > 1:
+        raise CredentialError(f"{shown} holds several lines: write the key alone into it")
+    return _sendable(shown, text)
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """A pipe would else be waited for."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def scrub(environ: MutableMapping[str, str], credential: Credential | None = None) -> tuple[str, ...]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import os
+from pathlib import Path
 
 import msgspec
 import pytest
 from rich.console import Console
 
-from actors.provider.credential import REDACTED, Credential, CredentialError, scrub, without_password
+from actors.provider.credential import REDACTED, Credential, CredentialError, key_file, scrub, without_password
 
 KEY = "sk-ant-api03-verysecretkey-0123456789"
 
@@ -72,6 +74,54 @@ def test_what_cannot_be_sent_is_named_without_its_value(name: str, value: str) -
     said = str(caught.value)
     assert name in said and "\n" not in said
     assert "user:" not in said and "schl" not in said and "sk-ant" not in said
+
+
+def test_a_key_in_a_file_is_read_where_none_stands_in_the_environment(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text(f"  {KEY}\n")
+    (tmp_path / "..data").symlink_to(file)  # as Kubernetes mounts it
+    told = {"ANTHROPIC_API_KEY_FILE": f"{tmp_path}/..data\n", "ANTHROPIC_AUTH_TOKEN": "token"}
+    assert Credential.from_environ(told) == Credential.from_environ({"ANTHROPIC_API_KEY": KEY}) == Credential(api_key=KEY)
+    assert Credential.from_environ(told | {"ANTHROPIC_API_KEY": " "}) == Credential(api_key=KEY)
+    assert Credential.from_environ(told | {"ANTHROPIC_API_KEY": "own"}) == Credential(api_key="own")
+    assert key_file(told) == f"{tmp_path}/..data"
+    assert key_file(told | {"ANTHROPIC_API_KEY": "own"}) == ""
+    scrub(told)
+    assert told == {}  # whoever knows the path could read it
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "no such file"),
+        (b"", "is empty"),
+        (b" \n\n", "is empty"),
+        (f"{KEY}\n{KEY}\n".encode(), "several lines"),
+        (KEY.encode() + b"\xff\xfe", "cannot be sent"),
+    ],
+)
+def test_a_file_without_one_key_is_named_with_what_to_do(tmp_path: Path, content: bytes | None, said: str) -> None:
+    file = tmp_path / "mounted"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(CredentialError) as caught:
+        Credential.from_environ({"ANTHROPIC_API_KEY_FILE": str(file)})
+    line = str(caught.value)
+    assert line.startswith(f"ANTHROPIC_API_KEY_FILE: {file}") and said in line
+    assert "\n" not in line and "sk-ant" not in line
+
+
+def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(CredentialError, match=r"^ANTHROPIC_API_KEY_FILE: \S+( is not a regular file|: is a directory)$"):
+            Credential.from_environ({"ANTHROPIC_API_KEY_FILE": str(path)})
+
+
+def test_a_key_given_in_place_of_its_path_is_not_shown() -> None:
+    with pytest.raises(CredentialError) as caught:
+        Credential.from_environ({"ANTHROPIC_API_KEY_FILE": f"{KEY}\n{KEY}"})
+    assert KEY not in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_it_shows_its_fingerprint_and_no_more() -> None:
