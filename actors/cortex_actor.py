@@ -6,6 +6,7 @@ Its decisions are ``cortex.scheduler.step``; it never sees a prompt or a reply.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import msgspec
@@ -22,6 +23,8 @@ from policies.limit import Caps
 NODES_S = 5.0
 """While there is a job, so often the nodes that live are looked at."""
 TICK_LEAST_S = 0.001
+FINDING_S = 10.0
+"""How long a job that comes waits until a cortex that came back knows which branches live."""
 
 _claims_decoder = msgspec.msgpack.Decoder(Claims)
 _report_decoder = msgspec.msgpack.Decoder(Report)
@@ -54,6 +57,7 @@ class Cortex:
         self._nodes: tuple[str, ...] = ()
         self._looking: asyncio.Task[None] | None = None
         self._adopting: asyncio.Task[None] | None = None
+        self._finding: asyncio.Task[None] | None = None
         self._awaited: set[str] = set()
         """After a restart: jobs that may hold a share, and have not yet said so."""
         self._step(orders.Started(runtime.monotonic_s(), self.incarnation))
@@ -66,12 +70,12 @@ class Cortex:
         found = await self._runtime.names("")
         self._awaited = {name.partition(":")[2] for name in found if name.startswith("channel:")}
         members = tuple(name for name in found if name.startswith(("branch:", "worker:")))
-        self._adopting = asyncio.create_task(self._adopt(members))
+        self._finding = asyncio.create_task(self._supervision.adopt(members))
+        self._adopting = asyncio.create_task(self._adopt(self._finding))
 
-    async def _adopt(self, members: tuple[str, ...]) -> None:
+    async def _adopt(self, finding: asyncio.Task[None]) -> None:
         """Find who lives; ask every channel to join again. Once all have, nothing unknown can be held by anybody."""
-        calls = [self._call_back(job) for job in sorted(self._awaited)]
-        await asyncio.gather(self._supervision.adopt(members), *calls)
+        await asyncio.gather(finding, *[self._call_back(job) for job in sorted(self._awaited)])
         self._all_heard()
 
     async def _call_back(self, job: str) -> None:
@@ -98,8 +102,10 @@ class Cortex:
         wanted = [("branch", f"branch:{slot}") for slot in range(self._state.settings.branches_min)]
         if workers and self._state.settings.workers_max and not self._state.workers:
             wanted.append(("worker", "worker:0"))
-        if self._adopting is not None:
-            await asyncio.shield(self._adopting)
+        if self._finding is not None:  # not for the channels: one that is coming back itself waits for this answer
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FINDING_S):
+                    await asyncio.shield(self._finding)
         missing = [(role, name) for role, name in wanted if not (role == "branch" and self._state.branches)]
         await asyncio.gather(*(self._supervision.begun(role, name) for role, name in missing))
         return self._state.branches, self._state.workers
@@ -191,7 +197,7 @@ class Cortex:
         """Stop."""
         if self._timer is not None:
             self._timer.cancel()
-        for task in (self._looking, self._adopting):
+        for task in (self._looking, self._adopting, self._finding):
             if task is not None:
                 task.cancel()
         await self._supervision.close()

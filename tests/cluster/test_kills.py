@@ -21,7 +21,7 @@ from tests.cluster.processes import Commands, Provider, names_in, write_rows
 
 ROWS = 5_000
 PERMITS = 96
-PERMITS_LEAST = 8
+PERMITS_LEAST = 1
 """Out at each kill: the limit begins low, and does not grow while the provider is unwell."""
 VICTIMS = ("driver", "branch", "channel", "cortex")
 TIMES = 5
@@ -110,12 +110,14 @@ async def when(runtime: Any, job: str, results: int) -> dict[str, Any]:
     raise AssertionError(f"{job} came to a halt before {results} results: {facts}")
 
 
-async def kill(runtime: Any, name: str) -> None:
+async def kill(runtime: Any, name: str, chance: random.Random) -> None:
+    """``branch``: any that lives, since their number follows demand."""
     while True:
+        names = sorted(await runtime.names("branch:")) if name == "branch" else [name]
         try:
-            _, pid = await runtime.peer(name).ask("hello")
+            _, pid = await runtime.peer(chance.choice(names or ["branch:0"])).ask("hello")
             break
-        except Away:  # it was killed just now
+        except (Away, Gone):  # it was killed just now, or has gone home
             await asyncio.sleep(0.1)
     os.kill(pid, signal.SIGKILL)
 
@@ -132,17 +134,16 @@ async def test_whoever_dies_every_row_is_there_once(
     for number in range(batches):
         batch = begin(f"b{number}", address)
         batch.drive()
-        moments = sorted(chance.randrange(100, ROWS * 9 // 10) for _ in range(kills))
+        moments = sorted(chance.randrange(100, ROWS * 6 // 10) for _ in range(kills))
         for moment in moments:
             facts = await when(runtime, batch.name, moment)
             victim = victims.pop()
-            out_at_kills += facts["permits"]
+            out_at_kills += max(facts["permits"], facts["in_flight"])
             if victim == "driver":
                 batch.kill_driver()
                 batch.drive(chance.choice(("batch", "resume", "attach")))
             else:
-                slot = f"branch:{chance.randrange(2)}"
-                await kill(runtime, {"branch": slot, "channel": f"channel:{batch.name}"}.get(victim, victim))
+                await kill(runtime, {"channel": f"channel:{batch.name}"}.get(victim, victim), chance)
         await batch.end()
         batch.check()
     assert not victims
@@ -161,7 +162,7 @@ async def test_a_killed_driver_takes_its_private_ray_along(
     """What it leaves behind is found and ended by the next run; that one goes on where the journal stands."""
     chance = random.Random(3)
     batch = begin("p", "local")
-    for moment in sorted(chance.randrange(100, ROWS * 9 // 10) for _ in range(TIMES)):
+    for moment in sorted(chance.randrange(100, ROWS * 6 // 10) for _ in range(TIMES)):
         batch.drive()
         await answered(provider, moment)
         batch.kill_driver()

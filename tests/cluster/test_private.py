@@ -74,6 +74,6 @@ def test_a_cluster_that_is_not_there_is_one_clear_line(folder: Path, cluster: st
 
 async def test_an_actor_that_cannot_be_made_is_told_in_one_line_and_not_tried_for_ever(runtime: Any) -> None:
     with pytest.raises(ClusterError, match=r"^broken cannot start on .*: TypeError: ") as caught:
-        await runtime.start_actor("cortex", "broken", 1, 2, "too", "many")
+        await runtime.start_actor("cortex", "broken", *"too many")
     assert "\n" not in str(caught.value)
     assert "broken" not in await runtime.names("")

@@ -30,6 +30,18 @@ async def _pid(runtime: Any, name: str) -> int:
             await asyncio.sleep(0.1)
 
 
+async def _working(runtime: Any, job: str) -> int:
+    """The pid of a branch that makes calls for a job."""
+    while True:
+        for name in await runtime.names("branch:"):
+            try:
+                if (await runtime.peer(name).ask("beat", job))["phase"] == "calling":
+                    return await _pid(runtime, name)
+            except (Away, Gone):
+                continue
+        await asyncio.sleep(0.1)
+
+
 async def _until(done: Callable[[], bool], within_s: float) -> float:
     began_s = time.monotonic()
     while not await asyncio.to_thread(done):
@@ -47,7 +59,7 @@ async def test_a_killed_branch_is_noticed_soon(
     try:
         driver = commands.start("batch", "in.jsonl", "-o", "out.jsonl", "--job", "noticed")
         await _until(lambda: provider.stats()["in_flight"] == 12, 60)
-        os.kill(await _pid(runtime, "branch:0"), signal.SIGKILL)
+        os.kill(await _working(runtime, "noticed"), signal.SIGKILL)
         took_s = await _until(lambda: provider.stats()["requests"] > 12, LATENCY_S)
         with capsys.disabled():
             print(f"\nnoticed and made again after {took_s:.2f} s")
@@ -67,7 +79,7 @@ async def test_a_branch_that_is_asked_to_end_hands_back_what_it_has(runtime: Any
     try:
         driver = commands.start("batch", "in.jsonl", "-o", "out.jsonl", "--job", "asked")
         await _until(lambda: provider.stats()["in_flight"] >= 12, 60)
-        pid = await _pid(runtime, "branch:0")
+        pid = await _working(runtime, "asked")
         os.kill(pid, signal.SIGTERM)
         said, _ = await asyncio.to_thread(driver.communicate)
         assert driver.returncode == 0, said
