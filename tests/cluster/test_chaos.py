@@ -13,9 +13,9 @@ from tests.chaos.trial import Setup, trial
 from tests.cluster.processes import Head
 
 SHORT = Setup(
-    rows=1_500, every_s=2.5, latency_ms=250.0, hang_s=5.0, kills_max=len(KINDS), gauged=False, timeout_s=240.0,
+    rows=700, every_s=2.5, latency_ms=250.0, hang_s=5.0, kills_max=len(KINDS), gauged=False, timeout_s=240.0,
 )  # fmt: skip
-"""A round takes 15 s, and the rows 19 s without a single kill: while a fifth fails, permits stay at the first 20."""
+"""A round takes 15 s: the rows must last so long."""
 
 
 async def test_every_row_is_there_once_whoever_dies(
