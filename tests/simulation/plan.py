@@ -27,6 +27,9 @@ class JobPlan:
     fallback: bool = False
     requests_per_min: float | None = None
     """Of its user's own."""
+    refused: float = 0.0
+    """Share of its rows that the provider finds fault with."""
+    max_failed: float | None = None
 
 
 @dataclass
@@ -101,6 +104,7 @@ def plan(seed: int) -> Plan:
     chance = random.Random(f"{seed}/plan")
     made = _large(seed, chance) if seed % LARGE_EVERY == LARGE_EVERY - 1 else _small(seed, chance)
     made.provider = _provider(chance, made)
+    _refusals(random.Random(f"{seed}/refusals"), made)
     made.troubles_at = sorted(_troubles(chance, made), key=lambda trouble: trouble.at_s)
     if chance.random() < 0.1:
         made.idle_s = 600.0
@@ -146,6 +150,13 @@ def _provider(chance: random.Random, made: Plan) -> ProviderPlan:
         concurrency=max(2, wanted // 2) if chance.random() < 0.2 else 0,
         failing=chance.choice((0.0, 0.0, 0.05, 0.2)), hanging=chance.choice((0.0, 0.0, 0.01)),
     )  # fmt: skip
+
+
+def _refusals(chance: random.Random, made: Plan) -> None:
+    for job in made.jobs:
+        if job.program == "batch" and chance.random() < 0.15:
+            job.refused = chance.choice((0.05, 0.3))
+            job.max_failed = chance.choice((None, 1, 3, 0.25))
 
 
 _CRASHES = ("crash", "crash", "crash", "crash_in_commit", "stand_still", "thought_dead", "gone", "cut_off")

@@ -14,8 +14,9 @@ import msgspec
 import pytest
 
 from actors import branch, channel, dispatch, store, tasks
-from cortex import asking, attempts, commands, errands, events, intake, journal, ledger, loop, moves, pauses, state
-from policies import failure, retry
+from cortex import asking, attempts, commands, ending, errands, events, intake, journal, ledger, loop, moves, pauses
+from cortex import state as states
+from policies import failure, join, retry
 from tests.simulation.plan import LARGE_EVERY, Plan, plan
 from tests.simulation.run import live
 
@@ -221,7 +222,7 @@ def child_waited_for_once(patch: Patch) -> None:
 
 @planted("what time alone changes is woken by time")
 def lost_wake_up(patch: Patch) -> None:
-    patch.setattr(state.State, "due_at_s", lambda self: None)
+    patch.setattr(states.State, "due_at_s", lambda self: None)
 
 
 @planted("an attempt ends at its deadline", 1)
@@ -269,7 +270,7 @@ def retry_without_budget(patch: Patch) -> None:
     patch.setattr(attempts, "may_retry", lambda policy, what, tries, spent, good, held=0: may(policy, what, tries, 0, good, held))
 
 
-@planted("policies.retry: attempts are bounded", 100, likely=troubled("overloaded"))
+@planted("policies.retry: attempts are bounded", 65, likely=troubled("overloaded"))
 def retry_without_end(patch: Patch) -> None:
     may = retry.may_retry
     patch.setattr(attempts, "may_retry", lambda policy, what, tries, *args: may(policy, what, 1, *args))
@@ -295,6 +296,26 @@ def blocked_fails_rows(patch: Patch) -> None:
 @planted("policies.timeout: the timeout bounds an attempt", 1)
 def timeout_without_bound(patch: Patch) -> None:
     patch.setattr(asking, "attempt_timeout_s", lambda *args: 1e9)
+
+
+@planted("policies.budget: a job of which too many rows fail ends", 83)
+def max_failed_ignored(patch: Patch) -> None:
+    patch.setattr(ending, "too_many_failed", lambda rule, failed, finished: False)
+
+
+@planted("policies.budget: no job ends of fewer failed rows than may", 12)
+def max_failed_too_soon(patch: Patch) -> None:
+    patch.setattr(ending, "too_many_failed", lambda rule, failed, finished: rule is not None)
+
+
+@planted("policies.join: no goal goes on before its join is met", 1)
+def join_met_by_first(patch: Patch) -> None:
+    patch.setattr(join, "needed", lambda one, total: 1)
+
+
+@planted("policies.join: a join that is met waits no longer", 1)
+def join_waits_for_all(patch: Patch) -> None:
+    patch.setattr(join, "needed", lambda one, total: total)
 
 
 @planted("the user's concurrency bounds what is out")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
+from actors import lease
 from cortex import claiming, lending, permits, pools
-from policies import breaker, limit
+from policies import breaker, limit, restart
 from policies.breaker import BreakerState
 from tests.simulation.planted import Patch, planted, troubled
 
@@ -97,3 +100,24 @@ def limit_ignored(patch: Patch) -> None:
     patch.setattr(pools, "allowed", generous)
     patch.setattr(lending, "_turns", all_wanted)
     patch.setattr(lending, "_free", lambda state, pool: 1_000)
+
+
+@planted("nothing is begun under a lease that has run out", 92, likely=_cut)
+def lease_expiry_ignored(patch: Patch) -> None:
+    patch.setattr(lease.Lease, "run_out", lambda self: [])
+
+
+@planted("a cap by hand holds across a restart of the cortex", 213, likely=_again)
+def cap_forgotten_by_restart(patch: Patch) -> None:
+    decode = pools._decode
+    patch.setattr(pools, "_decode", lambda blob: msgspec.structs.replace(decode(blob), caps=limit.NO_CAPS))
+
+
+@planted("policies.restart: what died is started again", 16, likely=troubled("gone branch", "gone worker"))
+def never_restarted(patch: Patch) -> None:
+    patch.setattr(restart, "decide", lambda policy, deaths, at_s: restart.Verdict(False, 1e6, "died"))
+
+
+@planted("what a memo tells is taken in by a cortex that came back", 213, likely=_again)
+def memo_ignored(patch: Patch) -> None:
+    patch.setattr(pools, "adopt", lambda state, claim, out: None)

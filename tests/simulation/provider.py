@@ -17,6 +17,8 @@ from policies.limit import Bucket, RateLimits
 from tests.simulation.loop import NOBODY, Life
 
 USAGE = Usage(40, 2)
+REFUSED = " refused"
+"""How rows end that the provider finds fault with."""
 SOON_S = 0.02
 """How long a refusal takes."""
 
@@ -121,6 +123,9 @@ class Provider:
             pool.failed += 1
             self._note("failed")
             return _FAILURES[trouble]
+        if request.text.endswith(REFUSED):
+            await asyncio.sleep(SOON_S)
+            return Failure(FailureKind.REJECTED, f"{request.text} makes no sense", 400, "invalid_request_error")
         return await self._complete(request, pool)
 
     async def _complete(self, request: Request, pool: Pool) -> Reply:

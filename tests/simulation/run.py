@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import random
 import sys
 import traceback
 import warnings
@@ -30,8 +31,10 @@ from tests.simulation.driver import SimDriver, Sink
 from tests.simulation.faults import Faults
 from tests.simulation.loop import LIFE, NOBODY, Life
 from tests.simulation.plan import JobPlan, Plan, plan
+from tests.simulation.provider import REFUSED
 from tests.simulation.watch import STANDING_S
 from tests.simulation.watch_calls import CallsWatch
+from tests.simulation.watch_goals import GoalsWatch
 from tests.simulation.watch_leases import LeasesWatch
 from tests.simulation.world import SimRuntime, World
 
@@ -73,7 +76,7 @@ def terms(job: JobPlan, made: Plan) -> Terms:
     limits = Limits(
         concurrency=job.concurrency, window_rows=job.window_rows, snapshot_events=job.snapshot_events,
         max_cost_nusd=cap, retry=RETRY, timeout=TIMEOUT, output_tokens_max=16,
-        requests_per_min=job.requests_per_min, priority=job.priority,
+        requests_per_min=job.requests_per_min, priority=job.priority, max_failed=job.max_failed,
     )  # fmt: skip
     where, params = PROGRAMS.get(job.program, ("batch", {"ordered": job.ordered}))
     return Terms(
@@ -109,7 +112,9 @@ def rows_of(job: JobPlan) -> list[Row]:
     if job.program != "batch":
         return []
     encode = msgspec.json.encode
-    said = (f"{job.name} row {index}" for index in range(job.rows))
+    chance = random.Random(f"{job.name}/{job.rows}/refused")
+    ends = (REFUSED if chance.random() < job.refused else "" for _ in range(job.rows))
+    said = (f"{job.name} row {index}{end}" for index, end in enumerate(ends))
     bodies = (
         encode({"max_tokens": 8, "messages": [{"role": "user", "content": text}], "model": "m"}) for text in said
     )
@@ -124,6 +129,7 @@ class Simulation:
         self.world = World(made, tell)
         self.world.watch.observers.append(CallsWatch(self.world.watch, PRICE))
         self.world.watch.observers.append(LeasesWatch(self.world.watch, self.world))
+        self.world.watch.observers.append(GoalsWatch(self.world.watch))
         self.sinks = {job.name: Sink() for job in made.jobs}
         self.rows = {job.name: rows_of(job) for job in made.jobs}
         self.resumes: Callable[[dict[str, Any]], bool] = resumes
@@ -179,8 +185,8 @@ class Simulation:
 
 
 def resumes(facts: dict[str, Any]) -> bool:
-    """Go on with what ended in part, unless it has no money left."""
-    return facts["outcome"] == "partial" and not facts["why"].startswith("over_budget")
+    """Go on with what ended in part, unless it has no money left or too many of its rows failed."""
+    return facts["outcome"] == "partial" and not facts["why"].startswith(("over_budget", "max_failed"))
 
 
 def stepped(step: Any, state: Any, event: Any) -> Any:

@@ -259,7 +259,7 @@ class Watch:
             self.say(f"{name} is complete with {len(record.keys)} of {rows} rows")
         if k.outcome not in ("complete", "partial") and "effect unknown" not in k.why:
             self.say(f"{name} ended {k.outcome}: {k.why}")
-        if k.outcome == "partial" and not k.why.startswith("over_budget"):
+        if k.outcome == "partial" and not k.why.startswith(("over_budget", "max_failed")):
             self.say(f"{name} ended partial: {k.why}")
 
 

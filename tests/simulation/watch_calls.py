@@ -30,8 +30,8 @@ class _Books:
         self.hold_until_s: dict[int, float] = {}
         self.blocked: dict[int, set[tuple[int, int]]] = {}
         """Routes whose account is blocked, and the calls that were sent there since and are not back."""
-        self.failed: dict[int, tuple[float, FailureKind]] = {}
-        """When and how the last attempt of a goal failed."""
+        self.failed: dict[int, tuple[float, FailureKind, int]] = {}
+        """When, how and on which route the last attempt of a goal failed."""
         self.failures: Counter[tuple[int, str]] = Counter()
         """Failed attempts of a goal's sample, those throttled left out."""
         self.next_s = 0.0
@@ -117,7 +117,7 @@ class CallsWatch:
             books.failures[event.goal, event.sample] += 1
         if failure.kind in (FailureKind.BLOCKED, FailureKind.UNAUTHORISED):
             books.blocked.setdefault(call.route, set())
-        books.failed[event.goal] = (at_s, failure.kind)
+        books.failed[event.goal] = (at_s, failure.kind, call.route)
 
     def _call(self, record: JobWatch, books: _Books, call: commands.Call, at_s: float) -> None:
         say, name = self._watch.say, record.name
@@ -140,8 +140,9 @@ class CallsWatch:
         policy = record.k.terms.limits.retry
         if books.failures[call.goal, call.sample] >= policy.attempts_max:
             say(f"{name}: goal {call.goal} is asked again after {policy.attempts_max} failed attempts")
-        failed_s, kind = books.failed.pop(call.goal, (0.0, FailureKind.LOST))
-        if kind in _BUDGETED and at_s - failed_s < policy.cap_s:
+        failed_s, kind, route = books.failed.pop(call.goal, (0.0, FailureKind.LOST, 0))
+        probe = record.k.shares[call.route].starts >= 0  # probes are bounded by the breaker, whoever makes them
+        if kind in _BUDGETED and at_s - failed_s < policy.cap_s and call.route == route and not probe:
             books.retries += 1
             budget = policy.budget_floor + int(policy.budget_share * books.answers)
             if books.retries > budget:

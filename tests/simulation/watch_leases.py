@@ -13,7 +13,8 @@ import msgspec
 
 from cortex import commands, events
 from cortex.cluster import LEASE_S, Cluster
-from cortex.orders import Joined, Left, Reported, Started
+from cortex.orders import Capped, Joined, Left, Reported, Started
+from cortex.pools import Memo
 from cortex.signals import Claims, Grant
 from policies.breaker import BreakerState
 from policies.route import pool_name, route_name
@@ -23,6 +24,7 @@ GRACE_S = 10.0
 """How much longer than its timeout a call may be out: a branch's grace, and the way home."""
 
 _claims = msgspec.msgpack.Decoder(Claims)
+_memo = msgspec.msgpack.Decoder(Memo).decode
 _grants = msgspec.msgpack.Decoder(tuple[Grant, ...])
 
 
@@ -76,6 +78,10 @@ class LeasesWatch:
         self._routes: dict[str, _Out] = {}
         self._limits: dict[str, deque[tuple[float, int]]] = {}
         """By pool: (when, limit), greatest first: the greatest limit of the last while stands first."""
+        self._caps: dict[str, int] = {}
+        """By pool: calls at once that somebody capped it at by hand."""
+        self._cap_heard: dict[str, set[str]] = {}
+        """By pool: jobs that were told of its cap, and can tell a cortex that was started again."""
         self._state: Cluster | None = None
         self.limit_max: dict[str, int] = {}
 
@@ -92,11 +98,15 @@ class LeasesWatch:
                 out_of.state, out_of.generation = BreakerState.CLOSED, -1  # not known yet
             for held in self._held.values():
                 held.held, held.granted = held.most(), []
+            self._caps = {pool: cap for pool, cap in self._caps.items() if self._cap_heard.get(pool)}
         elif isinstance(event, Joined):
             self._joined(state, event, now_s)
         elif isinstance(event, Left):
             for key in [key for key in self._held if key[0] == event.job]:
                 del self._held[key]
+            self._over(event.job)
+        elif isinstance(event, Capped) and event.caps.concurrency is not None:
+            self._caps[event.pool] = event.caps.concurrency
         for name, pool in state.pools.items():
             self._limit(name, pool.allowed.concurrency, now_s)
         for name, route in state.routes.items():
@@ -212,6 +222,8 @@ class LeasesWatch:
                 if isinstance(event, (events.Answered, events.Broke)):
                     for name in names:
                         self._back(name, (job, event.goal, event.attempt))
+                elif isinstance(event, events.Granted):
+                    self._told_cap(job, names[event.route], event.memo)
                 elif isinstance(event, (events.Rejoined, events.Recalled, events.Opened)):
                     self._keep(job, names, {(flight.goal, flight.attempt) for flight in k.flights.values()})
         for command in out:
@@ -219,7 +231,17 @@ class LeasesWatch:
                 self._call(job, names[command.route], command, now_s)
             elif type(command) is commands.Finish:
                 self._keep(job, names, set())
+                self._over(job)
                 self._until_s[job] = 0.0  # it will use nothing any more, whether or not a cortex hears of that
+
+    def _told_cap(self, job: str, route: str, memo: bytes) -> None:
+        pool = self._routes[route].pool if route in self._routes else ""
+        if pool in self._caps and memo and _memo(memo).caps.concurrency == self._caps[pool]:
+            self._cap_heard.setdefault(pool, set()).add(job)
+
+    def _over(self, job: str) -> None:
+        for jobs in self._cap_heard.values():
+            jobs.discard(job)
 
     def _back(self, name: str, key: tuple[str, int, int]) -> None:
         out = self._routes.get(name)
@@ -246,8 +268,7 @@ class LeasesWatch:
         total = sum(len(one.calls) for one in self._routes.values() if one.pool == out.pool)
         if total > limit or total > self._world.plan.pool_cap > 0:
             total = self._pruned(out.pool, now_s)
-        known = self._state.pools.get(out.pool) if self._state is not None else None
-        cap = known.caps.concurrency if known is not None else None
+        cap = self._caps.get(out.pool)
         if cap and total > cap:
             self._watch.say(f"{total} calls are out on {out.pool}, which somebody capped at {cap}")
         if total > limit:
