@@ -27,6 +27,7 @@ from actors.tasks import Errands
 from cortex import commands, events, journal
 from cortex.loop import step
 from cortex.program import Program
+from cortex.signals import staff_digest
 from cortex.state import State
 
 TURN_EVENTS_MAX = 4_096
@@ -114,7 +115,10 @@ class Channel:
         self._submissions = Submissions(
             self.job, self._runtime, lambda: self._k, self._put_events, self._dispatch.names
         )
-        self._lease = Lease(self.job, self._runtime, lambda: self._k, self._put_events, self._errands.waiting)
+        self._lease = Lease(
+            self.job, self._runtime, lambda: self._k, self._put_events, self._errands.waiting,
+            lambda: staff_digest(self._dispatch.staff, self._errands.workers),
+        )  # fmt: skip
         self._turn([_entry(batch)])
         self._tasks = [asyncio.create_task(self._run()), asyncio.create_task(self._hold_lease())]
 

@@ -16,7 +16,7 @@ from actors.ports import Gone, Runtime
 from actors.supervising import Supervision
 from cortex import orders, scheduler
 from cortex.cluster import NEVER, Cluster, Settings
-from cortex.signals import Claims, Grant, Report
+from cortex.signals import Claims, Grant, Report, staff_digest
 from policies.breaker import BreakerState
 from policies.limit import Caps
 
@@ -48,8 +48,8 @@ class Cortex:
         self._supervision = Supervision(runtime, self._hear)
         self.mirror = Mirror()
         """The breakers, for whoever wants to listen to them."""
-        self._told: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
-        """By job: the branches and workers that its channel knows of."""
+        self._told: dict[str, tuple[tuple[str, ...], tuple[str, ...]] | None] = {}
+        """By job: the branches and workers that its channel knows of; None where it knows of the wrong ones."""
         self._condemned: dict[str, str] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_s = 0.0
@@ -122,7 +122,7 @@ class Cortex:
         out = self._step(orders.Joined(self._runtime.monotonic_s(), claims), job)
         self._awaited.discard(job)
         self._all_heard()
-        self._tell_staff(job)
+        self._see_told(job, claims.staff)
         if job in self._condemned:
             self._runtime.peer(f"channel:{job}").tell("condemn", self._condemned[job])
         self._look_at_nodes()
@@ -232,6 +232,12 @@ class Cortex:
         for job, grants in pushes.items():
             self._runtime.peer(f"channel:{job}").tell("granted", _encoder.encode(grants))
         self._tick_on()
+
+    def _see_told(self, job: str, known: int) -> None:
+        """A job's channel says whom it knows of: what it was told may be lost, or overtaken by what was said before."""
+        staff = (self._state.branches, self._state.workers)
+        self._told[job] = staff if known == staff_digest(*staff) else None
+        self._tell_staff(job)
 
     def _tell_staff(self, job: str) -> None:
         staff = (self._state.branches, self._state.workers)

@@ -59,10 +59,12 @@ class Dispatch:
         self._tasks: set[asyncio.Task[None]] = set()
         self._beating: asyncio.Task[None] | None = None
         self.epoch = 0
+        self.staff: tuple[str, ...] = ()
+        """The branches that take calls, as last told."""
 
     async def meet(self, names: tuple[str, ...], epoch: int) -> tuple[tuple[int, int], ...]:
         """Get to know the branches. What they hold of this job, from an earlier incarnation of its channel."""
-        self.epoch = epoch
+        self.epoch, self.staff = epoch, names
         for name in names:
             self._links.add(Link(name, self._runtime.peer(name)))
         held = await asyncio.gather(*map(self._meet, self._links))
@@ -72,6 +74,7 @@ class Dispatch:
 
     def staffed(self, names: tuple[str, ...]) -> None:
         """These branches take calls from now on. What another has is finished there; what it was not sent yet, here."""
+        self.staff = names
         wanted = set(names)
         for link in list(self._links):
             if link.name not in wanted:

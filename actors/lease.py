@@ -60,11 +60,14 @@ class _Place:
 
 
 class Lease:
-    """``state`` gives K as it is now, ``put`` takes grants for its next turn; ``runs`` says how many tool runs wait."""
+    """``state`` gives K as it is now, ``put`` takes grants for its next turn; ``runs`` says how many tool runs wait.
+
+    ``staff`` gives the digest of the branches and workers that it knows of: a cortex that knows better says so.
+    """
 
     def __init__(
         self, job: str, runtime: Runtime, state: Callable[[], State], put: Callable[[list[events.Event]], None],
-        runs: Callable[[], int] = lambda: 0,
+        runs: Callable[[], int] = lambda: 0, staff: Callable[[], int] = lambda: 0,
     ) -> None:  # fmt: skip
         self._job = job
         self._runtime = runtime
@@ -72,6 +75,7 @@ class Lease:
         self._state = state
         self._put = put
         self._runs = runs
+        self._staff = staff
         self._places: list[_Place] = []
         self._granter = ""
         """Incarnation of the cortex that is heard; grants of those before it come late."""
@@ -198,7 +202,7 @@ class Lease:
         return Claims(
             self._job, k.epoch, self._granter, self._told[0], limits.concurrency, tuple(claims), limits.priority,
             limits.headroom, k.longest_timeout_s, k.successes + tally.succeeded + sum(tally.failures.values()),
-            self._told[1],
+            self._told[1], self._staff(),
         )  # fmt: skip
 
     def _answered(self, grants: Iterable[Grant], asked_s: float) -> None:

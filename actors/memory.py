@@ -75,12 +75,15 @@ class Memory:
     def flush(self) -> None:
         """Write the index. A failure costs only speed later: the journals hold the truth."""
         rows = [(hash_, self._job, seq, position) for hash_, (seq, position) in sorted(self._pending.items())]
-        with contextlib.suppress(sqlite3.Error):
+        try:
             self._db.execute("BEGIN IMMEDIATE")
             self._db.executemany("INSERT OR REPLACE INTO replies VALUES (?, ?, ?, ?)", rows)
             self._db.execute("INSERT OR REPLACE INTO indexed VALUES (?, ?)", (self._job, self._seq))
             self._db.execute("COMMIT")
             self._pending.clear()
+        except sqlite3.Error:
+            with contextlib.suppress(sqlite3.Error):
+                self._db.execute("ROLLBACK")  # a full disk leaves it open: nobody else could write the index
 
     def find(self, hashes: list[bytes], own: Journal) -> dict[bytes, Found]:
         """The remembered replies among these questions."""

@@ -43,12 +43,13 @@ class Errands:
         self._children: dict[tuple[int, int], str] = {}
         self._unarmed: dict[str, tuple[str, ...]] = {}
         self._running = 0
-        self._workers: tuple[str, ...] = ()
+        self.workers: tuple[str, ...] = ()
+        """Those that run tools, as last told."""
         self._there = asyncio.Event()
 
     def staffed(self, workers: tuple[str, ...]) -> None:
         """These workers run tools from now on."""
-        self._workers = workers
+        self.workers = workers
         if workers:
             self._there.set()
         else:
@@ -103,7 +104,7 @@ class Errands:
                 generation = await self._admitted(f"{terms.program}/{command.tool}")
                 await self._there.wait()
                 self._turn += 1
-                worker = self._runtime.peer(self._workers[self._turn % len(self._workers)])
+                worker = self._runtime.peer(self.workers[self._turn % len(self.workers)])
                 blob = await worker.ask(
                     "run", terms.program, terms.params_json, command.tool, arguments, command.key, command.timeout_s,
                     generation,

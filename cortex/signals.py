@@ -7,6 +7,9 @@ limits together, endpoint, credential and model class: concurrency and rates bel
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from hashlib import blake2b
+
 import msgspec
 
 from policies.limit import RateLimits
@@ -122,6 +125,14 @@ class Claims(_Wire, frozen=True):
     """Calls that it has settled, ever."""
     demand: int = 0
     """Tool runs that wait or run: workers are wanted."""
+    staff: int = 0
+    """``staff_digest`` of the branches and workers that it knows of: it is told of them until this is right."""
+
+
+def staff_digest(branches: Iterable[str], workers: Iterable[str]) -> int:
+    """Names of branches and workers in one number, never 0: two sides that have the same know the same."""
+    named = "\n".join((*branches, "", *workers)).encode()
+    return 1 + int.from_bytes(blake2b(named, digest_size=7).digest())
 
 
 class Grant(_Wire, frozen=True):

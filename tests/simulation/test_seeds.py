@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from tests.simulation.run import live
 from tests.simulation.soak import replay, verdicts
 from tests.structure import ROOT
 
@@ -22,6 +23,13 @@ def test_every_invariant_holds_in_every_world() -> None:
     assert sum(verdict.calls for verdict in found) > 10_000, "the worlds are empty"
     assert sum(verdict.deaths for verdict in found) > 500, "nobody ever dies"
     assert not broken, "\n".join(f"{replay(verdict.seed)}\n{verdict.broken}" for verdict in broken)
+
+
+@pytest.mark.parametrize("seed", [607, 862])
+def test_a_world_that_once_failed_does_no_more(seed: int) -> None:
+    """Word of the workers was overtaken by older word; a full disk left the index of replies locked."""
+    verdict = live(seed)
+    assert not verdict.broken, f"{replay(seed)}\n{verdict.broken}"
 
 
 @pytest.mark.parametrize("seed", [12, 33])

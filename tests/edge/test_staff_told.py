@@ -1,0 +1,103 @@
+"""A channel comes to know the branches and workers that there are, whatever becomes of the messages that say so."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from actors.cortex_actor import Cortex
+from actors.lease import PAUSE_S, RENEW_S
+from cortex.cluster import Settings
+from cortex.orders import Begun, Drain
+from cortex.signals import staff_digest
+from tests.edge.test_leases import Channel, Peer, World
+from tests.edge.virtual import virtually
+
+Staff = tuple[tuple[str, ...], tuple[str, ...]]
+NOBODY: Staff = ((), ())
+ALL: Staff = (("branch:0",), ("worker:0",))
+
+
+class Told(Peer):
+    """Word of the staff takes as long as its world says; None: it is lost."""
+
+    world: Unruly
+
+    async def _told(self, method: str, args: tuple[Any, ...]) -> None:
+        if method != "staffed":
+            return await super()._told(method, args)
+        self.world.said.append(args)  # type: ignore[arg-type]
+        delay_s = self.world.delays.pop(0) if self.world.delays else 0.0
+        if delay_s is not None:
+            await asyncio.sleep(delay_s)
+            self.world.known = args  # type: ignore[assignment]
+        return None
+
+
+class Unruly(World):
+    def __init__(self, *delays: float | None) -> None:
+        super().__init__()
+        self.delays = list(delays)
+        self.said: list[Staff] = []
+        self.known = NOBODY
+        self.cortex = Cortex(self, settings=Settings(branches_min=1, branches_max=1, workers_max=1))  # type: ignore[arg-type]
+
+    def peer(self, name: str) -> Any:
+        return Told(name, self)
+
+    async def start_actor(self, role: str, name: str, *args: Any, avoid: tuple[str, ...] = ()) -> Any:
+        await asyncio.Event().wait()
+
+    def there(self, name: str) -> None:
+        self.cortex._hear(Begun(self.monotonic_s(), name, ""))
+
+    def begin(self, staff: Staff) -> Channel:
+        """A channel that asked for the staff when it began."""
+        self.known = staff
+        channel = self.channels["j"] = Channel("j", self, 5)
+        channel.lease._runs = lambda: 1
+        channel.lease._staff = lambda: staff_digest(*self.known)
+        channel.begin()
+        return channel
+
+
+@pytest.mark.parametrize("delays", [(None, None), (None, None, None), (1.0, 0.0), (2 * RENEW_S, 0.0), ()])
+def test_word_that_is_lost_or_overtaken_is_said_again_with_the_next_claim(delays: tuple[float | None, ...]) -> None:
+    async def play() -> None:
+        world = Unruly(*delays)
+        world.begin(NOBODY)
+        await asyncio.sleep(0.5)
+        world.there("branch:0")
+        world.there("worker:0")
+        await asyncio.sleep(4 * RENEW_S)
+        assert world.said[-1] == ALL
+        assert world.known == ALL
+        await world.end()
+
+    virtually(play())
+
+
+def test_one_that_knows_is_told_nothing_until_something_changes() -> None:
+    async def play() -> None:
+        world = Unruly()
+        world.there("branch:0")
+        world.there("worker:0")
+        world.begin(ALL)
+        await asyncio.sleep(4 * RENEW_S)
+        assert world.said == []
+        world.cortex._hear(Drain(world.monotonic_s(), "somebody", "worker:0"))
+        await asyncio.sleep(PAUSE_S)
+        assert world.known == (("branch:0",), ()), "at once, and not with the next claim"
+        await world.end()
+
+    virtually(play())
+
+
+def test_the_same_names_give_the_same_number_and_others_another() -> None:
+    staffs: list[Staff] = [NOBODY, ALL, (("branch:0",), ()), ((), ("branch:0",)), (("branch:0", "branch:1"), ("worker:0",))]
+    numbers = [staff_digest(*staff) for staff in staffs]
+    assert len(set(numbers)) == len(staffs)
+    assert 0 not in numbers
+    assert staff_digest(["branch:0"], ["worker:0"]) == staff_digest(*ALL)
