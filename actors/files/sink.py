@@ -266,6 +266,12 @@ class _Stream:
     def close(self) -> None:
         try:
             self._stream.flush()
+        except BrokenPipeError:
+            if self._lent:  # the interpreter flushes it once more at its end, and would tell of it then
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, self._stream.fileno())
+                os.close(nowhere)
+            raise
         finally:
             if not self._lent:
                 self._stream.close()
