@@ -6,7 +6,9 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
 
 from tests.simulation.run import Verdict, live
 
@@ -19,12 +21,19 @@ def replay(seed: int) -> str:
     return f"python -m tests.simulation {seed} --transcript"
 
 
-def verdicts(
-    seeds: range, cores: int, one: Callable[[int], Verdict] = live, chunk: int = 4
-) -> Iterator[Verdict]:
-    """Run these seeds, in no order."""
-    with multiprocessing.get_context("fork").Pool(cores) as pool:
-        yield from pool.imap_unordered(one, seeds, chunk)
+def across(one: Callable[[Any], Any], many: Iterable[Any], cores: int, chunk: int = 1) -> Iterator[Any]:
+    """Call ``one`` for each of ``many`` in processes of their own, each begun anew.
+
+    A forked process would inherit the locks and signal handlers of whatever threads the tests before it left behind
+    (Ray's among them), and may then hang for ever; and a pool that loses a process says so here, at once.
+    """
+    with ProcessPoolExecutor(cores, mp_context=multiprocessing.get_context("spawn")) as pool:
+        yield from pool.map(one, many, chunksize=chunk)
+
+
+def verdicts(seeds: range, cores: int, one: Callable[[int], Verdict] = live, chunk: int = 4) -> Iterator[Verdict]:
+    """Run these seeds."""
+    return across(one, seeds, cores, chunk)
 
 
 def soak(first: int, count: int) -> int:

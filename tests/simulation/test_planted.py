@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
-
 from tests.simulation import planted_control  # noqa: F401 - it plants
 from tests.simulation.planted import FAULTS, catch
+from tests.simulation.soak import across
 
 SEEDS = 500
 CORES = 2
@@ -17,8 +16,7 @@ def _catch(name: str) -> tuple[str, int, str]:
 
 def test_every_planted_fault_is_caught() -> None:
     assert len(FAULTS) >= 25
-    with multiprocessing.get_context("fork").Pool(CORES) as pool:
-        found = list(pool.imap_unordered(_catch, FAULTS))
+    found = list(across(_catch, FAULTS, CORES))
     missed = [f"{name}: {FAULTS[name].rule}" for name, seed, _ in found if seed < 0]
     assert not missed, "\n".join(missed)
     print(*(f"{name}: seed {seed}: {said.splitlines()[0]}" for name, seed, said in sorted(found)), sep="\n")
