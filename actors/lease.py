@@ -167,8 +167,6 @@ class Lease:
     async def _claim(self) -> bool:
         asked_s = self._runtime.monotonic_s()
         claims = self._claims()
-        if not claims.claims:
-            return True
         try:
             blob = await self._cortex.ask("join", _encoder.encode(claims))
         except (Away, Gone):
@@ -176,14 +174,17 @@ class Lease:
         except ValueError as error:
             _log.error("the cortex refuses the claims of %s: %s", self._job, error)
             return False
-        grants = _grants_decoder.decode(blob)
-        self._answered(grants, asked_s)
+        if claims.claims:  # else it draws on no pool, and there is nothing to hold
+            self._answered(_grants_decoder.decode(blob), asked_s)
         return True
 
     def _wanted(self, k: State) -> tuple[int, int]:
         """Calls and tool runs. What a tool reads may be believed for a moment only: a permit is kept for the call."""
         runs = self._runs()
-        elsewhere = sum(share.in_flight for share in k.shares) - sum(share.in_flight for share in drawing(k))
+        drawn = drawing(k)
+        if not drawn:
+            return 0, runs
+        elsewhere = sum(share.in_flight for share in k.shares) - sum(share.in_flight for share in drawn)
         return max(0, k.demand() - elsewhere) or min(1, runs), runs
 
     def _claims(self) -> Claims:

@@ -19,7 +19,8 @@ def joined(state: Cluster, claims: Claims, out: list[Command]) -> None:
     """A job's claims: taken in, the pools divided, and each claim answered.
 
     Claims that arrive late are answered, and change nothing: those of an earlier incarnation of the channel with
-    nothing, those that a later one of the same has overtaken with what it has.
+    nothing, those that a later one of the same has overtaken with what it has. A job whose routes draw on no pool
+    claims nothing: it joins so that branches and workers are there for it.
     """
     job = state.jobs.get(claims.job)
     if job is not None and claims.epoch < job.epoch:
@@ -55,7 +56,7 @@ def check(claims: Claims) -> None:
         )
     if not 0 <= claims.headroom < 1 or not 0 < claims.call_timeout_s < math.inf:
         raise ValueError(f"{claims.job}: headroom {claims.headroom}, calls of {claims.call_timeout_s} s")
-    if not claims.claims or any(claim.held < 0 for claim in claims.claims):
+    if (claims.wanted and not claims.claims) or any(claim.held < 0 for claim in claims.claims):
         raise ValueError(f"{claims.job}: names no route, or holds less than nothing")
     if len({claim.route for claim in claims.claims}) < len(claims.claims):
         raise ValueError(f"{claims.job}: names a route twice")

@@ -114,7 +114,8 @@ class Claims(_Wire, frozen=True):
     concurrency: int
     """The most that its user allows."""
     claims: tuple[Claim, ...]
-    """By preference: the route, then its declared fallbacks."""
+    """By preference: the route, then its declared fallbacks. None for a job of message batches alone: it joins all the
+    same, since it needs branches and workers."""
     weight: float = 1.0
     """Its priority."""
     headroom: float = 0.0

@@ -16,13 +16,16 @@ from actors.batches import bounds
 from actors.errors import ClearError
 from actors.ports import Gone
 from actors.provider.batches import ProviderBatches
+from actors.simulator.inprocess import SimulatedModel
 from actors.simulator.settings import SimulatorSettings
 from cortex.limits import Limits
 from cortex.programs.batch import Batch
 from cortex.submission import Stand
+from policies.batching import Batching
 from policies.failure import Failure, FailureKind
 from tests.edge.batched import LIMITS, Crash, Job, in_process, limits, over_http, whole
 from tests.edge.jobs import ListSink
+from tests.edge.virtual import VirtualRuntime, virtually
 from tests.stage import Flat
 
 # -- the straight road -----------------------------------------------------------------------------------------------
@@ -245,3 +248,21 @@ async def test_a_model_that_takes_no_batches_is_told_and_nothing_is_sent(tmp_pat
     assert job.facts["outcome"] == "partial"
     assert job.facts["why"].startswith("blocked: test takes no message batches: leave out --via")
     assert model.asked == []
+
+
+def test_a_batch_that_takes_its_time_is_still_looked_after(tmp_path: Path) -> None:
+    """Nothing of it draws on a pool, and yet the cortex keeps a branch for as long as the job runs; then no more."""
+
+    async def play() -> None:
+        model = SimulatedModel(SimulatorSettings(error=0.0, batch_ms=600_000), clock=lambda: runtime.now_s())
+        runtime = VirtualRuntime(lambda blob: model)  # type: ignore[arg-type, return-value]
+        patient = msgspec.structs.replace(LIMITS, batching=Batching())
+        job = Job(tmp_path, in_process(), limits=patient, runtime=lambda: runtime)
+        async with asyncio.timeout(1_800):
+            job.facts = await job.driver.run()
+        whole(job)
+        await asyncio.sleep(60)
+        assert await runtime.names("branch:") == ()
+        await runtime.close()
+
+    virtually(play())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from actors.cortex_actor import Cortex
@@ -101,3 +102,27 @@ def test_the_same_names_give_the_same_number_and_others_another() -> None:
     assert len(set(numbers)) == len(staffs)
     assert 0 not in numbers
     assert staff_digest(["branch:0"], ["worker:0"]) == staff_digest(*ALL)
+
+
+def test_a_job_whose_calls_draw_on_no_pool_renews_all_the_same_and_no_more_often() -> None:
+    async def play() -> None:
+        world = World()
+        world.start()
+        channel = world.add("j")
+        channel.k.terms = msgspec.structs.replace(
+            channel.k.terms, route=msgspec.structs.replace(channel.k.terms.route, via="batches")
+        )
+        for _ in range(100):
+            channel.turn()
+            await asyncio.sleep(RENEW_S / 10)
+        assert [claims.claims for _, claims in world.claims] == [()] * len(world.claims)
+        assert 9 <= len(world.claims) <= 12
+        assert channel.told == []
+        assert list(world.cortex._state.jobs) == ["j"]
+        channel.k.outcome = "complete"
+        channel.turn()
+        await asyncio.sleep(1.0)
+        assert world.cortex._state.jobs == {}
+        await world.end()
+
+    virtually(play())

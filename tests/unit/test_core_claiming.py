@@ -1,0 +1,21 @@
+"""Jobs that join the cortex for other reasons than a share of a pool."""
+
+from __future__ import annotations
+
+from cortex.orders import Joined, Left, Retire
+from cortex.signals import Claims, Grant
+from tests.house import House, of
+
+
+def test_a_job_that_draws_on_no_pool_has_a_branch_and_workers_all_the_same():
+    """Its calls go by message batches: somebody must submit them, and look after them, and run its tools."""
+    h = House()
+    claims = Claims("a", 1, "", 0, 100, (), demand=3)
+    assert not [c for c in h.tell(Joined(h.at_s, claims)) if isinstance(c, Grant)]
+    assert (h.state.branches, h.state.workers) == (("branch:0",), ("worker:0",))
+    for _ in range(20):
+        h.tell(Joined(h.at_s, claims))
+        h.after(5.0)
+    assert h.state.branches == ("branch:0",)
+    h.tell(Left(h.at_s, "a"))
+    assert of(Retire, h.after(40.0)) == [Retire("branch:0"), Retire("worker:0")]
