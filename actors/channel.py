@@ -360,7 +360,7 @@ class Channel:
                 self._errands.abandon(command.goal, command.attempt)
             elif type(command) is commands.Finish:
                 self._news.set()
-            elif isinstance(command, (commands.RunTool, commands.Launch)):
+            elif isinstance(command, (commands.RunTool, commands.Launch, commands.Rest)):
                 self._errands.begin(command, self._k)
             elif isinstance(command, (commands.Submit, commands.Find, commands.Collect, commands.Withdraw)):
                 self._submissions.carry_out(command)

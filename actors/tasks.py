@@ -41,6 +41,8 @@ class Errands:
         self._tasks: dict[tuple[int, int], asyncio.Task[None]] = {}
         """By goal and attempt."""
         self._children: dict[tuple[int, int], str] = {}
+        self._resting: set[tuple[int, int]] = set()
+        """Child jobs that shall rest as soon as they are there."""
         self._unarmed: dict[str, tuple[str, ...]] = {}
         self._running = 0
         self.workers: tuple[str, ...] = ()
@@ -59,9 +61,13 @@ class Errands:
         """Branches that hold no credential for a child job: it has the driver of its parent, and no other."""
         return {branch for branches in self._unarmed.values() for branch in branches}
 
-    def begin(self, command: commands.RunTool | commands.Launch, k: State) -> None:
-        """Start an errand; its event follows."""
+    def begin(self, command: commands.RunTool | commands.Launch | commands.Rest, k: State) -> None:
+        """Start an errand, or let a child job rest; its event follows."""
         key = (command.goal, command.attempt)
+        if isinstance(command, commands.Rest):
+            self._resting.add(key)
+            self._rest(key)
+            return
         if isinstance(command, commands.RunTool):
             self._running += 1
             work = self._tool(command, k.terms)
@@ -75,6 +81,12 @@ class Errands:
         self._running -= tool
         self._tasks.pop(key, None)
         self._children.pop(key, None)
+        self._resting.discard(key)
+
+    def _rest(self, key: tuple[int, int]) -> None:
+        child = self._children.get(key)
+        if child is not None:
+            self._runtime.peer(f"channel:{child}").tell("stop", "drain", f"job {self._job}")
 
     def abandon(self, goal: int, attempt: int) -> None:
         """Nobody waits for this errand: a run that has not begun never will; a child job ends, and sends its bill."""
@@ -135,6 +147,8 @@ class Errands:
         while event is None:
             try:
                 await self._open_child(name, command, parent)
+                if (command.goal, command.attempt) in self._resting:  # told before it was there
+                    self._rest((command.goal, command.attempt))
                 event = await self._returned(name, command)
             except (Away, Gone):  # whoever it needs is being started again: it is joined by its name
                 await asyncio.sleep(CHILD_LOOK_S)
@@ -173,11 +187,20 @@ class Errands:
                 await asyncio.sleep(CHILD_LOOK_S)
         failure = None
         if facts["outcome"] != "complete":
-            kind = FailureKind.OVER_BUDGET if "over_budget" in facts["why"] else FailureKind.FAULTY
-            failure = Failure(kind, f"child job {name} ended {facts['outcome']}: {facts['why'] or facts['broken']}")
+            why = facts["why"] or facts["broken"]
+            failure = Failure(_kind(why), f"child job {name} ended {facts['outcome']}: {why}")
         await self._runtime.end_actor(f"channel:{name}")
         return events.Returned(
             command.goal, command.attempt, answer, facts["known_nusd"], facts["assumed_nusd"],
             facts["input_tokens"] + facts["cache_read_tokens"] + facts["cache_creation_tokens"],
-            facts["output_tokens"], failure, facts["assumed_tokens"],
+            facts["output_tokens"], failure, facts["assumed_tokens"], facts["outcome"] == "partial",
         )  # fmt: skip
+
+
+_STOPPED = {"drain": FailureKind.CANCELLED, "deadline": FailureKind.TIMED_OUT}
+
+
+def _kind(why: str) -> FailureKind:
+    """Why a child job is not complete, as a kind: that of what paused it, where that is what happened."""
+    word = why.partition(":")[0]
+    return _STOPPED.get(word) or next((kind for kind in FailureKind if kind == word), FailureKind.FAULTY)

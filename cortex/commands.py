@@ -79,6 +79,13 @@ class Launch(_Command, frozen=True, tag="launch"):
     max_job_tokens: int | None
 
 
+class Rest(_Command, frozen=True, tag="rest"):
+    """This job stops or pauses: let the child job that works for the goal come to rest too, to be resumed with it."""
+
+    goal: int
+    attempt: int
+
+
 class Abandon(_Command, frozen=True, tag="abandon"):
     """Nobody waits for this attempt any more. Its reply is welcome all the same: it may have been paid."""
 
@@ -100,4 +107,4 @@ class Finish(_Command, frozen=True, tag="finish"):
     why: str
 
 
-Command = Call | Submit | Find | Collect | Withdraw | RunTool | Launch | Abandon | Emit | Finish
+Command = Call | Submit | Find | Collect | Withdraw | RunTool | Launch | Rest | Abandon | Emit | Finish

@@ -90,13 +90,23 @@ def returned(k: State, event: events.Returned) -> tuple[Goal, Any] | Verdict | N
     if failure is None:
         del k.billed[goal.id]
         return goal, plain(event.answer)
-    over_budget = failure.kind == FailureKind.OVER_BUDGET and not task.own_cap
-    if not over_budget and RULES[failure.kind].again != "hold":
+    over_budget = failure.kind == FailureKind.OVER_BUDGET
+    held = not task.own_cap if over_budget else event.partial or RULES[failure.kind].again == "hold"
+    if not held:
         return Verdict(goal, failure)
     reopen(k, goal)  # the child can be resumed: it will be spawned, and joined by its name, again
-    if not (over_budget and more_than(k, goal, task.charge)):
+    as_meant = task.resting or k.closing or failure.kind == FailureKind.TIMED_OUT  # by this job's own deadline
+    if not (as_meant or (over_budget and more_than(k, goal, task.charge))):
         k.paused, k.paused_at_s = failure, k.at_s
     return None
+
+
+def rest(k: State, out: Out) -> None:
+    """This job begins nothing any more: its child jobs finish what they have in flight, and rest until it goes on."""
+    for task in k.errands.values():
+        if isinstance(task.command, commands.Launch) and not (task.resting or task.abandoned):
+            task.resting = True
+            out.append(commands.Rest(task.goal, task.attempt))
 
 
 def lost(k: State, held: Collection[int], out: Out) -> list[Verdict]:
@@ -111,6 +121,7 @@ def lost(k: State, held: Collection[int], out: Out) -> list[Verdict]:
         if isinstance(task.command, commands.Launch):
             if not task.abandoned:
                 out.append(task.command)
+                task.resting = False  # whoever joins it has it go on
                 continue
             assert task.charge is not None
             k.ledger.assume(task.charge)

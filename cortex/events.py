@@ -138,6 +138,8 @@ class Returned(_Event, frozen=True, tag="returned"):
     output_tokens: int = 0
     failure: Failure | None = None
     assumed_tokens: int = 0
+    partial: bool = False
+    """It has not failed: it stopped, and goes on when it is spawned again."""
 
 
 class Written(_Event, frozen=True, tag="written"):

@@ -9,7 +9,7 @@ call's id, and the order of everything is the journal's.
 
 from __future__ import annotations
 
-from cortex import attempts, commands, deadlines, events, hedges, pauses, submissions
+from cortex import attempts, commands, deadlines, errands, events, hedges, pauses, submissions
 from cortex.asking import ask
 from cortex.authored import Out, faulty, fold_reply, give_up, said, stop
 from cortex.changes import Ask, Change
@@ -42,6 +42,8 @@ def step(k: State, program: Program, turn: events.Turn) -> list[commands.Command
     if k.deadlines and not k.outcome:
         deadlines.look(k, program, out)
     see_failures(k)
+    if k.errands and not k.outcome and not may_begin(k):
+        errands.rest(k, out)
     if not k.outcome and not satisfied(k, program) and may_begin(k):
         if k.unhedged and k.paused is None:
             hedges.look(k, out)

@@ -119,6 +119,8 @@ class Errand(msgspec.Struct, array_like=True):
     """When it is sent again; 0 while it is under way."""
     abandoned: bool = False
     """Nobody waits for the child job any more; its bill is still to come."""
+    resting: bool = False
+    """The child job was told to come to rest."""
 
 
 class Tally(msgspec.Struct):

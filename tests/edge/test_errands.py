@@ -13,6 +13,7 @@ import msgspec
 import cortex
 from actors.store import Folder
 from cortex.limits import Limits
+from policies.failure import Failure, FailureKind
 from tests.edge.jobs import PRICE, FunctionModel, Run, reply
 
 WORLD: dict[str, Any] = {"page": "first", "reads": 0, "deeds": 0}
@@ -99,6 +100,40 @@ class Sums(cortex.Program, frozen=True):
         yield cortex.Resolve(goal, int(reply.text))
 
 
+class Steps(cortex.Program, frozen=True):
+    """One call after another."""
+
+    named: str
+    times: int = 6
+
+    def begin(self, k: cortex.State) -> Iterable[cortex.Change]:
+        yield cortex.Goal("step", 1)
+
+    def select(self, k: cortex.State) -> Iterable[Any]:
+        for goal in k.open("step"):
+            part = cortex.Part(cortex.Role.GOAL, f"{self.named} {goal.value}")
+            yield cortex.Ask(goal, cortex.Prompt("step", (part,)))
+
+    def absorb(self, k: cortex.State, goal: cortex.Goal, reply: cortex.Reply) -> Iterable[cortex.Change]:
+        if goal.value < self.times:
+            yield cortex.Goal("step", goal.value + 1)
+        yield cortex.Resolve(goal, reply.text)
+
+
+class Walks(cortex.Program, frozen=True):
+    """Several of these, as child jobs."""
+
+    walks: int = 2
+
+    def begin(self, k: cortex.State) -> Iterable[cortex.Change]:
+        for walk in range(self.walks):
+            yield cortex.Goal("walk", walk)
+
+    def select(self, k: cortex.State) -> Iterable[Any]:
+        for goal in k.open("walk"):
+            yield cortex.Spawn(goal, Steps(named=f"walk {goal.value}"))
+
+
 def adds(body: bytes) -> Any:
     asked = msgspec.json.decode(body)["messages"][0]["content"]
     return reply(str(sum(msgspec.json.decode(asked))))
@@ -183,3 +218,32 @@ async def test_a_parent_killed_among_its_children_ends_the_same_and_pays_no_answ
     assert run.answer == sum(range(17))
     again = sum(count - 1 for count in Counter(model.complete).values())
     assert again <= 3 * 8
+
+
+async def test_a_job_that_is_drained_rests_with_its_children_and_is_resumed_with_them(tmp_path: Path) -> None:
+    """The calls in flight are finished, nothing new is asked in a child either, and no goal fails for it."""
+    model = FunctionModel(lambda body: stop() and reply("ok"), pause_s=0.01)
+    run = Run(tmp_path, model, program=Walks())
+
+    def stop() -> bool:
+        if len(model.asked) == 4:
+            asyncio.get_running_loop().create_task(run.driver.stop("drain", "test"))
+        return True
+
+    run = await run.to_end()
+    assert (run.facts["outcome"], run.facts["rows_failed"]) == ("partial", 0)
+    assert len(model.complete) == len(model.asked) < 8
+    again = await Run(tmp_path, model, program=Walks()).to_end()
+    assert (again.facts["outcome"], again.facts["rows_succeeded"]) == ("complete", 2)
+    assert sorted(Counter(model.complete).values()) == [1] * 12
+
+
+async def test_an_account_that_is_blocked_in_a_child_fails_no_goal(tmp_path: Path) -> None:
+    blocked = Failure(FailureKind.BLOCKED, "Your credit balance is too low", 400)
+    model = FunctionModel(lambda body: blocked)
+    program = Sums(numbers=tuple(range(8)))
+    run = await Run(tmp_path, model, program=program).to_end()
+    assert (run.facts["outcome"], run.facts["rows_failed"]) == ("partial", 0)
+    assert run.facts["why"].startswith("blocked: ")
+    again = await Run(tmp_path, FunctionModel(adds), program=program).to_end()
+    assert (again.facts["outcome"], again.answer) == ("complete", sum(range(8)))

@@ -247,3 +247,56 @@ def test_cancelled_with_its_child_under_way_a_goal_leaves_the_bill_charged():
     assert (stage.k.outcome, stage.statuses(), stage.k.errands) == ("cancelled", ["abandoned"], {})
     assert stage.k.ledger.assumed_nusd == 450 + 225
     assert params_of(Flat(texts=("a",))) == b'{"texts":["a"]}'
+
+
+# -- a child job that stops without having failed ---------------------------------------------------------------------
+
+STOPS = [
+    # how the parent stops, and why its child does then
+    ([events.Stopped("ann", "drain")], "cancelled"),
+    ([events.LimitsSet("ann", Limits(deadline_at_s=1.0))], "timed_out"),
+    ([events.LimitsSet("ann", Limits(deadline_at_s=1.0))], "cancelled"),
+]
+
+
+@pytest.mark.parametrize(("stop", "kind"), STOPS)
+def test_a_job_that_stops_lets_its_children_rest_and_goes_on_with_them(stop, kind):
+    stage = parent(goals=2)
+    out = stage.turn(*stop)
+    assert of(out, commands.Rest) == [commands.Rest(1, 1), commands.Rest(2, 1)]
+    assert of(stage.turn(events.Ticked()), commands.Rest) == [], "told once"
+    assert stage.k.outcome == ""
+    back(stage, None, kind, goal=1, known_nusd=70, partial=True)
+    back(stage, "done", goal=2)
+    assert (stage.k.outcome, stage.statuses(), stage.k.paused) == ("partial", ["open", "resolved"], None)
+    stage.turn(events.LimitsSet("ann", Limits()), events.Resumed("ann"))
+    back(stage, "done", goal=1, known_nusd=100)
+    assert (stage.k.outcome, stage.k.ledger.known_nusd) == ("complete", 100)
+
+
+def test_a_child_that_somebody_stopped_pauses_its_parent_and_fails_nothing():
+    for kind in ("cancelled", "faulty", "throttled", "blocked"):
+        stage = parent()
+        back(stage, None, kind, partial=True)
+        assert (stage.k.outcome, stage.statuses(), stage.k.tally.failed) == ("partial", ["open"], 0), kind
+        stage.turn(events.Resumed("ann"))
+        back(stage, "done")
+        assert stage.k.outcome == "complete"
+
+
+def test_a_child_that_reached_a_deadline_which_its_parent_has_no_more_goes_on_at_once():
+    stage = parent()
+    out = back(stage, None, "timed_out", partial=True)
+    assert [launch.attempt for launch in of(out, commands.Launch)] == [2]
+    assert stage.k.paused is None
+
+
+def test_children_told_to_rest_go_on_where_the_job_was_resumed_meanwhile_or_told_again_by_a_new_incarnation():
+    stage = parent()
+    stage.turn(events.Stopped("ann", "drain"))
+    out = stage.turn(events.Rejoined(2))
+    assert [type(each) for each in out] == [commands.Launch, commands.Rest]
+    stage.turn(events.Resumed("ann"), events.Granted(4))
+    out = back(stage, None, "cancelled", partial=True)
+    assert [launch.attempt for launch in of(out, commands.Launch)] == [2]
+    assert (stage.k.paused, stage.k.outcome) == (None, "")
