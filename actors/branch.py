@@ -133,6 +133,7 @@ class Branch:
         if incarnation != self.incarnation or (epoch, number) <= self._heard.get(job, (0, 0)):
             return self.incarnation
         if self._draining:
+            self._reporter.at_once()  # a cortex that was started again has found it, and does not know
             return DRAINING
         self._heard[job] = (epoch, number)
         self._past.pop(job, None)

@@ -66,12 +66,12 @@ class Supervision:
 
     async def _start(self, role: str, name: str, avoid: tuple[str, ...]) -> None:
         try:
-            await self._runtime.start_actor(role, name, avoid=avoid)
             async with asyncio.timeout(BIRTH_S):
+                await self._runtime.start_actor(role, name, avoid=avoid)
                 incarnation, node = await self._answer(name)
         except (Gone, ClusterError):
             self._died(name, gone=True)
-        except (Away, TimeoutError):
+        except Exception:  # away, not in time, or what the cluster says when it is unwell: it is to be tried again
             self._died(name, gone=False)
         else:
             self._here(name, incarnation, node)

@@ -114,7 +114,8 @@ class Errands:
         try:
             while not blob:  # a worker that takes no more runs leaves it alone
                 generation = await self._admitted(f"{terms.program}/{command.tool}")
-                await self._there.wait()
+                while not self.workers:  # they may go again before this task has its turn
+                    await self._there.wait()
                 self._turn += 1
                 worker = self._runtime.peer(self.workers[self._turn % len(self.workers)])
                 blob = await worker.ask(

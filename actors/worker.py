@@ -72,6 +72,7 @@ class Worker:
         A tool with a parameter named ``idempotency_key`` gets the call's id, so that a repeated run can be recognised.
         """
         if self._draining or self._stuck:
+            self._reporter.at_once()  # a cortex that was started again has found it, and does not know
             return b""
         read_at_s = self._runtime.now_s()
         self._running += 1

@@ -255,6 +255,10 @@ def died(state: Cluster, event: Died, out: list[Command]) -> None:
         return
     if not event.gone:
         one.unheard = True
+        if one.state == "starting":  # it did not come to life in time: whoever has its name is started, or found, anew
+            _unprobe(state, one)
+            one.state, one.since_s, one.start_s = "wanted", at_s, at_s + policy.backoff_s
+            state.restaff = True
         look(state, at_s)
         return
     got_on = health.stalled_s(one.seen, at_s) <= at_s - one.since_s and one.seen.done > 0

@@ -16,6 +16,8 @@ class House(Town):
         self.calls: dict[str, int] = {}
         self.where: dict[str, str] = {}
         self.mute: set[str] = set()
+        self.still: set[str] = set()
+        """Those that do not come to life."""
         self.overdue_s: dict[str, float] = {}
         self.nodes = nodes
         super().__init__(settings(limit, **knobs))
@@ -25,7 +27,7 @@ class House(Town):
     def tell(self, event: Event) -> list[Command]:
         commands = super().tell(event)
         for command in list(commands):
-            if isinstance(command, Start):
+            if isinstance(command, Start) and command.name not in self.still:
                 node = next(node for node in self.nodes if node not in command.avoid)
                 self.life[command.name] = self.life.get(command.name, 0) + 1
                 self.where[command.name] = node

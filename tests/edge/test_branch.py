@@ -145,6 +145,11 @@ def test_a_branch_that_drains_finishes_what_it_has_and_takes_nothing_new() -> No
         assert draining.done()
         assert sorted(event.goal for _, event in scene.channel.heard) == [1, 2]
         assert len(scene.models[0].asked) == 2
+        await asyncio.sleep(5)
+        reports = len(scene.cortex.reports)
+        assert await scene.send(call(4)) == DRAINING
+        await asyncio.sleep(1)
+        assert len(scene.cortex.reports) == reports + 1, "the cortex may be another by now, and not know"
 
     on_stage(play, Model(pause_s=4.9))
 

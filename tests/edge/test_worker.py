@@ -136,6 +136,11 @@ async def test_a_worker_that_drains_finishes_what_it_runs() -> None:
     slow.set()
     await draining
     assert (await running)[1] is None
+    await _until(lambda: runtime.cortex.reports and runtime.cortex.reports[-1].in_flight == 0)
+    reports = len(runtime.cortex.reports)
+    assert await worker.run("p", b"{}", "slow", b"\x80", "j/3/t", 5.0) == b""
+    await _until(lambda: len(runtime.cortex.reports) > reports)
+    assert runtime.cortex.reports[-1].phase == "draining", "the cortex may be another by now, and not know"
     await worker.close()
 
 
@@ -202,3 +207,17 @@ async def test_a_run_that_nobody_awaits_never_begins_and_a_child_job_is_told_to_
     errands._children[2, 1] = "j~2"
     errands.abandon(2, 1)
     assert child.asked == [("stop", "cancel", "job j")]
+
+
+async def test_workers_that_come_and_go_in_one_moment_are_waited_for_again() -> None:
+    worker = FakeWorker(DONE)
+    errands, _, put = _errands(worker)
+    errands.begin(RUN, K)  # type: ignore[arg-type]
+    await asyncio.sleep(0.005)
+    errands.staffed(("worker:0",))
+    errands.staffed(())
+    await asyncio.sleep(0.005)
+    assert (worker.runs, put, errands.waiting()) == ([], [], 1)
+    errands.staffed(("worker:0",))
+    await _until(lambda: bool(put))
+    assert len(worker.runs) == 1

@@ -1,0 +1,19 @@
+"""A branch that is started may take long to come to life, or never do."""
+
+from __future__ import annotations
+
+from cortex.orders import Begun, Died, Staffed, Start
+from tests.house import House, of
+
+
+def test_what_did_not_come_to_life_in_time_is_started_again_and_may_come_late():
+    h = House()
+    h.still.add("branch:0")
+    h.join("a")
+    assert h.state_of("branch:0") == "starting"
+    assert of(Start, h.tell(Died(h.at_s, "branch:0", gone=False))) == []
+    assert of(Start, h.after(1.1)) == [Start("branch", "branch:0")]
+    h.tell(Died(h.at_s, "branch:0", gone=False))
+    commands = h.tell(Begun(h.at_s, "branch:0", "n0", "late"))
+    assert of(Staffed, commands) == [Staffed(("branch:0",), ())]
+    assert of(Start, h.after(5.0)) == []
