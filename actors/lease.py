@@ -38,7 +38,7 @@ _grants_decoder = msgspec.msgpack.Decoder(tuple[Grant, ...])
 class _Place:
     """One route of the job, as this side holds it."""
 
-    __slots__ = ("at", "coming", "heard", "pool", "route", "told")
+    __slots__ = ("at", "blocked", "coming", "heard", "pool", "route", "told")
 
     def __init__(self, at: int, route: Route) -> None:
         self.at = at
@@ -52,11 +52,17 @@ class _Place:
         """Permits of grants that K will have in its next turns."""
         self.told = 0
         """What the cortex was told last that is held."""
+        self.blocked = False
+        """Whether it was told that the account is blocked, and so grants one call alone."""
 
     def held(self, share: Share) -> int:
         """What may be used now or is used still: a permit that was taken back counts until its call has come home."""
         may = share.permits if share.starts < 0 else min(share.permits, share.in_flight + share.starts)
         return max(may, share.in_flight, *self.coming) if self.coming else max(may, share.in_flight)
+
+    def overtaken(self, share: Share) -> bool:
+        """Whether the cortex was told that more is held, or that the account is blocked, and neither is so any more."""
+        return self.held(share) < self.told or (self.blocked and share.blocked is None)
 
 
 class Lease:
@@ -103,7 +109,8 @@ class Lease:
                 self._stir.set()  # another cortex, which has not been told yet what is held
 
     def look(self) -> None:
-        """After each turn: more could be used, others wait for what is not used any more, or the job has ended."""
+        """After each turn: more could be used, others wait for what is not used any more, a blocked account answers
+        again, or the job has ended."""
         k = self._state()
         wanted, runs = self._wanted(k)
         told, told_runs = self._told
@@ -112,7 +119,7 @@ class Lease:
             or (wanted > told and leased(k) < wanted)
             or (wanted == 0 < told)
             or runs > told_runs
-            or any(place.held(k.shares[place.at]) < place.told for place in self._places)
+            or any(place.overtaken(k.shares[place.at]) for place in self._places)
         ):
             self._stir.set()
 
@@ -198,6 +205,7 @@ class Lease:
             share = k.shares[place.at]
             place.told = place.held(share)
             blocked = share.blocked.message if share.blocked is not None else ""
+            place.blocked = bool(blocked)
             claims.append(Claim(place.route, place.pool, place.told, place.heard, share.memo, blocked))
         self._told = self._wanted(k)
         return Claims(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import subprocess
 import sys
@@ -56,6 +57,7 @@ def test_the_options_about_limits_are_taken_as_they_stand(cortex) -> None:
         assert "--help" not in done.err, done.err
 
 
+@functools.cache
 def _help(command: str) -> str:
     return subprocess.run(
         [sys.executable, "-m", "actors.cli", command, "--help"], cwd=ROOT, capture_output=True, text=True, check=True,

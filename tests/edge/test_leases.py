@@ -17,8 +17,9 @@ from cortex import events
 from cortex.cluster import LEASE_S, Settings
 from cortex.limits import Limits, Route, Terms
 from cortex.orders import Started
-from cortex.signals import Claims, Grant
+from cortex.signals import Claims, Grant, Report, RouteSignals
 from cortex.state import Flight, State
+from policies.failure import Failure, FailureKind
 from policies.limit import Caps, LimitPolicy
 from tests.edge.virtual import virtually
 
@@ -288,6 +289,25 @@ def test_more_is_asked_for_as_soon_as_it_could_be_used() -> None:
         job.turn()
         await asyncio.sleep(PAUSE_S)
         assert job.told[-1].permits == 0, "what nobody needs is given back at once"
+
+    act(play)
+
+
+def test_an_account_that_answers_again_is_told_at_once() -> None:
+    async def play(world: World) -> None:
+        world.start()
+        job = world.add("j", wish=30)
+        share = job.k.shares[0]
+        share.blocked, share.trying = Failure(FailureKind.BLOCKED, "no credit"), True
+        await asyncio.sleep(0.1)
+        job.ask()
+        assert (job.calls, share.permits, share.starts) == (1, 1, 0)
+        well = RouteSignals(ROUTE, ROUTE, job.told[-1].generation, begun=1, answered=1)
+        await world.cortex.report(msgspec.msgpack.encode(Report("branch:0", "b", "", 1, "calling", routes=(well,))))
+        share.blocked, share.trying = None, False
+        job.finish(1)
+        await asyncio.sleep(3 * PAUSE_S)
+        assert (share.permits, share.starts) == (30, -1)
 
     act(play)
 
