@@ -1,6 +1,7 @@
 # Needs Python 3.11 or newer, pip, make and a network to PyPI; no compiler, no key. Everything is installed into .venv.
 #   make demo      the main job on real input, with the bundled small model
-#   make test      every test (ARGS="-k name" for some); nothing it started is left behind
+#   make test      every test, in two processes (ARGS="-k name" for some, SPLIT= for one process); nothing it started
+#                  is left behind
 #   make soak SEEDS=100000   so many simulated worlds, on all cores; a failing one prints the command that replays it
 #   make chaos     kill -9 of everything on a Ray of three nodes (CHAOS="--rows 3000" for a short form)
 #   make lint types bench clean
@@ -9,6 +10,7 @@
 VENV ?= .venv
 PYTHON ?=
 ARGS ?=
+SPLIT ?= -n 2
 SEEDS ?= 10000
 BENCH ?= http start memory
 CHAOS ?=
@@ -25,7 +27,7 @@ demo: $(VENV)/.installed-local
 	@$(PY) -m actors.demo
 
 test: $(VENV)/.installed-test-local
-	@$(PY) .ci/nothing_left.py $(PY) -m pytest $(ARGS)
+	@$(PY) .ci/nothing_left.py $(PY) -m pytest $(SPLIT) $(ARGS)
 
 lint: $(VENV)/.installed-dev
 	@$(PY) -m ruff check .

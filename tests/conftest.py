@@ -1,7 +1,10 @@
-"""The edge is forbidden where a test has no business with it.
+"""What holds for every test: the edge is forbidden where it has no business, two run side by side, figures are told.
 
 Everywhere: no key and no setting of the person who runs the tests, and no connection beyond this machine (a
 cluster test may speak to its own address). In unit, properties and spec: no ``ray.init``, no sleeping.
+
+``make test`` runs two processes (pytest-xdist): a file's tests stay in one of them, in their order, and so do all that
+speak to the cluster's Ray, which mostly wait and leave a core to the others. The longest come first.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any, NoReturn
@@ -26,6 +29,8 @@ import pytest
 TESTS = Path(__file__).resolve().parent
 STRICT = ("unit", "properties", "spec")
 MARKED = ("cluster", "notebook")
+LONGEST = ("cluster", "simulation")
+FIGURES = "figures"
 
 _SETTINGS = ("ANTHROPIC_", "CORTEX_", "OPENAI_")
 _ROADS = ("RAY_ADDRESS", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "SSL_CERT_FILE")
@@ -48,10 +53,29 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test in tests/cluster or tests/notebook carries that mark."""
+    """A test in tests/cluster or tests/notebook carries that mark; what takes longest begins first."""
     for item in items:
         if (kind := _kind(item.path)) in MARKED:
             item.add_marker(kind)
+    items.sort(key=lambda item: _turn(_kind(item.path)))
+
+
+def _turn(kind: str) -> int:
+    return LONGEST.index(kind) if kind in LONGEST else len(LONGEST)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Which tests go to the same of several processes: one file's, and all of tests/cluster, which share a Ray."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return "tests/cluster" if file.startswith("tests/cluster/") else file
+
+    config.option.loadscopereorder = False  # by time, not by number of tests
+    return ByFile(config, log)
 
 
 def _kind(path: Path) -> str:
@@ -72,6 +96,31 @@ def _bounds(
         _forbid_sleep(monkeypatch)
         _forbid_ray(monkeypatch)
     yield
+
+
+# ---------------------------------------------------------------------------------------------- figures
+
+
+@pytest.fixture
+def tell(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """For figures that people want to see of a test that passed, too: they stand at the end of the run."""
+    return lambda text: request.node.user_properties.append((FIGURES, text))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What the tests told."""
+    told = [
+        (report.nodeid, text)
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if getattr(report, "when", "") == "call"
+        for name, text in report.user_properties
+        if name == FIGURES
+    ]
+    if told:
+        terminalreporter.section(FIGURES)
+    for nodeid, text in told:
+        terminalreporter.line(f"{nodeid}\n    " + text.strip().replace("\n", "\n    "))
 
 
 # ---------------------------------------------------------------------------------------------- sockets

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from tests.chaos.ground import ground
 from tests.chaos.havoc import KINDS
@@ -19,11 +18,10 @@ SHORT = Setup(
 
 
 async def test_every_row_is_there_once_whoever_dies(
-    head: Head, runtime: Any, folder: Path, capsys: pytest.CaptureFixture[str]
+    head: Head, runtime: Any, folder: Path, tell: Callable[[str], None]
 ) -> None:
     with ground(head) as nodes, trial(nodes, runtime, folder, SHORT, lambda _: None) as one:
         seen = await one.run()
-    with capsys.disabled():
-        print(f"\n{seen.told()}")
+    tell(seen.told())
     assert seen.complaints() == []
     assert set(seen.kills) == set(KINDS)

@@ -124,7 +124,7 @@ async def kill(runtime: Any, name: str, chance: random.Random) -> None:
 
 async def test_whoever_dies_every_row_is_there_once(
     runtime: Any, address: str, provider: Provider, begin: Callable[[str, str], Batch],
-    capsys: pytest.CaptureFixture[str],
+    tell: Callable[[str], None],
 ) -> None:  # fmt: skip
     chance = random.Random(2)
     victims = [victim for victim in VICTIMS for _ in range(TIMES)]
@@ -149,15 +149,14 @@ async def test_whoever_dies_every_row_is_there_once(
     assert not victims
     stats = provider.stats()
     again = stats["second_complete_answers_by_user"]
-    with capsys.disabled():
-        print(f"\n{again} second complete answers; {out_at_kills} permits out at the {batches * kills} kills, summed")
+    tell(f"{again} second complete answers; {out_at_kills} permits out at the {batches * kills} kills, summed")
     assert stats["distinct_users_answered"] == batches * ROWS
     assert sum(stats["faults"].values()) > 0.03 * stats["requests"]
     assert again <= out_at_kills
 
 
 async def test_a_killed_driver_takes_its_private_ray_along(
-    provider: Provider, begin: Callable[[str, str], Batch], capsys: pytest.CaptureFixture[str]
+    provider: Provider, begin: Callable[[str, str], Batch], tell: Callable[[str], None]
 ) -> None:
     """What it leaves behind is found and ended by the next run; that one goes on where the journal stands."""
     chance = random.Random(3)
@@ -172,8 +171,7 @@ async def test_a_killed_driver_takes_its_private_ray_along(
     assert list(batch.commands.temporary.iterdir()) == [], "a folder of a killed Ray is left"
     stats = provider.stats()
     again = stats["second_complete_answers_by_user"]
-    with capsys.disabled():
-        print(f"\n{again} second complete answers; {TIMES * PERMITS} permits out at the {TIMES} kills, summed")
+    tell(f"{again} second complete answers; {TIMES * PERMITS} permits out at the {TIMES} kills, summed")
     assert stats["distinct_users_answered"] == ROWS
     assert again <= TIMES * PERMITS
 

@@ -11,8 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from actors.ports import Away, Gone
 from tests.cluster.processes import Commands, Provider, names_in, write_rows
 
@@ -51,7 +49,7 @@ async def _until(done: Callable[[], bool], within_s: float) -> float:
 
 
 async def test_a_killed_branch_is_noticed_soon(
-    runtime: Any, address: str, folder: Path, capsys: pytest.CaptureFixture[str]
+    runtime: Any, address: str, folder: Path, tell: Callable[[str], None]
 ) -> None:
     provider = Provider(latency_ms=1_000 * LATENCY_S)
     commands = Commands(folder, provider.url, address)
@@ -61,8 +59,7 @@ async def test_a_killed_branch_is_noticed_soon(
         await _until(lambda: provider.stats()["in_flight"] == 12, 60)
         os.kill(await _working(runtime, "noticed"), signal.SIGKILL)
         took_s = await _until(lambda: provider.stats()["requests"] > 12, LATENCY_S)
-        with capsys.disabled():
-            print(f"\nnoticed and made again after {took_s:.2f} s")
+        tell(f"noticed and made again after {took_s:.2f} s")
         said, _ = await asyncio.to_thread(driver.communicate)
         assert driver.returncode == 0, said
         assert Counter(names_in(folder / "out.jsonl")) == Counter(rows)

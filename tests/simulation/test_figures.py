@@ -2,57 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.simulation.figures import Credit, credit, idle, outage, paced
 from tests.simulation.plan import ProviderPlan
 
+Tell = Callable[[str], None]
+
 
 @pytest.mark.parametrize("burst_s", [1.0, 10.0])
 @pytest.mark.parametrize("retry_after", [False, True])
-def test_the_rate_reaches_the_limit_of_the_provider(burst_s: float, retry_after: bool) -> None:
+def test_the_rate_reaches_the_limit_of_the_provider(burst_s: float, retry_after: bool, tell: Tell) -> None:
     """Four branches; nothing is told of the limit but by 429."""
     provider = ProviderPlan(latency_s=0.5, jitter=0.3, requests_per_s=20.0, burst_s=burst_s, retry_after=retry_after)
     found = paced(provider, 30, 120)
-    print(found)
+    tell(str(found))
     assert found.share >= 0.95
     assert found.throttled < 0.02
     assert found.converged_s <= 30
 
 
-def test_the_rate_reaches_a_limit_that_headers_tell() -> None:
+def test_the_rate_reaches_a_limit_that_headers_tell(tell: Tell) -> None:
     provider = ProviderPlan(
         latency_s=0.5, jitter=0.3, requests_per_s=20.0, burst_s=10.0, retry_after=True, headers=True
     )
     found = paced(provider, 5, 90)
-    print(found)
+    tell(str(found))
     assert found.share >= 0.95
     assert found.throttled < 0.02
     assert found.converged_s <= 5
 
 
 @pytest.mark.parametrize(("share", "every"), [(0.6, 0), (0.9, 10)])
-def test_a_breaker_opens_within_a_window_and_full_rate_is_back(share: float, every: int) -> None:
+def test_a_breaker_opens_within_a_window_and_full_rate_is_back(share: float, every: int, tell: Tell) -> None:
     """At 60 % failures, and at 90 % with every tenth call good."""
     found = outage(share, every)
-    print(found)
+    tell(str(found))
     assert found.opened_after <= 100
     assert found.opened_s <= 30
     assert found.begun_while_out < 200
     assert found.recovered_s <= 15
 
 
-def test_credit_runs_out_at_sixty_per_cent() -> None:
+def test_credit_runs_out_at_sixty_per_cent(tell: Tell) -> None:
     found: Credit = credit(100_000)
-    print(found)
+    tell(str(found))
     assert found.refused <= found.in_flight
     assert (found.rows, found.answered, found.outcome) == (100_000, 100_000, "complete")
 
 
-def test_idle_for_ten_minutes() -> None:
+def test_idle_for_ten_minutes(tell: Tell) -> None:
     """No call, no turn, no growth; what ticks is the watch that each process keeps over itself."""
     found = idle()
-    print(found)
+    tell(str(found))
     assert (found.calls, found.turns, found.messages, found.tasks_more) == (0, 0, 0, 0)
     assert found.callbacks <= 200
     assert not [name for name in found.lives if name.startswith(("branch:", "worker:", "channel:"))]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tests.simulation import planted_control  # noqa: F401 - it plants
 from tests.simulation.planted import FAULTS, catch
 from tests.simulation.soak import across
@@ -14,9 +16,9 @@ def _catch(name: str) -> tuple[str, int, str]:
     return catch(name, SEEDS)
 
 
-def test_every_planted_fault_is_caught() -> None:
+def test_every_planted_fault_is_caught(tell: Callable[[str], None]) -> None:
     assert len(FAULTS) >= 25
     found = list(across(_catch, FAULTS, CORES))
     missed = [f"{name}: {FAULTS[name].rule}" for name, seed, _ in found if seed < 0]
     assert not missed, "\n".join(missed)
-    print(*(f"{name}: seed {seed}: {said.splitlines()[0]}" for name, seed, said in sorted(found)), sep="\n")
+    tell("\n".join(f"{name}: seed {seed}: {said.splitlines()[0]}" for name, seed, said in sorted(found)))
