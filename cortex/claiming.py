@@ -56,9 +56,14 @@ def check(claims: Claims) -> None:
         )
     if not 0 <= claims.headroom < 1 or not 0 < claims.call_timeout_s < math.inf:
         raise ValueError(f"{claims.job}: headroom {claims.headroom}, calls of {claims.call_timeout_s} s")
-    if (claims.wanted and not claims.claims) or any(claim.held < 0 for claim in claims.claims):
-        raise ValueError(f"{claims.job}: names no route, or holds less than nothing")
-    if len({claim.route for claim in claims.claims}) < len(claims.claims):
+    named = set()
+    for claim in claims.claims:
+        if claim.held < 0:
+            raise ValueError(f"{claims.job}: holds less than nothing")
+        named.add(claim.route)
+    if claims.wanted and not named:
+        raise ValueError(f"{claims.job}: names no route")
+    if len(named) < len(claims.claims):
         raise ValueError(f"{claims.job}: names a route twice")
 
 

@@ -78,24 +78,27 @@ def record(
     samples: Collection[tuple[float, int]] = (),
 ) -> None:
     """Take in counts: `failed` by kind, `latency_s` the sum over the answered, `samples` (seconds, output tokens)."""
-    place = int(at_s // SLOT_S)
-    if not buffer.slots or buffer.slots[-1].place != place:
-        buffer.slots.append(Slot(place))
-        if len(buffer.slots) > 2 * SLOTS_MAX:
-            del buffer.slots[:-SLOTS_MAX]
-    slot = buffer.slots[-1]
+    slots = buffer.slots
+    if not slots or at_s >= (slots[-1].place + 1) * SLOT_S:
+        slots.append(Slot(int(at_s // SLOT_S)))
+        if len(slots) > 2 * SLOTS_MAX:
+            del slots[:-SLOTS_MAX]
+    slot = slots[-1]
     slot.begun += begun
     slot.answered += answered
     slot.slow += slow
     slot.input_tokens += input_tokens
     slot.output_tokens += output_tokens
     slot.latency_s += latency_s
-    for kind, n in (failed or {}).items():
-        slot.failed[kind] = slot.failed.get(kind, 0) + n
-    for seconds, tokens in samples:
-        buffer.samples.append((at_s, seconds, tokens))
-    if len(buffer.samples) > 2 * SAMPLES_MAX:
-        del buffer.samples[:-SAMPLES_MAX]
+    if failed:
+        for kind, n in failed.items():
+            slot.failed[kind] = slot.failed.get(kind, 0) + n
+    if samples:
+        kept = buffer.samples
+        for seconds, tokens in samples:
+            kept.append((at_s, seconds, tokens))
+        if len(kept) > 2 * SAMPLES_MAX:
+            del kept[:-SAMPLES_MAX]
 
 
 # --------------------------------------------------------------------------------------- the readings

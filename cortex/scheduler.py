@@ -89,8 +89,7 @@ def step(state: Cluster, event: Event) -> list[Command]:
 
     Raises ValueError, one line, for an event that makes no sense; the state is then as it was.
     """
-    if not isinstance(event, Passed):
-        _check(state, event)
+    _check(state, event)
     out: list[Command] = []
     state.at_s = max(state.at_s, event.at_s)
     if state.at_s >= state.due_s:
@@ -111,18 +110,24 @@ def step(state: Cluster, event: Event) -> list[Command]:
 
 def _check(state: Cluster, event: Event) -> None:
     """Raises ValueError, one line, for what makes no sense."""
-    if isinstance(event, Joined):
+    if isinstance(event, Passed):
+        pass
+    elif isinstance(event, Reported):
+        _check_role(event.report.subject)
+    elif isinstance(event, Joined):
         claiming.check(event.claims)
+    elif isinstance(event, Begun):
+        _check_role(event.subject)
     elif isinstance(event, Capped):
         if event.pool not in state.routes and event.pool not in state.pools and event.pool.count("|") < 2:
             raise ValueError(f"there is no pool or route called {event.pool}")
-    elif isinstance(event, Drain):
-        if event.subject not in state.nodes and event.subject not in state.members:
-            raise ValueError(f"there is no node, branch or worker called {event.subject}")
-    elif isinstance(event, Reported | Begun):
-        name = event.report.subject if isinstance(event, Reported) else event.subject
-        if name.partition(":")[0] not in ("branch", "worker"):
-            raise ValueError(f"{name} is neither a branch nor a worker")
+    elif isinstance(event, Drain) and event.subject not in state.nodes and event.subject not in state.members:
+        raise ValueError(f"there is no node, branch or worker called {event.subject}")
+
+
+def _check_role(name: str) -> None:
+    if not name.startswith(("branch:", "worker:")):
+        raise ValueError(f"{name} is neither a branch nor a worker")
 
 
 def report_after_s(state: Cluster) -> float:
@@ -135,14 +140,14 @@ def _reported(state: Cluster, report: Report, out: list[Command]) -> None:
         return
     node = state.nodes.get(report.node)
     one = state.members.get(report.subject)
+    at_s = state.at_s
     for signals in report.routes:
         pools.told(state, signals, out)
-        if one is not None and (signals.answered or signals.failed):
-            health.record(one.seen, state.at_s, answered=signals.answered, failed=signals.failed)
-        if node is not None and (signals.answered or signals.failed):
-            health.record(
-                node.seen, state.at_s, answered=signals.answered, failed=signals.failed, samples=signals.samples
-            )
+        if signals.answered or signals.failed:
+            if one is not None:
+                health.record(one.seen, at_s, 0, signals.answered, signals.failed)
+            if node is not None:
+                health.record(node.seen, at_s, 0, signals.answered, signals.failed, samples=signals.samples)
     for tool in report.tools:
         tooling.told(state, tool, out)
 

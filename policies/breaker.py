@@ -171,8 +171,9 @@ def observe(
     `retry_after_s` is the longest wait that the provider asked for with them. Results of another generation decide
     nothing; where they were probes, they are no longer unresolved. Cancelled attempts are not told, or as void.
     """
-    _lose(breaker, at_s)
-    _resolve(breaker, generation, good + bad + void)
+    if breaker.waves:
+        _lose(breaker, at_s)
+        _resolve(breaker, generation, good + bad + void)
     if generation != breaker.generation or good + bad == 0:
         return None
     if bad and retry_after_s > 0:
@@ -294,13 +295,16 @@ def _counted(policy: BreakerPolicy, breaker: Breaker, new: Tally, draw: float) -
     total = _trimmed(policy, window, new.at_s)
     if total < policy.volume_min:
         return None
-    bad, slow = sum(tally.bad for tally in window), sum(tally.slow for tally in window)
+    bad = slow = 0.0
+    for tally in window:
+        bad += tally.bad
+        slow += tally.slow
+    failing = bad >= policy.failure_share * total
+    if not failing and slow < policy.slow_share * total:
+        return None
     within = f"of {total} in {new.at_s - window[0].at_s:.0f} s"
-    if bad >= policy.failure_share * total:
-        return _trip(policy, breaker, new.at_s, f"{bad:.0f} {within} failed", draw)
-    if slow >= policy.slow_share * total:
-        return _trip(policy, breaker, new.at_s, f"{slow:.0f} {within} were slow", draw)
-    return None
+    why = f"{bad:.0f} {within} failed" if failing else f"{slow:.0f} {within} were slow"
+    return _trip(policy, breaker, new.at_s, why, draw)
 
 
 def _trimmed(policy: BreakerPolicy, window: list[Tally], at_s: float) -> int:
@@ -310,7 +314,9 @@ def _trimmed(policy: BreakerPolicy, window: list[Tally], at_s: float) -> int:
     """
     while window[0].at_s <= at_s - policy.window_s:
         del window[0]
-    total = sum(tally.total for tally in window)
+    total = 0
+    for tally in window:
+        total += tally.total
     while total > policy.window_count and len(window) > 1:
         oldest = window[0]
         left = oldest.total - (total - policy.window_count)
