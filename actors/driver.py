@@ -17,7 +17,7 @@ from actors import caps, control
 from actors.armoury import Arming, encode
 from actors.errors import ClearError
 from actors.opening import Opening
-from actors.ports import Away, Gone, Peer, Runtime
+from actors.ports import Away, Cut, Gone, Peer, Runtime
 from actors.rotation import Rotation
 from actors.store import Folder, StoreError
 from cortex.events import Row
@@ -319,6 +319,8 @@ class Driver:
         while True:
             try:
                 return await peer.ask(method, *args)
+            except Cut as cut:
+                raise Lost(f"{cut}: cortex resume {self.job}") from None
             except Gone:
                 raise Lost(f"{who} is gone: cortex resume {self.job}") from None
             except Away:

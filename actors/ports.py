@@ -18,6 +18,10 @@ class Gone(Exception):
     """A peer is dead for good, or never was."""
 
 
+class Cut(Gone):
+    """This process itself hears nothing of the cluster any more. The message says why, in a clause."""
+
+
 class ClusterError(ClearError):
     """The cluster cannot be reached or used. The message is one clear line."""
 

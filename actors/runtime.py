@@ -25,8 +25,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from actors.armoury import make_model
 from actors.cluster.keeper import Keeper
 from actors.cluster.leftovers import end_processes
+from actors.cluster.lifeline import Lifeline
 from actors.cluster.seat import process_class
-from actors.cluster.shelf import Shelf
+from actors.cluster.shelf import Shelf, Shelved
 from actors.cluster.start import (
     OBJECT_STORE_BYTES,
     Private,
@@ -43,7 +44,6 @@ from actors.machine import Machine
 from actors.opening import Owner, this_owner
 from actors.ports import Away, ClusterError, Gone, Peer
 from cortex import __version__
-from cortex.program import Program
 
 NAMESPACE = "cortex"
 CALLS_AT_ONCE = 10_000
@@ -187,7 +187,7 @@ async def start_runtime(cluster: str, environ: Mapping[str, str]) -> RayRuntime:
     return runtime
 
 
-class RayRuntime(Machine):
+class RayRuntime(Machine, Shelved):
     """What actors and drivers know of a Ray cluster. Without a connection of its own it is an actor's."""
 
     def __init__(self, cluster: str, connection: _Connection | None = None, job: str = "") -> None:
@@ -196,6 +196,8 @@ class RayRuntime(Machine):
         self._shelf = Shelf(internal_kv, cloudpickle.CloudPickler, job, own=connection is not None)
         self._handles: dict[str, Any] = {}
         self._node = ray.get_runtime_context().get_node_id()
+        self.lifeline = Lifeline(str(self._node), self.nodes) if connection is not None else None
+        """A driver's: an actor dies with its node."""
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def node(self) -> str:
@@ -331,23 +333,9 @@ class RayRuntime(Machine):
             await asyncio.gather(*map(self.end_actor, channels))
         await _keeper.run(lambda: _let_go(connection))
 
-    # -- programs --------------------------------------------------------------------------------------------------
-
     def make_model(self, blob: bytes) -> Any:
         """The model that an arming describes."""
         return make_model(blob)
-
-    def share_program(self, where: str, job: str = "") -> None:
-        """Let a job's actors find a program of this process."""
-        self._shelf.share(where, job)
-
-    def load_program(self, where: str, params_json: bytes, job: str = "") -> Program:
-        """A program by its place, as the driver of the job has it."""
-        return self._shelf.load(where, params_json, job)
-
-    def fingerprint(self, where: str, params_json: bytes) -> str:
-        """Hash over a program."""
-        return self._shelf.fingerprint(where, params_json)
 
 
 class _RayPeer:
@@ -360,18 +348,29 @@ class _RayPeer:
         self._runtime = runtime
 
     async def ask(self, method: str, *args: Any) -> Any:
-        """Call and wait. Raises ``Away``, ``Gone``, or what the method raised."""
-        handle = self._runtime.known(self.name) or await self._runtime.handle(self.name)
+        """Call and wait. Raises ``Away``, ``Gone``, ``Cut``, or what the method raised."""
+        lifeline = self._runtime.lifeline
+        if lifeline is None:
+            return await self._asked(method, args)
         try:
+            return await lifeline.hold(self._asked(method, args))
+        except (Away, Gone):
+            await lifeline.look()  # is it we who are away?
+            raise
+
+    async def _asked(self, method: str, args: tuple[Any, ...]) -> Any:
+        try:
+            handle = self._runtime.known(self.name) or await self._runtime.handle(self.name)
             return await getattr(handle, method).remote(*args)
         except exceptions.RayTaskError as error:
             raise error.cause from None
         except exceptions.ActorUnavailableError:
             raise Away(self.name) from None
-        except exceptions.RayActorError as error:
-            self._runtime.forget(self.name)
+        except (exceptions.RayActorError, exceptions.ActorUnschedulableError) as error:
+            self._runtime.forget(self.name)  # another may have its name: a channel whose node died, resumed elsewhere
             raise Gone(self.name) from RuntimeError(first_line(error))
-        except exceptions.RayError as error:  # the object store, a node on its way out
+        except exceptions.RayError as error:  # the object store, a node on its way out, a head that is away
+            self._runtime.forget(self.name)
             raise Away(f"{self.name}: {first_line(error)}") from None
 
     def tell(self, method: str, *args: Any) -> None:

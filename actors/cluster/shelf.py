@@ -53,6 +53,24 @@ class Shelf:
             self._learnt[where] = packed
 
 
+class Shelved:
+    """What a runtime tells of programs."""
+
+    _shelf: Shelf
+
+    def share_program(self, where: str, job: str = "") -> None:
+        """Let a job's actors find a program of this process."""
+        self._shelf.share(where, job)
+
+    def load_program(self, where: str, params_json: bytes, job: str = "") -> Program:
+        """A program by its place, as the driver of the job has it."""
+        return self._shelf.load(where, params_json, job)
+
+    def fingerprint(self, where: str, params_json: bytes) -> str:
+        """Hash over a program."""
+        return self._shelf.fingerprint(where, params_json)
+
+
 def _place(job: str, where: str) -> bytes:
     """Where a job's program stands. A child job's stands with its parent's."""
     return f"cortex/program/{job.partition('~')[0]}/{where}".encode()

@@ -37,7 +37,7 @@ class Ground:
 
     def _add(self) -> None:
         held = ExitStack()
-        self._nodes[held.enter_context(another_node(self.head))] = held
+        self._nodes[held.enter_context(another_node(self.head)).pid] = held
 
     def root_of(self, pid: int) -> int:
         """The process from which all of a process' node descends."""

@@ -33,6 +33,17 @@ _WATCHFUL = {
 """A Ray that takes a dead node for dead after some seconds, not after twenty."""
 _OPEN = {"RAY_AUTH_MODE": "disabled"}
 """Where a token lies about in the home folder, `ray start` makes a head ask for it, and gives it to no other node."""
+ATTACHED = """
+import sys
+import ray
+
+joined, folder = ray.init, sys.argv.pop(1)
+ray.init = lambda **options: joined(**options, _temp_dir=folder)
+from actors.cli import main
+
+sys.exit(main())
+"""
+"""``cortex`` as a user runs it on another machine than the head's: of the nodes here Ray would take the head."""
 KEY = "sk-ant-test-0123456789abcdefghij"
 
 
@@ -56,6 +67,13 @@ class Head(NamedTuple):
     folder: Path
 
 
+class Node(NamedTuple):
+    """One more node, and the process that all of it descends from."""
+
+    pid: int
+    folder: Path
+
+
 @contextlib.contextmanager
 def ray_head() -> Iterator[Head]:
     """Start a Ray apart from every driver; it ends with the block."""
@@ -65,10 +83,10 @@ def ray_head() -> Iterator[Head]:
 
 
 @contextlib.contextmanager
-def another_node(head: Head) -> Iterator[int]:
-    """Let one more node, on this same machine, join a Ray; the id of the process that all of it descends from."""
-    with _ray(f"--address={head.address}") as (pid, _):
-        yield pid
+def another_node(head: Head) -> Iterator[Node]:
+    """Let one more node, on this same machine, join a Ray."""
+    with _ray(f"--address={head.address}") as (pid, folder):
+        yield Node(pid, folder)
 
 
 @contextlib.contextmanager
@@ -130,10 +148,11 @@ class Commands:
             CORTEX_CLUSTER=cluster, TMPDIR=str(self.temporary),
         )  # fmt: skip
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        """``cortex`` with these words, its own process group."""
+    def start(self, *words: str, node: Node | None = None) -> subprocess.Popen[str]:
+        """``cortex`` with these words, its own process group; attached to the head, or to another node."""
+        command = ["-m", "actors.cli"] if node is None else ["-c", ATTACHED, str(node.folder)]
         started = subprocess.Popen(
-            [sys.executable, "-m", "actors.cli", *words], env=self._env, cwd=self._folder,
+            [sys.executable, *command, *words], env=self._env, cwd=self._folder,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
         )  # fmt: skip
         self._started.append(started)

@@ -1,4 +1,5 @@
-"""A node that dies takes its branches along: they come back elsewhere, and the job goes on."""
+"""A node that dies takes its branches along: they come back elsewhere, and the job goes on. Whoever was attached to it
+is told, and goes on from another."""
 
 from __future__ import annotations
 
@@ -15,14 +16,22 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors.cluster.leftovers import below
+from actors.ports import Away, Gone
 from tests.cluster.processes import Commands, Head, Provider, another_node, names_in, write_rows
 
-ROWS = 1_500
+ROWS = 1_200
 
 
 async def _pid(runtime: Any, name: str) -> int:
     _, pid = await runtime.peer(name).ask("hello")
     return int(pid)
+
+
+async def _facts(runtime: Any, job: str) -> dict[str, Any]:
+    try:
+        return dict(msgspec.json.decode(await runtime.peer(f"channel:{job}").ask("status")))
+    except (Away, Gone):
+        return {}
 
 
 async def _moved(runtime: Any, name: str, node: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,24 +51,36 @@ async def _moved(runtime: Any, name: str, node: int, monkeypatch: pytest.MonkeyP
 async def test_a_node_that_dies_costs_no_row(
     runtime: Any, head: Head, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    provider = Provider(latency_ms=30.0)
+    provider = Provider(latency_ms=150.0)
     commands = Commands(folder, provider.url, head.address)
     rows = write_rows(folder / "in.jsonl", ROWS, "n")
+    others = write_rows(folder / "in-there.jsonl", ROWS, "t")
     try:
-        with another_node(head) as node:
+        with another_node(head) as started:
+            node = started.pid
             await _moved(runtime, "branch:1", node, monkeypatch)
             driver = commands.start("batch", "in.jsonl", "-o", "out.jsonl", "--job", "nodes")
-            while provider.stats()["distinct_users_answered"] < ROWS // 4:  # noqa: ASYNC110 - another process
-                await asyncio.sleep(0.02)
-            facts = msgspec.json.decode(await runtime.peer("channel:nodes").ask("status"))
-            channel = await _pid(runtime, "channel:nodes")
-            assert channel in {pid for pid, _ in below(head.pid)}, "it is where its disk is"
+            there = commands.start("batch", "in-there.jsonl", "-o", "out-there.jsonl", "--job", "there", node=started)
+            for job in ("nodes", "there"):
+                while (await _facts(runtime, job)).get("results", 0) < ROWS // 10:  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+            out = sum([(await _facts(runtime, job))["permits"] for job in ("nodes", "there")])
+            for job, root in (("nodes", head.pid), ("there", node)):
+                channel = await _pid(runtime, f"channel:{job}")
+                assert channel in {pid for pid, _ in below(root)}, "it is where its disk is"
             for pid, _ in below(node):
                 os.kill(pid, signal.SIGKILL)
+            said, _ = await asyncio.to_thread(there.communicate)
+            assert there.returncode == 3, said
+            assert "the node of the Ray that this run was attached to has died: cortex resume there" in said
+            there = commands.start("resume", "there")
             said, _ = await asyncio.to_thread(driver.communicate)
             assert driver.returncode == 0, said
             assert Counter(names_in(folder / "out.jsonl")) == Counter(rows)
-            assert provider.stats()["second_complete_answers_by_user"] <= facts["permits"]
+            said, _ = await asyncio.to_thread(there.communicate)
+            assert there.returncode == 0, said
+            assert Counter(names_in(folder / "out-there.jsonl")) == Counter(others)
+            assert provider.stats()["second_complete_answers_by_user"] <= out
             assert await _pid(runtime, "branch:1") in {pid for pid, _ in below(head.pid)}
     finally:
         commands.close()

@@ -1,0 +1,136 @@
+"""What Ray says of an actor, in our words; and a driver that is itself cut off."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from ray import exceptions
+
+from actors.cluster import lifeline as lines
+from actors.cluster.lifeline import Lifeline
+from actors.ports import Away, Cut, Gone
+from actors.runtime import _RayPeer
+from tests.edge.virtual import virtually
+
+UNSCHEDULABLE = exceptions.ActorUnschedulableError("the node of its affinity is dead")
+
+
+class Handle:
+    """An actor as Ray shows it: each call answers, raises, or never ends."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    @property
+    def hello(self) -> Any:
+        return self
+
+    async def remote(self) -> Any:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return await self.answer.wait() if isinstance(self.answer, asyncio.Event) else self.answer
+
+
+class Runtime:
+    """``found`` are the handles that looking the name up will give."""
+
+    def __init__(self, known: Handle | None, *found: Handle | Exception, lifeline: Lifeline | None = None) -> None:
+        self._known, self._found = known, list(found)
+        self.lifeline = lifeline
+
+    def known(self, name: str) -> Handle | None:
+        return self._known
+
+    def forget(self, name: str) -> None:
+        self._known = None
+
+    async def handle(self, name: str) -> Handle:
+        found = self._found.pop(0) if self._found else Gone(name)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+@pytest.mark.parametrize(
+    ("said", "means", "anew"),
+    [
+        (exceptions.ActorUnavailableError("away", None), Away, False),
+        (exceptions.ActorDiedError(), Gone, True),
+        (UNSCHEDULABLE, Gone, True),
+        (exceptions.RaySystemError("the head is away"), Away, True),
+    ],
+)
+async def test_whoever_has_a_dead_actors_name_is_asked_next(said: Exception, means: type[Exception], anew: bool) -> None:
+    runtime = Runtime(Handle(said), Handle("the next"))
+    peer = _RayPeer("channel:j", runtime)  # type: ignore[arg-type]
+    with pytest.raises(means) as caught:
+        await peer.ask("hello")
+    assert type(caught.value) is means
+    if anew:
+        assert await peer.ask("hello") == "the next"
+    else:
+        assert runtime.known("channel:j") is not None
+
+
+async def test_a_head_that_is_away_when_a_name_is_looked_up_is_away() -> None:
+    peer = _RayPeer("cortex", Runtime(None, exceptions.RpcError("no connection")))  # type: ignore[arg-type]
+    with pytest.raises(Away):
+        await peer.ask("hello")
+
+
+def _cut(alive: Any, answer: Any) -> tuple[float, str]:
+    """After how many seconds a driver on node ``n`` was cut off, and why."""
+
+    async def play() -> tuple[float, str]:
+        clock = asyncio.get_running_loop().time
+
+        async def nodes() -> tuple[str, ...]:
+            return tuple(alive(clock()))
+
+        runtime = Runtime(Handle(answer() if callable(answer) else answer), lifeline=Lifeline("n", nodes, clock))
+        peer = _RayPeer("channel:j", runtime)  # type: ignore[arg-type]
+        while True:
+            try:
+                await peer.ask("hello")
+            except Cut as cut:
+                return clock(), str(cut)
+            except (Away, Gone):
+                await asyncio.sleep(0.5)
+
+    return virtually(play())  # type: ignore[no-any-return]
+
+
+def _raised(error: Exception) -> Any:
+    raise error
+
+
+@pytest.mark.parametrize("answer", [asyncio.Event, exceptions.ActorUnavailableError("away", None), UNSCHEDULABLE])
+def test_a_driver_whose_node_has_died_is_told_soon(answer: Any) -> None:
+    at_s, why = _cut(lambda at_s: ["h", "n"] if at_s < 20 else ["h"], answer)
+    assert 20 <= at_s < 20 + lines.LOOK_S + 0.1
+    assert "node" in why
+
+
+def test_a_head_that_is_silent_is_waited_for_and_not_for_ever() -> None:
+    def alive(at_s: float) -> list[str]:
+        return ["n"] if 30 <= at_s < 40 else _raised(RuntimeError("no head"))
+
+    at_s, why = _cut(alive, asyncio.Event)
+    assert 40 + lines.SILENT_S <= at_s < 40 + lines.SILENT_S + 2 * lines.LOOK_S
+    assert "head" in why
+
+
+def test_who_is_answered_looks_at_nothing() -> None:
+    async def play() -> None:
+        line = Lifeline("n", lambda: _raised(AssertionError("looked")))
+        for _ in range(5):
+            assert await line.hold(asyncio.sleep(lines.LOOK_S / 2, "well")) == "well"
+        question = asyncio.ensure_future(line.hold(asyncio.Event().wait()))
+        await asyncio.sleep(0.1)
+        question.cancel()
+        await asyncio.wait({question})
+        assert len(asyncio.all_tasks()) == 1, "a question that nobody asks any more is let go"
+
+    virtually(play())
