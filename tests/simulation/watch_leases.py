@@ -37,12 +37,12 @@ class _Held:
         self.pool = pool
         self.held = 0
         """As it told last."""
-        self.granted: list[tuple[int, int]] = []
-        """(serial, permits) of grants that it may take in yet."""
+        self.granted: list[tuple[str, int, int]] = []
+        """(cortex, serial, permits) of grants that it may take in yet."""
 
     def most(self) -> int:
         """The most that it may be using."""
-        return max(self.held, max((permits for _, permits in self.granted), default=0))
+        return max(self.held, max((permits for _, _, permits in self.granted), default=0))
 
 
 class _Out:
@@ -56,6 +56,7 @@ class _Out:
         self.state = BreakerState.CLOSED
         self.generation = 0
         self.open_until_s = 0.0
+        """Decided when it opened; it holds across a restart of the cortex, unless good probes close it before."""
         self.opened_s = 0.0
         self.leave = 0
         """Requests that may still be begun since the breaker opened: the permits out at that moment."""
@@ -71,6 +72,8 @@ class LeasesWatch:
         """By job: when its lease has run out at the latest, as the cortex counts it."""
         self._lease_s: dict[str, float] = {}
         """By job: until when it may begin calls, as it counts that itself."""
+        self._granter: dict[str, str] = {}
+        """By job: the cortex that answered its channel last. Grants of those before it are not taken in any more."""
         self._arrived: dict[tuple[str, int, str, str], int] = {}
         self._epochs: dict[str, int] = {}
         self._heard: dict[tuple[str, int, str, str], int] = {}
@@ -89,15 +92,17 @@ class LeasesWatch:
 
     def stepped(self, state: Cluster, event: Any, out: list[Any]) -> None:
         """A cortex has taken a step."""
-        self._state = state
         now_s = self._loop.time()
+        life = self._world.lived.get(state.cortex)
+        if life is not None and life.zombie:
+            self._outlived(state, out, now_s)
+            return
+        self._state = state
         if isinstance(event, Reported):
             self._late(state, event)
         if isinstance(event, Started):
             for out_of in self._routes.values():
                 out_of.state, out_of.generation = BreakerState.CLOSED, -1  # not known yet
-            for held in self._held.values():
-                held.held, held.granted = held.most(), []
             self._caps = {pool: cap for pool, cap in self._caps.items() if self._cap_heard.get(pool)}
         elif isinstance(event, Joined):
             self._joined(state, event, now_s)
@@ -110,10 +115,22 @@ class LeasesWatch:
         for name, pool in state.pools.items():
             self._limit(name, pool.allowed.concurrency, now_s)
         for name, route in state.routes.items():
-            self._breaker(name, route.pool, route.breaker, now_s)
+            self._breaker(name, route.pool, route.breaker, now_s, isinstance(event, Joined))
         for grant in out:
             if isinstance(grant, Grant):
                 self._granted(state, grant, now_s)
+
+    def _outlived(self, state: Cluster, out: list[Any], now_s: float) -> None:
+        """Another has its name by now. What it grants counts for those who have not heard of that one yet."""
+        for grant in out:
+            if not isinstance(grant, Grant) or self._granter.get(grant.job) != grant.cortex:
+                continue
+            pool = state.routes[grant.route].pool
+            held = self._held.setdefault((grant.job, grant.route), _Held(pool))
+            held.granted.append((grant.cortex, grant.serial, grant.permits))
+            total, limit = self._total(pool, now_s), self._most(pool, now_s)
+            if grant.permits and total > limit:
+                self._watch.say(f"{grant.job} is granted {grant.permits} by a cortex of the past: all have {total} of {limit}")
 
     def _late(self, state: Cluster, event: Reported) -> None:
         """What was begun under an earlier state of a breaker moves it no more."""
@@ -144,7 +161,7 @@ class LeasesWatch:
             self._arrived[key] = heard
             held.held = claim.held
             if claims.cortex == state.cortex:
-                held.granted = [one for one in held.granted if one[0] > claim.heard]
+                held.granted = [one for one in held.granted if one[0] != state.cortex or one[1] > claim.heard]
 
     def _total(self, pool: str, now_s: float) -> int:
         """The most that all jobs together may be using of a pool."""
@@ -165,7 +182,7 @@ class LeasesWatch:
         held = self._held.setdefault(key, _Held(route.pool))
         before = self._total(route.pool, now_s)
         if grant.serial > self._arrived.get((grant.job, self._epochs.get(grant.job, 0), grant.cortex, grant.route), 0):
-            held.granted.append((grant.serial, grant.permits))  # else a renewal, of what it has heard
+            held.granted.append((grant.cortex, grant.serial, grant.permits))  # else a renewal, of what it has heard
         after = self._total(route.pool, now_s)
         limit = state.pools[route.pool].allowed.concurrency
         if after > before and after > limit:
@@ -196,7 +213,8 @@ class LeasesWatch:
             row.popleft()
         return row[0][1]
 
-    def _breaker(self, name: str, pool: str, breaker: Any, now_s: float) -> None:
+    def _breaker(self, name: str, pool: str, breaker: Any, now_s: float, adopted: bool) -> None:
+        """``adopted``: by what a claim told of an earlier cortex, which may be old news or longer than it was."""
         out = self._routes.setdefault(name, _Out(pool))
         if (breaker.state, breaker.generation) == (out.state, out.generation):
             return
@@ -205,8 +223,12 @@ class LeasesWatch:
             out.leave = sum(held.most() for (_, route), held in self._held.items() if route == name)
         if breaker.state == BreakerState.HALF_OPEN:
             out.probes.clear()
-        if breaker.state == BreakerState.OPEN:
+            if out.state == BreakerState.OPEN and not adopted and now_s < out.open_until_s - 1e-6:
+                self._watch.say(f"the breaker of {name} is half open, it was to stay open until {out.open_until_s:.3f} s")
+        if breaker.state == BreakerState.OPEN and not adopted:
             out.open_until_s = breaker.until_s
+        if breaker.state == BreakerState.CLOSED and out.state == BreakerState.HALF_OPEN and not adopted:
+            out.open_until_s = 0.0  # its probes were good: it need not stay open any longer
         out.state, out.generation = breaker.state, breaker.generation
 
     # -- jobs ----------------------------------------------------------------------------------------------------------
@@ -317,10 +339,18 @@ class LeasesWatch:
             if life is message.life:
                 until_s = message.sent_s + grant.for_s
                 self._lease_s[grant.job] = max(self._lease_s.get(grant.job, 0.0), until_s)
+                self._heeds(grant.job, grant.cortex)
+
+    def _heeds(self, job: str, cortex: str) -> None:
+        if self._granter.get(job) != cortex:
+            self._granter[job] = cortex
+            for held in (held for (name, _), held in self._held.items() if name == job):
+                held.granted = [one for one in held.granted if one[0] == cortex]
 
     def took(self, job: str, epoch: int) -> None:
         """A new incarnation of a channel has no lease yet."""
         self._lease_s.pop(job, None)
+        self._granter.pop(job, None)
 
     def asked(self, request: Any) -> None:
         """A request reaches the provider."""
