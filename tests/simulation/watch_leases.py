@@ -161,7 +161,9 @@ class LeasesWatch:
             self._arrived[key] = heard
             held.held = claim.held
             if claims.cortex == state.cortex:
-                held.granted = [one for one in held.granted if one[0] != state.cortex or one[1] > claim.heard]
+                held.granted = [one for one in held.granted if one[1] > claim.heard]
+            else:
+                held.granted = []  # of a cortex of the past: see `_taken`
 
     def _total(self, pool: str, now_s: float) -> int:
         """The most that all jobs together may be using of a pool."""
@@ -245,6 +247,7 @@ class LeasesWatch:
                     for name in names:
                         self._back(name, (job, event.goal, event.attempt))
                 elif isinstance(event, events.Granted):
+                    self._taken(job, names[event.route], event.permits)
                     self._told_cap(job, names[event.route], event.memo)
                 elif isinstance(event, (events.Rejoined, events.Recalled, events.Opened)):
                     self._keep(job, names, {(flight.goal, flight.attempt) for flight in k.flights.values()})
@@ -255,6 +258,11 @@ class LeasesWatch:
                 self._keep(job, names, set())
                 self._over(job)
                 self._until_s[job] = 0.0  # it will use nothing any more, whether or not a cortex hears of that
+
+    def _taken(self, job: str, route: str, permits: int) -> None:
+        held = self._held.get((job, route))
+        if permits > (held.most() if held is not None else 0):
+            self._watch.say(f"{job} takes in {permits} of {route}, and no cortex counts more than {held and held.most()}")
 
     def _told_cap(self, job: str, route: str, memo: bytes) -> None:
         pool = self._routes[route].pool if route in self._routes else ""
