@@ -13,7 +13,7 @@ from actors.lease import PAUSE_S, RENEW_S
 from cortex.cluster import Settings
 from cortex.orders import Begun, Drain
 from cortex.signals import staff_digest
-from tests.edge.test_leases import Channel, Peer, World
+from tests.edge.leasing import Channel, Peer, World
 from tests.edge.virtual import virtually
 
 Staff = tuple[tuple[str, ...], tuple[str, ...]]

@@ -147,6 +147,8 @@ class LeasesWatch:
 
     def _joined(self, state: Cluster, event: Joined, now_s: float) -> None:
         claims = event.claims
+        if claims.epoch < self._epochs.get(claims.job, 0):
+            return  # it comes late: of a channel whose place another has taken
         if claims.epoch > self._epochs.get(claims.job, 0):
             self._epochs[claims.job] = claims.epoch
             for held in (held for (job, _), held in self._held.items() if job == claims.job):
