@@ -18,6 +18,7 @@ from cortex.pools import Memo
 from cortex.signals import Claims, Grant
 from policies.breaker import BreakerState
 from policies.route import pool_name, route_name
+from tests.simulation.books import Held, Out
 from tests.simulation.watch import JobWatch, Watch
 
 GRACE_S = 10.0
@@ -28,46 +29,12 @@ _memo = msgspec.msgpack.Decoder(Memo).decode
 _grants = msgspec.msgpack.Decoder(tuple[Grant, ...])
 
 
-class _Held:
-    """What one job may be using of one route."""
-
-    __slots__ = ("granted", "held", "pool")
-
-    def __init__(self, pool: str) -> None:
-        self.pool = pool
-        self.held = 0
-        """As it told last."""
-        self.granted: list[tuple[str, int, int]] = []
-        """(cortex, serial, permits) of grants that it may take in yet."""
-
-    def most(self) -> int:
-        """The most that it may be using."""
-        return max(self.held, max((permits for _, _, permits in self.granted), default=0))
-
-
-class _Out:
-    """Calls of one route that are out, over all jobs."""
-
-    def __init__(self, pool: str) -> None:
-        self.pool = pool
-        self.calls: dict[tuple[str, int, int], float] = {}
-        """(job, goal, attempt) and when it is over at the latest."""
-        self.probes: dict[tuple[str, int, int], float] = {}
-        self.state = BreakerState.CLOSED
-        self.generation = 0
-        self.open_until_s = 0.0
-        """Decided when it opened; it holds across a restart of the cortex, unless good probes close it before."""
-        self.opened_s = 0.0
-        self.leave = 0
-        """Requests that may still be begun since the breaker opened: the permits out at that moment."""
-
-
 class LeasesWatch:
     """Told of the steps of every cortex, of turns and of messages."""
 
     def __init__(self, watch: Watch, world: Any) -> None:
         self._watch, self._world, self._loop = watch, world, world.loop
-        self._held: dict[tuple[str, str], _Held] = {}
+        self._held: dict[tuple[str, str], Held] = {}
         self._until_s: dict[str, float] = {}
         """By job: when its lease has run out at the latest, as the cortex counts it."""
         self._lease_s: dict[str, float] = {}
@@ -78,7 +45,7 @@ class LeasesWatch:
         self._epochs: dict[str, int] = {}
         self._heard: dict[tuple[str, int, str, str], int] = {}
         """By job, epoch, cortex and route: the last serial that was told as heard."""
-        self._routes: dict[str, _Out] = {}
+        self._routes: dict[str, Out] = {}
         self._limits: dict[str, deque[tuple[float, int]]] = {}
         """By pool: (when, limit), greatest first: the greatest limit of the last while stands first."""
         self._caps: dict[str, int] = {}
@@ -86,6 +53,8 @@ class LeasesWatch:
         self._cap_heard: dict[str, set[str]] = {}
         """By pool: jobs that were told of its cap, and can tell a cortex that was started again."""
         self._state: Cluster | None = None
+        self._began_s = 0.0
+        """When the present cortex did. For a lease time it believes what is told of the one before."""
         self.limit_max: dict[str, int] = {}
 
     # -- the cortex ----------------------------------------------------------------------------------------------------
@@ -102,7 +71,8 @@ class LeasesWatch:
             self._late(state, event)
         if isinstance(event, Started):
             for out_of in self._routes.values():
-                out_of.state, out_of.generation = BreakerState.CLOSED, -1  # not known yet
+                out_of.state, out_of.generation, out_of.binds = BreakerState.CLOSED, -1, False  # not known yet
+            self._began_s = now_s
             self._caps = {pool: cap for pool, cap in self._caps.items() if self._cap_heard.get(pool)}
         elif isinstance(event, Joined):
             self._joined(state, event, now_s)
@@ -126,7 +96,7 @@ class LeasesWatch:
             if not isinstance(grant, Grant) or self._granter.get(grant.job) != grant.cortex:
                 continue
             pool = state.routes[grant.route].pool
-            held = self._held.setdefault((grant.job, grant.route), _Held(pool))
+            held = self._held.setdefault((grant.job, grant.route), Held(pool))
             held.granted.append((grant.cortex, grant.serial, grant.permits))
             total, limit = self._total(pool, now_s), self._most(pool, now_s)
             if grant.permits and total > limit:
@@ -155,7 +125,10 @@ class LeasesWatch:
                 held.granted = []  # what the incarnation before was told, this one does not take in
         self._until_s[claims.job] = now_s + LEASE_S
         for claim in claims.claims:
-            held = self._held.setdefault((claims.job, claim.route), _Held(claim.pool))
+            held = self._held.setdefault((claims.job, claim.route), Held(claim.pool))
+            out = self._routes.get(claim.route)
+            if out is not None and claims.job in out.told and now_s < self._began_s + LEASE_S:
+                out.binds = True
             key = (claims.job, claims.epoch, state.cortex, claim.route)
             heard = claim.heard if claims.cortex == state.cortex else 0
             if heard < self._arrived.get(key, 0):
@@ -183,7 +156,7 @@ class LeasesWatch:
     def _granted(self, state: Cluster, grant: Grant, now_s: float) -> None:
         route = state.routes[grant.route]
         key = (grant.job, grant.route)
-        held = self._held.setdefault(key, _Held(route.pool))
+        held = self._held.setdefault(key, Held(route.pool))
         before = self._total(route.pool, now_s)
         if grant.serial > self._arrived.get((grant.job, self._epochs.get(grant.job, 0), grant.cortex, grant.route), 0):
             held.granted.append((grant.cortex, grant.serial, grant.permits))  # else a renewal, of what it has heard
@@ -192,7 +165,7 @@ class LeasesWatch:
         if after > before and after > limit:
             self._watch.say(f"{grant.job} is granted {grant.permits}: all have {after}, had {before}, the limit is {limit}")
         breaker = route.breaker
-        if grant.permits and grant.starts < 0 and now_s < self._routes[grant.route].open_until_s:
+        if grant.permits and grant.starts < 0 and self._routes[grant.route].bound(now_s):
             self._watch.say(f"{grant.job} is granted {grant.permits} of {grant.route}, whose breaker was to stay open")
         if breaker.state == BreakerState.OPEN and not breaker.blocked and grant.permits and grant.starts:
             self._watch.say(f"{grant.job} is granted {grant.permits} of {grant.route}, whose breaker is open")
@@ -219,7 +192,7 @@ class LeasesWatch:
 
     def _breaker(self, name: str, pool: str, breaker: Any, now_s: float, adopted: bool) -> None:
         """``adopted``: by what a claim told of an earlier cortex, which may be old news or longer than it was."""
-        out = self._routes.setdefault(name, _Out(pool))
+        out = self._routes.setdefault(name, Out(pool))
         if (breaker.state, breaker.generation) == (out.state, out.generation):
             return
         if breaker.state == BreakerState.OPEN and out.state != BreakerState.OPEN:
@@ -230,7 +203,7 @@ class LeasesWatch:
             if out.state == BreakerState.OPEN and not adopted and now_s < out.open_until_s - 1e-6:
                 self._watch.say(f"the breaker of {name} is half open, it was to stay open until {out.open_until_s:.3f} s")
         if breaker.state == BreakerState.OPEN and not adopted:
-            out.open_until_s = breaker.until_s
+            out.open_until_s, out.stay, out.binds, out.told = breaker.until_s, breaker.generation, True, set()
         if breaker.state == BreakerState.CLOSED and out.state == BreakerState.HALF_OPEN and not adopted:
             out.open_until_s = 0.0  # its probes were good: it need not stay open any longer
         out.state, out.generation = breaker.state, breaker.generation
@@ -249,7 +222,7 @@ class LeasesWatch:
                     for name in names:
                         self._back(name, (job, event.goal, event.attempt))
                 elif isinstance(event, events.Granted):
-                    self._taken(job, names[event.route], event.permits)
+                    self._taken(job, names[event.route], event.permits, event.generation)
                     self._told_cap(job, names[event.route], event.memo)
                 elif isinstance(event, (events.Rejoined, events.Recalled, events.Opened)):
                     self._keep(job, names, {(flight.goal, flight.attempt) for flight in k.flights.values()})
@@ -261,8 +234,10 @@ class LeasesWatch:
                 self._over(job)
                 self._until_s[job] = 0.0  # it will use nothing any more, whether or not a cortex hears of that
 
-    def _taken(self, job: str, route: str, permits: int) -> None:
-        held = self._held.get((job, route))
+    def _taken(self, job: str, route: str, permits: int, generation: int) -> None:
+        out, held = self._routes.get(route), self._held.get((job, route))
+        if out is not None and generation >= out.stay > 0:
+            out.told.add(job)
         if permits > (held.most() if held is not None else 0):
             self._watch.say(f"{job} takes in {permits} of {route}, and no cortex counts more than {held and held.most()}")
 
@@ -315,7 +290,7 @@ class LeasesWatch:
                 total += len(one.calls)
         return total
 
-    def _probe(self, name: str, out: _Out, key: tuple[str, int, int], call: commands.Call, now_s: float) -> None:
+    def _probe(self, name: str, out: Out, key: tuple[str, int, int], call: commands.Call, now_s: float) -> None:
         state = self._state
         if state is None or name not in state.routes:
             return
