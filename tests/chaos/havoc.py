@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import signal
@@ -18,6 +19,12 @@ from tests.chaos.ground import Ground, Size, largest, look
 KINDS = ("branch", "branch", "worker", "channel", "cortex", "node")
 """In each round everyone's turn comes, in an order drawn by chance."""
 ASK_S = 3.0
+LOOK_S = 0.5
+HASTE = 0.3
+"""Share of the kills that come whether or not the job got on since the last one: two deaths together are another case
+than one after the other. The other kills wait until it did, so that a slow machine is tried as hard as a fast one."""
+PATIENCE = 8.0
+"""For so many times the mean between two kills, and no longer."""
 
 
 class Havoc:
@@ -30,6 +37,8 @@ class Havoc:
         self.permits = 0
         """The most that the job was ever told to have."""
         self.results = 0
+        """As last told; and at the last kill."""
+        self._results_then = 0
         self._ground = ground
         self._runtime = runtime
         self._job = job
@@ -42,7 +51,8 @@ class Havoc:
     async def facts(self) -> dict[str, Any] | None:
         """What the job's channel tells; None while there is none."""
         try:
-            blob = await asyncio.wait_for(self._runtime.peer(f"channel:{self._job}").ask("status"), ASK_S)
+            async with asyncio.timeout(ASK_S):
+                blob = await self._runtime.peer(f"channel:{self._job}").ask("status")
         except (Away, Gone, TimeoutError):
             return None
         told = dict(msgspec.json.decode(blob))
@@ -72,6 +82,7 @@ class Havoc:
             name, pid = found
             os.kill(pid, signal.SIGKILL)
         self.kills[kind] += 1
+        self._results_then = self.results
         self.permits_out += out
         done = facts["results"] if facts else "?"
         self._say(f"{time.monotonic() - self._began_s:6.1f} s  killed {name}, {out} permits out, {done} results")
@@ -88,7 +99,8 @@ class Havoc:
     async def pid(self, name: str) -> int:
         """The process of an actor; 0 while it has none."""
         try:
-            _, pid = await asyncio.wait_for(self._runtime.peer(name).ask("hello"), ASK_S)
+            async with asyncio.timeout(ASK_S):
+                _, pid = await self._runtime.peer(name).ask("hello")
         except (Away, Gone, TimeoutError):
             return 0
         return int(pid)
@@ -97,9 +109,23 @@ class Havoc:
         """Kill and kill, until it is over or so many results are there: the last few may be calls that hang."""
         while not over.is_set() and self.results < results and self.kills.total() < kills:
             try:
-                await asyncio.wait_for(over.wait(), self._every_s * self._chance.uniform(0.5, 1.5))
+                async with asyncio.timeout(self._every_s * self._chance.uniform(0.5, 1.5)):
+                    await over.wait()
             except TimeoutError:
-                await self.one()
+                if self._chance.random() >= HASTE:
+                    await self._got_on(over)
+                if not over.is_set():
+                    await self.one()
+
+    async def _got_on(self, over: asyncio.Event) -> None:
+        """Wait for a result that was not there at the last kill."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE * self._every_s):
+                while not over.is_set():
+                    await self.facts()
+                    if self.results > self._results_then:
+                        return
+                    await asyncio.sleep(LOOK_S)
 
     async def census(self) -> dict[str, Size]:
         """The largest process of each role."""
