@@ -34,7 +34,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 class Cortex:
     """One per cluster namespace. ``branches`` are there while there is a job, at most ``branches_max`` if it has much
-    to do; ``workers`` at most while there are tools to run."""
+    to do; ``workers`` at most while there are tools to run. Where the runtime tells of cores, they are the bounds."""
 
     def __init__(
         self, runtime: Runtime, branches: int = 1, branches_max: int = 0, workers: int = 1,
@@ -54,7 +54,7 @@ class Cortex:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_s = 0.0
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._nodes: tuple[str, ...] = ()
+        self._nodes: tuple[tuple[str, ...], int] = ((), 0)
         self._looking: asyncio.Task[None] | None = None
         self._adopting: asyncio.Task[None] | None = None
         self._finding: asyncio.Task[None] | None = None
@@ -268,8 +268,8 @@ class Cortex:
 
     async def _watch_nodes(self) -> None:
         while self._state.jobs:
-            nodes = await self._runtime.nodes()
-            if nodes != self._nodes:
-                self._nodes = nodes
-                self._step(orders.Nodes(self._runtime.monotonic_s(), nodes))
+            found = await self._runtime.nodes(), await self._runtime.cores()
+            if found != self._nodes:
+                self._nodes = found
+                self._step(orders.Nodes(self._runtime.monotonic_s(), *found))
             await asyncio.sleep(NODES_S)

@@ -58,6 +58,10 @@ class InlineRuntime(Machine):
         """This process."""
         return (self.node(),)
 
+    async def cores(self) -> int:
+        """A second branch would share the core of the first."""
+        return 0
+
     async def start_actor(self, role: str, name: str, *args: Any, avoid: tuple[str, ...] = ()) -> Peer:
         """The actor of this name, made if there is none."""
         if name not in self._actors:

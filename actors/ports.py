@@ -81,6 +81,9 @@ class Runtime(Protocol):
     async def nodes(self) -> tuple[str, ...]:
         """The nodes that live, by name."""
 
+    async def cores(self) -> int:
+        """Of all nodes together: how many processes of ours they have room for. 0: that is not for us to say."""
+
     async def start_actor(self, role: str, name: str, *args: Any, avoid: tuple[str, ...] = ()) -> Peer:
         """The actor of this name, made if there is none: role ``channel``, ``branch`` or ``worker``.
 

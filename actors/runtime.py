@@ -176,8 +176,7 @@ async def start_runtime(cluster: str, environ: Mapping[str, str]) -> RayRuntime:
     take_signals_back()
     runtime = RayRuntime(cluster, connection)
     try:
-        most = int(ray.cluster_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
-        starting = [runtime.start_actor("cortex", "cortex", BRANCHES, most)]
+        starting = [runtime.start_actor("cortex", "cortex", BRANCHES)]
         if cluster == "local":  # nobody else can have started them: side by side is faster
             starting += [runtime.start_actor("branch", f"branch:{slot}") for slot in range(BRANCHES)]
         await asyncio.gather(*starting)
@@ -238,12 +237,15 @@ class RayRuntime(Machine, Shelved):
     async def names(self, prefix: str) -> tuple[str, ...]:
         """Names of the actors that live, those that begin so."""
         found = await asyncio.to_thread(ray.util.list_named_actors, all_namespaces=True)
-        ours = (actor["name"] for actor in found if actor["namespace"] == NAMESPACE)
-        return tuple(name for name in ours if name.startswith(prefix))
+        return tuple(a["name"] for a in found if a["namespace"] == NAMESPACE and a["name"].startswith(prefix))
 
     async def nodes(self) -> tuple[str, ...]:
         """The nodes that live, as Ray names them."""
         return tuple(sorted(node["NodeID"] for node in await asyncio.to_thread(ray.nodes) if node["Alive"]))
+
+    async def cores(self) -> int:
+        """CPUs that Ray was told of."""
+        return int((await asyncio.to_thread(ray.cluster_resources)).get("CPU", 0))
 
     async def start_actor(self, role: str, name: str, *args: Any, avoid: tuple[str, ...] = ()) -> Peer:
         """The actor of this name, made if there is none, and alive. Raises ``ClusterError`` where it cannot live."""
@@ -281,8 +283,7 @@ class RayRuntime(Machine, Shelved):
         peer = self.peer(name)
         with contextlib.suppress(Exception):
             await asyncio.wait_for(peer.ask("close"), CLOSE_S)
-        handle = self._handles.pop(name, None)
-        if handle is not None:
+        if (handle := self._handles.pop(name, None)) is not None:
             await asyncio.to_thread(ray.kill, handle, no_restart=True)
         role, _, job = name.partition(":")
         if role == "channel" and "~" not in job:

@@ -109,6 +109,8 @@ class Nodes(msgspec.Struct, frozen=True):
 
     at_s: float
     names: tuple[str, ...]
+    cores: int = 0
+    """Of all of them together: so many branches and so many workers there may be. 0: the bounds stay as they are."""
 
 
 class Asked(msgspec.Struct, frozen=True):

@@ -175,7 +175,7 @@ def _rare(state: Cluster, event: Event, out: list[Command]) -> None:
     elif isinstance(event, Drain):
         staff.drain(state, event.who, event.subject)
     elif isinstance(event, Nodes):
-        staff.nodes(state, event.names, out)
+        staff.nodes(state, event.names, event.cores, out)
 
 
 def _started(state: Cluster, event: Started) -> None:

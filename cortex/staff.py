@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from cortex import health, pools
 from cortex.cluster import NEVER, Cluster, Member, Node
 from cortex.orders import Command, Died, Kill, Moved, Ping
@@ -328,8 +330,12 @@ def passed(state: Cluster, out: list[Command]) -> None:
     state.restaff = True
 
 
-def nodes(state: Cluster, names: tuple[str, ...], out: list[Command]) -> None:
-    """The nodes that live now. What was on others is gone."""
+def nodes(state: Cluster, names: tuple[str, ...], cores: int, out: list[Command]) -> None:
+    """The nodes that live now, and what there is room for. What was on others is gone."""
+    if cores:
+        own = state.settings
+        state.settings = msgspec.structs.replace(own, branches_max=max(cores, own.branches_min, 1), workers_max=cores)
+        state.resize = True
     for name in names:
         node_of(state, name)
     for name in [name for name in state.nodes if name not in names]:

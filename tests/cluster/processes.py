@@ -78,14 +78,15 @@ class Node(NamedTuple):
 def ray_head() -> Iterator[Head]:
     """Start a Ray apart from every driver; it ends with the block."""
     port = free_port()
-    with _ray("--head", f"--port={port}", "--include-dashboard=false", "--disable-usage-stats") as (pid, folder):
+    options = ("--include-dashboard=false", "--disable-usage-stats", "--num-cpus=2")
+    with _ray("--head", f"--port={port}", *options) as (pid, folder):
         yield Head(f"127.0.0.1:{port}", pid, folder)
 
 
 @contextlib.contextmanager
 def another_node(head: Head) -> Iterator[Node]:
     """Let one more node, on this same machine, join a Ray."""
-    with _ray(f"--address={head.address}") as (pid, folder):
+    with _ray(f"--address={head.address}", "--num-cpus=1") as (pid, folder):
         yield Node(pid, folder)
 
 
@@ -93,7 +94,7 @@ def another_node(head: Head) -> Iterator[Node]:
 def _ray(*words: str) -> Iterator[tuple[int, Path]]:
     with tempfile.TemporaryDirectory(prefix="ct-", dir="/tmp") as folder:
         command = [
-            sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *words, "--num-cpus=2",
+            sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *words,
             f"--temp-dir={folder}", "--object-store-memory=80000000",
         ]  # fmt: skip
         log = Path(folder) / "start.log"

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.cortex_actor import Cortex
+from actors.cortex_actor import NODES_S, Cortex
 from actors.lease import PAUSE_S, RENEW_S
 from cortex.cluster import Settings
 from cortex.orders import Begun, Drain
@@ -123,6 +123,19 @@ def test_a_job_whose_calls_draw_on_no_pool_renews_all_the_same_and_no_more_often
         channel.turn()
         await asyncio.sleep(1.0)
         assert world.cortex._state.jobs == {}
+        await world.end()
+
+    virtually(play())
+
+
+def test_a_cluster_that_grows_has_room_for_more() -> None:
+    async def play() -> None:
+        world = Unruly()
+        world.begin(NOBODY)
+        for world.room in (2, 5):
+            await asyncio.sleep(1.1 * NODES_S)
+            own = world.cortex._state.settings
+            assert (own.branches_max, own.workers_max) == (world.room, world.room)
         await world.end()
 
     virtually(play())

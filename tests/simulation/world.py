@@ -199,6 +199,9 @@ class SimRuntime:
     def node(self) -> str:
         return str(self._life.node.name)
 
+    async def cores(self) -> int:
+        return 0
+
     async def nodes(self) -> tuple[str, ...]:
         return tuple(node.name for node in self._world.nodes if node.up)
 

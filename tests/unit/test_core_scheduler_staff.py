@@ -84,6 +84,13 @@ def test_workers_come_with_tool_runs():
     assert h.state.workers == ("worker:0", "worker:1")
 
 
+def test_there_is_room_for_as_many_as_the_cluster_has_cores():
+    h = House(limit=100, calls_per_branch=20, nodes=("n0",))
+    h.join("a", 80)
+    h.tell(Nodes(h.at_s, ("n0",), 3))
+    assert h.state.branches == ("branch:0", "branch:1", "branch:2")
+
+
 # -- deaths ------------------------------------------------------------------------------------------------------------
 
 
