@@ -1,7 +1,8 @@
 """A channel's shares of its routes: claimed, renewed in time, given back as soon as they are smaller.
 
 A lease is counted by this side, from the moment before it was asked for: a message on its way makes it shorter, never
-longer. While it holds, a cortex that does not answer changes nothing; when it has run out, nothing new is begun.
+longer. While it holds, a cortex that does not answer changes nothing; when it has run out, nothing new is begun. What
+is told as held stays true until the answer: no larger share is taken in before.
 """
 
 from __future__ import annotations
@@ -93,6 +94,10 @@ class Lease:
         """Calls and tool runs that the cortex was told last are wanted."""
         self._left = False
         self._stir = asyncio.Event()
+        self._sure = True
+        """The last claim was answered. Until it is, nobody here knows which cortex has heard what is held."""
+        self._early: list[Grant] = []
+        """Larger shares that came meanwhile."""
 
     # -- what the channel tells it ---------------------------------------------------------------------------------
 
@@ -104,7 +109,10 @@ class Lease:
             return
         for grant in grants:
             if grant.cortex == self._granter:
-                self._take(grant)
+                if self._sure or not self._is_more(grant):
+                    self._take(grant)
+                else:
+                    self._early.append(grant)
             elif grant.cortex not in self._past:
                 self._stir.set()  # another cortex, which has not been told yet what is held
 
@@ -174,6 +182,7 @@ class Lease:
     async def _claim(self) -> bool:
         asked_s = self._runtime.monotonic_s()
         claims = self._claims()
+        self._sure, self._early = False, []
         try:
             blob = await self._cortex.ask("join", _encoder.encode(claims))
         except (Away, Gone):
@@ -181,6 +190,7 @@ class Lease:
         except ValueError as error:
             _log.error("the cortex refuses the claims of %s: %s", self._job, error)
             return False
+        self._sure = True
         if claims.claims:  # else it draws on no pool, and there is nothing to hold
             self._answered(_grants_decoder.decode(blob), asked_s)
         return True
@@ -226,6 +236,14 @@ class Lease:
                     place.heard = 0
             self._until_s = max(self._until_s, asked_s + grant.for_s)
             self._take(grant, anew)
+        for grant in self._early:
+            if grant.cortex == self._granter:
+                self._take(grant)
+
+    def _is_more(self, grant: Grant) -> bool:
+        """Such a grant may come from a cortex that is over, when the next has already heard how little is held here."""
+        place = next((place for place in self._places if place.route == grant.route), None)
+        return place is not None and grant.permits > place.held(self._state().shares[place.at])
 
     def _take(self, grant: Grant, anew: bool = False) -> None:
         """A grant newer than what was heard, or (``anew``) the one that was put aside when the lease ran out."""

@@ -125,6 +125,8 @@ def _take(state: Cluster, claims: Claims, job: Job, out: list[Command]) -> None:
         hold.held, hold.heard, hold.blocked = claim.held, heard, claim.blocked
         while hold.told and hold.told[0][0] <= heard:
             del hold.told[0]
+        if _put_aside(hold):
+            hold.grant = None  # it counts again when it is told anew
         lending.count(state, hold)
         if claim.blocked:
             pools.suspect(state, claim.route, claim.blocked, out)
@@ -133,6 +135,12 @@ def _take(state: Cluster, claims: Claims, job: Job, out: list[Command]) -> None:
         pool = state.pools[hold.pool]
         if job.headroom != pool.headroom:
             _keep_free(state, hold.pool)
+
+
+def _put_aside(hold: Hold) -> bool:
+    """It has heard its grant and holds less: its lease ran out by its own clock, though not by ours."""
+    grant = hold.grant
+    return grant is not None and grant.starts < 0 and hold.heard >= grant.serial and hold.held < grant.permits
 
 
 def _keep_free(state: Cluster, name: str) -> None:

@@ -124,6 +124,9 @@ class Route(msgspec.Struct):
     """Those with a claim on it, in the order in which they came."""
     stamp: tuple[int, int] = (0, 0)
     """Of the memo that it was adopted from."""
+    seen_here: bool = False
+    """Its breaker was moved by results, or has probes out, in the life of this incarnation of the cortex: no memo
+    knows better."""
 
 
 class Pool(msgspec.Struct):

@@ -278,6 +278,7 @@ def _let(state: Cluster, pool: Pool, row: Row, n: int, out: list[Command], asker
     breaker.probe_out(settings.breaker, route.breaker, at_s, deadline_s, n)
     hold.probes += n
     hold.probed_s = at_s
+    route.seen_here = True
     if route.breaker.blocked:
         pool.probed_s = at_s
     why = f"{'blocked' if route.breaker.blocked else 'half open'}, {n} to probe: {route.breaker.why}"

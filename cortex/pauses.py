@@ -14,6 +14,8 @@ from cortex.state import Flight, State
 from policies.failure import Failure, FailureKind
 from policies.reset import stated_reset_at_s
 
+_OF_THE_ACCOUNT = (FailureKind.BLOCKED, FailureKind.UNAUTHORISED)
+
 
 def block(k: State, flight: Flight, failure: Failure) -> None:
     """This attempt's failure was not its goal's fault: its route is blocked.
@@ -24,7 +26,10 @@ def block(k: State, flight: Flight, failure: Failure) -> None:
     share = k.shares[flight.route]
     if share.blocked is None or flight.probe:
         share.blocked, share.trying = failure, False
-    share.hold_until_s = max(share.hold_until_s, _until_s(k, failure))
+    until_s = _until_s(k, failure)
+    share.reset_s = max(share.reset_s, until_s)
+    if failure.kind not in _OF_THE_ACCOUNT:  # it is busy: then it means what it says
+        share.hold_until_s = max(share.hold_until_s, until_s)
     if k.paused is None and all(one.blocked is not None and not one.trying for one in k.shares):
         k.paused, k.paused_at_s = share.blocked, k.at_s
 
@@ -48,7 +53,7 @@ def try_again(k: State) -> None:
 def look_at_time(k: State) -> None:
     """The provider named the moment from which a blocked route is open again: it is tried then."""
     for place, share in enumerate(k.shares):
-        if share.blocked is not None and 0 < share.hold_until_s <= k.at_s:
+        if share.blocked is not None and 0 < share.reset_s <= k.at_s:
             _try(k, place, share)
 
 
@@ -56,7 +61,9 @@ def _try(k: State, place: int, share: Share) -> None:
     """One call finds out. Not on the road of message batches, where an answer may take a day: whether the account is
     in order shows when a submission is taken, and one that is refused costs nothing.
     """
-    share.hold_until_s = 0.0
+    if share.reset_s >= share.hold_until_s:
+        share.hold_until_s = 0.0
+    share.reset_s = 0.0
     if k.terms.routes[place].batched:
         share.blocked = None
     else:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from policies.failure import Failure, FailureKind
+from policies.failure import Failure
 from policies.pace import Pace, correct, due_at_s, set_rates, take
 
 if TYPE_CHECKING:
@@ -36,13 +36,16 @@ class Share(msgspec.Struct):
     in_flight: int = 0
     """Attempts under way here, those that nobody awaits any more included."""
     hold_until_s: float = 0.0
-    """The provider said to wait: nothing is asked here before."""
+    """The provider said to wait: nothing is asked here before, no probe either."""
     pace: Pace | None = None
     """The rates granted with it, where there are any."""
     blocked: Failure | None = None
     """Why nothing is asked here: the account, the key, the model, or a wait beyond the job's patience."""
     trying: bool = False
     """Blocked as far as known, and one call may find out."""
+    reset_s: float = 0.0
+    """When an account that is blocked will be open again, as the provider says or as is supposed: it is tried then. 0
+    where nobody knows. A probe that the cortex grants may find out before."""
     why: str = ""
     """Why it is less than was asked for; empty where nothing is the matter."""
     memo: bytes = b""
@@ -50,7 +53,7 @@ class Share(msgspec.Struct):
 
     def free(self, at_s: float) -> int:
         """Attempts that may be begun here now, as far as permits go; 0 while the provider or the pace says to wait."""
-        if self.hold_until_s > at_s and self.held(at_s):
+        if self.hold_until_s > at_s:
             return 0
         if self.pace is not None and due_at_s(self.pace) > at_s:
             return 0
@@ -60,13 +63,6 @@ class Share(msgspec.Struct):
         if self.blocked is not None and self.starts < 0:
             free = min(free, 1 - self.in_flight if self.trying else 0)
         return free if free > 0 else 0
-
-    def held(self, at_s: float) -> bool:
-        """Whether the provider said to wait, and meant it. When an account will be open again it only supposes."""
-        return self.hold_until_s > at_s and (self.blocked is None or self.blocked.kind not in _OF_THE_ACCOUNT)
-
-
-_OF_THE_ACCOUNT = (FailureKind.BLOCKED, FailureKind.UNAUTHORISED)
 
 
 class Sizes(msgspec.Struct):
@@ -182,7 +178,7 @@ def came_back(k: State, flight: Flight, usage: Usage | None, paid: bool = True) 
     if k.unhedged:
         k.unhedged.pop(flight.goal << 20 | flight.attempt, None)
     if usage is not None and flight.probe:
-        share.blocked, share.trying, share.hold_until_s = None, False, 0.0
+        share.blocked, share.trying, share.reset_s = None, False, 0.0
         k.paused = None
     if flight.paced is None or (usage is None and paid):
         return
@@ -261,9 +257,10 @@ def next_begin_s(k: State) -> float | None:
     times = []
     for share in k.shares:
         if share.blocked is not None and not share.trying:
-            if share.hold_until_s > k.at_s:
-                times.append(share.hold_until_s)
-            continue
+            if share.reset_s > k.at_s:
+                times.append(share.reset_s)
+            if share.starts <= 0:
+                continue
         if share.permits <= share.in_flight or share.starts == 0 or (share.trying and share.in_flight):
             continue
         paced_s = max(own_s, due_at_s(share.pace) if share.pace is not None else 0.0)

@@ -74,7 +74,8 @@ def adopt(state: Cluster, claim: Claim, out: list[Command]) -> None:
     """After a restart a memo stands in for the memory that was lost; of two the newer.
 
     How much time lies between is unknown, since clocks may differ: it is taken for none, so that what was open stays
-    open at least as long as it would have. A memo that comes late is heard only where nothing else is known.
+    open at least as long as it would have. A memo that comes late is heard only where nothing else is known, and none
+    knows better of a breaker than what moved it since.
     """
     if not claim.memo:
         return
@@ -94,7 +95,7 @@ def adopt(state: Cluster, claim: Claim, out: list[Command]) -> None:
             pool.caps = kept.caps
         limit.adopt(pool.limit, kept.limit.at_s + by_s)
         touch(state, claim.pool)
-    if kept.breaker is None or (late and (any(route.stamp) or route.breaker.generation)):
+    if kept.breaker is None or route.seen_here or (late and (any(route.stamp) or route.breaker.generation)):
         return
     if kept.stamp > route.stamp:
         old = route.breaker.state
@@ -167,11 +168,13 @@ def _judge(state: Cluster, signals: RouteSignals, route: Route, out: list[Comman
         policy, own, state.at_s, signals.generation, good, bad, slow, asked_s, state.draw() if bad else 0.0, void
     )
     if was is not None:
+        route.seen_here = True
         moved(state, signals.route, was, out)
     if failed and any(kind in failed for kind in _BLOCKING):
         why = signals.said or "the account is blocked"
         was = breaker.block(policy, own, state.at_s, signals.generation, why, state.draw(), signals.retry_after_s)
         if was is not None:
+            route.seen_here = True
             moved(state, signals.route, was, out)
     elif own.state is BreakerState.HALF_OPEN:
         touch(state, route.pool)  # what was a probe may be out again

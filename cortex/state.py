@@ -304,7 +304,7 @@ class State(msgspec.Struct):
         """When the provider said that a paused job may go on; 0 where it named no time, or nothing is paused."""
         if self.paused is None or any(share.blocked is None for share in self.shares):
             return 0.0
-        times = [share.hold_until_s for share in self.shares]
+        times = [share.reset_s for share in self.shares]
         return min(times) if min(times) > self.paused_at_s else 0.0
 
     @property

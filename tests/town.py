@@ -213,3 +213,19 @@ class Town:
 
 def pushes(commands: list[Command]) -> dict[str, int]:
     return {grant.job: grant.permits for grant in commands if isinstance(grant, Grant) and not grant.for_s}
+
+
+def town(limit: int = 10, **knobs) -> Town:
+    made = Town(settings(limit, **knobs))
+    made.after(1.0)
+    return made
+
+
+def told(t: Town, job: str, route: str = ROUTE) -> tuple[int, int]:
+    grant = t.jobs[job].grants[route]
+    return grant.permits, grant.starts
+
+
+def out(commands) -> dict[str, tuple[int, int]]:
+    """Probes that were let out: (permits, starts) by job."""
+    return {g.job: (g.permits, g.starts) for g in commands if isinstance(g, Grant) and g.starts > 0}

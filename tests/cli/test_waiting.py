@@ -101,7 +101,7 @@ def test_a_blocked_account_with_its_time():
     (said,) = waits(k)
     assert said.startswith("blocked: credit")
     assert len(said) < WORDS_MAX + 20
-    k.shares[0].hold_until_s = NOW_S + 30
+    k.shares[0].reset_s = NOW_S + 30
     assert waits(k)[0].startswith(f"blocked until {time_of_day(NOW_S + 30)}: credit")
     assert standing(k)["paused_until_s"] == NOW_S + 30
 

@@ -1,4 +1,4 @@
-"""Channels that hold leases of a real cortex, in a world in which messages are lost, late, and actors die."""
+"""Channels that hold a lease of a cortex, and a world that brings their messages; turns are taken at once."""
 
 from __future__ import annotations
 
@@ -175,3 +175,19 @@ def act(play: Callable[[World], Any], chance: random.Random | None = None) -> No
 
 def grant(serial: int, permits: int, cortex: str = "cortex.1", **more: Any) -> bytes:
     return msgspec.msgpack.encode((Grant("j", ROUTE, cortex, serial, permits, **more),))
+
+
+class Answers:
+    """A cortex that answers what a test says."""
+
+    def __init__(self, *blobs: bytes) -> None:
+        self.blobs = list(blobs)
+
+    async def join(self, blob: bytes) -> bytes:
+        return self.blobs.pop(0) if len(self.blobs) > 1 else self.blobs[0]
+
+    async def leave(self, job: str) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass

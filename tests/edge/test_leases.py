@@ -15,24 +15,7 @@ from cortex.orders import Started
 from cortex.signals import Report, RouteSignals
 from policies.failure import Failure, FailureKind
 from policies.limit import Caps, LimitPolicy
-from tests.edge.leasing import ROUTE, World, act, grant
-
-
-class Answers:
-    """A cortex that answers what a test says."""
-
-    def __init__(self, *blobs: bytes) -> None:
-        self.blobs = list(blobs)
-
-    async def join(self, blob: bytes) -> bytes:
-        return self.blobs.pop(0) if len(self.blobs) > 1 else self.blobs[0]
-
-    async def leave(self, job: str) -> None:
-        pass
-
-    async def close(self) -> None:
-        pass
-
+from tests.edge.leasing import ROUTE, Answers, World, act, grant
 
 # -- the lease itself -------------------------------------------------------------------------------------------------
 
@@ -65,9 +48,9 @@ def test_a_lease_that_nobody_renews_runs_out_by_the_clock_of_its_holder() -> Non
         job = world.add("j")
         await asyncio.sleep(1)
         world.cortex = None
-        await asyncio.sleep(RENEW_S)
         last_s = next(at_s for at_s, claims in world.claims if at_s >= 0)
         job.lease.granted(grant(2, 40))
+        await asyncio.sleep(RENEW_S)
         job.ask()
         assert job.calls == 40
         await asyncio.sleep(last_s + LEASE_S - world.monotonic_s() - 0.001)
@@ -87,6 +70,53 @@ def test_a_lease_that_nobody_renews_runs_out_by_the_clock_of_its_holder() -> Non
         await asyncio.sleep(AGAIN_S + 1)
         job.ask()
         assert job.calls == 45 + 20
+
+    act(play)
+
+
+def test_no_larger_share_is_taken_in_before_the_cortex_has_answered_what_is_held() -> None:
+    """Another cortex may hear that ten are held, while the one before still speaks."""
+
+    async def play(world: World) -> None:
+        world.cortex = Answers(grant(1, 10, for_s=LEASE_S))
+        job = world.add("j")
+        await asyncio.sleep(1)
+        world.cortex = None
+        await asyncio.sleep(RENEW_S)
+        assert world.claims[-1][1].claims[0].held == 10
+        job.lease.granted(grant(2, 40))
+        assert job.k.permits == 10
+        job.lease.granted(grant(3, 4))
+        assert job.k.permits == 4, "less may be taken in at any time"
+        job.lease.granted(grant(4, 50))
+        world.cortex = Answers(grant(1, 10, "cortex.2", for_s=LEASE_S))
+        await asyncio.sleep(AGAIN_S)
+        assert [event.permits for event in job.told] == [10, 4, 10]
+        job.lease.granted(grant(2, 60, "cortex.2"))
+        assert job.k.permits == 60
+
+    act(play)
+
+
+def test_a_larger_share_that_overtakes_the_answer_is_taken_in_with_it() -> None:
+    async def play(world: World) -> None:
+        job = world.add("j")
+        answers = Answers(grant(1, 10, for_s=LEASE_S))
+
+        class Slow(Answers):
+            async def join(self, blob: bytes) -> bytes:
+                said = await answers.join(blob)
+                await asyncio.sleep(0.1)
+                return said
+
+        world.cortex = Slow()
+        await asyncio.sleep(AGAIN_S + 1)
+        job.lease.again()
+        await asyncio.sleep(0.05)
+        job.lease.granted(grant(2, 40))
+        assert job.k.permits == 10
+        await asyncio.sleep(0.1)
+        assert job.k.permits == 40
 
     act(play)
 

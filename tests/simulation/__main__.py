@@ -1,8 +1,9 @@
-"""``python -m tests.simulation SEED [--transcript]``: replay a seed. ``--soak N``: as many, on all cores."""
+"""``python -m tests.simulation SEED [--transcript]``: replay a seed. ``--soak N``: as many, on ``--cores``."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 from tests.simulation.run import live
@@ -15,11 +16,12 @@ def main() -> int:
     parser.add_argument("--transcript", action="store_true", help="tell all that happens")
     parser.add_argument("--soak", type=int, metavar="SEEDS", help="run so many seeds on all cores")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--cores", type=int, default=os.cpu_count() or 1, help="all, where it is not given")
     options = parser.parse_args()
     if options.soak:
         from tests.simulation.soak import soak
 
-        return soak(options.first, options.soak)
+        return soak(options.first, options.soak, options.cores)
     if options.seed is None:
         parser.error("give a seed, or --soak SEEDS")
     verdict = live(options.seed, print if options.transcript else None)

@@ -1,9 +1,8 @@
-"""Many seeds on all cores."""
+"""Many seeds, on many cores."""
 
 from __future__ import annotations
 
 import multiprocessing
-import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -36,9 +35,8 @@ def verdicts(seeds: range, cores: int, one: Callable[[int], Verdict] = live, chu
     return across(one, seeds, cores, chunk)
 
 
-def soak(first: int, count: int) -> int:
+def soak(first: int, count: int, cores: int) -> int:
     """Run ``count`` seeds and tell how many a second. The exit code is 1 where one failed."""
-    cores = os.cpu_count() or 1
     began_s = told_s = time.monotonic()
     done = failed = calls = deaths = 0
     virtual_s = 0.0

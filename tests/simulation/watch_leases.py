@@ -18,6 +18,7 @@ from cortex.pools import Memo
 from cortex.signals import Claims, Grant
 from policies.breaker import BreakerState
 from policies.route import pool_name, route_name
+from tests.simulation.books import Held, Out
 from tests.simulation.watch import JobWatch, Watch
 
 GRACE_S = 10.0
@@ -28,54 +29,23 @@ _memo = msgspec.msgpack.Decoder(Memo).decode
 _grants = msgspec.msgpack.Decoder(tuple[Grant, ...])
 
 
-class _Held:
-    """What one job may be using of one route."""
-
-    __slots__ = ("granted", "held", "pool")
-
-    def __init__(self, pool: str) -> None:
-        self.pool = pool
-        self.held = 0
-        """As it told last."""
-        self.granted: list[tuple[int, int]] = []
-        """(serial, permits) of grants that it may take in yet."""
-
-    def most(self) -> int:
-        """The most that it may be using."""
-        return max(self.held, max((permits for _, permits in self.granted), default=0))
-
-
-class _Out:
-    """Calls of one route that are out, over all jobs."""
-
-    def __init__(self, pool: str) -> None:
-        self.pool = pool
-        self.calls: dict[tuple[str, int, int], float] = {}
-        """(job, goal, attempt) and when it is over at the latest."""
-        self.probes: dict[tuple[str, int, int], float] = {}
-        self.state = BreakerState.CLOSED
-        self.generation = 0
-        self.open_until_s = 0.0
-        self.opened_s = 0.0
-        self.leave = 0
-        """Requests that may still be begun since the breaker opened: the permits out at that moment."""
-
-
 class LeasesWatch:
     """Told of the steps of every cortex, of turns and of messages."""
 
     def __init__(self, watch: Watch, world: Any) -> None:
         self._watch, self._world, self._loop = watch, world, world.loop
-        self._held: dict[tuple[str, str], _Held] = {}
+        self._held: dict[tuple[str, str], Held] = {}
         self._until_s: dict[str, float] = {}
         """By job: when its lease has run out at the latest, as the cortex counts it."""
         self._lease_s: dict[str, float] = {}
         """By job: until when it may begin calls, as it counts that itself."""
+        self._granter: dict[str, str] = {}
+        """By job: the cortex that answered its channel last. Grants of those before it are not taken in any more."""
         self._arrived: dict[tuple[str, int, str, str], int] = {}
         self._epochs: dict[str, int] = {}
         self._heard: dict[tuple[str, int, str, str], int] = {}
         """By job, epoch, cortex and route: the last serial that was told as heard."""
-        self._routes: dict[str, _Out] = {}
+        self._routes: dict[str, Out] = {}
         self._limits: dict[str, deque[tuple[float, int]]] = {}
         """By pool: (when, limit), greatest first: the greatest limit of the last while stands first."""
         self._caps: dict[str, int] = {}
@@ -83,21 +53,26 @@ class LeasesWatch:
         self._cap_heard: dict[str, set[str]] = {}
         """By pool: jobs that were told of its cap, and can tell a cortex that was started again."""
         self._state: Cluster | None = None
+        self._began_s = 0.0
+        """When the present cortex did. For a lease time it believes what is told of the one before."""
         self.limit_max: dict[str, int] = {}
 
     # -- the cortex ----------------------------------------------------------------------------------------------------
 
     def stepped(self, state: Cluster, event: Any, out: list[Any]) -> None:
         """A cortex has taken a step."""
-        self._state = state
         now_s = self._loop.time()
+        life = self._world.lived.get(state.cortex)
+        if life is not None and life.zombie:
+            self._outlived(state, out, now_s)
+            return
+        self._state = state
         if isinstance(event, Reported):
             self._late(state, event)
         if isinstance(event, Started):
             for out_of in self._routes.values():
-                out_of.state, out_of.generation = BreakerState.CLOSED, -1  # not known yet
-            for held in self._held.values():
-                held.held, held.granted = held.most(), []
+                out_of.state, out_of.generation, out_of.binds = BreakerState.CLOSED, -1, False  # not known yet
+            self._began_s = now_s
             self._caps = {pool: cap for pool, cap in self._caps.items() if self._cap_heard.get(pool)}
         elif isinstance(event, Joined):
             self._joined(state, event, now_s)
@@ -110,10 +85,22 @@ class LeasesWatch:
         for name, pool in state.pools.items():
             self._limit(name, pool.allowed.concurrency, now_s)
         for name, route in state.routes.items():
-            self._breaker(name, route.pool, route.breaker, now_s)
+            self._breaker(name, route.pool, route.breaker, now_s, isinstance(event, Joined))
         for grant in out:
             if isinstance(grant, Grant):
                 self._granted(state, grant, now_s)
+
+    def _outlived(self, state: Cluster, out: list[Any], now_s: float) -> None:
+        """Another has its name by now. What it grants counts for those who have not heard of that one yet."""
+        for grant in out:
+            if not isinstance(grant, Grant) or self._granter.get(grant.job) != grant.cortex:
+                continue
+            pool = state.routes[grant.route].pool
+            held = self._held.setdefault((grant.job, grant.route), Held(pool))
+            held.granted.append((grant.cortex, grant.serial, grant.permits))
+            total, limit = self._total(pool, now_s), self._most(pool, now_s)
+            if grant.permits and total > limit:
+                self._watch.say(f"{grant.job} is granted {grant.permits} by a cortex of the past: all have {total} of {limit}")
 
     def _late(self, state: Cluster, event: Reported) -> None:
         """What was begun under an earlier state of a breaker moves it no more."""
@@ -130,13 +117,18 @@ class LeasesWatch:
 
     def _joined(self, state: Cluster, event: Joined, now_s: float) -> None:
         claims = event.claims
+        if claims.epoch < self._epochs.get(claims.job, 0):
+            return  # it comes late: of a channel whose place another has taken
         if claims.epoch > self._epochs.get(claims.job, 0):
             self._epochs[claims.job] = claims.epoch
             for held in (held for (job, _), held in self._held.items() if job == claims.job):
                 held.granted = []  # what the incarnation before was told, this one does not take in
         self._until_s[claims.job] = now_s + LEASE_S
         for claim in claims.claims:
-            held = self._held.setdefault((claims.job, claim.route), _Held(claim.pool))
+            held = self._held.setdefault((claims.job, claim.route), Held(claim.pool))
+            out = self._routes.get(claim.route)
+            if out is not None and claims.job in out.told and now_s < self._began_s + LEASE_S:
+                out.binds = True
             key = (claims.job, claims.epoch, state.cortex, claim.route)
             heard = claim.heard if claims.cortex == state.cortex else 0
             if heard < self._arrived.get(key, 0):
@@ -144,7 +136,9 @@ class LeasesWatch:
             self._arrived[key] = heard
             held.held = claim.held
             if claims.cortex == state.cortex:
-                held.granted = [one for one in held.granted if one[0] > claim.heard]
+                held.granted = [one for one in held.granted if one[1] > claim.heard]
+            else:
+                held.granted = []  # of a cortex of the past: see `_taken`
 
     def _total(self, pool: str, now_s: float) -> int:
         """The most that all jobs together may be using of a pool."""
@@ -162,16 +156,16 @@ class LeasesWatch:
     def _granted(self, state: Cluster, grant: Grant, now_s: float) -> None:
         route = state.routes[grant.route]
         key = (grant.job, grant.route)
-        held = self._held.setdefault(key, _Held(route.pool))
+        held = self._held.setdefault(key, Held(route.pool))
         before = self._total(route.pool, now_s)
         if grant.serial > self._arrived.get((grant.job, self._epochs.get(grant.job, 0), grant.cortex, grant.route), 0):
-            held.granted.append((grant.serial, grant.permits))  # else a renewal, of what it has heard
+            held.granted.append((grant.cortex, grant.serial, grant.permits))  # else a renewal, of what it has heard
         after = self._total(route.pool, now_s)
         limit = state.pools[route.pool].allowed.concurrency
         if after > before and after > limit:
             self._watch.say(f"{grant.job} is granted {grant.permits}: all have {after}, had {before}, the limit is {limit}")
         breaker = route.breaker
-        if grant.permits and grant.starts < 0 and now_s < self._routes[grant.route].open_until_s:
+        if grant.permits and grant.starts < 0 and self._routes[grant.route].bound(now_s):
             self._watch.say(f"{grant.job} is granted {grant.permits} of {grant.route}, whose breaker was to stay open")
         if breaker.state == BreakerState.OPEN and not breaker.blocked and grant.permits and grant.starts:
             self._watch.say(f"{grant.job} is granted {grant.permits} of {grant.route}, whose breaker is open")
@@ -196,8 +190,9 @@ class LeasesWatch:
             row.popleft()
         return row[0][1]
 
-    def _breaker(self, name: str, pool: str, breaker: Any, now_s: float) -> None:
-        out = self._routes.setdefault(name, _Out(pool))
+    def _breaker(self, name: str, pool: str, breaker: Any, now_s: float, adopted: bool) -> None:
+        """``adopted``: by what a claim told of an earlier cortex, which may be old news or longer than it was."""
+        out = self._routes.setdefault(name, Out(pool))
         if (breaker.state, breaker.generation) == (out.state, out.generation):
             return
         if breaker.state == BreakerState.OPEN and out.state != BreakerState.OPEN:
@@ -205,8 +200,12 @@ class LeasesWatch:
             out.leave = sum(held.most() for (_, route), held in self._held.items() if route == name)
         if breaker.state == BreakerState.HALF_OPEN:
             out.probes.clear()
-        if breaker.state == BreakerState.OPEN:
-            out.open_until_s = breaker.until_s
+            if out.state == BreakerState.OPEN and not adopted and now_s < out.open_until_s - 1e-6:
+                self._watch.say(f"the breaker of {name} is half open, it was to stay open until {out.open_until_s:.3f} s")
+        if breaker.state == BreakerState.OPEN and not adopted:
+            out.open_until_s, out.stay, out.binds, out.told = breaker.until_s, breaker.generation, True, set()
+        if breaker.state == BreakerState.CLOSED and out.state == BreakerState.HALF_OPEN and not adopted:
+            out.open_until_s = 0.0  # its probes were good: it need not stay open any longer
         out.state, out.generation = breaker.state, breaker.generation
 
     # -- jobs ----------------------------------------------------------------------------------------------------------
@@ -223,6 +222,7 @@ class LeasesWatch:
                     for name in names:
                         self._back(name, (job, event.goal, event.attempt))
                 elif isinstance(event, events.Granted):
+                    self._taken(job, names[event.route], event.permits, event.generation)
                     self._told_cap(job, names[event.route], event.memo)
                 elif isinstance(event, (events.Rejoined, events.Recalled, events.Opened)):
                     self._keep(job, names, {(flight.goal, flight.attempt) for flight in k.flights.values()})
@@ -233,6 +233,13 @@ class LeasesWatch:
                 self._keep(job, names, set())
                 self._over(job)
                 self._until_s[job] = 0.0  # it will use nothing any more, whether or not a cortex hears of that
+
+    def _taken(self, job: str, route: str, permits: int, generation: int) -> None:
+        out, held = self._routes.get(route), self._held.get((job, route))
+        if out is not None and generation >= out.stay > 0:
+            out.told.add(job)
+        if permits > (held.most() if held is not None else 0):
+            self._watch.say(f"{job} takes in {permits} of {route}, and no cortex counts more than {held and held.most()}")
 
     def _told_cap(self, job: str, route: str, memo: bytes) -> None:
         pool = self._routes[route].pool if route in self._routes else ""
@@ -283,7 +290,7 @@ class LeasesWatch:
                 total += len(one.calls)
         return total
 
-    def _probe(self, name: str, out: _Out, key: tuple[str, int, int], call: commands.Call, now_s: float) -> None:
+    def _probe(self, name: str, out: Out, key: tuple[str, int, int], call: commands.Call, now_s: float) -> None:
         state = self._state
         if state is None or name not in state.routes:
             return
@@ -317,10 +324,18 @@ class LeasesWatch:
             if life is message.life:
                 until_s = message.sent_s + grant.for_s
                 self._lease_s[grant.job] = max(self._lease_s.get(grant.job, 0.0), until_s)
+                self._heeds(grant.job, grant.cortex)
+
+    def _heeds(self, job: str, cortex: str) -> None:
+        if self._granter.get(job) != cortex:
+            self._granter[job] = cortex
+            for held in (held for (name, _), held in self._held.items() if name == job):
+                held.granted = [one for one in held.granted if one[0] == cortex]
 
     def took(self, job: str, epoch: int) -> None:
         """A new incarnation of a channel has no lease yet."""
         self._lease_s.pop(job, None)
+        self._granter.pop(job, None)
 
     def asked(self, request: Any) -> None:
         """A request reaches the provider."""

@@ -93,6 +93,22 @@ def test_a_job_that_waits_asks_nothing_but_the_probes_it_is_granted():
     assert stage.k.outcome == "complete"
 
 
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_probe_too_is_asked_no_sooner_than_the_provider_said(resumed):
+    """Of an account that is blocked; when that will be over is only supposed, what a 429 says is meant."""
+    stage = blocked(wait_s=7_200.0)
+    if resumed:
+        stage.turn(events.Resumed("ann"))
+    else:
+        stage.turn(events.Granted(1, starts=1))
+    stage.fail("throttled", status=429, retry_after_s=30.0)
+    until_s = stage.k.at_s + 30.0
+    assert of(stage.turn(events.Granted(1, starts=1)), commands.Call) == []
+    assert of(stage.turn(events.Ticked(), at_s=until_s - 1.0), commands.Call) == []
+    assert stage.k.due_at_s() == until_s
+    assert len(of(stage.turn(events.Ticked(), at_s=until_s), commands.Call)) == 1
+
+
 def test_after_its_wait_it_ends_partial():
     stage = blocked(wait_s=60.0)
     due_at_s = stage.k.due_at_s()

@@ -11,15 +11,9 @@ from cortex.scheduler import step
 from cortex.signals import Claim, Claims, Grant
 from policies import limit
 from policies.limit import Caps
-from tests.town import ROUTE, TIMEOUT_S, Town, pushes, settings
+from tests.town import ROUTE, TIMEOUT_S, pushes, town
 
 LEASE_S = 15.0
-
-
-def town(limit: int = 10, **knobs) -> Town:
-    made = Town(settings(limit, **knobs))
-    made.after(1.0)
-    return made
 
 
 def grants(commands) -> list[Grant]:
@@ -113,6 +107,17 @@ def test_a_job_that_comes_back_after_its_lease_is_told_anew_what_it_may_use():
     (grant,) = t.join("a")
     assert grant.serial > first
     assert grant.permits == 10
+
+
+def test_a_grant_that_was_put_aside_counts_again_when_it_is_told_again():
+    """The cortex stood still: by its own clock the lease is young, by the holder's it ran out, and nothing is held."""
+    t = town()
+    t.join("a", 4)
+    claims = t.jobs["a"].claims(t.at_s)
+    nothing = msgspec.structs.replace(claims.claims[0], held=0)
+    out = t.tell(Joined(t.at_s, msgspec.structs.replace(claims, claims=(nothing,))))
+    assert [(grant.permits, grant.serial > nothing.heard) for grant in out] == [(4, True)]
+    assert t.state.pools[ROUTE].in_use == 4
 
 
 def test_renewing_keeps_the_lease_and_costs_no_new_grant():

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from cortex.orders import Begun, Capped, Condemn, Died, Joined, Kill, Passed, Reported
+from cortex.orders import Begun, Capped, Condemn, Died, Heard, Joined, Kill, Passed, Reported
 from cortex.signals import Grant, Report, RouteSignals
 from policies.limit import Caps
 from tests.house import House, of
-from tests.town import ROUTE, Town, settings
+from tests.town import ROUTE, Town, out, settings, told, town
 
 
 def test_calls_of_a_holder_that_was_never_heard_of_again_count_as_branches_tell_of_them():
@@ -129,3 +129,90 @@ def test_a_branch_that_reports_late_counts_for_its_pool_once_and_never_below_not
     t.tell(Reported(t.at_s, late))
     assert t.state.pools[ROUTE].in_flight == 0
     assert not [c for c in t.commands if isinstance(c, Grant)]
+
+
+# -- breakers and their probes ------------------------------------------------------------------------------------------
+
+
+def test_an_open_breaker_holds_across_a_restart_and_probes_are_not_doubled():
+    t = town()
+    t.join("a")
+    t.trip()
+    t.settle()
+    t.start(again=True)
+    t.join("a")
+    assert t.breaker().state == "open"
+    assert told(t, "a") == (0, 0)
+    t.after(1.0)
+    t.settle()
+    assert t.jobs["a"].begin(ROUTE, t.at_s) == 3
+    t.start(again=True)
+    t.job("b")
+    t.join("b")
+    t.join("a")
+    t.settle()
+    t.after(3.0)
+    t.settle()
+    assert t.breaker().state == "half-open"
+    assert told(t, "b") == (0, 0), "three are out, as a's memo tells"
+    t.report(generation=t.breaker().generation, answered=3)
+    assert t.breaker().state == "closed"
+
+
+def came_back(t: Town) -> None:
+    """The breaker has closed again, b has heard later news of it than a; the cortex restarts, and a alone has joined."""
+    t.join("a")
+    t.join("b")
+    t.trip()
+    t.after(1.0)
+    t.settle()
+    t.report(generation=t.breaker().generation, answered=3)
+    t.settle()
+    t.join("b", 3)
+    t.start(again=True)
+    t.join("a")
+    assert (t.breaker().state, t.breaker().generation) == ("closed", 3)
+
+
+def test_what_a_cortex_that_came_back_has_seen_itself_no_memo_knows_better():
+    """One that comes after the breaker opened anew tells of the time before."""
+    t = town()
+    came_back(t)
+    t.trip()
+    t.join("b")
+    assert (t.breaker().state, t.breaker().generation) == ("open", 4)
+    t.settle()
+    assert {told(t, "a"), told(t, "b")} == {(0, 0)}
+
+
+def test_probes_that_a_cortex_let_out_are_not_forgotten_for_a_memo():
+    t = town()
+    t.join("a")
+    t.join("b")
+    t.trip()
+    t.settle()
+    t.join("b", 3)
+    t.start(again=True)
+    t.join("a")
+    t.tell(Heard(t.at_s))
+    t.after(1.0)
+    assert out(t.commands) == {"a": (3, 3)}
+    t.join("b")
+    assert out(t.after(2.0)) == {}, "all three are out"
+
+
+def test_after_a_restart_in_which_a_channel_kept_silent_probes_wait_until_its_own_must_have_ended():
+    t = town()
+    t.join("a")
+    t.trip()
+    t.settle()
+    t.start(again=True)
+    t.awaited = {"a", "dead"}
+    for _ in range(26):
+        t.join("a")
+        t.deliver_all()
+        assert t.jobs["a"].starts[ROUTE] <= 0
+        t.after(5.0)
+    t.after(5.0)
+    t.deliver_all()
+    assert t.jobs["a"].starts[ROUTE] == 3

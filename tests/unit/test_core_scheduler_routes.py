@@ -7,26 +7,8 @@ import itertools
 import pytest
 
 from cortex.orders import Capped, Moved
-from cortex.signals import Grant
 from policies.limit import Caps
-from tests.town import OTHER, ROUTE, TIMEOUT_S, Town, pushes, settings
-
-
-def town(limit: int = 10, **knobs) -> Town:
-    made = Town(settings(limit, **knobs))
-    made.after(1.0)
-    return made
-
-
-def told(t: Town, job: str, route: str = ROUTE) -> tuple[int, int]:
-    grant = t.jobs[job].grants[route]
-    return grant.permits, grant.starts
-
-
-def out(commands) -> dict[str, tuple[int, int]]:
-    """Probes that were let out: (permits, starts) by job."""
-    return {g.job: (g.permits, g.starts) for g in commands if isinstance(g, Grant) and g.starts > 0}
-
+from tests.town import OTHER, ROUTE, TIMEOUT_S, out, pushes, told, town
 
 # -- by hand -----------------------------------------------------------------------------------------------------------
 
@@ -198,48 +180,6 @@ def test_the_probes_of_a_job_that_left_are_given_to_another():
     assert t.jobs["a"].starts[ROUTE] == 3
     t.leave("a")
     assert out(t.post) == {"b": (3, 3)}
-
-
-def test_an_open_breaker_holds_across_a_restart_and_probes_are_not_doubled():
-    t = town()
-    t.join("a")
-    t.trip()
-    t.settle()
-    t.start(again=True)
-    t.join("a")
-    assert t.breaker().state == "open"
-    assert told(t, "a") == (0, 0)
-    t.after(1.0)
-    t.settle()
-    assert t.jobs["a"].begin(ROUTE, t.at_s) == 3
-    t.start(again=True)
-    t.job("b")
-    t.join("b")
-    t.join("a")
-    t.settle()
-    t.after(3.0)
-    t.settle()
-    assert t.breaker().state == "half-open"
-    assert told(t, "b") == (0, 0), "three are out, as a's memo tells"
-    t.report(generation=t.breaker().generation, answered=3)
-    assert t.breaker().state == "closed"
-
-
-def test_after_a_restart_in_which_a_channel_kept_silent_probes_wait_until_its_own_must_have_ended():
-    t = town()
-    t.join("a")
-    t.trip()
-    t.settle()
-    t.start(again=True)
-    t.awaited = {"a", "dead"}
-    for _ in range(26):
-        t.join("a")
-        t.deliver_all()
-        assert t.jobs["a"].starts[ROUTE] <= 0
-        t.after(5.0)
-    t.after(5.0)
-    t.deliver_all()
-    assert t.jobs["a"].starts[ROUTE] == 3
 
 
 # -- fallbacks ---------------------------------------------------------------------------------------------------------
