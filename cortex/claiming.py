@@ -41,9 +41,10 @@ def joined(state: Cluster, claims: Claims, out: list[Command]) -> None:
             pools.adopt(state, claim, out)
     _take(state, claims, job, out)
     for name, hold in job.holds.items():
-        lending.take_back(state, (claims.job, job, name, state.routes[name], hold))
+        if hold.probes:
+            lending.take_back(state, (claims.job, job, name, state.routes[name], hold))
     pools.send(state, job)
-    divided = lending.settle(state, out, claims.job)
+    divided = lending.settle(state, out, claims.job) if state.stale else ()
     out.extend(lending.answer(state, claims.job, name, divided) for name in job.holds)
 
 

@@ -186,11 +186,8 @@ def due(state: Cluster, pool: Pool, row: Row, share: int, by_rate: bool) -> Gran
 
 
 def _same_rates(old: Grant, rates: tuple[float, float, float]) -> bool:
-    return (
-        pools.same_rate(old.requests_per_s, rates[0])
-        and pools.same_rate(old.input_tokens_per_s, rates[1])
-        and pools.same_rate(old.output_tokens_per_s, rates[2])
-    )
+    were = (old.requests_per_s, old.input_tokens_per_s, old.output_tokens_per_s)
+    return were == rates or all(map(pools.same_rate, were, rates))
 
 
 def issue(
@@ -294,7 +291,7 @@ def take_back(state: Cluster, row: Row) -> None:
     """At a renewal, leave for probes that was heard a while ago: what was not used by now is not to be used."""
     _, _, route_name, route, hold = row
     grant = hold.grant
-    if not hold.probes or grant is None or hold.heard < grant.serial:
+    if grant is None or hold.heard < grant.serial:
         return
     if grant.starts > 0 and state.at_s > hold.probed_s + PROBE_S:
         issue(state, row, 0, 0, (0.0, 0.0, 0.0), f"a probe is out: {route.breaker.why}")

@@ -248,7 +248,7 @@ def allowed(state: Cluster, pool: Pool) -> Allowance:
 
 
 def _alike(old: Allowance, new: Allowance, at_s: float) -> bool:
-    return (
+    return old == new or (
         old.concurrency == new.concurrency
         and max(old.held_until_s, at_s) == max(new.held_until_s, at_s)
         and same_rate(old.requests_per_s, new.requests_per_s)

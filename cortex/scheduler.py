@@ -104,7 +104,8 @@ def step(state: Cluster, event: Event) -> list[Command]:
         _rare(state, event, out)
     if state.stale:
         lending.settle(state, out)
-    staffing.settle(state, out)
+    if state.resize or state.restaff:
+        staffing.settle(state, out)
     return out
 
 

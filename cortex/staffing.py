@@ -34,8 +34,6 @@ def wanted(state: Cluster) -> tuple[int, int]:
 
 def settle(state: Cluster, out: list[Command]) -> None:
     """Start, drain and retire until it is as wanted; tell who takes work, where that changed."""
-    if not state.resize and not state.restaff:
-        return
     now, state.resize = wanted(state), False
     if not state.restaff and now == state.wanted:
         return
@@ -86,13 +84,17 @@ def _by_role(state: Cluster, role: str, n: int, out: list[Command]) -> None:
 
 
 def _start(state: Cluster, out: list[Command]) -> None:
-    avoid, probe = _avoided(state)
+    due = []
     for name, one in state.members.items():
-        if one.state != "wanted":
-            continue
-        if state.at_s < one.start_s:
-            state.wake(one.start_s)
-            continue
+        if one.state == "wanted":
+            if state.at_s < one.start_s:
+                state.wake(one.start_s)
+            else:
+                due.append((name, one))
+    if not due:
+        return  # which nodes are worse than others is looked up only where one is to be chosen
+    avoid, probe = _avoided(state)
+    for name, one in due:
         shunned = avoid if probe is None else [*avoid, probe]
         if state.nodes and len(shunned) >= len(state.nodes):
             if probe is None or len(avoid) >= len(state.nodes):
