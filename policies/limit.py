@@ -7,7 +7,7 @@ holds:
 - what the provider *tells* in its headers: the refill of each bucket and what remains in it (`policies.refill`). The
   rate is right with the first answer, and concurrency follows by Little's law;
 - what it *refuses* (`policies.probing`): the way to a limit that nobody tells, of rate or of concurrency. A refusal
-  that the headers explain teaches nothing here.
+  that the headers explain teaches nothing here: an empty bucket, or, once, that it was used faster than it fills.
 
 What growth always asks: was more wanted than was allowed, was what is allowed used, and is the provider well? Demand
 below the limit, an idle pool and one that returns 5xx grow nothing. Caps by hand bound what comes out, never what is
@@ -26,7 +26,7 @@ from msgspec import field
 
 from policies import probing as search
 from policies import refill
-from policies.probing import LimitPolicy as LimitPolicy
+from policies.limit_policy import LimitPolicy as LimitPolicy
 from policies.probing import Load, Mode, Probing
 from policies.refill import Refill
 
@@ -147,7 +147,7 @@ def observe(policy: LimitPolicy, limit: Limit, at_s: float, sample: Sample) -> N
     limit.at_s = at_s
     probing = limit.probing
     if probing.episode and at_s >= limit.held_until_s:
-        search.judge(policy, probing, limit.load)
+        search.judge(policy, probing, limit.load, limit.held_until_s)
     _count(limit, elapsed_s, sample)
     binding = sample.binding or _paced(limit)
     if sample.rate is not None:
@@ -197,15 +197,17 @@ def _hear(limit: Limit, at_s: float, told: RateLimits, binding: bool) -> None:
 
 def _throttled(policy: LimitPolicy, limit: Limit, at_s: float, sample: Sample) -> None:
     """Hold until the provider's time is over; one episode, however many refusals fall into it."""
-    asked_s = sample.retry_after_s or policy.hold_s
+    probing = limit.probing
+    explained = False
+    for each in (limit.requests, limit.input_tokens, limit.output_tokens):
+        explained |= refill.explains(each, at_s)
+    if not explained and not probing.episode:
+        probing.episode = True
+        probing.empty_at_s = at_s
+        probing.under_way = sample.in_flight
+    asked_s = search.silence_s(policy, probing, sample.retry_after_s)
     until_s = at_s + asked_s + (policy.debt_s if asked_s >= 2 else 0.0)
     limit.held_until_s = max(limit.held_until_s, until_s)
-    probing = limit.probing
-    probing.empty_at_s = at_s
-    told = (limit.requests, limit.input_tokens, limit.output_tokens)
-    if not probing.episode and not any(refill.is_low(each, at_s) for each in told):
-        probing.episode = True
-        probing.inside = sample.in_flight
 
 
 def _grow(policy: LimitPolicy, limit: Limit, elapsed_s: float, sample: Sample) -> None:
@@ -246,7 +248,7 @@ def allowance(policy: LimitPolicy, limit: Limit, at_s: float, caps: Caps = NO_CA
     probing, headroom = limit.probing, caps.headroom
     limit.headroom = headroom
     if probing.episode and at_s >= limit.held_until_s:
-        search.judge(policy, probing, limit.load)
+        search.judge(policy, probing, limit.load, limit.held_until_s)
     free = _free(limit)
     requests_per_s = refill.rate(limit.requests, headroom)
     concurrency = probing.concurrency * free

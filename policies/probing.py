@@ -27,6 +27,11 @@ is.
 doubted once in a while: for some seconds concurrency alone bounds, just below what was under way at the last refusal.
 Refused nevertheless: it is the rate. Not refused, and no less done: it is the concurrency.
 
+**Charged late.** Output tokens are charged when they are made, so what is under way when the bucket is empty puts it
+into debt. It shows in a refusal that comes before anything at all was accepted: at half of what was under way that is
+no matter of concurrency either. Then the silence is doubled. The first guess of the refill is what was under way by the
+time that it took to be paid for; from then on it is what was *answered* between two refusals that counts.
+
 **Strays.** What is accepted between two refusals is the same each time a limit is met. Where it comes down and down,
 though few calls are refused in each episode, the refusals do not depend on what is sent, and slowing down for them
 would go on for ever. Then the pool goes back to where most was accepted, and that share of refusals is put up with
@@ -43,78 +48,7 @@ from enum import StrEnum
 
 import msgspec
 
-
-class LimitPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings. Raises ValueError, one line, for a bound that makes no sense.
-
-    Where no source is given, the value was tuned in the closed loop of the tests: four reporters, a simulated provider.
-    """
-
-    start: int = 20
-    """Calls in flight that a pool begins with, all jobs together."""
-    floor: int = 1
-    """No cut goes below it."""
-    ceiling: int = 100_000
-    """No growth goes above it."""
-    hold_s: float = 1.0
-    """How long nothing begins after a refusal that names no time. The shortest that a Retry-After can name."""
-    debt_s: float = 0.5
-    """Added to a Retry-After of two seconds or more. Such a bucket is in debt and will be just above empty; after one
-    second, which may be rounded up from nothing, there is most of a second in it."""
-    trial_cut: float = 0.5
-    found_cut: float = 0.9
-    settled_cut: float = 0.96
-    """What is left of the concurrency after a refusal: the first, or one that came at once; one that came when it had
-    grown back; one that came as late as it should."""
-    trial_return_s: float = 8.0
-    found_return_s: float = 14.0
-    settled_return_s: float = 27.0
-    """How long it takes to grow back to what was refused."""
-    beyond_s: float = 25.0
-    """How long from there to twice of it."""
-    gone: float = 1.03
-    """So far beyond it, and two permits, slow start begins again."""
-    trials_max: int = 2
-    """Refusals at once before concurrency is given up as an explanation."""
-    unsettled_max: int = 3
-    """Estimates of the rate in a row that disagree, before the rate is."""
-    settled_s: float = 18.0
-    unsettled_s: float = 5.0
-    """How long a pace takes to use up a second's reserve: when the last two estimates agree, and when not."""
-    agree: float = 0.1
-    """By how much two estimates may differ that agree, beyond one and a half calls of chance."""
-    doubt_every: int = 8
-    """Settled estimates until the rate is doubted again."""
-    doubt_s: float = 20.0
-    """A refusal within it settles the doubt in favour of the rate."""
-    calls_a_refusal: int = 100
-    probe_max_s: float = 600.0
-    """No probe is put off for longer, whatever the last one cost."""
-    headroom_s: float = 600.0
-    """With headroom for others, a settled pool is not probed sooner: probing uses what is theirs."""
-    falls_max: int = 3
-    fall: float = 0.35
-    """So many episodes of few refusals each, after which no more than this share is accepted of what once was, are
-    taken for strays."""
-    stray_share: float = 0.08
-    """No more of all calls than this can be strays."""
-    unwell_share: float = 0.3
-    """Share of bad answers at which growth stops; it slows down before. A breaker opens at half."""
-    spare: float = 1.25
-    """Permits to a call under way, where a rate is what bounds: concurrency must not."""
-    overhead_s: float = 0.1
-    """How long a permit is held beyond the call itself: messages, queues and the commit."""
-    tried: float = 0.8
-    """Share of what is allowed that must be in use before more is."""
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.floor <= self.start <= self.ceiling:
-            raise ValueError(f"1 <= floor <= start <= ceiling, not {self.floor}, {self.start}, {self.ceiling}")
-        if not 0 < self.trial_cut < self.found_cut < self.settled_cut < 1:
-            raise ValueError("0 < trial_cut < found_cut < settled_cut < 1")
-        for name in self.__struct_fields__:
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
+from policies.limit_policy import LimitPolicy
 
 
 class Mode(StrEnum):
@@ -150,14 +84,20 @@ class Probing(msgspec.Struct, array_like=True):
 
     episode: bool = False
     empty_at_s: float = 0.0
-    """When something was last refused."""
+    """When it began."""
     since_s: float = 0.0
-    """That of the episode before; 0: there was none."""
+    """When the one before it began after which something was accepted; 0: there was none."""
+    barren: int = 0
+    """Episodes in a row since then, before which nothing was."""
     accepted: int = 0
     refused: int = 0
-    """Since that episode was judged."""
+    """Since then."""
+    under_way: int = 0
+    """Calls under way then."""
     inside: int = 0
-    """Calls under way when this episode began."""
+    """Calls under way at `since_s`."""
+    charged_late: bool = False
+    """Do calls count when they are answered, not when they are begun?"""
 
     falls: int = 0
     """Episodes since the one that followed the most accepted requests a second."""
@@ -233,7 +173,7 @@ def grow(
         return
     probing.clock_s += elapsed_s
     if probing.doubting and probing.clock_s > 3 and load.accepted_per_s < 0.9 * probing.rate:
-        _believe(policy, probing)  # fewer at once cannot even make the rate
+        _believe(policy, probing, load)  # fewer at once cannot even make the rate
         return
     probing.concurrency = min(_cubic(policy, probing), float(policy.ceiling))
     if probing.concurrency > policy.gone * probing.ceiling + 2:
@@ -251,20 +191,47 @@ def _cubic(policy: LimitPolicy, probing: Probing) -> float:
     return probing.ceiling * (1 + (beyond_s / scale_s) ** 3)
 
 
-def judge(policy: LimitPolicy, probing: Probing, load: Load) -> None:
-    """An episode is over; nothing has begun for a while, so all counts are in. What was refused?"""
+def silence_s(policy: LimitPolicy, probing: Probing, asked_s: float) -> float:
+    """How long nothing begins after a refusal with this Retry-After; 0: none was named."""
+    if asked_s and not probing.barren:
+        return asked_s
+    return float(max(asked_s, policy.hold_s * 2 ** min(probing.barren, policy.doublings_max)))
+
+
+def judge(policy: LimitPolicy, probing: Probing, load: Load, until_s: float) -> None:
+    """An episode is over: nothing has begun up to `until_s`, so all counts are in. What was refused?"""
     probing.episode = False
-    if _stray(policy, probing):
+    if probing.since_s and probing.accepted <= 0:
+        _judge_barren(policy, probing, load, until_s)
+        probing.clock_s = 0.0
         return
-    elapsed_s = probing.empty_at_s - probing.since_s
-    mean = max(probing.accepted, 0) / elapsed_s if probing.since_s and elapsed_s > 0 else 0.0
-    if probing.mode is Mode.RATE:
-        _judge_rate(policy, probing, mean)
-    else:
-        _judge_concurrency(policy, probing, load, mean)
-    probing.since_s = probing.empty_at_s
-    probing.accepted = probing.refused = 0
-    probing.clock_s = 0.0
+    probing.barren = 0
+    if not _stray(policy, probing):
+        elapsed_s = probing.empty_at_s - probing.since_s
+        charged = max(probing.accepted + (probing.inside - probing.under_way if probing.charged_late else 0), 0)
+        mean = charged / elapsed_s if probing.since_s and elapsed_s > 0 else 0.0
+        if probing.mode is Mode.RATE:
+            _judge_rate(policy, probing, load, mean)
+        else:
+            _judge_concurrency(policy, probing, load, mean)
+        probing.since_s = probing.empty_at_s
+        probing.accepted = probing.refused = 0
+        probing.clock_s = 0.0
+    probing.inside = probing.under_way
+
+
+def _judge_barren(policy: LimitPolicy, probing: Probing, load: Load, until_s: float) -> None:
+    """Refused again before anything was accepted: it is a rate, and what was under way is charged still."""
+    probing.barren += 1
+    probing.charged_late = True
+    inside = max(probing.inside, 1)
+    if probing.doubting:
+        _believe(policy, probing, load)
+    elif probing.mode is not Mode.RATE:
+        _pace_at(policy, probing, load, inside / (until_s - probing.since_s), False)
+    elif not probing.settled:
+        most = inside / (probing.empty_at_s - probing.since_s)
+        _pace_at(policy, probing, load, min(most, probing.rate), False)
 
 
 def _stray(policy: LimitPolicy, probing: Probing) -> bool:
@@ -291,7 +258,7 @@ def _stray(policy: LimitPolicy, probing: Probing) -> bool:
         return False
     mean = max(probing.accepted, 0) / elapsed_s
     if not probing.falls or mean > 0.9 * probing.fell_from:
-        probing.falls, probing.fell_from, probing.fell_at = 1, mean, float(probing.inside)
+        probing.falls, probing.fell_from, probing.fell_at = 1, mean, float(probing.under_way)
         probing.fell_accepted = probing.fell_refused = 0
         return False
     probing.falls += 1
@@ -310,11 +277,13 @@ def _stray(policy: LimitPolicy, probing: Probing) -> bool:
 
 def _judge_concurrency(policy: LimitPolicy, probing: Probing, load: Load, mean: float) -> None:
     if probing.doubting and probing.clock_s < policy.doubt_s:
-        _believe(policy, probing)
+        _believe(policy, probing, load)
         return
     probing.doubting = False
     if probing.mode is Mode.SLOW_START:
         at_once = True
+        under_way = max(probing.under_way, load.accepted_per_s * load.latency_s, policy.floor)
+        probing.concurrency = min(probing.concurrency, 2 * under_way)  # what headers told may never have been used
     elif probing.cut == policy.trial_cut:
         at_once = probing.concurrency < 1.15 * probing.cut * probing.ceiling
     else:
@@ -322,7 +291,7 @@ def _judge_concurrency(policy: LimitPolicy, probing: Probing, load: Load, mean: 
     if at_once:
         probing.strikes += 1
         if mean and probing.strikes > policy.trials_max:
-            _pace_at(policy, probing, mean, False)
+            _pace_at(policy, probing, load, mean, False)
         else:
             _cut(policy, probing, probing.concurrency, policy.trial_cut, policy.trial_return_s)
     elif probing.cut == policy.trial_cut:
@@ -337,27 +306,24 @@ def _judge_concurrency(policy: LimitPolicy, probing: Probing, load: Load, mean: 
         _cut(policy, probing, probing.concurrency, policy.settled_cut, wait_s)
 
 
-def _judge_rate(policy: LimitPolicy, probing: Probing, mean: float) -> None:
-    if probing.accepted <= 1 and probing.strikes < 2:  # what was refused was begun before: no news
-        probing.strikes += 1
-        return
+def _judge_rate(policy: LimitPolicy, probing: Probing, load: Load, mean: float) -> None:
     agree = policy.agree + 1.5 / max(probing.accepted, 1)
     settled = abs(mean / probing.rate - 1) < agree
     probing.strikes = 0 if settled else probing.strikes + 1
     if mean < 0.4 * probing.rate or probing.strikes > policy.unsettled_max:
         probing.strikes = 1
-        _cut(policy, probing, float(max(probing.inside, policy.floor)), policy.trial_cut, policy.trial_return_s)
+        _cut(policy, probing, float(max(probing.under_way, policy.floor)), policy.trial_cut, policy.trial_return_s)
     elif not settled:
         if mean > probing.rate:  # the bucket may have run over in between: the refill is between the mean and the pace
-            mean = math.sqrt(mean * max(mean, 0.9 * pace(probing)))
-        _pace_at(policy, probing, mean, False)
+            mean = math.sqrt(mean * min(max(mean, 0.9 * pace(probing)), policy.overrun * mean))
+        _pace_at(policy, probing, load, mean, False)
     elif probing.undoubted == 0:
         probing.rate = mean
         probing.doubting = True
-        _cut(policy, probing, float(max(probing.inside, policy.floor)), policy.settled_cut, policy.settled_return_s)
+        _cut(policy, probing, float(max(probing.under_way, policy.floor)), policy.settled_cut, policy.settled_return_s)
     else:
         probing.undoubted -= 1
-        _pace_at(policy, probing, mean, True)
+        _pace_at(policy, probing, load, mean, True)
 
 
 def _cut(policy: LimitPolicy, probing: Probing, ceiling: float, cut: float, return_s: float) -> None:
@@ -368,7 +334,7 @@ def _cut(policy: LimitPolicy, probing: Probing, ceiling: float, cut: float, retu
     probing.concurrency = _cubic(policy, probing)
 
 
-def _pace_at(policy: LimitPolicy, probing: Probing, rate: float, settled: bool) -> None:
+def _pace_at(policy: LimitPolicy, probing: Probing, load: Load, rate: float, settled: bool) -> None:
     """Pace at r(1 + (t/T)^3). It has used up one second's reserve when t^4 = 4 T^3."""
     if probing.mode is not Mode.RATE:
         probing.strikes = 0
@@ -377,15 +343,16 @@ def _pace_at(policy: LimitPolicy, probing: Probing, rate: float, settled: bool) 
     probing.settled = settled
     probing.rate = rate
     if settled:
-        until_s = min(max(policy.settled_s, policy.calls_a_refusal * probing.refused / rate), policy.probe_max_s)
+        until_s = max(policy.settled_s, policy.settled_latencies * load.latency_s)
+        until_s = min(max(until_s, policy.calls_a_refusal * probing.refused / rate), policy.probe_max_s)
     else:
-        until_s = max(policy.unsettled_s, 20 / rate)
+        until_s = max(policy.unsettled_s, policy.unsettled_latencies * load.latency_s, 20 / rate)
     probing.rise_s = (until_s**4 / 4) ** (1 / 3)
 
 
-def _believe(policy: LimitPolicy, probing: Probing) -> None:
+def _believe(policy: LimitPolicy, probing: Probing, load: Load) -> None:
     """The doubt is settled: it is the rate."""
     probing.doubting = False
-    _pace_at(policy, probing, probing.rate, True)
+    _pace_at(policy, probing, load, probing.rate, True)
     probing.undoubted = policy.doubt_every
     probing.clock_s = 0.0

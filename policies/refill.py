@@ -55,6 +55,8 @@ class Refill(msgspec.Struct, array_like=True):
     """What of the refill is there for us, as learnt: the integral part."""
     excess_per_s: float = 0.0
     """What is used above it: the proportional part."""
+    excess_max: float = EXCESS_MAX
+    """The most that it may be, in multiples of the refill."""
     heard_at_s: float = 0.0
     low_at_s: float = -LOW_S
     """When it last was so empty that a refusal needs no other reason."""
@@ -68,6 +70,7 @@ def hear(
     if per_s != refill.per_s:
         refill.per_s = refill.free_per_s = per_s
         refill.capacity = refill.level = left
+        refill.excess_max = EXCESS_MAX
         refill.heard_at_s = at_s
     if left > refill.capacity:
         refill.capacity = left
@@ -87,7 +90,7 @@ def hear(
         free = refill.free_per_s + excess * elapsed_s / (4 * response_s)  # a quarter: critically damped
         refill.free_per_s = min(max(free, FLOOR * per_s), per_s)
     refill.heard_at_s = at_s
-    refill.excess_per_s = min(excess, EXCESS_MAX * per_s)
+    refill.excess_per_s = min(excess, refill.excess_max * per_s)
 
 
 def rate(refill: Refill, headroom: float) -> float:
@@ -101,3 +104,13 @@ def rate(refill: Refill, headroom: float) -> float:
 def is_low(refill: Refill, at_s: float) -> bool:
     """Was it so empty just now that a refusal needs no other reason?"""
     return refill.per_s > 0 and at_s - refill.low_at_s < LOW_S
+
+
+def explains(refill: Refill, at_s: float) -> bool:
+    """Does what is known of this bucket explain a refusal? That it was low does; and once, that it was used faster than
+    it fills: what is told to remain is not to be had at once, and no longer asked for."""
+    quick = refill.excess_max > 0 and refill.excess_per_s > 0
+    if refill.per_s:
+        refill.excess_max = 0.0
+        refill.excess_per_s = min(refill.excess_per_s, 0.0)
+    return quick or is_low(refill, at_s)

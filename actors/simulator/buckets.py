@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from actors.simulator.faults import Refusal
+from actors.simulator.settings import SimulatorSettings
 
 _SPOKEN = {"requests": "requests", "input-tokens": "input tokens", "output-tokens": "output tokens"}
 
@@ -17,42 +18,44 @@ _SPOKEN = {"requests": "requests", "input-tokens": "input tokens", "output-token
 class Bucket:
     """One limit. Times are seconds since the epoch and never run back; a level below 0 is a debt to wait for."""
 
-    __slots__ = ("at_s", "capacity", "level", "name")
+    __slots__ = ("at_s", "capacity", "level", "limit", "name")
 
-    def __init__(self, name: str, capacity: int) -> None:
+    def __init__(self, name: str, limit: int, burst_s: float = 60.0) -> None:
         self.name = name
-        self.capacity = capacity
-        self.level = float(capacity)
+        self.limit = limit
+        self.capacity = max(1.0, limit * burst_s / 60)
+        self.level = self.capacity
         self.at_s: float | None = None
 
     def fill(self, now_s: float) -> None:
         """Let the time until ``now_s`` fill the bucket."""
         if self.at_s is None or now_s < self.at_s:
             self.at_s = now_s
-        self.level = min(self.capacity, self.level + (now_s - self.at_s) * self.capacity / 60)
+        self.level = min(self.capacity, self.level + (now_s - self.at_s) * self.limit / 60)
         self.at_s = now_s
 
     def wait_s(self, wanted: float) -> float:
         """Seconds until ``wanted`` can be taken. Of more than the capacity: until the bucket is full."""
         missing = min(wanted, self.capacity) - self.level
-        return max(0.0, missing * 60 / self.capacity)
+        return max(0.0, missing * 60 / self.limit)
 
     def headers(self, now_s: float) -> dict[str, str]:
         """Limit, what remains, and when it will be full again; never too early, so in whole seconds rounded up."""
         lead = f"anthropic-ratelimit-{self.name}"
         return {
-            f"{lead}-limit": str(self.capacity),
+            f"{lead}-limit": str(self.limit),
             f"{lead}-remaining": str(max(0, math.floor(self.level))),
             f"{lead}-reset": rfc3339(math.ceil(now_s + self.wait_s(self.capacity))),
         }
 
 
 class Buckets:
-    """The limits of one account: requests, input tokens, output tokens a minute; each may be absent."""
+    """The limits of one account, and what it tells of them."""
 
-    def __init__(self, rpm: int | None, itpm: int | None, otpm: int | None) -> None:
-        named = (("requests", rpm), ("input-tokens", itpm), ("output-tokens", otpm))
-        self._all = {name: Bucket(name, limit) for name, limit in named if limit is not None}
+    def __init__(self, settings: SimulatorSettings) -> None:
+        named = (("requests", settings.rpm), ("input-tokens", settings.itpm), ("output-tokens", settings.otpm))
+        self._all = {name: Bucket(name, limit, settings.burst_s) for name, limit in named if limit is not None}
+        self._told = settings.limits_told
 
     def take(self, input_tokens: int, now_s: float) -> Refusal | None:
         """Take one request of this many input tokens, or say why not and how long to wait."""
@@ -66,7 +69,7 @@ class Buckets:
                 short.append((bucket.wait_s(wanted[name]), bucket))
         if short:
             wait_s, worst = max(short, key=lambda each: each[0])
-            return _refusal(worst, wait_s)
+            return _refusal(worst, wait_s, self._told != "nothing")
         for name, bucket in self._all.items():
             bucket.level -= wanted[name] if name != "output-tokens" else 0
         return None
@@ -79,25 +82,27 @@ class Buckets:
     def headers(self, now_s: float) -> dict[str, str]:
         """The rate-limit headers of a response; without limits, none."""
         told: dict[str, str] = {}
+        if self._told != "headers":
+            return told
         for bucket in self._all.values():
             bucket.fill(now_s)
             told |= bucket.headers(now_s)
         both = [self._all[name] for name in ("input-tokens", "output-tokens") if name in self._all]
         if both:  # the provider's summary of whichever token limits are in force
             resets = [told[f"anthropic-ratelimit-{each.name}-reset"] for each in both]
-            told["anthropic-ratelimit-tokens-limit"] = str(sum(each.capacity for each in both))
+            told["anthropic-ratelimit-tokens-limit"] = str(sum(each.limit for each in both))
             told["anthropic-ratelimit-tokens-remaining"] = str(sum(max(0, int(each.level)) for each in both))
             told["anthropic-ratelimit-tokens-reset"] = max(resets)
         return told
 
 
-def _refusal(bucket: Bucket, wait_s: float) -> Refusal:
+def _refusal(bucket: Bucket, wait_s: float, told: bool) -> Refusal:
     message = (
-        f"This request would exceed your organization's rate limit of {bucket.capacity:,} {_SPOKEN[bucket.name]} per "
+        f"This request would exceed your organization's rate limit of {bucket.limit:,} {_SPOKEN[bucket.name]} per "
         "minute. For details, refer to: https://docs.claude.com/en/api/rate-limits. You can see the response headers "
         "for current usage. Please reduce the prompt length or the maximum tokens requested, or try again later."
     )
-    return Refusal(429, "rate_limit_error", message, retry_after_s=max(1, math.ceil(wait_s)))
+    return Refusal(429, "rate_limit_error", message, retry_after_s=max(1, math.ceil(wait_s)) if told else None)
 
 
 def rfc3339(at_s: float) -> str:

@@ -63,7 +63,7 @@ class Provider:
         return Reasoner(self.settings.seed, self.settings.error, self._skills)
 
     def _new_buckets(self) -> Buckets:
-        return Buckets(self.settings.rpm, self.settings.itpm, self.settings.otpm)
+        return Buckets(self.settings)
 
     def _new_credit(self) -> Credit:
         usd = self.settings.credit_usd
@@ -77,7 +77,7 @@ class Provider:
         self.settings = changed(self.settings, changes)
         if changes.keys() & {"seed", "error"}:
             self._reasoner = self._new_reasoner()
-        if changes.keys() & {"rpm", "itpm", "otpm"}:
+        if changes.keys() & {"rpm", "itpm", "otpm", "burst_s", "limits_told"}:
             self._buckets = self._new_buckets()
         if changes.keys() & {"credit_calls", "credit_usd"}:
             self._credit = self._new_credit()

@@ -4,7 +4,7 @@ import difflib
 import hashlib
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -12,6 +12,9 @@ from actors.simulator.faults import FAULTS
 
 RELEASE = 1
 """Counts the reasoner's releases: another number may answer the same text differently."""
+
+
+LIMITS_TOLD: Final = ("headers", "retry-after", "nothing")
 
 
 class SettingsError(ValueError):
@@ -54,6 +57,10 @@ class SimulatorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     itpm: int | None = None
     otpm: int | None = None
     """Limits of requests, input and output tokens a minute; None: no limit, and no rate-limit headers."""
+    burst_s: float = 60.0
+    """What a bucket holds: so many seconds' worth of its limit."""
+    limits_told: str = "headers"
+    """What an answer tells of the limits: ``headers`` (and Retry-After), ``retry-after`` alone, or ``nothing``."""
 
     context_window: int = 200_000
     """Most tokens of a prompt and its ``max_tokens`` together."""
@@ -80,6 +87,10 @@ class SimulatorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
                 _whole(name, getattr(self, name), least=0 if name == "credit_calls" else 1)
         for name in _NUMBERS:
             _number(name, getattr(self, name))
+        if self.burst_s <= 0:
+            raise SettingsError(f"burst_s: expected a number above 0, got {self.burst_s!r}")
+        if self.limits_told not in LIMITS_TOLD:
+            raise SettingsError(f"limits_told: expected {', '.join(LIMITS_TOLD)}, got {self.limits_told!r}")
         if self.error is not None:
             _number("error", self.error, most=1.0)
         _number("batch_expired", self.batch_expired, most=1.0)
@@ -111,6 +122,7 @@ _NUMBERS = (
     "latency_spread",
     "latency_ms_per_output_token",
     "batch_ms",
+    "burst_s",
     "hang_s",
     "drip_s",
     "usd_per_mtok_input",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import http, loops, processes, rows
+from benchmarks import http, limits, loops, processes, rows
 from benchmarks.memory import read
 from benchmarks.processes import Sample
 from benchmarks.server import RunningServer
@@ -48,6 +48,15 @@ def test_a_row_that_failed_is_no_answer(tmp_path: Path) -> None:
 def test_lines_of_the_input_have_the_size_that_was_asked_for(tmp_path: Path) -> None:
     rows.write_input(tmp_path / "in.jsonl", 3, 1_000)
     assert [len(line) for line in (tmp_path / "in.jsonl").read_bytes().splitlines()] == [999] * 3
+
+
+def test_what_is_reached_of_a_limit_is_read_from_what_the_provider_counted() -> None:
+    looks = [limits.Look(100.0 + at_s, 40 * min(at_s, 5) + 10 * max(at_s - 5, 0), at_s // 5) for at_s in range(-3, 50)]
+    found = limits.reached([limits.Look(look.at_s, max(look.accepted, 0), look.throttled) for look in looks], 10.0, 20, 40)
+    assert (found["sustained"], found["throttled"], found["converged_s"]) == (1.0, round(4 / 204, 4), 0.0)
+    slow = [limits.Look(float(at_s), 9 * at_s if at_s < 20 else 10 * at_s - 20, 0) for at_s in range(40)]
+    assert limits.reached(slow, 10.0, 0, 10)["sustained"] == 0.9
+    assert limits.reached(slow, 10.0, 0, 10)["converged_s"] == 14.0
 
 
 async def test_the_server_answers_and_counts(server: RunningServer) -> None:

@@ -271,6 +271,26 @@ def test_headers_name_all_limits_and_never_a_time_too_early() -> None:
     assert NOW + 0.4 + 60 / 7 <= reset_s <= NOW + 2 + 60 / 7
 
 
+def test_a_bucket_holds_what_it_is_told_to() -> None:
+    sim = provider(rpm=600, burst_s=2)
+    taken = [sim.decide(request(f"Say a{number}"), NOW).refusal for number in range(21)]
+    assert [number for number, refusal in enumerate(taken) if refusal] == [20]
+    assert headers(sim, NOW + 60) == {
+        "requests-limit": "600", "requests-remaining": "20", "requests-reset": rfc3339(NOW + 60)
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("told", "named", "retry_after_s"), [("headers", 3, 10), ("retry-after", 0, 10), ("nothing", 0, None)]
+)
+def test_a_provider_may_tell_less_of_its_limits(told: str, named: int, retry_after_s: int | None) -> None:
+    sim = provider(rpm=6, burst_s=10, limits_told=told)
+    assert sim.decide(request("Say a"), NOW).refusal is None
+    refusal = sim.decide(request("Say b"), NOW).refusal
+    assert refusal is not None and (refusal.status, refusal.retry_after_s) == (429, retry_after_s)
+    assert len(headers(sim, NOW)) == named
+
+
 def test_a_months_end() -> None:
     assert next_month(NOW) == "2027-02-01"
     assert next_month(datetime.fromisoformat("2026-12-31T23:59:59Z").timestamp()) == "2027-01-01"

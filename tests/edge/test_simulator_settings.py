@@ -20,6 +20,8 @@ from actors.simulator.settings import changed
         ({"latency_ms": float("nan")}, "latency_ms: expected a number of at least 0, got nan"),
         ({"error": 1.5}, "error: expected a number from 0 to 1, got 1.5"),
         ({"rpm": 0}, "rpm: expected a whole number of at least 1, got 0"),
+        ({"burst_s": 0}, "burst_s: expected a number above 0, got 0"),
+        ({"limits_told": "all"}, "limits_told: expected headers, retry-after, nothing, got 'all'"),
         ({"context_window": 0}, "context_window: expected a whole number of at least 1, got 0"),
         ({"credit_calls": -1}, "credit_calls: expected a whole number of at least 0, got -1"),
         ({"faults": {"overlaoded": 0.1}}, "faults: unknown fault 'overlaoded'; did you mean 'overloaded'?"),

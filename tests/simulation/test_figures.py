@@ -24,9 +24,11 @@ def test_the_rate_reaches_the_limit_of_the_provider(burst_s: float, retry_after:
     assert found.converged_s <= 30
 
 
-def test_the_rate_reaches_a_limit_that_headers_tell(tell: Tell) -> None:
+@pytest.mark.parametrize("burst_s", [1.0, 10.0])
+def test_the_rate_reaches_a_limit_that_headers_tell(burst_s: float, tell: Tell) -> None:
+    """They tell of a minute's worth, whatever may be had at once."""
     provider = ProviderPlan(
-        latency_s=0.5, jitter=0.3, requests_per_s=20.0, burst_s=10.0, retry_after=True, headers=True
+        latency_s=0.5, jitter=0.3, requests_per_s=20.0, burst_s=burst_s, retry_after=True, headers=True
     )
     found = paced(provider, 5, 90)
     tell(str(found))

@@ -8,7 +8,7 @@ import pytest
 
 from policies import refill
 from policies.limit import Bucket, Caps, Limit, LimitPolicy, RateLimits, Sample, adopt, allowance, new, observe
-from policies.probing import Load, Mode, Probing, grow, inside, judge, pace
+from policies.probing import Load, Mode, Probing, grow, inside, judge, pace, silence_s
 
 POLICY = LimitPolicy()
 
@@ -143,25 +143,56 @@ def rated(rate: float, **told: Any) -> Probing:
         ({"accepted": 1_080}, Mode.RATE, 54.0, True),
         ({"accepted": 800}, Mode.RATE, 40.0, False),  # it has fallen: the mean says how far
         ({"accepted": 1_200, "clock_s": 30.0}, Mode.RATE, math.sqrt(60 * 90), False),  # risen: more than the mean, perhaps
-        ({"accepted": 300, "inside": 60}, Mode.CONCURRENCY, 50.0, False),  # so far: it is something else
-        ({"accepted": 800, "strikes": 3, "inside": 60}, Mode.CONCURRENCY, 50.0, False),
-        ({"accepted": 1, "inside": 60}, Mode.RATE, 50.0, True),  # begun before the last cut: no news
-        ({"accepted": -40, "inside": 60}, Mode.RATE, 50.0, True),
-        ({"accepted": 1_000, "undoubted": 0, "inside": 60}, Mode.CONCURRENCY, 50.0, True),  # in doubt
+        ({"accepted": 300, "under_way": 60}, Mode.CONCURRENCY, 50.0, False),  # so far: it is something else
+        ({"accepted": 800, "strikes": 3, "under_way": 60}, Mode.CONCURRENCY, 50.0, False),
+        ({"accepted": 900, "inside": 200, "under_way": 100, "charged_late": True}, Mode.RATE, 50.0, True),
+        ({"accepted": 1_000, "undoubted": 0, "under_way": 60}, Mode.CONCURRENCY, 50.0, True),  # in doubt
     ],
 )
 def test_what_an_episode_says_of_a_rate(told: dict[str, Any], mode: Mode, rate: float, settled: bool) -> None:
     probing = rated(50.0, **told)
-    judge(POLICY, probing, Load(accepted_per_s=50.0, latency_s=1.0))
+    judge(POLICY, probing, Load(accepted_per_s=50.0, latency_s=1.0), 121.0)
     assert (probing.mode, probing.rate, probing.settled) == (mode, pytest.approx(rate), settled)
     assert (probing.episode, probing.accepted, probing.refused, probing.clock_s) == (False, 0, 0, 0.0)
     assert probing.since_s == 120.0
 
 
-@pytest.mark.parametrize(("refusals", "rate", "until_s"), [(1, 50.0, 18.0), (10, 50.0, 20.0), (3, 1.0, 300.0), (90, 1.0, 600.0)])
+@pytest.mark.parametrize(
+    ("probing", "mode", "rate", "settled"),
+    [
+        (rated(50.0), Mode.RATE, 50.0, True),  # what is under way is charged still: no news of a rate that has settled
+        (rated(50.0, settled=False), Mode.RATE, 200 / 20, False),  # no more than was under way by the time since then
+        (rated(7.0, settled=False), Mode.RATE, 7.0, False),
+        (rated(50.0, mode=Mode.CONCURRENCY), Mode.RATE, 200 / 21, False),  # at half of it, that is no concurrency
+        (rated(50.0, mode=Mode.CONCURRENCY, doubting=True), Mode.RATE, 50.0, True),
+    ],
+)
+def test_what_a_refusal_says_before_which_nothing_was_accepted(
+    probing: Probing, mode: Mode, rate: float, settled: bool
+) -> None:
+    probing.inside, probing.under_way = 200, 9
+    judge(POLICY, probing, Load(accepted_per_s=50.0, latency_s=1.0), 121.0)
+    assert (probing.mode, probing.rate, probing.settled) == (mode, pytest.approx(rate), settled)
+    assert (probing.since_s, probing.inside, probing.barren, probing.charged_late) == (100.0, 200, 1, True)
+
+
+@pytest.mark.parametrize(
+    ("barren", "asked_s", "silence"), [(0, 0.0, 1.0), (0, 0.3, 0.3), (1, 0.3, 2.0), (3, 0.0, 8.0), (3, 30.0, 30.0), (9, 0.0, 16.0)]
+)
+def test_a_silence_that_was_too_short_is_doubled(barren: int, asked_s: float, silence: float) -> None:
+    assert silence_s(POLICY, Probing(20.0, barren=barren), asked_s) == silence
+
+
+def test_what_is_charged_late_shows_as_late() -> None:
+    probing = rated(50.0, accepted=1_000)
+    judge(POLICY, probing, Load(accepted_per_s=50.0, latency_s=4.0), 121.0)
+    assert probing.rise_s == pytest.approx((80.0**4 / 4) ** (1 / 3))
+
+
+@pytest.mark.parametrize(("refusals", "rate", "until_s"), [(1, 50.0, 20.0), (10, 50.0, 20.0), (3, 1.0, 300.0), (90, 1.0, 600.0)])
 def test_the_next_probe_waits_for_a_hundred_calls_a_refusal(refusals: int, rate: float, until_s: float) -> None:
     probing = rated(rate, accepted=round(20 * rate), refused=refusals)
-    judge(POLICY, probing, Load(accepted_per_s=rate, latency_s=1.0))
+    judge(POLICY, probing, Load(accepted_per_s=rate, latency_s=1.0), 121.0)
     probing.clock_s = until_s
     used = probing.rise_s / 4 * (until_s / probing.rise_s) ** 4  # what the rise has used beyond the rate, in seconds of it
     assert used == pytest.approx(1.0)
@@ -195,20 +226,20 @@ def test_what_an_episode_says_of_a_concurrency(
     told: dict[str, Any], mode: Mode, concurrency: float, strikes: int
 ) -> None:
     probing = found(**told)
-    judge(POLICY, probing, Load(accepted_per_s=57.0, latency_s=1.0))
+    judge(POLICY, probing, Load(accepted_per_s=57.0, latency_s=1.0), 121.0)
     assert (probing.mode, probing.strikes) == (mode, strikes)
     assert probing.concurrency == pytest.approx(concurrency)
 
 
 def test_a_costly_refusal_puts_the_next_probe_off() -> None:
     probing = found(refused=50)
-    judge(POLICY, probing, Load(accepted_per_s=50.0, latency_s=1.0))
+    judge(POLICY, probing, Load(accepted_per_s=50.0, latency_s=1.0), 121.0)
     assert probing.return_s == pytest.approx(0.8 * 50 * 100 / 50)
 
 
 def test_a_rate_that_settles_again_is_nearer_to_its_next_doubt() -> None:
     probing = rated(50.0, accepted=1_000)
-    judge(POLICY, probing, Load(accepted_per_s=50.0, latency_s=1.0))
+    judge(POLICY, probing, Load(accepted_per_s=50.0, latency_s=1.0), 121.0)
     assert probing.undoubted == 2
 
 
@@ -269,15 +300,29 @@ def test_concurrency_follows_the_told_rate_at_once() -> None:
     assert permits(limit, 101.0) == int(inside(POLICY, limit.load, allowance(POLICY, limit, 101.0).requests_per_s)) > 300
 
 
-@pytest.mark.parametrize(("remaining", "mode"), [(0, Mode.SLOW_START), (2_000, Mode.CONCURRENCY)])
-def test_a_refusal_that_the_headers_explain_cuts_nothing(remaining: int, mode: Mode) -> None:
-    limit = seen(
-        BEGINNING,
-        (100.25, sample(20, rate=told(6_000, 5_000))),
-        (100.5, sample(20, throttled=3, retry_after_s=1.0, rate=told(6_000, remaining))),
-    )
-    assert allowance(POLICY, limit, 101.6).held_until_s == 101.5
-    assert limit.probing.mode is mode
+@pytest.mark.parametrize(
+    ("remaining", "modes"),
+    [
+        (0, [Mode.SLOW_START, Mode.SLOW_START]),  # it is empty
+        (2_000, [Mode.SLOW_START, Mode.CONCURRENCY]),  # it was used faster than it fills: that explains one
+    ],
+)
+def test_a_refusal_that_the_headers_explain_cuts_nothing(remaining: int, modes: list[Mode]) -> None:
+    limit = seen(BEGINNING, (100.25, sample(20, rate=told(6_000, 5_000))))
+    assert allowance(POLICY, limit, 100.25).requests_per_s > 100
+    for at_s, mode in zip((100.5, 102.5), modes, strict=True):
+        observe(POLICY, limit, at_s, sample(20, throttled=3, retry_after_s=1.0, rate=told(6_000, remaining)))
+        assert allowance(POLICY, limit, at_s + 1.1).held_until_s == at_s + 1
+        assert limit.probing.mode is mode
+        assert allowance(POLICY, limit, at_s + 1.1).requests_per_s <= 100
+
+
+def test_slow_start_is_cut_to_what_was_under_way_not_to_half_of_what_headers_would_allow() -> None:
+    limit = seen(BEGINNING, (101.0, sample(2, rate=told(6_000, 1_200))))
+    assert permits(limit, 101.0) > 200
+    for at_s in (101.25, 102.5):
+        observe(POLICY, limit, at_s, sample(2, in_flight=40, throttled=3, retry_after_s=1.0))
+    assert permits(limit, 103.6) == 40
 
 
 # ------------------------------------------------------------------------------------------- caps

@@ -1,0 +1,137 @@
+"""A provider's 429 limit, found and kept over real HTTP: ``python -m benchmarks.limits --json``.
+
+`cortex batch` (a process of its own) asks `cortex simulate` (another), whose requests a minute are limited by a token
+bucket. Three providers: one tells its limit in headers, one only says when to come again (Retry-After), one says no and
+nothing else. Measured is what that **simulated** provider counts, once a second: from `--from` to `--to` seconds after
+the first request, the rate that it accepted over its limit, and the share of all requests that it throttled; and when
+the rate came to stay (from then on ten seconds reach 95 % of the limit; what the full bucket lends at first counts).
+Every row must have its answer in the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from actors.simulator.settings import LIMITS_TOLD
+from benchmarks import command, figures, rows
+
+LOOK_S = 1.0
+SUSTAINED = 0.95
+STAYS_S = 10.0
+
+
+class Look(msgspec.Struct, frozen=True):
+    """What the provider had counted at a moment."""
+
+    at_s: float
+    accepted: int
+    throttled: int
+
+
+class Provider:
+    """`cortex simulate`, in a process of its own."""
+
+    def __init__(self, *settings: str) -> None:
+        told = [word for setting in settings for word in ("--set", setting)]
+        argv = [sys.executable, "-m", "actors.cli", "simulate", *told]
+        self._running = subprocess.Popen(argv, env=command.environment(), stdout=subprocess.PIPE, text=True)
+        assert self._running.stdout is not None
+        self.url = self._running.stdout.readline().split()[-1]
+
+    def look(self) -> Look:
+        """What it has counted by now."""
+        with urllib.request.urlopen(f"{self.url}/_sim/stats", timeout=30) as answer:
+            stats = msgspec.json.decode(answer.read())
+        return Look(time.monotonic(), stats["requests"] - stats["throttled_by_limit"], stats["throttled_by_limit"])
+
+    def close(self) -> None:
+        """End it."""
+        self._running.terminate()
+        self._running.wait(10)
+
+
+def measure(told: str, given: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """One provider. Raises ``rows.Lost`` where a row has no answer."""
+    calls = round(given.rate * (given.to + 5 + given.burst_s))
+    input_, output, state = folder / "in.jsonl", folder / f"{told}.jsonl", folder / f"state-{told}"
+    rows.write_input(input_, calls)
+    settings = [f"rpm={round(60 * given.rate)}", f"burst_s={given.burst_s}", f"limits_told={told}"]
+    provider = Provider(*settings, f"latency_ms={given.latency_ms}", f"remembered_max={10 * calls}")
+    try:
+        where = ["--base-url", provider.url, "--model", rows.MODEL, "--cluster", given.cluster]
+        argv = command.arguments(input_, output, state, *where, "--concurrency", str(given.concurrency))
+        running = subprocess.Popen(
+            argv, env=command.environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        looks = []
+        while running.poll() is None:
+            looks.append(provider.look())
+            time.sleep(LOOK_S)
+        assert running.stdout is not None
+        summary = msgspec.json.decode(running.stdout.read().splitlines()[-1])
+    finally:
+        provider.close()
+    if (summary["outcome"], summary["rows_succeeded"]) != ("complete", calls):
+        raise rows.Lost(f"{calls} rows, and the summary says {summary['outcome']}, {summary['rows_succeeded']}")
+    rows.check_all(rows.results(output), calls, echoed=False)
+    return reached(looks, given.rate, getattr(given, "from"), given.to)
+
+
+def reached(looks: list[Look], rate: float, from_s: float, to_s: float) -> dict[str, Any]:
+    """The figures of a run, from what the provider had counted by and by."""
+    began_s = next(look.at_s for look in looks if look.accepted)
+    looks = [msgspec.structs.replace(look, at_s=look.at_s - began_s) for look in looks if look.at_s >= began_s]
+    inside = [look for look in looks if from_s <= look.at_s <= to_s]
+    first, last = inside[0], inside[-1]
+    accepted, throttled = last.accepted - first.accepted, last.throttled - first.throttled
+    return {
+        "sustained": round(accepted / (last.at_s - first.at_s) / rate, 3),
+        "throttled": round(throttled / max(accepted + throttled, 1), 4),
+        "throttled_before": first.throttled,
+        "converged_s": _converged_s(looks, rate),
+    }
+
+
+def _converged_s(looks: list[Look], rate: float) -> float | None:
+    for look in looks:
+        later = next((other for other in looks if other.at_s >= look.at_s + STAYS_S), None)
+        if later and later.accepted - look.accepted >= SUSTAINED * rate * (later.at_s - look.at_s):
+            return round(look.at_s, 1)
+    return None
+
+
+def main() -> None:
+    """From the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="nothing but the JSON object")
+    parser.add_argument("--told", default=",".join(LIMITS_TOLD), help="what the provider tells of its limit")
+    parser.add_argument("--rate", type=float, default=30.0, help="its limit, requests a second")
+    parser.add_argument("--burst-s", type=float, default=5.0, help="what its bucket holds, in seconds of that")
+    parser.add_argument("--latency-ms", type=float, default=500.0)
+    parser.add_argument("--from", type=float, default=30.0, help="seconds after the first request")
+    parser.add_argument("--to", type=float, default=80.0)
+    parser.add_argument("--cluster", default="inline")
+    parser.add_argument("--concurrency", type=int, default=400, help="upper bound of what is found out")
+    given = parser.parse_args()
+    if unknown := set(given.told.split(",")) - set(LIMITS_TOLD):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(LIMITS_TOLD)}")
+    found: dict[str, Any] = {"machine": figures.machine(), "provider": "simulated", "rate_per_s": given.rate}
+    found |= {"burst_s": given.burst_s, "latency_ms": given.latency_ms, "cluster": given.cluster}
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        for told in given.told.split(","):
+            found[told] = measure(told, given, Path(folder))
+            figures.said(f"{told:12} {found[told]}", given.json)
+    figures.tell(found)
+
+
+if __name__ == "__main__":
+    main()
