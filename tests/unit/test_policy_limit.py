@@ -143,6 +143,7 @@ def rated(rate: float, **told: Any) -> Probing:
         ({"accepted": 1_080}, Mode.RATE, 54.0, True),
         ({"accepted": 800}, Mode.RATE, 40.0, False),  # it has fallen: the mean says how far
         ({"accepted": 1_200, "clock_s": 30.0}, Mode.RATE, math.sqrt(60 * 90), False),  # risen: more than the mean, perhaps
+        ({"accepted": 1_200, "clock_s": 60.0}, Mode.RATE, math.sqrt(60 * 120), False),  # but not at once to all of the pace
         ({"accepted": 300, "under_way": 60}, Mode.CONCURRENCY, 50.0, False),  # so far: it is something else
         ({"accepted": 800, "strikes": 3, "under_way": 60}, Mode.CONCURRENCY, 50.0, False),
         ({"accepted": 900, "inside": 200, "under_way": 100, "charged_late": True}, Mode.RATE, 50.0, True),
@@ -183,10 +184,11 @@ def test_a_silence_that_was_too_short_is_doubled(barren: int, asked_s: float, si
     assert silence_s(POLICY, Probing(20.0, barren=barren), asked_s) == silence
 
 
-def test_what_is_charged_late_shows_as_late() -> None:
-    probing = rated(50.0, accepted=1_000)
+@pytest.mark.parametrize(("accepted", "until_s"), [(1_000, 80.0), (800, 16.0)])
+def test_what_is_charged_late_shows_as_late(accepted: int, until_s: float) -> None:
+    probing = rated(50.0, accepted=accepted)
     judge(POLICY, probing, Load(accepted_per_s=50.0, latency_s=4.0), 121.0)
-    assert probing.rise_s == pytest.approx((80.0**4 / 4) ** (1 / 3))
+    assert probing.rise_s == pytest.approx((until_s**4 / 4) ** (1 / 3))
 
 
 @pytest.mark.parametrize(("refusals", "rate", "until_s"), [(1, 50.0, 20.0), (10, 50.0, 20.0), (3, 1.0, 300.0), (90, 1.0, 600.0)])
