@@ -18,7 +18,7 @@ from actors.ports import Away, Gone, Runtime
 from cortex import events
 from cortex.cluster import LEASE_S
 from cortex.limits import Route
-from cortex.permits import Share
+from cortex.permits import Share, by_hand
 from cortex.signals import Claim, Claims, Grant
 from cortex.state import State
 from policies.route import pool_name, route_name
@@ -221,7 +221,7 @@ class Lease:
         return Claims(
             self._job, k.epoch, self._granter, self._told[0], limits.concurrency, tuple(claims), limits.priority,
             limits.headroom, k.longest_timeout_s, k.successes + tally.succeeded + sum(tally.failures.values()),
-            self._told[1], self._staff(),
+            self._told[1], self._staff(), by_hand(limits),
         )  # fmt: skip
 
     def _answered(self, grants: Iterable[Grant], asked_s: float) -> None:

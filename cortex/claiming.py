@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from cortex import health, lending, pools
+from cortex import families, health, lending, pools
 from cortex.cluster import Cluster, Hold, Job
 from cortex.orders import Command, Condemn
 from cortex.signals import Claim, Claims, Grant
@@ -30,6 +30,7 @@ def joined(state: Cluster, claims: Claims, out: list[Command]) -> None:
         job = state.jobs[claims.job] = Job(claims.epoch, 0.0)
         state.resize = True
         forget(state)
+        families.count(state, claims.job)
     elif claims.epoch > job.epoch:
         _returned(state, claims, job, out)
     elif _overtaken(state, claims, job):
@@ -43,6 +44,8 @@ def joined(state: Cluster, claims: Claims, out: list[Command]) -> None:
     for name, hold in job.holds.items():
         if hold.probes:
             lending.take_back(state, (claims.job, job, name, state.routes[name], hold))
+    if state.kin and families.root_of(claims.job) in state.kin:
+        families.divide(state, claims.job)
     pools.send(state, job)
     divided = lending.settle(state, out, claims.job) if state.stale else ()
     out.extend(lending.answer(state, claims.job, name, divided) for name in job.holds)
@@ -103,6 +106,7 @@ def _renew(state: Cluster, claims: Claims, job: Job) -> None:
     if job.runs != claims.demand:
         state.resize = True
     job.weight, job.headroom = claims.weight, claims.headroom
+    job.asked, job.concurrency, job.rates = claims.wanted, claims.concurrency, claims.rates
     job.want = min(claims.wanted, claims.concurrency)
     job.call_timeout_s, job.runs = claims.call_timeout_s, claims.demand
     job.free_s = job.until_s + claims.call_timeout_s + state.settings.restart.grace_s
@@ -181,6 +185,7 @@ def left(state: Cluster, name: str) -> None:
         for route, hold in job.holds.items():
             _drop(state, name, route, hold)
         del state.jobs[name]
+        families.count(state, name)
         state.resize = True
         forget(state)
 

@@ -77,6 +77,8 @@ class Hold(msgspec.Struct):
     told: list[tuple[int, int]] = msgspec.field(default_factory=list)
     """(serial, permits) of grants that it may take in yet, the newest last; those that a later one exceeds left out,
     so that the first is the greatest."""
+    share: int = 0
+    """Permits that it is to have, as of the last sharing."""
     counted: int = 0
     """Permits that it may be using: the greatest of what it holds and of what it may take in yet."""
     grant: Grant | None = None
@@ -94,7 +96,13 @@ class Job(msgspec.Struct):
     until_s: float
     """Its lease. After it nothing new is begun, and what it had counts until ``free_s``."""
     free_s: float = 0.0
+    asked: int = 0
+    """Calls that it could have in flight."""
     want: int = 0
+    """The same within what its user allows it and its family."""
+    concurrency: int = 0
+    rates: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    """By hand, a second, as it told them: ``families``."""
     weight: float = 1.0
     headroom: float = 0.0
     call_timeout_s: float = 60.0
@@ -245,6 +253,8 @@ class Cluster(msgspec.Struct):
     adopting_until_s: float = -NEVER
     """After a restart: before this, of two memos the newer counts."""
     jobs: dict[str, Job] = msgspec.field(default_factory=dict)
+    kin: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    """Families of more than one job: the root's name, and who is of it (``families``)."""
     routes: dict[str, Route] = msgspec.field(default_factory=dict)
     pools: dict[str, Pool] = msgspec.field(default_factory=dict)
     tools: dict[str, Tool] = msgspec.field(default_factory=dict)

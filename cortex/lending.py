@@ -13,10 +13,10 @@ from typing import Final
 
 import msgspec
 
-from cortex import pools
+from cortex import families, pools
 from cortex.cluster import NEVER, Cluster, Hold, Job, Pool, Route
 from cortex.orders import Command
-from cortex.shares import fair_shares
+from cortex.shares import fair_shares, in_turn
 from cortex.signals import Grant
 from policies import breaker
 from policies.breaker import BreakerState
@@ -77,12 +77,18 @@ def share_out(state: Cluster, pool: Pool, out: list[Command], asker: str) -> Non
     by_rate = _tells_rates(state, pool, allowed)
     pool.allowed, pool.shared_s, pool.again_s = allowed, state.at_s, NEVER
     rows = _rows(state, pool)
-    claims = [(row[4].want, row[1].weight) for row in rows]
+    if state.kin:
+        claims = [(row[4].want, families.weight(state, row[0], row[1])) for row in rows]
+    else:
+        claims = [(row[4].want, row[1].weight) for row in rows]
     shares = _shares(state, pool, rows, claims)
     pool.wanted = sum(want for want, _ in claims)
     granted = sum(shares)
     if granted != pool.granted:
         pool.granted, state.resize = granted, True
+    if state.kin:
+        for row, share in zip(rows, shares, strict=True):
+            row[4].share = share
     for row, share in zip(rows, shares, strict=True):
         if not row[1].expired:
             grant = due(state, pool, row, share, by_rate or row[0] == asker)
@@ -110,14 +116,15 @@ def _shares(state: Cluster, pool: Pool, rows: list[Row], claims: list[tuple[int,
     shares = _turns(state, pool, claims)
     pool.level = min((s / c[1] for s, c in zip(shares, claims, strict=True) if s < c[0]), default=NEVER)
     lacks = [share - row[4].counted for row, share in zip(rows, shares, strict=True)]
+    if state.kin:
+        families.hold_back(state, [row[0] for row in rows], lacks)
     free = _free(state, pool)
     if sum(lack for lack in lacks if lack > 0) <= free:
-        return shares
+        if not state.kin:
+            return shares
+        free = sum(max(lack, 0) for lack in lacks)
     given = fair_shares([(max(lack, 0), claim[1]) for lack, claim in zip(lacks, claims, strict=True)], free)
-    return [
-        share if lack <= 0 else row[4].counted + more
-        for row, share, lack, more in zip(rows, shares, lacks, given, strict=True)
-    ]
+    return [min(share, row[4].counted + more) for row, share, more in zip(rows, shares, given, strict=True)]
 
 
 def _tells_rates(state: Cluster, pool: Pool, allowed: Allowance) -> bool:
@@ -137,15 +144,10 @@ def _tells_rates(state: Cluster, pool: Pool, allowed: Allowance) -> bool:
 def _turns(state: Cluster, pool: Pool, claims: list[tuple[int, float]]) -> list[int]:
     """Fair shares; where there are fewer permits than jobs, jobs take turns of a lease time."""
     limit = pool.allowed.concurrency
-    hungry = [place for place, (want, _) in enumerate(claims) if want > 0]
-    if len(hungry) <= limit:
-        return fair_shares(claims, limit)
     turn = int(state.at_s // state.settings.lease_s)
-    again(state, pool, (turn + 1) * state.settings.lease_s)
-    shares = [0] * len(claims)
-    for offset in range(max(limit, 0)):
-        shares[hungry[(turn * limit + offset) % len(hungry)]] = 1
-    return shares
+    if sum(want > 0 for want, _ in claims) > limit:
+        again(state, pool, (turn + 1) * state.settings.lease_s)
+    return in_turn(claims, limit, turn)
 
 
 def _free(state: Cluster, pool: Pool) -> int:
@@ -172,6 +174,8 @@ def due(state: Cluster, pool: Pool, row: Row, share: int, by_rate: bool) -> Gran
     starts, why = _terms(state, pool, route, hold, share)
     part = share / pool.granted if share else 0.0
     rates = (allowed.requests_per_s * part, allowed.input_tokens_per_s * part, allowed.output_tokens_per_s * part)
+    if state.kin and families.root_of(row[0]) in state.kin:
+        rates, by_rate = families.rates(state, row[0], share, rates), True
     if (
         old is not None
         and pool.told
@@ -316,16 +320,21 @@ def answer(state: Cluster, job_name: str, route_name: str, divided: Collection[s
     hold = job.holds[route_name]
     if hold.pool not in divided or hold.grant is None:
         pool = state.pools[hold.pool]
-        share = _quick(state, pool, job, hold) if pool.late or hold.grant is None else hold.grant.permits
+        share = _quick(state, pool, job_name, job, hold) if pool.late or hold.grant is None else hold.grant.permits
         due(state, pool, (job_name, job, route_name, route, hold), share, True)
     assert hold.grant is not None
     return msgspec.structs.replace(hold.grant, for_s=state.settings.lease_s)
 
 
-def _quick(state: Cluster, pool: Pool, job: Job, hold: Hold) -> int:
+def _quick(state: Cluster, pool: Pool, name: str, job: Job, hold: Hold) -> int:
     """Its share as of the last sharing of a large pool, within what is free now."""
-    fair = hold.want if pool.level == NEVER else max(1, int(pool.level * job.weight))
+    own = families.weight(state, name, job) if state.kin else job.weight
+    fair = hold.want if pool.level == NEVER else max(1, int(pool.level * own))
     share = min(hold.want, fair)
     if share > hold.counted:
-        share = hold.counted + min(share - hold.counted, _free(state, pool))
+        more = [min(share - hold.counted, _free(state, pool))]
+        if state.kin:
+            families.hold_back(state, (name,), more)
+        share = hold.counted + more[0]
+    hold.share = share
     return share

@@ -198,9 +198,14 @@ def granted_pace(share: Share, at_s: float, rates: tuple[float, float, float]) -
 
 def own_pace(pace: Pace | None, at_s: float, limits: Limits) -> Pace | None:
     """The rates that the job's user set."""
+    return _with_rates(pace, at_s, by_hand(limits))
+
+
+def by_hand(limits: Limits) -> tuple[float, float, float]:
+    """Requests, input and output tokens a second that the job's user allows; 0 is no bound."""
     caps = (limits.requests_per_min, limits.input_tokens_per_min, limits.output_tokens_per_min)
     requests, input_tokens, output_tokens = ((cap or 0.0) / 60 for cap in caps)
-    return _with_rates(pace, at_s, (requests, input_tokens, output_tokens))
+    return requests, input_tokens, output_tokens
 
 
 def _with_rates(pace: Pace | None, at_s: float, rates: tuple[float, float, float]) -> Pace | None:

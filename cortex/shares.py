@@ -32,6 +32,17 @@ def fair_shares(claims: Sequence[tuple[int, float]], limit: int) -> list[int]:
     return _singly(claims, shares, left)
 
 
+def in_turn(claims: Sequence[tuple[int, float]], limit: int, turn: int) -> list[int]:
+    """The same; but with more claims than permits they take turns, one permit each, another row of them every turn."""
+    hungry = [place for place, (wanted, _) in enumerate(claims) if wanted > 0]
+    if len(hungry) <= limit:
+        return fair_shares(claims, limit)
+    shares = [0] * len(claims)
+    for offset in range(max(limit, 0)):
+        shares[hungry[(turn * limit + offset) % len(hungry)]] = 1
+    return shares
+
+
 def water_level(claims: Sequence[tuple[int, float]], limit: int) -> float:
     """The level L at which the sum of min(wanted, weight · L) is the limit; infinity where all get what they want."""
     weights = sum(weight for _, weight in claims)

@@ -112,7 +112,7 @@ class Claims(_Wire, frozen=True):
     wanted: int
     """Calls it could have in flight now; 0 where it has nothing to ask."""
     concurrency: int
-    """The most that its user allows."""
+    """The most that its user allows it and its child jobs together."""
     claims: tuple[Claim, ...]
     """By preference: the route, then its declared fallbacks. None for a job of message batches alone: it joins all the
     same, since it needs branches and workers."""
@@ -128,6 +128,8 @@ class Claims(_Wire, frozen=True):
     """Tool runs that wait or run: workers are wanted."""
     staff: int = 0
     """``staff_digest`` of the branches and workers that it knows of: it is told of them until this is right."""
+    rates: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    """Requests, input and output tokens a second that its user allows it and its child jobs together; 0: no bound."""
 
 
 def staff_digest(branches: Iterable[str], workers: Iterable[str]) -> int:

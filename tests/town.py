@@ -31,6 +31,7 @@ class Channel:
         self.job, self.routes, self.wanted = job, routes, wanted
         self.epoch, self.cortex, self.progress = 1, "", 0
         self.weight, self.headroom, self.blocked = 1.0, 0.0, ""
+        self.concurrency, self.rates = 1000, (0.0, 0.0, 0.0)
         self.until_s = -NEVER
         self.grants: dict[str, Grant] = {}
         self.starts = dict.fromkeys(routes, -1)
@@ -55,12 +56,13 @@ class Channel:
             self.epoch,
             self.cortex,
             self.wanted,
-            1000,
+            self.concurrency,
             told,
             self.weight,
             self.headroom,
             TIMEOUT_S,
             self.progress,
+            rates=self.rates,
         )
 
     def permits(self, route: str, at_s: float) -> int:

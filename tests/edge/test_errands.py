@@ -247,3 +247,10 @@ async def test_an_account_that_is_blocked_in_a_child_fails_no_goal(tmp_path: Pat
     assert run.facts["why"].startswith("blocked: ")
     again = await Run(tmp_path, FunctionModel(adds), program=program).to_end()
     assert (again.facts["outcome"], again.answer) == ("complete", sum(range(8)))
+
+
+async def test_child_jobs_together_keep_to_the_calls_at_once_that_their_user_allows(tmp_path: Path) -> None:
+    model = FunctionModel(pause_s=0.005)
+    run = await Run(tmp_path, model, program=Walks(walks=6), limits=Limits(concurrency=2)).to_end()
+    assert run.facts["outcome"] == "complete"
+    assert (len(model.asked), model.most_at_once) == (36, 2)
