@@ -189,9 +189,9 @@ class Channel:
             self._lease.granted(blob)
 
     async def condemn(self, story: str) -> None:
-        """This channel keeps dying: its job goes on no more until somebody resumes it."""
-        self.broken = self.broken or story
-        self._wake.set()
+        """This channel keeps dying: its job ends, and goes on no more until somebody resumes it."""
+        if not self.over:
+            await self._put(journal.encode_batch([events.Stopped("the cortex", "condemn", story)]), 1)
 
     async def staffed(self, branches: tuple[str, ...], workers: tuple[str, ...]) -> None:
         """Who takes calls, and who runs tools, from now on."""

@@ -68,7 +68,7 @@ def see_end(k: State) -> None:
     elif any(not flight.abandoned for flight in k.flights.values()):
         return
     if k.stopping:
-        k.outcome, k.why = ("cancelled" if k.stopping == "cancel" else "partial"), k.stopping
+        k.outcome, k.why = ("cancelled" if k.stopping == "cancel" else "partial"), f"{k.stopping}: by {k.stopped_by}"
     elif k.halted:
         k.outcome, k.why = "partial", k.halted
     elif k.overdue:

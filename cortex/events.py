@@ -161,10 +161,15 @@ class LimitsSet(_Event, frozen=True, tag="limits_set"):
 
 
 class Stopped(_Event, frozen=True, tag="stopped"):
-    """Someone asked the job to end: ``cancel`` for good, ``drain`` to be resumed later."""
+    """Someone asked the job to end: ``cancel`` for good, ``drain`` to be resumed later.
+
+    Or the cortex condemns it (``condemn``), since its channel keeps dying: that ends it at once, resumable too.
+    """
 
     who: str
     how: str
+    story: str = ""
+    """Of what happened, where the cortex condemns it."""
 
 
 class Resumed(_Event, frozen=True, tag="resumed"):

@@ -140,9 +140,12 @@ def _stopped(k: State, program: Program, event: events.Stopped, out: Out) -> Non
     cancel = event.how == "cancel"
     if k.stopping == "cancel" or k.outcome not in ("", "partial" if cancel else ""):
         return
+    if event.how == "condemn":
+        k.outcome, k.why = "partial", f"condemned: {event.story}"
+        return  # what is under way is not waited for: it may be what kills the channel
     k.outcome = k.why = ""
     k.finished = False
-    k.stopping = event.how
+    k.stopping, k.stopped_by = event.how, event.who
     if not cancel:
         return
     failure = Failure(FailureKind.CANCELLED, f"cancelled by {event.who}", sent=False)

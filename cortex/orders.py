@@ -180,7 +180,7 @@ class Staffed(msgspec.Struct, frozen=True):
 
 
 class Condemn(msgspec.Struct, frozen=True):
-    """This job fails: its channel keeps dying."""
+    """This job stops, and says why: its channel keeps dying. It can be resumed when the cause is found."""
 
     job: str
     story: str

@@ -221,6 +221,8 @@ class State(msgspec.Struct):
     forgiven: dict[str, int] = msgspec.field(default_factory=dict)
     """Rows that had finished when someone said to go on all the same: by failure, under an empty name the good ones."""
     stopping: str = ""
+    """``drain`` or ``cancel``, once somebody asked for it; and who."""
+    stopped_by: str = ""
     outcome: str = ""
     why: str = ""
     finished: bool = False

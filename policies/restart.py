@@ -47,7 +47,7 @@ class RestartPolicy(msgspec.Struct, frozen=True, kw_only=True):
 BRANCH: Final = RestartPolicy()
 """Escalates to its node, which takes no branch or worker for a while. So does a worker."""
 CHANNEL: Final = RestartPolicy(restarts_max=4, period_s=120.0)
-"""Escalates to its job, which fails with the story."""
+"""Escalates to its job, which stops with the story, to be resumed when the cause is found."""
 
 
 class Verdict(msgspec.Struct, frozen=True):

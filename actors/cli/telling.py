@@ -32,6 +32,7 @@ _ADVICE = {
     "unauthorised": f"no row failed for it: set a good key in ANTHROPIC_API_KEY or its file, {_ONE_FIRST}",
     "throttled": "that is longer than the job sits out: resume it then",
     "deadline": "resume with a later --deadline",
+    "condemned": "see to what ends it (its memory, its node, its program), then resume",
 }
 """What to do, by the first word of why a job stopped. What is over a cap says so where it says how to go on."""
 
@@ -147,10 +148,13 @@ def span(seconds: float) -> str:
 def why(standing: Standing) -> str:
     """Why the job is not complete, with what to do; empty where it is."""
     said = str(standing.facts["why"])
-    if not said or said == "cancel":
+    if not said:
         return ""
-    if said.startswith("drain"):
-        return f"{said}: what was in flight is finished" if standing.facts["outcome"] == "partial" else ""
+    how, _, by = said.partition(": by ")
+    if how == "cancel":
+        return f"cancelled by {by}"
+    if how == "drain":
+        return f"drained by {by}: what was in flight is finished" if standing.facts["outcome"] == "partial" else ""
     until_s = standing.facts["paused_until_s"]
     times = [f"the provider names the time: {clock(until_s)}"] if until_s else []
     advice = _ADVICE.get(said.partition(":")[0].strip(), "")

@@ -76,7 +76,7 @@ def test_a_stop_before_the_beginning_is_kept(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Driver, "_begin", stopped_first)
     ended = asyncio.run(session.run())
-    assert (ended.facts["outcome"], ended.facts["why"], ended.facts["attempts"]) == ("partial", "drain", 0)
+    assert (ended.facts["outcome"], ended.facts["why"], ended.facts["attempts"]) == ("partial", "drain: by me", 0)
 
 
 def test_lines_go_on_where_they_stopped(tmp_path):

@@ -151,6 +151,7 @@ def test_what_to_do_stands_behind_why(said, advice):
 
 
 def test_a_drain_and_a_cancel_need_no_advice():
-    assert _why("drain") == "drain: what was in flight is finished"
-    assert _why("cancel", "cancelled") == ""
+    assert _why("drain: by ann") == "drained by ann: what was in flight is finished"
+    assert _why("cancel: by ann", "cancelled") == "cancelled by ann"
+    assert _why("condemned: its channel died 5 times").startswith("condemned: its channel died 5 times; see to what ends it")
     assert _why("over_budget: the next call could pass the cap") == "over_budget: the next call could pass the cap"

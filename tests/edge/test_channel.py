@@ -10,6 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from actors.armoury import encode
+from actors.records import last_state
 from actors.store import Folder, Journal, StoreError
 from cortex import events
 from cortex.limits import Limits
@@ -17,7 +19,7 @@ from cortex.programs.batch import Batch
 from cortex.reply import Usage
 from policies.failure import Failure, FailureKind
 from policies.retry import RetryPolicy
-from tests.edge.jobs import PRICE, FunctionModel, ListSink, ListSource, Run, body, reply, rows
+from tests.edge.jobs import PRICE, FunctionModel, ListSink, ListSource, Run, armed, body, reply, rows
 
 QUICK = Limits(retry=RetryPolicy(base_s=0.001, throttled_base_s=0.001, cap_s=0.01))
 
@@ -248,6 +250,51 @@ async def test_drain_finishes_what_is_in_flight_and_can_be_resumed(tmp_path: Pat
     done = await Run(tmp_path, model, source=ListSource(rows(500)), sink=run.sink, limits=limits).to_end()
     assert Counter(done.sink.keys()) == Counter(f"r{i}" for i in range(500))
     assert len(model.complete) == 500
+
+
+async def test_a_job_that_the_cortex_condemns_has_the_story_in_its_journal_and_is_resumed(tmp_path: Path) -> None:
+    story = "its channel died 5 times in 120 s without getting on"
+    model = FunctionModel(lambda asked: None if b"row 7" in asked else reply("ok"))
+    run = Run(tmp_path, model, source=ListSource(rows(10)))
+
+    async def condemn() -> None:
+        while len(model.complete) < 9:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        run.runtime.peer("channel:j").tell("condemn", story)
+
+    await asyncio.gather(run.to_end(), condemn())
+    assert (run.facts["outcome"], run.facts["why"], run.facts["broken"]) == ("partial", f"condemned: {story}", "")
+    assert last_state(Folder(tmp_path), "j").why == f"condemned: {story}"
+    done = await Run(tmp_path, FunctionModel(), source=ListSource(rows(10)), sink=run.sink).to_end()
+    assert Counter(done.sink.keys()) == Counter(f"r{i}" for i in range(10))
+
+
+async def test_a_key_that_was_renewed_is_tried_with_one_call_at_once(tmp_path: Path) -> None:
+    """Not only is it known from then on: somebody says that the job may go on, and that stands in its journal."""
+    refused = Failure(FailureKind.UNAUTHORISED, "invalid x-api-key", 401)
+    good: list[bool] = []
+    model = FunctionModel(lambda asked: reply("ok") if good else refused)
+    limits = Limits(blocked_wait_s=3_600, concurrency=4)
+    run = Run(tmp_path, model, source=ListSource(rows(10)), limits=limits)
+    running = asyncio.create_task(run.to_end())
+    async with asyncio.timeout(20):
+        while not model.asked:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        k = run.runtime.find("channel:j")._k
+        while k.paused is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        before = len(model.asked)
+        assert not any(share.trying for share in k.shares)
+        good.append(True)
+        other = msgspec.structs.replace(k.terms, route=msgspec.structs.replace(k.terms.route, credential="another"))
+        await run.runtime.peer("branch:0").ask("arm", "j", encode(armed(other, model)))
+        await run.runtime.peer("channel:j").ask("unblock", "the key was read again", ("another",))
+        await running
+    assert (run.facts["outcome"], len(model.asked)) == ("complete", before + 10)
+    turns = [turn for _, turn in Journal(Folder(tmp_path).journal_path("j")).turns()]
+    said = [event for turn in turns for batch in turn.batches for event in batch if isinstance(event, events.Resumed)]
+    assert said == [events.Resumed("the key was read again")]
+    assert last_state(Folder(tmp_path), "j").terms.route.credential == "another"
 
 
 async def test_cancel_ends_for_good_and_every_open_row_says_so(tmp_path: Path) -> None:

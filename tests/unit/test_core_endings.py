@@ -122,7 +122,7 @@ def test_cancel_ends_every_goal_and_every_call_for_good():
     assert stage.goal(1).failure.kind == "cancelled"
     assert stage.goal(1).failure.message == "cancelled by ann"
     assert {(one.goal, one.attempt) for one in of(out, commands.Abandon)} == {(2, 1), (3, 1), (4, 1)}
-    assert stage.ended == [commands.Finish("cancelled", "cancel")]
+    assert stage.ended == [commands.Finish("cancelled", "cancel: by ann")]
     stage.turn(events.Resumed("ann"))
     assert (stage.k.outcome, len(stage.ended)) == ("cancelled", 1)
 
@@ -183,7 +183,7 @@ def test_drain_asks_nothing_more_and_takes_what_is_under_way():
     assert of(stage.answer(goal=1), commands.Call) == []
     stage.answer(goal=2)
     assert stage.emitted == ["ok", "ok"]
-    assert stage.ended == [commands.Finish("partial", "drain")]
+    assert stage.ended == [commands.Finish("partial", "drain: by ctrl-c")]
     stage.turn(events.Resumed("ann"))
     stage.answer()
     assert [end.outcome for end in stage.ended] == ["partial", "complete"]
@@ -205,6 +205,18 @@ def test_a_drain_that_finds_all_done_is_complete():
     stage.turn(events.Stopped("ctrl-c", "drain"))
     stage.answer()
     assert stage.k.outcome == "complete"
+
+
+def test_a_condemned_job_ends_at_once_with_the_story_and_can_be_resumed():
+    """What is under way may be what kills its channel: it is not waited for, and stays charged in full."""
+    stage = flat("a", "b")
+    out = stage.turn(events.Stopped("the cortex", "condemn", "its channel died 5 times in 120 s without getting on"))
+    assert out[-1] == commands.Finish("partial", "condemned: its channel died 5 times in 120 s without getting on")
+    assert (stage.statuses(), len(stage.k.flights), stage.k.ledger.assumed_tokens > 0) == (["open", "open"], 0, True)
+    assert stage.turn(events.Stopped("the cortex", "condemn", "again")) == []
+    stage.turn(events.Resumed("ann"))
+    stage.answer_all()
+    assert [end.outcome for end in stage.ended] == ["partial", "complete"]
 
 
 def test_drain_then_cancel():
