@@ -261,7 +261,7 @@ class Lease:
             [
                 events.Granted(
                     grant.permits, place.at, starts, grant.generation, grant.requests_per_s, grant.input_tokens_per_s,
-                    grant.output_tokens_per_s, grant.why, grant.memo,
+                    grant.output_tokens_per_s, grant.why, grant.memo, grant.again_s,
                 )
             ]
         )  # fmt: skip

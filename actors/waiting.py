@@ -7,6 +7,7 @@ from typing import Any
 
 from cortex.limits import BATCHES, Route
 from cortex.permits import Share
+from cortex.signals import PACED_BY
 from cortex.state import State
 from policies.failure import FailureKind
 from policies.pace import due_at_s
@@ -63,15 +64,24 @@ def waits(k: State) -> list[str]:
         said.append(f"the provider says to wait until {time_of_day(k.hold_until_s)}")
     place = _place(k)
     for each, share in enumerate(k.shares[: place + 1]):
-        if share.why:
-            said.append(share.why if len(k.shares) == 1 else f"{k.terms.routes[each].model}: {share.why}")
+        if share.why and not share.why.startswith(PACED_BY):
+            why = _when(k, share)
+            said.append(why if len(k.shares) == 1 else f"{k.terms.routes[each].model}: {why}")
     if place:
         said.append(f"on the fallback {k.terms.routes[place].model}")
     if _paced(k, place):
-        said.append("paced")
+        why = k.shares[place].why
+        said.append(why if why.startswith(PACED_BY) else "paced")
     if k.live and not k.permits and not any(said):
         said.append("waits for permits")
     return [each for each in said if each]
+
+
+def _when(k: State, share: Share) -> str:
+    """Why a share is small, and until when, where that is known: an open breaker names its next look."""
+    if share.again_at_s <= k.at_s:
+        return share.why
+    return f"{share.why}; it is probed at {time_of_day(share.again_at_s)}, in {share.again_at_s - k.at_s:.0f} s"
 
 
 def _place(k: State) -> int:

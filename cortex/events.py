@@ -78,6 +78,8 @@ class Granted(_Event, frozen=True, tag="granted"):
     """Why it is less than was asked for; empty where nothing is the matter."""
     memo: bytes = b""
     """What the cortex wants told back, should it have to begin anew."""
+    again_s: float = 0.0
+    """Seconds until the route's open breaker is to be probed; 0: it is not open."""
 
 
 class Answered(_Event, frozen=True, tag="answered"):

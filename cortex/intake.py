@@ -76,6 +76,7 @@ def _granted(k: State, program: Program, event: events.Granted, out: Out) -> Non
     share = k.shares[event.route]
     share.permits, share.starts, share.generation = event.permits, event.starts, event.generation
     share.why, share.memo = event.why, event.memo
+    share.again_at_s = k.at_s + event.again_s if event.again_s else 0.0
     granted_pace(share, k.at_s, (event.requests_per_s, event.input_tokens_per_s, event.output_tokens_per_s))
     if len(k.shares) > 1:
         _see_way(k)

@@ -211,6 +211,7 @@ def issue(
         *rates,
         0.0,
         why,
+        max(0.0, route.breaker.until_s - state.at_s) if route.breaker.state is BreakerState.OPEN else 0.0,
         pools.memo(state, route, state.serial),
     )
     told = hold.told
@@ -236,7 +237,7 @@ def _terms(state: Cluster, pool: Pool, route: Route, hold: Hold, share: int) -> 
     if share and allowed.held_until_s > state.at_s:
         return 0, "the provider asks to wait"
     if share >= hold.want:
-        return -1, ""
+        return -1, pools.paced_by(pool)
     if state.at_s < state.silent_until_s:
         return -1, "the cortex was started again and listens what others hold"
     if pool.caps.concurrency is not None and allowed.concurrency >= pool.caps.concurrency:

@@ -48,6 +48,8 @@ class Share(msgspec.Struct):
     where nobody knows. A probe that the cortex grants may find out before."""
     why: str = ""
     """Why it is less than was asked for; empty where nothing is the matter."""
+    again_at_s: float = 0.0
+    """When its open breaker is to be probed, as far as was told; 0: it is not open."""
     memo: bytes = b""
     """What the cortex wants told back, should it have to begin anew."""
 

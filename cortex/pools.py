@@ -11,7 +11,7 @@ import msgspec
 from cortex import health
 from cortex.cluster import NEVER, Cluster, Job, Pool, Route
 from cortex.orders import Command, Moved
-from cortex.signals import Claim, RouteSignals
+from cortex.signals import PACED_BY, Claim, RouteSignals
 from policies import breaker, limit
 from policies.breaker import Breaker, BreakerState
 from policies.failure import FailureKind
@@ -245,6 +245,21 @@ def allowed(state: Cluster, pool: Pool) -> Allowance:
     if pool.headroom > caps.headroom:
         caps = msgspec.structs.replace(caps, headroom=pool.headroom)
     return limit.allowance(state.settings.limit, pool.limit, state.at_s, caps)
+
+
+def paced_by(pool: Pool) -> str:
+    """Who set the rate that this pool may use, where it is one that was set by hand; empty where it is none."""
+    caps, allowed = pool.caps, pool.allowed
+    said = [
+        f"{most:g} {what} a minute"
+        for most, per_s, what in (
+            (caps.requests_per_min, allowed.requests_per_s, "requests"),
+            (caps.input_tokens_per_min, allowed.input_tokens_per_s, "input tokens"),
+            (caps.output_tokens_per_min, allowed.output_tokens_per_s, "output tokens"),
+        )
+        if most is not None and per_s == most / 60
+    ]
+    return f"{PACED_BY}{caps.who or 'somebody'}: {', '.join(said)} for all jobs of this pool" if said else ""
 
 
 def _alike(old: Allowance, new: Allowance, at_s: float) -> bool:

@@ -138,6 +138,10 @@ def staff_digest(branches: Iterable[str], workers: Iterable[str]) -> int:
     return 1 + int.from_bytes(blake2b(named, digest_size=7).digest())
 
 
+PACED_BY = "paced by "
+"""How it begins to say why, where a rate that was set by hand is all that holds calls back."""
+
+
 class Grant(_Wire, frozen=True):
     """What a job may use of one route from now on, in place of what it had."""
 
@@ -161,4 +165,6 @@ class Grant(_Wire, frozen=True):
     """How long the lease holds, counted from the moment at which its holder last asked; 0: no longer than before."""
     why: str = ""
     """Why it is less than was asked for, in a few words; empty where nothing is the matter."""
+    again_s: float = 0.0
+    """Seconds until an open breaker is to be probed; 0: it is not open, or nobody knows."""
     memo: bytes = b""

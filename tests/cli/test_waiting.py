@@ -67,6 +67,25 @@ def test_an_open_breaker_and_the_fallback():
     ]  # fmt: skip
 
 
+def test_an_open_breaker_says_how_long_it_stays_so():
+    k = _k()
+    k.shares[0].permits, k.shares[0].why, k.shares[0].again_at_s = 0, "the breaker is open: 9 of 10 failed", NOW_S + 7
+    assert waits(k) == [f"the breaker is open: 9 of 10 failed; it is probed at {time_of_day(NOW_S + 7)}, in 7 s"]
+    k.at_s = NOW_S + 7
+    assert waits(k) == ["the breaker is open: 9 of 10 failed"]
+
+
+def test_a_rate_that_somebody_set_is_told_where_it_holds_calls_back():
+    k = _k()
+    k.shares[0].why = "paced by ann: 6 requests a minute for all jobs of this pool"
+    k.shares[0].pace = own_pace(None, NOW_S, Limits(requests_per_min=6))
+    assert k.shares[0].pace is not None
+    assert waits(k) == []
+    for _ in range(20):
+        take(k.shares[0].pace, NOW_S, 0, 0)
+    assert waits(k) == ["paced by ann: 6 requests a minute for all jobs of this pool"]
+
+
 def test_probes_that_are_all_out_leave_the_fallback_to_be_used():
     k = _k(OTHER)
     k.shares[0].starts = 0

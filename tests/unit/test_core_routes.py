@@ -47,11 +47,12 @@ def test_how_many_may_be_begun(name):
 
 def test_a_grant_takes_the_place_of_the_one_before_on_its_route_alone():
     stage = stage_of("a")
-    stage.turn(events.Granted(3, why="fewer", memo=b"m", generation=4))
+    stage.turn(events.Granted(3, why="fewer", memo=b"m", generation=4, again_s=7.0))
     stage.turn(events.Granted(2, route=1, starts=2, generation=7))
     one, two = stage.k.shares
     assert (one.permits, one.starts, one.generation, one.why, one.memo) == (3, -1, 4, "fewer", b"m")
     assert (two.permits, two.starts, two.generation, two.why, two.memo) == (2, 2, 7, "", b"")
+    assert (one.again_at_s, two.again_at_s) == (stage.turns[-2].at_s + 7.0, 0.0)
     assert stage.k.permits == 5
 
 

@@ -63,6 +63,16 @@ def test_a_cap_of_nothing_that_is_known():
         t.tell(Capped(t.at_s, "ann", "opus", Caps(concurrency=4)))
 
 
+def test_who_set_a_rate_is_told_to_all_whom_it_binds():
+    t = town()
+    t.join("a", 3)
+    t.tell(Capped(t.at_s, "ann", ROUTE, Caps(requests_per_min=600.0, output_tokens_per_min=900.0)))
+    said = "paced by ann: 600 requests a minute, 900 output tokens a minute for all jobs of this pool"
+    assert [grant.why for grant in t.post] == [said]
+    t.tell(Capped(t.at_s, "ann", ROUTE, Caps(concurrency=8)))
+    assert t.post[-1].why == ""
+
+
 # -- the breaker of a route --------------------------------------------------------------------------------------------
 
 
@@ -75,6 +85,7 @@ def test_while_the_breaker_is_open_nothing_is_leased():
     assert Moved(f"route:{ROUTE}", "closed", "open", "30 of 30 in 0 s failed") in t.commands
     assert pushes(t.post) == {"a": 0, "b": 0}
     assert t.post[0].why == "the breaker is open: 30 of 30 in 0 s failed"
+    assert t.post[0].again_s == pytest.approx(t.breaker().until_s - t.at_s) and t.post[0].again_s > 0.5
     t.deliver_all()
     t.settle()
     assert t.permits() == {"a": 0, "b": 0}
