@@ -23,6 +23,8 @@ from policies.limit import Caps
 NODES_S = 5.0
 """While there is a job, so often the nodes that live are looked at."""
 TICK_LEAST_S = 0.001
+CAP = "cap/"
+"""Before the name of a pool: the note of what was set by hand there."""
 FINDING_S = 10.0
 """How long a job that comes waits until a cortex that came back knows which branches live."""
 
@@ -61,6 +63,9 @@ class Cortex:
         self._awaited: set[str] = set()
         """After a restart: jobs that may hold a share, and have not yet said so."""
         self._step(orders.Started(runtime.monotonic_s(), self.incarnation))
+        for name, blob in runtime.notes.found(CAP).items():  # set by hand, in the time of another cortex
+            caps = _caps_decoder.decode(blob)
+            self._step(orders.Capped(runtime.monotonic_s(), caps.who, name.removeprefix(CAP), caps))
 
     async def begin(self, again: bool) -> None:
         """Come to life. ``again``: an earlier incarnation may have granted what nobody here remembers."""
@@ -155,8 +160,14 @@ class Cortex:
         return said.go, said.wait_s, said.generation
 
     async def cap(self, who: str, pool: str, caps: bytes) -> None:
-        """Bounds of a pool, by its name or a route's, by hand. Raises ``ValueError``, one line."""
+        """Bounds of a pool, by its name or a route's, by hand. Raises ``ValueError``, one line.
+
+        They are noted besides: a cortex that comes after this one knows of them, whether any job has heard or not.
+        """
         self._step(orders.Capped(self._runtime.monotonic_s(), who, pool, _caps_decoder.decode(caps)))
+        route = self._state.routes.get(pool)
+        name = route.pool if route is not None else pool
+        self._runtime.notes.put(f"{CAP}{name}", _encoder.encode(self._state.pools[name].caps))
 
     async def drain(self, who: str, subject: str) -> None:
         """Let a node, branch or worker finish what it has, and get nothing more. Raises ``ValueError``, one line."""

@@ -13,7 +13,7 @@ from actors.armoury import ModelMaker, make_model
 from actors.branch import Branch
 from actors.channel import Channel
 from actors.cortex_actor import Cortex
-from actors.machine import Machine
+from actors.machine import Machine, Notes
 from actors.opening import Owner, this_owner
 from actors.ports import Gone, Peer
 from actors.worker import Worker
@@ -32,6 +32,7 @@ class InlineRuntime(Machine):
         self._clock = clock
         self._actors: dict[str, Any] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
+        self.notes = Notes()
         self._actors["cortex"] = Cortex(self, branches=branches)
 
     def now_s(self) -> float:

@@ -27,6 +27,21 @@ class Disk:
         return Memory(self._folder, job)
 
 
+class Notes:
+    """Notes of a runtime that is one process: they live as long as it does."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, bytes] = {}
+
+    def put(self, name: str, value: bytes) -> None:
+        """Have this stand under the name."""
+        self._kept[name] = value
+
+    def found(self, prefix: str) -> dict[str, bytes]:
+        """What stands under names that begin so."""
+        return {name: value for name, value in self._kept.items() if name.startswith(prefix)}
+
+
 class Machine:
     """The clocks and the disk of this machine."""
 

@@ -51,8 +51,22 @@ class Store(Protocol):
         """The index of remembered replies, as one job sees it. Raises ``StoreError``."""
 
 
+class Notes(Protocol):
+    """A few words that outlive every actor, as long as the cluster lives."""
+
+    def put(self, name: str, value: bytes) -> None:
+        """Have this stand under the name, in place of what stood there."""
+
+    def found(self, prefix: str) -> dict[str, bytes]:
+        """What stands under names that begin so."""
+
+
 class Runtime(Protocol):
     """The world as seen by actors. All arguments between actors are bytes, text and numbers."""
+
+    @property
+    def notes(self) -> Notes:
+        """What outlives every actor."""
 
     def now_s(self) -> float:
         """Seconds since 1970, by a clock that may be set, forwards and backwards."""

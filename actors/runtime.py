@@ -27,7 +27,7 @@ from actors.cluster.keeper import Keeper
 from actors.cluster.leftovers import end_processes
 from actors.cluster.lifeline import Lifeline
 from actors.cluster.seat import process_class
-from actors.cluster.shelf import Shelf, Shelved
+from actors.cluster.shelf import Notes, Shelf, Shelved
 from actors.cluster.start import (
     OBJECT_STORE_BYTES,
     Private,
@@ -188,11 +188,11 @@ async def start_runtime(cluster: str, environ: Mapping[str, str]) -> RayRuntime:
 
 class RayRuntime(Machine, Shelved):
     """What actors and drivers know of a Ray cluster. Without a connection of its own it is an actor's."""
-
     def __init__(self, cluster: str, connection: _Connection | None = None, job: str = "") -> None:
         self.cluster = cluster
         self._connection = connection
         self._shelf = Shelf(internal_kv, cloudpickle.CloudPickler, job, own=connection is not None)
+        self.notes = Notes(internal_kv)
         self._handles: dict[str, Any] = {}
         self._node = ray.get_runtime_context().get_node_id()
         self.lifeline = Lifeline(str(self._node), self.nodes) if connection is not None else None

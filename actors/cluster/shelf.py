@@ -1,4 +1,4 @@
-"""Where a job's program stands in a cluster: in its key-value store, so that all actors find what the driver has."""
+"""What stands in a cluster's own key-value store: jobs' programs, which all actors find there, and notes."""
 
 from __future__ import annotations
 
@@ -69,6 +69,25 @@ class Shelved:
     def fingerprint(self, where: str, params_json: bytes) -> str:
         """Hash over a program."""
         return self._shelf.fingerprint(where, params_json)
+
+
+class Notes:
+    """A few words that outlive every actor; ``kv`` is the cluster's key-value store."""
+
+    def __init__(self, kv: Any) -> None:
+        self._kv = kv
+
+    def put(self, name: str, value: bytes) -> None:
+        """Have this stand under the name."""
+        self._kv._internal_kv_put(f"{_NOTES}{name}".encode(), value, overwrite=True)
+
+    def found(self, prefix: str) -> dict[str, bytes]:
+        """What stands under names that begin so."""
+        names = [key.decode() for key in self._kv._internal_kv_list(f"{_NOTES}{prefix}".encode())]
+        return {name.removeprefix(_NOTES): self._kv._internal_kv_get(name.encode()) for name in names}
+
+
+_NOTES = "cortex/note/"
 
 
 def _place(job: str, where: str) -> bytes:

@@ -11,6 +11,7 @@ import msgspec
 
 from actors.cortex_actor import Cortex
 from actors.lease import Lease
+from actors.machine import Notes
 from actors.ports import Away, Gone
 from cortex import events
 from cortex.cluster import Settings
@@ -89,6 +90,7 @@ class World:
         self.cortex: Any = None
         self.slow = False
         self.born = self.room = 0
+        self.notes = Notes()
 
     def start(self, again: bool = False, limit: int = 100) -> Cortex:
         settings = Settings(branches_min=0, workers_max=0, limit=LimitPolicy(start=limit))

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from actors import lease
+from actors import lease, machine
 from cortex import claiming, lending, permits, pools
 from policies import breaker, limit, restart
 from policies.breaker import BreakerState
@@ -111,6 +111,7 @@ def lease_expiry_ignored(patch: Patch) -> None:
 def cap_forgotten_by_restart(patch: Patch) -> None:
     decode = pools._decode
     patch.setattr(pools, "_decode", lambda blob: msgspec.structs.replace(decode(blob), caps=limit.NO_CAPS))
+    patch.setattr(machine.Notes, "found", lambda self, prefix: {})
 
 
 @planted("policies.restart: what died is started again", 16, likely=troubled("gone branch", "gone worker"))

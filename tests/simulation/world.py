@@ -9,6 +9,7 @@ from typing import Any
 
 from actors import programs
 from actors.cluster import seat as seats
+from actors.machine import Notes
 from actors.opening import Owner
 from actors.ports import Away, ClusterError, Gone
 from cortex import __version__
@@ -59,6 +60,7 @@ class World:
         """Every incarnation that ever was, by its id."""
         self._incarnations = 0
         self.deaths = 0
+        self.notes = Notes()
         self.cut: set[str] = set()
         """Between these and the cortex nothing passes."""
         self.calm = False
@@ -189,6 +191,7 @@ class SimRuntime:
         self._world = world
         self._life = life
         self._loop = world.loop
+        self.notes = world.notes
 
     def now_s(self) -> float:
         return EPOCH_S + self._loop.time() + self._life.node.wall_offset_s
