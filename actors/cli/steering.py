@@ -20,12 +20,15 @@ from actors.cli.problems import COMPLETE, FAILED, CommandError, say
 from actors.cli.settings import limits_of, named_folder, shared_cluster
 from actors.cli.standings import standing_of
 from actors.cli.telling import OVER, Standing, headline
+from actors.destination import remembered
+from actors.errors import ClearError
 from actors.joblock import is_held
 from actors.opening import Owner
 from actors.ports import Away, ClusterError, Gone, Peer
-from actors.records import last_owner, last_state
+from actors.records import last_owner, last_places, last_state
 from actors.session import who
 from actors.store import Folder
+from actors.withdrawal import withdraw
 from cortex.limits import Limits
 from cortex.state import State
 from policies.price import usd_text
@@ -62,8 +65,21 @@ def cancel(job: str, options: Options) -> int:
         with contextlib.suppress(OSError):
             complete_output(folder, job, standing.facts, k.terms.places.get("input", ""), False)
     if left and k.outcome == "cancelled":
-        say(f"message batches of it go on at the provider, and are billed: cancel them there ({', '.join(left)})")
+        _withdrawn(folder, job, k, left)
     return _told(standing, options, f"cancelled by {who()}" if k.outcome == "cancelled" else "")
+
+
+def _withdrawn(folder: Folder, job: str, k: State, names: list[str]) -> None:
+    """Have the provider cancel the batches of a job that nobody runs; say which go on all the same."""
+    wish = remembered(last_places(folder, job, k.terms))
+    try:
+        left = asyncio.run(withdraw(wish, k.terms.limits, taken_environ(), names))
+    except ClearError as error:
+        left = dict.fromkeys(names, str(error))
+    if done := [name for name in names if name not in left]:
+        say(f"cancelled at the provider: {', '.join(done)}")
+    for name, why in left.items():
+        say(f"message batch {name} goes on at the provider, and is billed: cancel it there ({why})")
 
 
 def _told(standing: Standing, options: Options, said: str) -> int:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import getpass
+import json
 import os
 import signal
+import urllib.request
 from pathlib import Path
 
 import msgspec
@@ -14,7 +16,7 @@ from actors.cli import steering
 from actors.control import path_of
 from actors.store import Folder, Journal
 from cortex import events
-from tests.cli.commands import ended, keys, kinds, requests, started, until
+from tests.cli.commands import ended, environment, keys, kinds, requests, started, until
 
 
 def _stopped(cortex) -> None:
@@ -94,3 +96,38 @@ def test_a_word_for_another_run_is_not_obeyed(cortex, content):
     said = msgspec.json.encode({"how": "cancel", "who": "me", "owner": owner})
     path_of(folder, "mine").write_bytes(content or said)
     assert cortex("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "mine").code == 0
+
+
+@pytest.mark.parametrize("has_key", [True, False])
+def test_message_batches_of_a_job_that_nobody_runs_are_cancelled_at_the_provider(cortex, monkeypatch, has_key):
+    requests(Path("in.jsonl"), 20)
+    key = "sk-ant-api03-averysecretkeyindeed0123456789"
+    with started("simulate", "--port", 0, "-s", "batch_ms=600000") as server:
+        assert server.stdout is not None
+        url = server.stdout.readline().split()[-1]
+
+        def batches() -> list[dict]:
+            headers = {"x-api-key": key, "anthropic-version": "2023-06-01"}
+            asked = urllib.request.Request(f"{url}/v1/messages/batches", headers=headers)
+            with urllib.request.urlopen(asked, timeout=5) as got:
+                return json.loads(got.read())["data"]
+
+        told = environment(ANTHROPIC_API_KEY=key, ANTHROPIC_BASE_URL=url)
+        with started("batch", "in.jsonl", "-o", "out.jsonl", "--job", "mine", "--via", "batches", env=told) as child:
+            until(lambda: bool(batches()) and bool(cortex("status", "mine", "--json").last["batches"]), 60.0)
+            child.send_signal(signal.SIGTERM)
+            assert ended(child, 60.0).code == 143
+        (there,) = batches()
+        assert there["cancel_initiated_at"] is None, "a drained job takes it up again"
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
+        if has_key:
+            monkeypatch.setenv("ANTHROPIC_API_KEY", key)
+        else:
+            monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+        done = cortex("cancel", "mine")
+        assert (done.code, bool(batches()[0]["cancel_initiated_at"])) == (0, has_key)
+    if has_key:
+        assert f"cancelled at the provider: {there['id']}" in done.said()
+    else:
+        assert f"message batch {there['id']} goes on at the provider, and is billed: cancel it there (no key" in done.err
+    assert key not in done.err

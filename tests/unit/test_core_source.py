@@ -223,7 +223,7 @@ def test_cancelled_in_order_every_row_has_its_line_in_its_place():
     out = stage.turn(events.Stopped("ann", "cancel"))
     assert ids(stage) == ["a", "b", "c", "d"]
     assert of(out, commands.Emit)[-1].index == 3
-    assert out[-1] == commands.Finish("cancelled", "cancel")
+    assert out[-1] == commands.Finish("cancelled", "cancel: by ann")
 
 
 def test_what_was_paid_for_reaches_the_user_though_its_turn_never_comes():
