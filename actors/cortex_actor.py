@@ -14,8 +14,9 @@ import msgspec
 from actors.breakers import Mirror
 from actors.ports import Gone, Runtime
 from actors.supervising import Supervision
-from cortex import orders, scheduler
+from cortex import health, orders, scheduler
 from cortex.cluster import NEVER, Cluster, Settings
+from cortex.health import Buffer
 from cortex.signals import Claims, Grant, Report, staff_digest
 from policies.breaker import BreakerState
 from policies.limit import Caps
@@ -27,6 +28,18 @@ CAP = "cap/"
 """Before the name of a pool: the note of what was set by hand there."""
 FINDING_S = 10.0
 """How long a job that comes waits until a cortex that came back knows which branches live."""
+
+
+def _readings(seen: Buffer, at_s: float) -> dict[str, float]:
+    """What the cortex reads of a route's buffer, of the last minute."""
+    rates = health.rates(seen, at_s, health.AGE_MAX_S)
+    return {
+        "begun_per_s": rates.begun, "answered_per_s": rates.answered, "failed_per_s": rates.failed,
+        "input_tokens_per_s": rates.input_tokens, "output_tokens_per_s": rates.output_tokens,
+        "failure_share": health.failure_share(seen, at_s), "latency_s": health.latency_s(seen, at_s),
+        "per_token_p50_s": health.per_token_s(seen, at_s, 0.5), "per_token_p95_s": health.per_token_s(seen, at_s, 0.95),
+    }  # fmt: skip
+
 
 _claims_decoder = msgspec.msgpack.Decoder(Claims)
 _report_decoder = msgspec.msgpack.Decoder(Report)
@@ -193,6 +206,7 @@ class Cortex:
         return {
             "jobs": {name: sum(hold.counted for hold in job.holds.values()) for name, job in state.jobs.items()},
             "pools": pools,
+            "routes": {name: _readings(route.seen, at_s) for name, route in state.routes.items()},
             "breakers": {
                 subject: {"state": str(own.state), "for_s": max(0.0, own.until_s - at_s), "why": own.why}
                 for subject, own in breakers.items()

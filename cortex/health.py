@@ -26,7 +26,6 @@ class Slot(msgspec.Struct, gc=False):
     place: int
     begun: int = 0
     answered: int = 0
-    slow: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     latency_s: float = 0.0
@@ -71,7 +70,6 @@ def record(
     begun: int = 0,
     answered: int = 0,
     failed: Mapping[str, int] | None = None,
-    slow: int = 0,
     latency_s: float = 0.0,
     input_tokens: int = 0,
     output_tokens: int = 0,
@@ -86,7 +84,6 @@ def record(
     slot = slots[-1]
     slot.begun += begun
     slot.answered += answered
-    slot.slow += slow
     slot.input_tokens += input_tokens
     slot.output_tokens += output_tokens
     slot.latency_s += latency_s
@@ -147,11 +144,23 @@ def failure_share(buffer: Buffer, at_s: float, kinds: Collection[str] = (), with
     return failed / ended if ended else 0.0
 
 
+def latency_s(buffer: Buffer, at_s: float) -> float:
+    """Mean seconds of what was answered of late; 0 where nothing was.
+
+    For how soon a run is to ask again for leave, while another one finds out whether the tool is well.
+    """
+    first = (at_s - AGE_MAX_S) // SLOT_S
+    young = [slot for slot in buffer.slots if slot.place > first]
+    answered = sum(slot.answered for slot in young)
+    return sum(slot.latency_s for slot in young) / answered if answered else 0.0
+
+
 def per_token_s(buffer: Buffer, at_s: float, share: float) -> float:
     """Seconds an output token that `share` of the newest attempts stayed within; 0 where none is known. The median is
     `share` 0.5. A long answer is not a slow one.
 
-    For where branches are placed: a node whose median is far over that of most others is slow, and avoided.
+    For where branches are placed: a node whose median, or whose 95th percentile, is far over that of most others is
+    slow, always or now and then, and avoided.
     """
     return _at([seconds / max(tokens, 1) for _, seconds, tokens in _young(buffer, at_s)], share)
 

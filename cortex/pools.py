@@ -125,7 +125,6 @@ def told(state: Cluster, signals: RouteSignals, out: list[Command]) -> None:
         signals.begun,
         signals.answered,
         failed,
-        signals.slow,
         signals.latency_s,
         signals.input_tokens,
         signals.output_tokens,

@@ -6,6 +6,7 @@ import math
 
 from cortex import health, staff
 from cortex.cluster import Cluster, Member
+from cortex.health import Buffer
 from cortex.orders import Command, Retire, Staffed, Start
 from policies import breaker
 from policies.breaker import BreakerState
@@ -138,14 +139,20 @@ def _worse(state: Cluster) -> list[str]:
     if len(state.nodes) < 2:
         return []
     at_s = state.at_s
-    shares = {name: health.failure_share(place.seen, at_s, _OF_A_NODE) for name, place in state.nodes.items()}
-    paces = {name: health.per_token_s(place.seen, at_s, 0.5) for name, place in state.nodes.items()}
-    usual, pace = sorted(shares.values())[len(shares) // 2 - 1], sorted(paces.values())[(len(paces) - 1) // 2]
-    return [
-        name
-        for name in state.nodes
-        if shares[name] >= max(0.5, WORSE * usual) or (pace > 0 and paces[name] > WORSE * pace)
-    ]
+    shares = {name: _failing(place.seen, at_s) for name, place in state.nodes.items()}
+    usual = sorted(shares.values())[len(shares) // 2 - 1]
+    worse = {name for name, share in shares.items() if share >= max(0.5, WORSE * usual)}
+    for part in (0.5, 0.95):  # slow always, or now and then
+        paces = {name: health.per_token_s(place.seen, at_s, part) for name, place in state.nodes.items()}
+        pace = sorted(paces.values())[(len(paces) - 1) // 2]
+        worse |= {name for name, own in paces.items() if 0 < WORSE * pace < own}
+    return [name for name in state.nodes if name in worse]
+
+
+def _failing(seen: Buffer, at_s: float) -> float:
+    rates = health.rates(seen, at_s, health.AGE_MAX_S)
+    few = (rates.answered + rates.failed) * health.AGE_MAX_S < ENDED_FEW - 0.5
+    return 0.0 if few else health.failure_share(seen, at_s, _OF_A_NODE)
 
 
 def _retire(state: Cluster, out: list[Command]) -> None:

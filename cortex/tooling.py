@@ -10,7 +10,9 @@ from policies import breaker
 from policies.breaker import BreakerState
 
 WAIT_S = 1.0
-"""Before it is asked again while probes are out; an answer of theirs may come at any time."""
+"""Before it is asked again while probes are out, where nobody knows how long a run takes."""
+WAIT_LEAST_S, WAIT_MAX_S = 0.1, 10.0
+"""Where it is known, about so long: within these."""
 
 
 def asked(state: Cluster, event: Asked) -> Admit:
@@ -24,7 +26,11 @@ def asked(state: Cluster, event: Asked) -> Admit:
         breaker.probe_out(policy, own, at_s, at_s + state.settings.tool_timeout_s + state.settings.restart.grace_s)
         state.wake(breaker.due_at_s(own, at_s))
         return Admit(event.job, event.tool, True, 0.0, own.generation)
-    wait_s = own.until_s - at_s if own.state is BreakerState.OPEN else WAIT_S
+    if own.state is BreakerState.OPEN:
+        wait_s = own.until_s - at_s
+    else:
+        takes_s = health.latency_s(tool.seen, at_s)
+        wait_s = min(max(takes_s, WAIT_LEAST_S), WAIT_MAX_S) if takes_s else WAIT_S
     return Admit(event.job, event.tool, False, max(wait_s, 0.0), own.generation)
 
 
@@ -33,7 +39,7 @@ def told(state: Cluster, signals: ToolSignals, out: list[Command]) -> None:
     at_s = state.at_s
     tool = state.tools.setdefault(signals.tool, Tool(asked_s=at_s))
     health.record(
-        tool.seen, at_s, 0, signals.answered, signals.failed, slow=signals.slow, latency_s=signals.latency_s
+        tool.seen, at_s, 0, signals.answered, signals.failed, latency_s=signals.latency_s
     )
     good, bad, void = breaker.sorted_out("tool", signals.answered, signals.failed)
     if good + bad + void:

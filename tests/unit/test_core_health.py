@@ -68,6 +68,15 @@ def test_an_answer_without_tokens_is_one() -> None:
     assert health.per_token_s(buffer, 0.0, 0.5) == 2.0
 
 
+def test_the_mean_time_of_what_was_answered_of_late() -> None:
+    buffer = Buffer()
+    health.record(buffer, 1.0, answered=5, latency_s=500.0)  # too old when it is read
+    health.record(buffer, 100.0, answered=2, latency_s=3.0)
+    health.record(buffer, 101.0, answered=2, failed={"faulty": 4}, latency_s=5.0)
+    assert health.latency_s(buffer, 101.0) == 2.0
+    assert health.latency_s(buffer, 500.0) == 0.0
+
+
 def test_it_is_bounded_in_count_and_in_age() -> None:
     buffer = Buffer()
     for n in range(5_000):
