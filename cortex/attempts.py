@@ -240,7 +240,9 @@ def _again(k: State, goal: Goal, failure: Failure, flight: Flight) -> Verdict | 
         return None
     _heed(k, failure, flight)
     if k.moved and not flight.route and RULES[failure.kind].breaker:
-        reopen(k, goal)  # on another route: neither its wait nor its retries are for that one to bear
+        # It goes on elsewhere: neither its wait nor its retries are for that route to bear. They are few: those that
+        # were under way when the breaker opened, and then its probes.
+        reopen(k, goal)
         return None
     if failure.kind != FailureKind.THROTTLED:
         k.retries += 1

@@ -153,8 +153,9 @@ def test_on_the_fallback_itself_and_back_home_waits_are_waited():
     (flight,) = stage.k.flights.values()
     stage.turn(events.Broke(flight.goal, "0", flight.attempt, OVERLOADED), at_s=stage.k.at_s)
     assert stage.k.goals[flight.goal].due_at_s > stage.k.at_s
+    assert stage.k.retries == 1, "the fallback's own failures are for the budget to bear"
     stage.turn(events.Granted(2), events.Granted(0, route=1), at_s=stage.k.at_s)
     assert not stage.k.moved
     assert _routes(stage) == [1, 0]
     _fail(stage)
-    assert _routes(stage) == [1]
+    assert (_routes(stage), stage.k.retries) == ([1], 2)
