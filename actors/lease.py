@@ -52,7 +52,7 @@ class _Place:
         self.coming: list[int] = []
         """Permits of grants that K will have in its next turns."""
         self.told = 0
-        """What the cortex was told last that is held."""
+        """What the cortex counts as in use here: what it was told last that is held, or has granted since."""
         self.blocked = False
         """Whether it was told that the account is blocked, and so grants one call alone."""
 
@@ -256,6 +256,7 @@ class Lease:
         if grant.serial == place.heard and starts > 0:
             starts = 0  # leave for probes is given once
         place.heard = grant.serial
+        place.told = max(place.told, grant.permits)
         place.coming.append(grant.permits)
         self._put(
             [

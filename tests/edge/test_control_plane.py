@@ -7,10 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from actors.driver import Driver
 from actors.opening import Opening, this_owner
 from cortex.limits import Limits, Route, Terms
 from policies.failure import Failure, FailureKind
+from policies.limit import Caps
 from policies.retry import RetryPolicy
 from tests.edge.jobs import FunctionModel, ListSink, ListSource, armed, reply, rows
 from tests.edge.virtual import VirtualRuntime, virtually
@@ -168,3 +171,31 @@ def test_with_no_job_nothing_ticks(tmp_path: Path) -> None:
         assert await world.runtime.names("branch:") == (), "and nobody is kept"
 
     live(tmp_path, model, play)
+
+
+def test_who_waits_for_a_permit_has_it_within_10_ms_of_its_coming_free(tmp_path: Path) -> None:
+    """It is woken by a message: no timer of a poll stands between the end of one job's call and another's beginning."""
+    model = FunctionModel(pause_s=1.0)
+    begun: list[float] = []
+
+    async def play(world: World) -> None:
+        model.asked = _Noting(model.asked, lambda: begun.append(world.now_s()))  # type: ignore[assignment]
+        pool = f"{model.endpoint}||m"
+        await world.cortex.cap("ann", pool, msgspec.msgpack.encode(Caps(concurrency=4)))
+        first = world.job("a", 40, PATIENT)
+        await until(lambda: len(begun) == 4)
+        free_s = begun[0] + 1.0
+        await asyncio.sleep(0.5)
+        second = world.job("b", 40, PATIENT)
+        await until(lambda: world.now_s() > free_s + 0.010)
+        assert len(begun) == 8, "all four are in use again"
+        in_use = {name: sum(share.in_flight for share in _k(world, name).shares) for name in ("a", "b")}
+        assert in_use == {"a": 2, "b": 2}
+        await asyncio.gather(first, second)
+        assert model.most_at_once == 4
+
+    live(tmp_path, model, play)
+
+
+def _k(world: World, job: str) -> Any:
+    return world.runtime.find(f"channel:{job}")._k
