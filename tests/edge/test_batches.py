@@ -173,7 +173,7 @@ async def test_a_drain_leaves_the_batches_and_a_resumed_run_reads_them(tmp_path:
     sink = ListSink()
     async with over_http(SimulatorSettings(error=0.0, batch_ms=600)) as (server, arming):
         facts = await stopped(Job(tmp_path, arming, sink=sink), "drain")
-        assert (facts["outcome"], facts["why"], facts["rows_succeeded"]) == ("partial", "drain: by test", 0)
+        assert (facts["outcome"], facts["why"], facts["rows_succeeded"]) == ("partial", "drain: by ann", 0)
         assert facts["batches"] == [{"number": 1, "batch": facts["batches"][0]["batch"], "requests": 40, "state": "out"}]
         job = await Job(tmp_path, arming, sink=sink).to_end()
         assert server.provider.tally.batches == 1
