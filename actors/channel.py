@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from typing import Any
 
 import msgspec
 
 from actors.batches import PERMITS, Submissions
 from actors.dispatch import Dispatch
+from actors.inbox import Entry, entry_of
 from actors.lease import Lease
 from actors.memory import Memory
 from actors.opening import Opening, owner_record, rekeyed_batch, resuming_batch
@@ -30,23 +32,10 @@ from cortex.program import Program
 from cortex.signals import staff_digest
 from cortex.state import State
 
+_log = logging.getLogger("cortex.channel")
+FAULT = "a turn could not be taken"
 TURN_EVENTS_MAX = 4_096
 """Events in one turn at most, so that a flood cannot hold up the commit of what came first."""
-
-
-class _Entry:
-    """One message in the inbox: its bytes, for the journal; its events, where they are known already."""
-
-    __slots__ = ("batch", "blob", "durable", "size")
-
-    def __init__(
-        self, blob: bytes, size: int, durable: asyncio.Future[None] | None, batch: tuple[events.Event, ...] | None
-    ) -> None:
-        self.blob, self.size, self.durable, self.batch = blob, size, durable, batch
-
-
-def _entry(batch: list[events.Event]) -> _Entry:
-    return _Entry(journal.encode_batch(batch), len(batch), None, tuple(batch))
 
 
 class Channel:
@@ -67,7 +56,7 @@ class Channel:
         self._lease: Lease
         self._errands: Errands
         self._submissions: Submissions
-        self._inbox: list[_Entry] = []
+        self._inbox: list[Entry] = []
         self._wake = asyncio.Event()
         self._news = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -119,7 +108,7 @@ class Channel:
             self.job, self._runtime, lambda: self._k, self._put_events, self._errands.waiting,
             lambda: staff_digest(self._dispatch.staff, self._errands.workers),
         )  # fmt: skip
-        self._turn([_entry(batch)])
+        self._turn([entry_of(batch)])
         self._tasks = [asyncio.create_task(self._run()), asyncio.create_task(self._hold_lease())]
 
     def _replayed(self) -> State | None:
@@ -264,12 +253,12 @@ class Channel:
         if self.broken:
             raise StoreError(self.broken)
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._inbox.append(_Entry(blob, size, durable, None))
+        self._inbox.append(Entry(blob, size, durable, None))
         self._wake.set()
         await durable
 
     def _put_events(self, batch: list[events.Event]) -> None:
-        self._inbox.append(_entry(batch))
+        self._inbox.append(entry_of(batch))
         self._wake.set()
 
     async def _run(self) -> None:
@@ -280,9 +269,12 @@ class Channel:
             run_out = self._lease.run_out()
             try:
                 if not self.broken:
-                    self._turn([*taken, _entry(run_out)] if run_out else taken or [_entry([events.Ticked()])])
+                    self._turn([*taken, entry_of(run_out)] if run_out else taken or [entry_of([events.Ticked()])])
             except StoreError as error:
                 self.broken = str(error)
+            except Exception as error:  # a fault of our own: nobody may wait for a turn that never comes
+                self.broken = f"{FAULT}: {type(error).__name__}: {error}"
+                _log.exception("channel:%s can go on no more", self.job)
             for entry in taken:
                 if entry.durable is None or entry.durable.done():
                     continue
@@ -293,7 +285,7 @@ class Channel:
             await asyncio.sleep(0)  # those who were answered may put what they have before the next turn
         self._news.set()
 
-    def _taken(self) -> list[_Entry]:
+    def _taken(self) -> list[Entry]:
         """What goes into the next turn."""
         count = size = 0
         for entry in self._inbox:
@@ -314,7 +306,7 @@ class Channel:
             async with asyncio.timeout(wait_s):  # in 3.11 wait_for may swallow a cancellation
                 await self._wake.wait()
 
-    def _turn(self, taken: list[_Entry]) -> None:
+    def _turn(self, taken: list[Entry]) -> None:
         """One turn: decode, step, commit, and only then let the commands out."""
         at_s = max(self._k.at_s, self._runtime.now_s())
         turn = events.Turn(at_s, tuple(entry.batch or journal.decode_batch(entry.blob) for entry in taken))
@@ -387,7 +379,7 @@ class Channel:
                 recalled.append(events.Recalled(call.goal, call.sample, call.hash, reply, hit.seq, hit.position))
                 whole.append(events.Recalled(call.goal, call.sample, call.hash, hit.reply, hit.seq, hit.position))
         if recalled:  # the step sees each reply whole; the journal keeps it once
-            self._inbox.append(_Entry(journal.encode_batch(recalled), len(recalled), None, tuple(whole)))
+            self._inbox.append(Entry(journal.encode_batch(recalled), len(recalled), None, tuple(whole)))
             self._wake.set()
         return [call for call in calls if call.hash not in found]
 

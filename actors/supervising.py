@@ -36,9 +36,10 @@ class Supervision:
         elif isinstance(order, orders.Ping):
             self._begin("ping", order.subject, lambda: self._ping(order.subject))
         elif isinstance(order, orders.Kill):
-            self._begin("end", order.subject, lambda: self._kill(order.subject))
+            self._stop("retire", order.subject)  # it did not end when it was asked to
+            self._begin("kill", order.subject, lambda: self._kill(order.subject))
         else:
-            self._begin("end", order.name, lambda: self._retire(order.name))
+            self._begin("retire", order.name, lambda: self._retire(order.name))
 
     async def begun(self, role: str, name: str) -> None:
         """Have it started, if it is not there, and wait until it is."""
@@ -63,6 +64,11 @@ class Supervision:
         task = self._tasks[what, name] = asyncio.get_running_loop().create_task(work())
         task.add_done_callback(lambda _: self._tasks.pop((what, name), None))
         return task
+
+    def _stop(self, what: str, name: str) -> None:
+        running = self._tasks.get((what, name))
+        if running is not None:
+            running.cancel()
 
     async def _start(self, role: str, name: str, avoid: tuple[str, ...]) -> None:
         try:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from cortex.ledger import Charge
-from cortex.state import ENDED, TRIES_MAX, Goal, State, Status, flight_key
+from cortex.state import ENDED, HELD, TRIES_MAX, Goal, State, Status, flight_key
 from cortex.submission import Stand
 
 
@@ -156,7 +156,7 @@ def _flights(k: State) -> Iterator[str]:
         if task.item and task.item not in k.items:
             yield f"{name} reads item {task.item}, which is not in K"
     left = [key for key, flight in k.flights.items() if k.outcome != "partial" or not flight.submission]
-    if k.finished and (left or k.errands):
+    if k.finished and (left or any(task.due_at_s != HELD for task in k.errands.values())):
         yield "the job has finished and something is under way"
 
 

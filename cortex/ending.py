@@ -7,7 +7,7 @@ from cortex.attempts import asked_by, assume
 from cortex.authored import Out, said, stop
 from cortex.moves import emit_held, reopen
 from cortex.program import Program
-from cortex.state import State
+from cortex.state import HELD, State
 from cortex.warming import came_home
 from policies.budget import all_alike, too_many_failed
 from policies.reset import said_time
@@ -57,7 +57,7 @@ def go_on(k: State) -> None:
 
 def see_end(k: State) -> None:
     """Give a job in which nothing can happen any more its outcome: ``partial`` ones can be resumed."""
-    if k.outcome or any(not task.abandoned for task in k.errands.values()):
+    if k.outcome or any(not (task.abandoned or (k.closing and task.due_at_s)) for task in k.errands.values()):
         return
     if k.closing or (k.paused is not None and not pauses.waits(k)):
         submissions.hold_back(k)
@@ -123,13 +123,16 @@ def finish(k: State, out: Out) -> None:
     k.asking = {question: key for question, key in k.asking.items() if key in out_there}
     for place, share in enumerate(k.shares):
         share.in_flight = sum(flight.route == place for flight in out_there.values())
-    for task in k.errands.values():
+    for key, task in list(k.errands.items()):
+        if task.due_at_s and k.outcome == "partial":
+            k.goals[task.goal].due_at_s, task.due_at_s = 0.0, HELD
+            continue
         if not task.abandoned:
             out.append(commands.Abandon(task.goal, task.attempt))
             reopen(k, k.goals[task.goal])
         if task.charge is not None:
             k.ledger.assume(task.charge)
-    k.errands.clear()
+        del k.errands[key]
     if k.outcome != "partial":
         emit_held(k, out)
     out.append(commands.Finish(k.outcome, k.why))

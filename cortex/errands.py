@@ -12,7 +12,7 @@ from cortex.attempts import Verdict, drawn
 from cortex.ledger import Bill
 from cortex.moves import Out, asked, be_woken, errand, reopen, send
 from cortex.plain import plain, size_bytes
-from cortex.state import ENDED, Errand, Goal, Item, State, flight_key
+from cortex.state import ENDED, HELD, Errand, Goal, Item, State, flight_key
 from cortex.transitions import more_than, tool_errand
 from policies.failure import RULES, Failure, FailureKind
 from policies.retry import backoff_s, beyond_patience
@@ -104,9 +104,16 @@ def returned(k: State, event: events.Returned) -> tuple[Goal, Any] | Verdict | N
 def rest(k: State, out: Out) -> None:
     """This job begins nothing any more: its child jobs finish what they have in flight, and rest until it goes on."""
     for task in k.errands.values():
-        if isinstance(task.command, commands.Launch) and not (task.resting or task.abandoned):
+        if isinstance(task.command, commands.Launch) and not (task.resting or task.abandoned or task.due_at_s):
             task.resting = True
             out.append(commands.Rest(task.goal, task.attempt))
+
+
+def go_on(k: State, out: Out) -> None:
+    """The job may begin something again: what it held back is sent."""
+    for task in [task for task in k.errands.values() if task.due_at_s == HELD]:
+        if not k.closing:
+            send(k, k.goals[task.goal], task, out)
 
 
 def lost(k: State, held: Collection[int], out: Out) -> list[Verdict]:

@@ -135,6 +135,8 @@ def _limits_set(k: State, program: Program, event: events.LimitsSet, out: Out) -
         if k.paused is not None and k.paused.kind == FailureKind.OVER_BUDGET:
             k.paused = None
     k.pace = own_pace(k.pace, k.at_s, event.limits)
+    if not k.outcome:
+        errands.go_on(k, out)
 
 
 def _stopped(k: State, program: Program, event: events.Stopped, out: Out) -> None:
@@ -165,6 +167,7 @@ def _resumed(k: State, program: Program, event: events.Resumed, out: Out) -> Non
         deadlines.begin_anew(k)
         k.alike = 0
         submissions.take_up(k, out)
+        errands.go_on(k, out)
 
 
 def _intended(k: State, program: Program, event: events.Intended, out: Out) -> None:

@@ -13,7 +13,7 @@ import msgspec
 
 from cortex import commands
 from cortex.program import Program
-from cortex.state import ENDED, TRANSITIONS, Errand, Goal, IllegalTransition, State, Status, flight_key
+from cortex.state import ENDED, HELD, TRANSITIONS, Errand, Goal, IllegalTransition, State, Status, flight_key
 from policies.join import Verdict, decide
 
 Out = list[commands.Command]
@@ -148,7 +148,7 @@ def _next_result(k: State, value: Any, out: Out) -> None:
 
 
 def errand(k: State, goal: Goal, task: Errand, out: Out) -> None:
-    """The goal waits for a tool or a child job, which begins now."""
+    """The goal waits for a tool or a child job, which begins now; or when the job goes on, if it begins nothing now."""
     set_status(k, goal, Status.WAITING)
     if k.terms.limits.goal_timeout_s is not None:
         begin_timeout(k, goal)
@@ -161,11 +161,12 @@ def send(k: State, goal: Goal, task: Errand, out: Out) -> None:
     assert task.command is not None
     k.errands.pop(flight_key(goal.id, task.attempt), None)
     goal.tries += 1
-    goal.due_at_s = task.due_at_s = 0.0
+    goal.due_at_s, task.due_at_s = 0.0, HELD if k.closing else 0.0
     task.attempt = goal.tries
     k.errands[flight_key(goal.id, task.attempt)] = task
     task.command = msgspec.structs.replace(task.command, attempt=goal.tries)
-    out.append(task.command)
+    if not task.due_at_s:
+        out.append(task.command)
 
 
 def leave_errand(k: State, goal: Goal, out: Out) -> None:
@@ -175,10 +176,12 @@ def leave_errand(k: State, goal: Goal, out: Out) -> None:
         return
     if not task.due_at_s:
         out.append(commands.Abandon(goal.id, task.attempt))
-    if task.charge is None:
-        del k.errands[flight_key(goal.id, task.attempt)]
-    else:
+    if task.charge is not None and not task.due_at_s:
         task.abandoned = True
+        return
+    if task.charge is not None:
+        k.ledger.release(task.charge)
+    del k.errands[flight_key(goal.id, task.attempt)]
 
 
 # -- the end of a goal ----------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ LISTING_S: Final = 2.0
 """After a restart, before anything is started: those that live are told first."""
 
 _WORKING: Final = ("up", "draining")
+_WATCHED: Final = (*_WORKING, "retiring")
 COUNTED: Final = ("wanted", "starting", "up", "killed")
 
 
@@ -177,10 +178,10 @@ def check(state: Cluster, out: list[Command]) -> None:
                 one.since_s = at_s
                 out.append(Kill(name, "it was killed, and is not known to be gone"))
             look(state, one.since_s + KILLED_S)
-        if one.state not in _WORKING:
+        if one.state not in _WATCHED:
             continue
         silent_s = min(health.silent_s(one.seen, at_s), at_s - one.since_s)
-        if not busy(one):
+        if not busy(one) and one.state != "retiring":  # that one is to end: it may hang, and not even begin to
             _ask_idle(state, name, one, silent_s, out)
             if not one.unheard:
                 continue
@@ -191,7 +192,7 @@ def check(state: Cluster, out: list[Command]) -> None:
             kills -= 1
             stuck = silent_s < policy.stale_s
             why = f"a call is {one.overdue_s:.0f} s overdue" if stuck else f"silent for {silent_s:.0f} s, and unheard"
-            one.state, one.since_s = "killed", at_s
+            one.state, one.since_s = "killed" if one.state == "up" else "retiring", at_s
             state.restaff = True
             out.append(Kill(name, why))
             look(state, at_s + KILLED_S)
@@ -252,16 +253,11 @@ def _delayed(
 def died(state: Cluster, event: Died, out: list[Command]) -> None:
     """It is gone: started again unless it was to end; after a wait if it keeps dying, elsewhere if that is no help."""
     name, at_s, policy = event.subject, state.at_s, state.settings.restart
+    if not event.gone:
+        _unheard(state, name)
+        return
     one = state.members.get(name)
     if one is None:
-        return
-    if not event.gone:
-        one.unheard = True
-        if one.state == "starting":  # it did not come to life in time: whoever has its name is started, or found, anew
-            _unprobe(state, one)
-            one.state, one.since_s, one.start_s = "wanted", at_s, at_s + policy.backoff_s
-            state.restaff = True
-        look(state, at_s)
         return
     got_on = health.stalled_s(one.seen, at_s) <= at_s - one.since_s and one.seen.done > 0
     node, was = one.node or event.node, one.state
@@ -281,6 +277,20 @@ def died(state: Cluster, event: Died, out: list[Command]) -> None:
         _node_answered(state, one, False, out)
     elif not got_on:
         _blame(state, node, state.settings.node.volume_min if verdict.escalate else 1, out)
+
+
+def _unheard(state: Cluster, name: str) -> None:
+    """Nobody knows whether it lives. One that an earlier cortex had is judged as any other."""
+    known = name in state.members
+    one = member(state, name)
+    one.unheard = True
+    if not known:
+        one.state, state.restaff = "up", True
+    elif one.state == "starting":  # it did not come to life in time: whoever has its name is started, or found, anew
+        _unprobe(state, one)
+        one.state, one.since_s, one.start_s = "wanted", state.at_s, state.at_s + state.settings.restart.backoff_s
+        state.restaff = True
+    look(state, state.at_s)
 
 
 def _blame(state: Cluster, name: str, deaths: int, out: list[Command]) -> None:

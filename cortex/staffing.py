@@ -162,6 +162,7 @@ def _retire(state: Cluster, out: list[Command]) -> None:
             if state.at_s >= due_s:
                 one.state, one.since_s = "retiring", state.at_s
                 out.append(Retire(name))
+                staff.look(state, state.at_s + state.settings.restart.stale_s)
             else:
                 state.wake(due_s)
 

@@ -98,6 +98,9 @@ class Warmth(msgspec.Struct, array_like=True):
     """Goals that wait for the one ahead."""
 
 
+HELD = float("inf")
+
+
 class Errand(msgspec.Struct, array_like=True):
     """A tool run or a child job under way for a goal."""
 
@@ -116,7 +119,7 @@ class Errand(msgspec.Struct, array_like=True):
     broken: int = 0
     """Runs that failed so far."""
     due_at_s: float = 0.0
-    """When it is sent again; 0 while it is under way."""
+    """When it is sent again; 0 while it is under way; ``HELD``: when the job goes on, for it begins nothing now."""
     abandoned: bool = False
     """Nobody waits for the child job any more; its bill is still to come."""
     resting: bool = False

@@ -96,6 +96,46 @@ class Voter(Program, frozen=True):
         yield Resolve(goal, reply.text)
 
 
+class Nester(Program, frozen=True):
+    """Joins of joins, each with a time of its own: what is met says so, what ran out of time says that it is partial."""
+
+    roots: tuple[str, ...] = ("r",)
+    groups: tuple[str, ...] = ("any", "majority", "all")
+    leaves: int = 3
+    group_s: float = 4.0
+    root_s: float = 10.0
+
+    def begin(self, k: State) -> Iterable[Change]:
+        for root in self.roots:
+            yield Goal("root", root)
+
+    def select(self, k: State) -> Iterable[Any]:
+        for goal in k.open("root"):
+            if goal.children:
+                yield from self._merged(k, goal)
+                continue
+            for group in self.groups:
+                yield Goal("group", group, parent=goal.id)
+            yield Wait(goal, Join("quorum", 2), self.root_s)
+        for goal in k.open("group"):
+            if goal.children:
+                yield from self._merged(k, goal)
+                continue
+            for leaf in range(self.leaves):
+                yield Goal("leaf", f"{goal.id}.{leaf}", parent=goal.id)
+            yield Wait(goal, Join(goal.value), self.group_s)
+        for goal in k.open("leaf"):
+            yield Ask(goal, prompt(f"leaf {goal.value}"))
+
+    def _merged(self, k: State, goal: Goal) -> Iterable[Change]:
+        said = sorted(str(child.answer) for child in k.children(goal) if child.status == Status.RESOLVED)
+        yield Emit(f"{goal.value}: {'partial' if goal.partial else 'met'}")
+        yield Resolve(goal, {"partial": goal.partial, "said": said})
+
+    def absorb(self, k: State, goal: Goal, reply: Reply) -> Iterable[Change]:
+        yield Resolve(goal, reply.text)
+
+
 class Watcher(Program, frozen=True):
     """Asks about a page that must be fresh; every third reply asks for a deed, every fourth for a child job."""
 

@@ -6,11 +6,13 @@ import asyncio
 import random
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from actors.armoury import encode
+from actors.channel import Channel
 from actors.records import last_state
 from actors.store import Folder, Journal, StoreError
 from cortex import events
@@ -140,6 +142,23 @@ async def test_a_cap_is_never_passed_and_a_higher_one_goes_on(tmp_path: Path) ->
     assert second.facts["outcome"] == "complete"
     assert Counter(second.sink.keys()) == Counter(f"r{i}" for i in range(40))
     assert len(model.asked) == 40
+
+
+async def test_a_fault_of_our_own_in_a_turn_is_told_and_waited_for_by_nobody(tmp_path: Path) -> None:
+    run = Run(tmp_path, FunctionModel(), source=ListSource(rows(20)), limits=Limits(concurrency=8, window_rows=64))
+    settle, turns = Channel._settle, iter(range(1_000))
+
+    def faulty(self: Channel, *args: Any) -> None:
+        settle(self, *args)
+        if next(turns) == 3:
+            raise KeyError("of our own")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Channel, "_settle", faulty)
+        with pytest.raises(StoreError, match="a turn could not be taken: KeyError: 'of our own'"):
+            await asyncio.wait_for(run.to_end(), 20)
+    done = await Run(tmp_path, FunctionModel(), source=ListSource(rows(20)), sink=run.sink).to_end()
+    assert Counter(done.sink.keys()) == Counter(f"r{i}" for i in range(20))
 
 
 async def test_a_full_disk_stops_the_sending_and_loses_nothing(tmp_path: Path) -> None:

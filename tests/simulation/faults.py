@@ -59,6 +59,39 @@ class Faults:
         if life is not None and not life.halted:
             self._world.freeze(life, trouble.for_s)
 
+    def hung(self, trouble: Trouble) -> None:
+        """Stopped for good: nothing but its death helps those who wait for it."""
+        life = self._victim(trouble)
+        if life is not None and not life.halted:
+            self._world.tell(f"{life.name} hangs")
+            life.frozen = life.halted = True
+
+    def keeps_dying(self, trouble: Trouble) -> None:
+        """Whoever has this name dies soon after it has come to life, again and again."""
+        life = self._victim(trouble)
+        if life is not None:
+            self._die_again(life.name, self._loop.time() + trouble.for_s)
+
+    def _die_again(self, name: str, until_s: float) -> None:
+        life = self._world.lives.get(name)
+        if life is not None and not life.halted:
+            life.fuse = 1 + int(self._chance.random() * 20)
+            life.halted = True
+        if self._loop.time() < until_s and not self._world.calm:
+            self._later(self._loop.time() + 0.3, self._die_again, name, until_s)
+
+    def crash_while_open(self, trouble: Trouble) -> None:
+        """The cortex dies as soon as a breaker is open, if that comes about within a while."""
+        self._look_for_open(self._loop.time() + trouble.for_s)
+
+    def _look_for_open(self, until_s: float) -> None:
+        life = self._world.lives.get("cortex")
+        state = getattr(life.seat._actor, "_state", None) if life is not None and not life.halted else None
+        if state is not None and any(route.breaker.state == "open" for route in state.routes.values()):
+            self._world.kill(life, back_s=0.05)
+        elif self._loop.time() < until_s and not self._world.calm:
+            self._later(self._loop.time() + 0.2, self._look_for_open, until_s)
+
     def cut_off(self, trouble: Trouble) -> None:
         """Nothing passes between it and the cortex."""
         life = self._victim(trouble)

@@ -144,7 +144,7 @@ def credit(rows: int, at_share: float = 0.6, seed: int = 1) -> Credit:
             return True
 
         simulation.resumes = resume
-        world.watch.observers.clear()
+        world.watch.alone()
         simulation.run()
         record = world.watch.jobs["j0"]
         pool = world.provider.pool("sim")

@@ -30,6 +30,10 @@ class JobPlan:
     refused: float = 0.0
     """Share of its rows that the provider finds fault with."""
     max_failed: float | None = None
+    hedge_after_s: float | None = None
+    goal_timeout_s: float | None = None
+    deadline_s: float | None = None
+    """Its own, from when it begins."""
 
 
 @dataclass
@@ -105,7 +109,9 @@ def plan(seed: int) -> Plan:
     made = _large(seed, chance) if seed % LARGE_EVERY == LARGE_EVERY - 1 else _small(seed, chance)
     made.provider = _provider(chance, made)
     _refusals(random.Random(f"{seed}/refusals"), made)
-    made.troubles_at = sorted(_troubles(chance, made), key=lambda trouble: trouble.at_s)
+    _terms(random.Random(f"{seed}/terms"), made)
+    more = random.Random(f"{seed}/more")
+    made.troubles_at = sorted((*_troubles(chance, made), *_aimed(more, made)), key=lambda trouble: trouble.at_s)
     if chance.random() < 0.1:
         made.idle_s = 600.0
     return made
@@ -159,6 +165,24 @@ def _refusals(chance: random.Random, made: Plan) -> None:
             job.max_failed = chance.choice((None, 1, 3, 0.25))
 
 
+def _terms(chance: random.Random, made: Plan) -> None:
+    """What some users ask for besides."""
+    for job in made.jobs:
+        draw = chance.random()
+        tight, hedge_s = chance.choice((0.06, 0.14, 0.22)), chance.choice((0.1, 0.5, 2.0))
+        goal_s, all_s = chance.choice((4.0, 12.0, 30.0)), chance.choice((3.0, 8.0, 20.0))
+        if job.program != "batch":
+            job.program = "nester" if draw < 0.3 else job.program
+        elif draw < 0.15:
+            job.cap_share = tight
+        elif draw < 0.35:
+            job.hedge_after_s = hedge_s
+        if chance.random() < 0.12:
+            job.goal_timeout_s = goal_s
+        if chance.random() < 0.08:
+            job.deadline_s = all_s
+
+
 _CRASHES = ("crash", "crash", "crash", "crash_in_commit", "stand_still", "thought_dead", "gone", "cut_off")
 _OTHERS = ("node_dies", "node_slow", "clock_jumps", "overloaded", "hangs", "blocked", "throttles")
 
@@ -174,6 +198,19 @@ def _troubles(chance: random.Random, made: Plan) -> list[Trouble]:
         else:
             found.append(Trouble(at_s, chance.choice(_OTHERS), "", for_s, chance.random()))
     return found
+
+
+def _aimed(chance: random.Random, made: Plan) -> list[Trouble]:
+    """Troubles that seldom come about by chance alone, in every third world."""
+    at_s, kind = chance.uniform(0.0, 0.7 * made.quiet_s), chance.choice(("crash_while_open", "hung", "keeps_dying"))
+    who = chance.choice(("branch", "worker", "channel"))
+    amount = chance.random()
+    if chance.random() > 1 / 3:
+        return []
+    if kind == "crash_while_open":
+        return [Trouble(at_s, "overloaded", "", 12.0, 0.9), Trouble(at_s, kind, "cortex", 12.0, amount)]
+    who = "branch" if kind == "hung" else who
+    return [Trouble(at_s, kind, who, 6.0, amount)]
 
 
 def without_faults(made: Plan) -> Plan:

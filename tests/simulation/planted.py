@@ -95,7 +95,7 @@ def permit_back_on_arrival(patch: Patch) -> None:
     patch.setattr(channel.Channel, "deliver", early)
 
 
-@planted("two epochs never both append", 62, likely=troubled("thought_dead channel"))
+@planted("two epochs never both append", 61, likely=troubled("thought_dead channel"))
 def no_fence(patch: Patch) -> None:
     def append(self: Any, blobs: Any) -> int:
         seq = self._db.execute("SELECT coalesce(max(seq), 0) FROM turns").fetchone()[0]
@@ -169,12 +169,12 @@ def window_fed_twice(patch: Patch) -> None:
     patch.setitem(intake._TAKE, events.Fed, twice)
 
 
-@planted("the calls of a dead branch are lost, and asked again", 31, likely=troubled("crash branch"))
+@planted("the calls of a dead branch are lost, and asked again", 17, likely=troubled("crash branch"))
 def dead_branch_unnoticed(patch: Patch) -> None:
     patch.setattr(dispatch.Dispatch, "_declare_lost", lambda self, *args, **more: None)
 
 
-@planted("a branch that is silent is asked for a sign of life", 1, likely=troubled("crash branch"))
+@planted("a branch that is silent is asked for a sign of life", 17, likely=troubled("crash branch"))
 def nobody_watches(patch: Patch) -> None:
     patch.setattr(dispatch.Dispatch, "_watch", lambda self: None)
 
@@ -198,7 +198,7 @@ def nobody_arms_again(patch: Patch) -> None:
     patch.setattr(branch.Branch, "_ask_peers", alone)
 
 
-@planted("a tool run whose worker died ends its goal or is run again", 8)
+@planted("a tool run whose worker died ends its goal or is run again", 16)
 def tool_lost_unnoticed(patch: Patch) -> None:
     tool = tasks.Errands._tool
 
@@ -212,7 +212,7 @@ def tool_lost_unnoticed(patch: Patch) -> None:
     patch.setattr(tasks.Errands, "_tool", silent)
 
 
-@planted("a child job is joined again by its name", 58, likely=lambda plan: any(job.program == "watcher" for job in plan.jobs))
+@planted("a child job is joined again by its name", 186, likely=lambda plan: any(job.program == "watcher" for job in plan.jobs))
 def child_waited_for_once(patch: Patch) -> None:
     patch.setattr(errands, "lost", lambda k, held, out: [])
 
@@ -220,7 +220,7 @@ def child_waited_for_once(patch: Patch) -> None:
 # -- timers --------------------------------------------------------------------------------------------------------------
 
 
-@planted("what time alone changes is woken by time")
+@planted("what time alone changes is woken by time", 1)
 def lost_wake_up(patch: Patch) -> None:
     patch.setattr(states.State, "due_at_s", lambda self: None)
 

@@ -7,12 +7,20 @@ from typing import Any
 import msgspec
 
 from actors import lease, machine
-from cortex import claiming, lending, permits, pools
+from cortex import asking, claiming, ledger, lending, permits, pools, staff
 from policies import breaker, limit, restart
 from policies.breaker import BreakerState
+from tests.simulation.plan import Plan
 from tests.simulation.planted import Patch, planted, troubled
 
 _again = troubled("crash cortex", "crash_in_commit cortex", "thought_dead cortex")
+_aimed = troubled("crash_while_open")
+
+
+def _capped(made: Plan) -> bool:
+    return any(job.cap_share for job in made.jobs)
+
+
 _cut = troubled("cut_off channel", "cut_off driver", "stand_still cortex")
 
 
@@ -54,7 +62,7 @@ def breaker_ignored_by_select(patch: Patch) -> None:
     patch.setattr(pools, "choose", lambda states: choose([BreakerState.CLOSED for _ in states]))
 
 
-@planted("never more than n probes are unresolved", 176, likely=troubled("overloaded", "hangs"))
+@planted("never more than n probes are unresolved", 164, likely=troubled("overloaded", "hangs"))
 def probe_leak(patch: Patch) -> None:
     def always(policy: Any, one: Any, at_s: float) -> int:
         return int(policy.probes) if one.state is BreakerState.HALF_OPEN else 0
@@ -63,7 +71,7 @@ def probe_leak(patch: Patch) -> None:
     patch.setattr(breaker, "probe_out", lambda policy, one, at_s, deadline_s, n=1: None)
 
 
-@planted("policies.breaker: results of an earlier state count for nothing", 176, likely=troubled("overloaded", "hangs"))
+@planted("policies.breaker: results of an earlier state count for nothing", 42, likely=troubled("overloaded", "hangs"))
 def late_results_counted(patch: Patch) -> None:
     observe = breaker.observe
 
@@ -102,7 +110,7 @@ def limit_ignored(patch: Patch) -> None:
     patch.setattr(lending, "_free", lambda state, pool: 1_000)
 
 
-@planted("nothing is begun under a lease that has run out", 92, likely=_cut)
+@planted("nothing is begun under a lease that has run out", 130, likely=_cut)
 def lease_expiry_ignored(patch: Patch) -> None:
     patch.setattr(lease.Lease, "run_out", lambda self: [])
 
@@ -114,7 +122,7 @@ def cap_forgotten_by_restart(patch: Patch) -> None:
     patch.setattr(machine.Notes, "found", lambda self, prefix: {})
 
 
-@planted("policies.restart: what died is started again", 16, likely=troubled("gone branch", "gone worker"))
+@planted("policies.restart: what died is started again", 68, likely=troubled("gone branch", "gone worker"))
 def never_restarted(patch: Patch) -> None:
     patch.setattr(restart, "decide", lambda policy, deaths, at_s: restart.Verdict(False, 1e6, "died"))
 
@@ -122,3 +130,89 @@ def never_restarted(patch: Patch) -> None:
 @planted("what a memo tells is taken in by a cortex that came back", 213, likely=_again)
 def memo_ignored(patch: Patch) -> None:
     patch.setattr(pools, "adopt", lambda state, claim, out: None)
+
+
+@planted("a grant that an overtaken message brings is not taken in", 495)
+def grant_serial_ignored(patch: Patch) -> None:
+    take = lease.Lease._take
+
+    def any_serial(self: Any, grant: Any, anew: bool = False) -> None:
+        place = next((place for place in self._places if place.route == grant.route), None)
+        if place is not None and grant.serial < place.heard:
+            place.heard = 0
+        take(self, grant, anew)
+
+    patch.setattr(lease.Lease, "_take", any_serial)
+
+
+@planted("what is reserved counts against the cap", 44, likely=_capped)
+def reservation_forgotten(patch: Patch) -> None:
+    def allows(self: Any, charge: Any, max_cost_nusd: int | None, max_job_tokens: int | None) -> bool:
+        return max_cost_nusd is None or self.known_nusd + self.assumed_nusd + charge.nusd <= max_cost_nusd
+
+    patch.setattr(ledger.Ledger, "allows", allows)
+
+
+@planted("what is assumed counts against the cap", 44, likely=_capped)
+def assumption_forgotten(patch: Patch) -> None:
+    def allows(self: Any, charge: Any, max_cost_nusd: int | None, max_job_tokens: int | None) -> bool:
+        return max_cost_nusd is None or self.known_nusd + self.reserved_nusd + charge.nusd <= max_cost_nusd
+
+    patch.setattr(ledger.Ledger, "allows", allows)
+
+
+@planted("an open breaker holds across a restart of the cortex", likely=_aimed)
+def breaker_forgotten_by_restart(patch: Patch) -> None:
+    decode = pools._decode
+    patch.setattr(pools, "_decode", lambda blob: msgspec.structs.replace(decode(blob), breaker=None))
+
+
+@planted("the limit holds across a restart of the cortex", likely=_again)
+def limit_forgotten_by_restart(patch: Patch) -> None:
+    decode = pools._decode
+
+    def without(blob: bytes) -> Any:
+        return msgspec.structs.replace(decode(blob), limit=limit.new(limit.LimitPolicy()))
+
+    patch.setattr(pools, "_decode", without)
+
+
+@planted("policies.restart: nobody is given up at its first death", likely=troubled("gone branch", "gone worker", "crash channel"))
+def first_death_escalates(patch: Patch) -> None:
+    decide = restart.decide
+    patch.setattr(restart, "decide", lambda policy, deaths, at_s: msgspec.structs.replace(decide(policy, deaths, at_s), escalate=True))
+
+
+@planted("policies.restart: what hangs is killed", 19, likely=troubled("hung"))
+def nothing_is_ever_killed(patch: Patch) -> None:
+    rung = restart.rung
+
+    def gentle(*args: Any) -> Any:
+        found = rung(*args)
+        return restart.Rung.ASK if found is restart.Rung.KILL else found
+
+    patch.setattr(restart, "rung", gentle)
+
+
+@planted("what hangs while it is to end is killed", 37, likely=troubled("hung"))
+def hung_retirement_unnoticed(patch: Patch) -> None:
+    patch.setattr(staff, "_WATCHED", staff._WORKING)
+
+
+@planted("holders are told of each move of a breaker", 13, likely=troubled("overloaded", "hangs"))
+def generation_not_told(patch: Patch) -> None:
+    issue = lending.issue
+
+    def older(state: Any, row: Any, *args: Any) -> Any:
+        grant = issue(state, row, *args)
+        hold = row[4]
+        hold.grant = msgspec.structs.replace(grant, generation=max(0, grant.generation - 1))
+        return hold.grant
+
+    patch.setattr(lending, "issue", older)
+
+
+@planted("a call tells under which state of its breaker it was begun", likely=troubled("overloaded", "hangs"))
+def call_without_generation(patch: Patch) -> None:
+    call = asking.commands.Call
+    patch.setattr(asking.commands, "Call", lambda *args: call(*args[:-1], 0) if len(args) == 10 else call(*args))

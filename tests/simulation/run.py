@@ -32,11 +32,14 @@ from tests.simulation.faults import Faults
 from tests.simulation.loop import LIFE, NOBODY, Life
 from tests.simulation.plan import JobPlan, Plan, plan
 from tests.simulation.provider import REFUSED
-from tests.simulation.watch import STANDING_S
+from tests.simulation.watch import FOR_GOOD, STANDING_S
 from tests.simulation.watch_calls import CallsWatch
 from tests.simulation.watch_goals import GoalsWatch
 from tests.simulation.watch_leases import LeasesWatch
-from tests.simulation.world import SimRuntime, World
+from tests.simulation.watch_memory import MemoryWatch
+from tests.simulation.watch_staff import StaffWatch
+from tests.simulation.watch_time import TimeWatch
+from tests.simulation.world import EPOCH_S, SimRuntime, World
 
 PRICE = Price(input_usd_per_mtok=3, output_usd_per_mtok=15)  # type: ignore[arg-type]
 RETRY = RetryPolicy(base_s=0.2, cap_s=2.0, attempts_max=4, timed_out_attempts_max=3, budget_floor=4)
@@ -44,6 +47,7 @@ TIMEOUT = TimeoutPolicy(connect_s=1.0, first_byte_s=3.0, between_bytes_s=3.0, fl
 PROGRAMS = {
     "planner": ("tests.toys:Planner", {"roots": ["r", "s"], "deep": 3}),
     "voter": ("tests.toys:Voter", {"questions": ["q0", "q1", "q2"], "votes": 5, "kind": "majority"}),
+    "nester": ("tests.toys:Nester", {"roots": ["r", "s"]}),
     "watcher": ("tests.toys:Watcher", {"asks": 6, "trust_s": 3.0}),
 }
 
@@ -77,6 +81,8 @@ def terms(job: JobPlan, made: Plan) -> Terms:
         concurrency=job.concurrency, window_rows=job.window_rows, snapshot_events=job.snapshot_events,
         max_cost_nusd=cap, retry=RETRY, timeout=TIMEOUT, output_tokens_max=16,
         requests_per_min=job.requests_per_min, priority=job.priority, max_failed=job.max_failed,
+        hedge_after_s=job.hedge_after_s, goal_timeout_s=job.goal_timeout_s,
+        deadline_at_s=None if job.deadline_s is None else EPOCH_S + job.begins_s + job.deadline_s,
     )  # fmt: skip
     where, params = PROGRAMS.get(job.program, ("batch", {"ordered": job.ordered}))
     return Terms(
@@ -127,9 +133,12 @@ class Simulation:
     def __init__(self, made: Plan, tell: Callable[[str], None] | None = None) -> None:
         self.plan = made
         self.world = World(made, tell)
-        self.world.watch.observers.append(CallsWatch(self.world.watch, PRICE))
-        self.world.watch.observers.append(LeasesWatch(self.world.watch, self.world))
-        self.world.watch.observers.append(GoalsWatch(self.world.watch))
+        self.world.watch.attend(CallsWatch(self.world.watch, PRICE))
+        self.world.watch.attend(LeasesWatch(self.world.watch, self.world))
+        self.world.watch.attend(GoalsWatch(self.world.watch))
+        self.world.watch.attend(MemoryWatch(self.world.watch, self.world))
+        self.world.watch.attend(TimeWatch(self.world.watch, self.world, EPOCH_S))
+        self.world.watch.attend(StaffWatch(self.world.watch, self.world))
         self.sinks = {job.name: Sink() for job in made.jobs}
         self.rows = {job.name: rows_of(job) for job in made.jobs}
         self.resumes: Callable[[dict[str, Any]], bool] = resumes
@@ -185,8 +194,8 @@ class Simulation:
 
 
 def resumes(facts: dict[str, Any]) -> bool:
-    """Go on with what ended in part, unless it has no money left or too many of its rows failed."""
-    return facts["outcome"] == "partial" and not facts["why"].startswith(("over_budget", "max_failed"))
+    """Go on with what ended in part, unless it has no money or time left, or too many of its rows failed."""
+    return facts["outcome"] == "partial" and not facts["why"].startswith(FOR_GOOD)
 
 
 def stepped(step: Any, state: Any, event: Any) -> Any:

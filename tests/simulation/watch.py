@@ -6,14 +6,15 @@ may do, and sees it when a channel does more.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from actors import programs
+from actors.channel import FAULT
 from cortex import commands, events, journal
 from cortex.checks import check
+from cortex.cluster import Cluster
 from cortex.loop import step
 from cortex.program import Program
 from cortex.state import State
@@ -25,6 +26,8 @@ STANDING_S = 1.0
 """How often the watch looks at what should have happened by itself."""
 CHECK_EVERY = 37
 """Turns between two looks at the whole of K, and as many more as K has goals: so a look costs the same a turn."""
+FOR_GOOD = ("over_budget", "max_failed", "deadline")
+"""Why a job may end partial that nobody resumes."""
 
 _calls = msgspec.msgpack.Decoder(tuple[commands.Call, ...])
 
@@ -53,6 +56,43 @@ class JobWatch:
         """When time alone will change something, by the loop's clock."""
 
 
+class Observer:
+    """A further watch. It says what it is told of by having a method of that name."""
+
+    def turned(self, record: JobWatch, turn: events.Turn, out: list[commands.Command]) -> None:
+        """A turn is on disk."""
+
+    def took(self, job: str, epoch: int) -> None:
+        """A channel became a job's only writer."""
+
+    def sent(self, life: Life, name: str, method: str, args: Any) -> None:
+        """A message leaves a life."""
+
+    def answered(self, message: Any, value: Any) -> None:
+        """The answer to a claim has reached who asked."""
+
+    def stepped(self, state: Cluster, event: Any, out: list[Any]) -> None:
+        """A cortex has taken a step."""
+
+    def began(self, life: Life, role: str) -> None:
+        """A life begins."""
+
+    def died(self, life: Life) -> None:
+        """A life has ended."""
+
+    def asked(self, request: Any) -> None:
+        """A request reaches the provider."""
+
+    def billed(self, request: Any) -> None:
+        """The provider has answered completely, whoever still listens."""
+
+    def standing(self) -> None:
+        """Now and then: has something that was due not happened?"""
+
+
+_TOLD = tuple(name for name in vars(Observer) if not name.startswith("_"))
+
+
 class Watch:
     """``world`` is looked at and never changed."""
 
@@ -64,9 +104,19 @@ class Watch:
         self.errors: list[BaseException] = []
         self.events = 0
         self.calls = 0
-        self.in_flight_at_deaths = 0
-        self.observers: list[Any] = []
-        """Further watches, told of the same."""
+        self._told: dict[str, list[Any]] = {name: [] for name in _TOLD}
+        """By what happens: methods of further watches that are told of it."""
+
+    def attend(self, observer: Observer) -> None:
+        """A further watch is told of all that it has a method for."""
+        for name, told in self._told.items():
+            if getattr(type(observer), name) is not getattr(Observer, name):
+                told.append(getattr(observer, name))
+
+    def alone(self) -> None:
+        """No further watch is told of anything."""
+        for told in self._told.values():
+            told.clear()
 
     def say(self, text: str, error: BaseException | None = None) -> None:
         """Something that must not happen has happened."""
@@ -92,14 +142,13 @@ class Watch:
 
     def began(self, life: Life, role: str) -> None:
         """A life begins."""
+        for tell in self._told["began"]:
+            tell(life, role)
 
     def died(self, life: Life) -> None:
-        """A life ends: what it had asked for and nobody absorbed yet may have to be paid again."""
-        under_way = self._world.provider.under_way
-        if life.name.startswith("branch:"):
-            self.in_flight_at_deaths += sum(request.life is life for request in under_way)
-        else:
-            self.in_flight_at_deaths += len(under_way)
+        """A life ends, or is thought to have."""
+        for tell in self._told["died"]:
+            tell(life)
 
     # -- the journal ---------------------------------------------------------------------------------------------------
 
@@ -109,8 +158,8 @@ class Watch:
         if epoch <= record.epoch:
             self.say(f"{job}: epoch {epoch} was taken after epoch {record.epoch}")
         record.epoch = epoch
-        for observer in self.observers:
-            observer.took(job, epoch)
+        for tell in self._told["took"]:
+            tell(job, epoch)
 
     def appended(self, job: str, epoch: int, seq: int, blobs: Any) -> None:
         """Turns are on disk."""
@@ -119,7 +168,10 @@ class Watch:
             self.say(f"{job}: epoch {epoch} has appended, the journal is of epoch {record.epoch}")
         for blob in blobs:
             record.seq += 1
-            self._turn(record, journal.decode_turn(blob))
+            try:
+                self._turn(record, journal.decode_turn(blob))
+            except Exception as error:  # or it would end the channel, and be told when the world has ended
+                self.say(f"{job}: {type(error).__name__}: {error}", error)
         self._compare(record)
         if seq != record.seq:
             self.say(f"{job}: turn {seq} was written as number {record.seq}")
@@ -160,8 +212,8 @@ class Watch:
         record.due_s = None if due_at_s is None else self._loop.time() + max(0.0, due_at_s - turn.at_s)
         if record.turns % (CHECK_EVERY + len(k.goals)) == 0:
             check(k)
-        for observer in self.observers:
-            observer.turned(record, turn, out)
+        for tell in self._told["turned"]:
+            tell(record, turn, out)
 
     def _filled(self, record: JobWatch, turn: events.Turn) -> events.Turn:
         """Remembered replies are read from the journal, as replay does."""
@@ -193,18 +245,18 @@ class Watch:
             self.say(f"{life.name} is dead and speaks")
         if method == "work":
             self._work(life, args)
-        for observer in self.observers:
-            observer.sent(life, name, method, args)
+        for tell in self._told["sent"]:
+            tell(life, name, method, args)
 
     def stepped(self, state: Any, event: Any, out: Any) -> None:
         """A cortex has taken a step."""
-        for observer in self.observers:
-            observer.stepped(state, event, out)
+        for tell in self._told["stepped"]:
+            tell(state, event, out)
 
     def answered(self, message: Any, value: Any) -> None:
         """An answer to a claim has reached who asked."""
-        for observer in self.observers:
-            observer.answered(message, value)
+        for tell in self._told["answered"]:
+            tell(message, value)
 
     def _work(self, life: Life, args: Any) -> None:
         record = self.job(args[0])
@@ -219,13 +271,13 @@ class Watch:
         self.calls += 1
         if request.life.dead:
             self.say(f"{request.life.name} is dead and calls")
-        for observer in self.observers:
-            observer.asked(request)
+        for tell in self._told["asked"]:
+            tell(request)
 
     def billed(self, request: Any) -> None:
         """The provider has answered completely, whoever still listens."""
-        for observer in self.observers:
-            observer.billed(request)
+        for tell in self._told["billed"]:
+            tell(request)
 
     # -- what should happen by itself ----------------------------------------------------------------------------------
 
@@ -234,12 +286,15 @@ class Watch:
         now_s = self._loop.time()
         for record in self.jobs.values():
             life = self._world.lives.get(f"channel:{record.name}")
+            broken = getattr(getattr(life and life.seat, "_actor", None), "broken", "")
+            if broken.startswith(FAULT):
+                self.say(f"{record.name}: {broken}")
             if life is None or life.halted or record.due_s is None or not awake(life):
                 record.due_s = None if record.due_s is None else max(record.due_s, now_s)
             elif now_s > record.due_s + SLACK_S + self._world.clock_slack_s:
                 self.say(f"{record.name}: something was due at {record.due_s:.3f} s and nothing happened")
-        for observer in self.observers:
-            observer.standing()
+        for tell in self._told["standing"]:
+            tell()
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
@@ -259,7 +314,7 @@ class Watch:
             self.say(f"{name} is complete with {len(record.keys)} of {rows} rows")
         if k.outcome not in ("complete", "partial") and "effect unknown" not in k.why:
             self.say(f"{name} ended {k.outcome}: {k.why}")
-        if k.outcome == "partial" and not k.why.startswith(("over_budget", "max_failed")):
+        if k.outcome == "partial" and not k.why.startswith(FOR_GOOD):
             self.say(f"{name} ended partial: {k.why}")
 
 
@@ -311,5 +366,3 @@ def _told(event: Any) -> str:
         return f"rejoined, epoch {event.epoch}, held {event.held}"
     return name.lower()
 
-
-Observer = Callable[[Any], Any]

@@ -9,10 +9,12 @@ from collections import Counter, defaultdict
 from typing import Any
 
 from cortex import commands, events
+from cortex.reply import Usage
 from policies.failure import FailureKind
 from policies.price import Price, cost_nusd
+from policies.tokens import body_tokens_bound
 from tests.simulation.provider import USAGE, spoken
-from tests.simulation.watch import JobWatch, Watch
+from tests.simulation.watch import JobWatch, Observer, Watch
 
 _ACCOUNT = (b"billing_error", b"authentication_error", b"permission_error")
 _UNCOUNTED = frozenset({FailureKind.CANCELLED, FailureKind.BLOCKED, FailureKind.UNAUTHORISED})
@@ -39,9 +41,15 @@ class _Books:
         self.answers = 0
         self.retries = 0
         self.billed_nusd = 0
+        self.known_nusd = 0
+        self.reserved_nusd = 0
+        """What calls that are out can cost at the most."""
+        self.assumed: dict[tuple[int, int], commands.Call] = {}
+        """Calls that ended, and nobody knows what they cost."""
+        self.assumed_nusd = 0
 
 
-class CallsWatch:
+class CallsWatch(Observer):
     """Told by ``watch`` of turns, requests and bills."""
 
     def __init__(self, watch: Watch, price: Price) -> None:
@@ -60,18 +68,19 @@ class CallsWatch:
             for event in batch:
                 if type(event) is events.Answered:
                     books.answers += 1
-                    call = self._back(books, event.goal, event.attempt)
+                    call = self._back(record, books, event.goal, event.attempt)
                     if call is not None:
                         books.blocked.pop(call.route, None)
+                    self._paid(record, books, call, event)
                 elif type(event) is events.Broke:
-                    self._broke(books, event, turn.at_s)
+                    self._broke(record, books, event, turn.at_s)
                 elif type(event) is events.Recalled:
                     for key in [key for key in books.out if key[0] == event.goal]:
-                        self._back(books, *key)
+                        self._back(record, books, *key)
                 elif type(event) is events.Rejoined:
                     held = set(event.held)
                     for key in [key for key in books.out if key not in held]:
-                        self._back(books, *key)
+                        self._assume(record, books, key, self._back(record, books, *key))
         routes = set()
         for command in out:
             if type(command) is commands.Call:
@@ -81,10 +90,38 @@ class CallsWatch:
                 if b"errored" in command.value and any(word in command.value for word in _ACCOUNT):
                     self._watch.say(f"{record.name}: a row failed for the account's sake: {command.value!r}")
             elif type(command) is commands.Finish:
-                books.out.clear()
+                for key in list(books.out):
+                    self._assume(record, books, key, self._back(record, books, *key))
                 books.blocked = {route: set() for route in books.blocked}
                 books.routes.clear()
-        self._permits(record, books, routes)
+        if routes:
+            self._permits(record, books, routes)
+            self._cap(record, books)
+
+    def _cap(self, record: JobWatch, books: _Books) -> None:
+        """Money: by these books, whatever the ledger says."""
+        assert record.k is not None
+        cap = record.k.terms.limits.max_cost_nusd
+        spent = books.known_nusd + books.assumed_nusd + books.reserved_nusd
+        if cap is not None and spent > cap:
+            self._watch.say(
+                f"{record.name}: {books.known_nusd} nUSD are known, {books.assumed_nusd} assumed, and what is out may cost"
+                f" {books.reserved_nusd}; the cap is {cap}"
+            )
+
+    def _paid(self, record: JobWatch, books: _Books, call: commands.Call | None, event: events.Answered) -> None:
+        """A reply tells what an attempt has cost."""
+        if call is None:
+            call = books.assumed.pop((event.goal, event.attempt), None)
+            if call is None:
+                return
+            books.assumed_nusd -= _worst_nusd(record, call)
+        books.known_nusd += cost_nusd(_price(record, call), event.reply.usage)
+
+    def _assume(self, record: JobWatch, books: _Books, key: tuple[int, int], call: commands.Call | None) -> None:
+        if call is not None:
+            books.assumed[key] = call
+            books.assumed_nusd += _worst_nusd(record, call)
 
     def _permits(self, record: JobWatch, books: _Books, routes: set[int]) -> None:
         k = record.k
@@ -93,27 +130,30 @@ class CallsWatch:
             permits, out = k.shares[route].permits, books.routes[route]
             if out > permits:
                 self._watch.say(f"{record.name}: {out} calls are out on route {route} under {permits} permits")
-        if routes and len(books.out) > k.terms.limits.concurrency:
+        if len(books.out) > k.terms.limits.concurrency:
             self._watch.say(f"{record.name}: {len(books.out)} calls are out, its user allows {k.terms.limits.concurrency}")
 
-    def _back(self, books: _Books, goal: int, attempt: int) -> commands.Call | None:
+    def _back(self, record: JobWatch, books: _Books, goal: int, attempt: int) -> commands.Call | None:
         call = books.out.pop((goal, attempt), None)
         if call is not None:
+            books.reserved_nusd -= _worst_nusd(record, call)
             books.routes[call.route] -= 1
             if call.route in books.blocked:
                 books.blocked[call.route].discard((goal, attempt))
         return call
 
-    def _broke(self, books: _Books, event: events.Broke, at_s: float) -> None:
-        call = self._back(books, event.goal, event.attempt)
+    def _broke(self, record: JobWatch, books: _Books, event: events.Broke, at_s: float) -> None:
+        call = self._back(record, books, event.goal, event.attempt)
         failure = event.failure
         if call is None:
             return
+        if failure.sent and failure.status < 400:
+            self._assume(record, books, (event.goal, event.attempt), call)
         if failure.kind == FailureKind.THROTTLED:
             if failure.retry_after_s:
                 until_s = at_s + failure.retry_after_s
                 books.hold_until_s[call.route] = max(books.hold_until_s.get(call.route, 0.0), until_s)
-        elif failure.sent and failure.kind not in _UNCOUNTED:
+        elif failure.sent and failure.kind not in _UNCOUNTED and all(key[0] != event.goal for key in books.out):
             books.failures[event.goal, event.sample] += 1
         if failure.kind in (FailureKind.BLOCKED, FailureKind.UNAUTHORISED):
             books.blocked.setdefault(call.route, set())
@@ -122,6 +162,7 @@ class CallsWatch:
     def _call(self, record: JobWatch, books: _Books, call: commands.Call, at_s: float) -> None:
         say, name = self._watch.say, record.name
         books.out[call.goal, call.attempt] = call
+        books.reserved_nusd += _worst_nusd(record, call)
         books.routes[call.route] += 1
         self._committed[spoken(call.body)] += 1
         if at_s < books.hold_until_s.get(call.route, 0.0):
@@ -169,18 +210,15 @@ class CallsWatch:
         if books.billed_nusd > committed:
             self._watch.say(f"{name}: {books.billed_nusd} nUSD are billed, the ledger holds {committed}")
 
-    def sent(self, life: Any, name: str, method: str, args: Any) -> None:
-        """A message leaves."""
 
-    def standing(self) -> None:
-        """Nothing is due here."""
+def _price(record: JobWatch, call: commands.Call) -> Price:
+    assert record.k is not None
+    price = record.k.terms.routes[call.route].price
+    assert price is not None
+    return price
 
-    def took(self, job: str, epoch: int) -> None:
-        """Epochs are looked at elsewhere."""
 
-    def stepped(self, state: Any, event: Any, out: Any) -> None:
-        """Leases are looked at elsewhere."""
-
-    def answered(self, message: Any, value: Any) -> None:
-        """So are their answers."""
-
+def _worst_nusd(record: JobWatch, call: commands.Call) -> int:
+    """What one attempt can cost at the most: no prompt has more tokens than bytes, nor more than are let through."""
+    tokens = min(body_tokens_bound(call.body), call.prompt_tokens_max)
+    return cost_nusd(_price(record, call), Usage(tokens, call.output_tokens_max))

@@ -6,13 +6,12 @@ What a join needs and what a rule forbids is reckoned here, from the children an
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any
 
 from cortex import commands, events
 from cortex.goals import Goal, Status
 from cortex.state import State
 from policies.join import Join
-from tests.simulation.watch import JobWatch, Watch
+from tests.simulation.watch import JobWatch, Observer, Watch
 
 SHARE_MIN = 20
 """Finished rows below which a share of them says nothing."""
@@ -29,7 +28,7 @@ class _Rows:
         """At some moment more had failed than may."""
 
 
-class GoalsWatch:
+class GoalsWatch(Observer):
     """Told by ``watch`` of turns."""
 
     def __init__(self, watch: Watch) -> None:
@@ -53,14 +52,19 @@ class GoalsWatch:
         waiting = self._waiting[job]
         for goal in k.goals.values():
             if goal.status == Status.WAITING and goal.join is not None and goal.children:
-                waiting[goal.id] = goal.join, goal.due_at_s
+                due_at_s = waiting.get(goal.id, (goal.join, goal.due_at_s))[1]  # as it was told when the wait began
+                waiting[goal.id] = goal.join, due_at_s
                 if _met(k, goal, goal.join):
                     self._watch.say(f"{job}: goal {goal.id} waits on, its join is met")
+                if due_at_s and at_s >= due_at_s and not k.outcome:
+                    self._watch.say(f"{job}: goal {goal.id} waits on, the time of its join is over")
             elif goal.id in waiting:
                 join, due_at_s = waiting.pop(goal.id)
                 over = bool(due_at_s) and at_s >= due_at_s
                 if goal.status not in (Status.FAILED, Status.ABANDONED) and not over and not _met(k, goal, join):
                     self._watch.say(f"{job}: goal {goal.id} goes on before its join, {join.kind}, is met")
+                if goal.status not in (Status.FAILED, Status.ABANDONED) and goal.partial == _enough(k, goal, join):
+                    self._watch.say(f"{job}: goal {goal.id} merges what its join, {join.kind}, had, as partial: {goal.partial}")
 
     # -- rows that fail ------------------------------------------------------------------------------------------------
 
@@ -83,36 +87,15 @@ class GoalsWatch:
         if k.outcome and k.why.startswith("max_failed") and not rows.over and not ordered:
             self._watch.say(f"{job} ended {k.why}, though {rows.failed} of {rows.finished} rows failed")
 
-    # -- what others look at -------------------------------------------------------------------------------------------
-
-    def asked(self, request: Any) -> None:
-        """Requests are looked at elsewhere."""
-
-    def billed(self, request: Any) -> None:
-        """So is money."""
-
-    def sent(self, life: Any, name: str, method: str, args: Any) -> None:
-        """A message leaves."""
-
-    def standing(self) -> None:
-        """Nothing is due here."""
-
-    def took(self, job: str, epoch: int) -> None:
-        """Epochs are looked at elsewhere."""
-
-    def stepped(self, state: Any, event: Any, out: Any) -> None:
-        """Leases are looked at elsewhere."""
-
-    def answered(self, message: Any, value: Any) -> None:
-        """So are their answers."""
-
 
 def _met(k: State, goal: Goal, join: Join) -> bool:
     """Enough children are resolved, or all have ended."""
+    return _enough(k, goal, join) or all(k.goals[child].status in _ENDED for child in goal.children)
+
+
+def _enough(k: State, goal: Goal, join: Join) -> bool:
     stands = [k.goals[child].status for child in goal.children]
     resolved = stands.count(Status.RESOLVED)
-    if all(one in _ENDED for one in stands):
-        return True
     if join.kind == "majority":
         return 2 * resolved > len(stands)
     return resolved >= {"all": len(stands), "any": 1, "quorum": join.n}[join.kind]

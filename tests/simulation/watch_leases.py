@@ -19,7 +19,7 @@ from cortex.signals import Claims, Grant
 from policies.breaker import BreakerState
 from policies.route import pool_name, route_name
 from tests.simulation.books import Held, Out
-from tests.simulation.watch import JobWatch, Watch
+from tests.simulation.watch import JobWatch, Observer, Watch
 
 GRACE_S = 10.0
 """How much longer than its timeout a call may be out: a branch's grace, and the way home."""
@@ -29,7 +29,7 @@ _memo = msgspec.msgpack.Decoder(Memo).decode
 _grants = msgspec.msgpack.Decoder(tuple[Grant, ...])
 
 
-class LeasesWatch:
+class LeasesWatch(Observer):
     """Told of the steps of every cortex, of turns and of messages."""
 
     def __init__(self, watch: Watch, world: Any) -> None:
@@ -352,12 +352,6 @@ class LeasesWatch:
         out.leave -= 1
         if out.leave < 0:
             self._watch.say(f"more is asked of {name} than there were permits out when its breaker opened")
-
-    def billed(self, request: Any) -> None:
-        """Money is none of its business."""
-
-    def standing(self) -> None:
-        """Nothing is due here."""
 
 
 def pool_of(endpoint: str) -> str:

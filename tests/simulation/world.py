@@ -127,6 +127,7 @@ class World:
         """It is thought dead and another is started, but it is only stopped for a while: two of one name."""
         life.zombie = life.frozen = life.halted = True
         self.tell(f"{life.name} is thought dead")
+        self.watch.died(life)
         del self.lives[life.name]
         self.transport.hang_up(life)
         self._come_back(life.name, 0.05)

@@ -211,6 +211,22 @@ def test_a_child_spawned_by_a_reply_answers_the_goal():
     assert stage.goal(1).answer == 7
 
 
+def test_a_child_that_a_late_reply_asks_for_is_launched_when_the_job_goes_on():
+    def absorb(k, goal, reply):
+        yield Spawn(goal, Flat(texts=(reply.text,)))
+
+    program = puppet(begin=lambda k: [Goal("x", "v")], absorb=absorb, absorbed=lambda k, g, v: [Resolve(g, v)])
+    stage = Stage(program, Limits(max_cost_nusd=10**9), price=PRICE)
+    stage.turn(events.Stopped("ann", "drain"))
+    assert of(stage.answer("planned"), commands.Launch) == []
+    assert (stage.k.outcome, stage.statuses()) == ("partial", ["waiting"])
+    reserved = stage.k.ledger.reserved_nusd
+    assert len(of(stage.turn(events.Resumed("ann")), commands.Launch)) == 1
+    assert stage.k.ledger.reserved_nusd == reserved > 0, "its slice was set aside all the time"
+    back(stage, 7)
+    assert (stage.goal(1).answer, stage.k.ledger.reserved_nusd) == (7, 0)
+
+
 def two_lives(stage_absorb) -> Stage:
     """Goal 1 is a child job's; goal 2 asks, and its reply does something to goal 1."""
     program = puppet(
@@ -237,7 +253,7 @@ def test_a_goal_that_is_reopened_lets_its_child_go_and_may_spawn_it_again():
 
 
 def test_cancelled_with_its_child_under_way_a_goal_leaves_the_bill_charged():
-    """Even where the program answers the cancellation by spawning anew: nothing of it is left under way."""
+    """Where the program answers the cancellation by spawning anew, nothing of that is begun, nor charged."""
     program = puppet(
         begin=lambda k: [Goal("x")], select=lambda k: [Spawn(goal, Flat()) for goal in k.open("x")],
         failed=lambda k, goal, bad: [Spawn(goal, Flat())],
@@ -245,7 +261,7 @@ def test_cancelled_with_its_child_under_way_a_goal_leaves_the_bill_charged():
     stage = Stage(program, Limits(max_cost_nusd=900), price=PRICE)
     stage.turn(events.Stopped("ann", "cancel"))
     assert (stage.k.outcome, stage.statuses(), stage.k.errands) == ("cancelled", ["abandoned"], {})
-    assert stage.k.ledger.assumed_nusd == 450 + 225
+    assert (stage.k.ledger.assumed_nusd, len(of(stage.said, commands.Launch))) == (450, 1)
     assert params_of(Flat(texts=("a",))) == b'{"texts":["a"]}'
 
 

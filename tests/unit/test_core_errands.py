@@ -345,3 +345,53 @@ def test_an_item_that_the_program_read_itself_is_believed_from_now():
 def test_items_that_are_no_observations_are_always_believed():
     stage = watcher()
     assert stage.k.fresh(Item("note", "text"))
+
+
+# -- a job that begins nothing any more --------------------------------------------------------------------------------
+
+
+def _stopped(stage: Stage, how: str) -> None:
+    if how == "drain":
+        stage.turn(events.Stopped("ann", "drain"))
+    else:
+        limits = Limits(retry=QUICK.retry, deadline_at_s=stage.k.at_s + 0.5)
+        stage.turn(events.LimitsSet("ann", limits))
+        stage.turn(events.Ticked(), at_s=stage.k.at_s + 1.0)
+
+
+def _goes_on(stage: Stage) -> list:
+    return stage.turn(events.LimitsSet("ann", QUICK), events.Resumed("ann"))
+
+
+@pytest.mark.parametrize("how", ["drain", "deadline"])
+def test_a_run_that_a_late_reply_asks_for_is_made_when_the_job_goes_on(how):
+    """At its deadline a job begins nothing new, not for a reply either that was under way; and loses nothing of it."""
+    stage = doer()
+    _stopped(stage, how)
+    assert of(stage.answer("dig"), commands.RunTool) == []
+    assert (stage.k.outcome, stage.goal(1).status) == ("partial", Status.WAITING)
+    stage.turn(events.Rejoined(2))
+    (command,) = of(_goes_on(stage), commands.RunTool)
+    assert (command.arguments, command.key) == ({"what": "dig"}, "j/1/tool-2")
+    ran(stage, "done")
+    assert (stage.k.outcome, stage.goal(1).answer) == ("complete", "done")
+
+
+@pytest.mark.parametrize("how", ["drain", "deadline"])
+def test_a_run_that_waits_to_be_repeated_does_not_keep_a_job_from_its_end(how):
+    stage = doer("read")
+    stage.answer("dig")
+    ran(stage, kind="transient")
+    _stopped(stage, how)
+    assert (stage.k.outcome, stage.goal(1).status) == ("partial", Status.WAITING)
+    assert len(of(_goes_on(stage), commands.RunTool)) == 1
+    ran(stage, "done")
+    assert stage.k.outcome == "complete"
+
+
+def test_cancelled_at_rest_what_was_held_back_is_never_sent():
+    stage = doer()
+    _stopped(stage, "drain")
+    stage.answer("dig")
+    out = stage.turn(events.Stopped("ann", "cancel"))
+    assert (of(out, commands.RunTool), stage.k.errands, stage.k.outcome) == ([], {}, "cancelled")

@@ -46,6 +46,7 @@ def test_with_a_job_there_is_a_branch_and_without_one_there_is_none():
     assert of(Retire, commands) == [Retire("branch:0")]
     h.tell(Died(h.at_s, "branch:0"))
     assert h.state.members == {}
+    h.after(20.0)
     assert h.state.due_s == float("inf")
 
 

@@ -1,0 +1,40 @@
+"""Branches that hang where nobody would look: on their way out, or found by a cortex that came back."""
+
+from __future__ import annotations
+
+from cortex.orders import Died, Kill, Ping, Retire, Start, Unheard
+from tests.house import House, of
+
+
+def test_one_that_hangs_when_it_is_to_end_is_killed_and_not_started_again():
+    h = House(limit=100, branches_max=2, calls_per_branch=20)
+    h.join("a", 40)
+    h.say("branch:1", calls=0)
+    h.join("a", 10)
+    assert of(Retire, h.live(40.0)) == [Retire("branch:1")]
+    asked = of(Ping, h.live(11.0))
+    assert Ping("branch:1") in asked
+    h.tell(Unheard(h.at_s, "branch:1"))
+    assert [kill.subject for kill in of(Kill, h.live(6.0))] == ["branch:1"]
+    assert of(Start, h.tell(Died(h.at_s, "branch:1", "n0"))) == []
+    assert list(h.state.members) == ["branch:0"]
+
+
+def test_one_that_is_to_end_and_works_on_is_left_alone():
+    h = House(limit=100, branches_max=2, calls_per_branch=20)
+    h.join("a", 40)
+    h.say("branch:1", calls=0)
+    h.join("a", 10)
+    assert of(Retire, h.live(40.0)) == [Retire("branch:1")]
+    h.say("branch:1", calls=2)  # it came on its way; it is finished first
+    assert of(Kill, h.live(60.0)) == []
+
+
+def test_one_that_was_found_and_says_nothing_is_killed_and_replaced():
+    """A cortex that came back found its name, and no answer to it."""
+    h = House()
+    h.join("a")
+    h.tell(Died(h.at_s, "branch:7", gone=False))
+    assert Ping("branch:7") in of(Ping, h.live(11.0))
+    h.tell(Unheard(h.at_s, "branch:7"))
+    assert [kill.subject for kill in of(Kill, h.live(6.0))] == ["branch:7"]
