@@ -210,6 +210,8 @@ class Member(msgspec.Struct):
     deaths: list[float] = msgspec.field(default_factory=list)
     start_s: float = 0.0
     """Not to be started before."""
+    stillborn: int = 0
+    """Starts in a row after which it did not come to life in time."""
     pinged_s: float = -NEVER
     unheard: bool = False
     probe: str = ""

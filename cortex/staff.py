@@ -21,6 +21,9 @@ CHECK_S: Final = 1.0
 """Between two looks at those that have work."""
 IDLE_CHECK_S: Final = 30.0
 """Between two questions to one that has none, while there is a job: it may be stuck, and would get work."""
+STILLBORN: Final = 3
+"""Started so often in a row and never come to life, it may hang, and is killed: where nobody has its name, that is a
+start of its own."""
 KILLED_S: Final = 10.0
 """A kill that was not confirmed by then is ordered again."""
 EMPTY_S: Final = 2.0
@@ -54,6 +57,7 @@ def begun(state: Cluster, name: str, node: str, incarnation: str) -> None:
     one = member(state, name)
     if one.state in ("wanted", "starting"):
         one.state, one.since_s = "up", state.at_s
+    one.stillborn = 0
     if one.probe and one.probe != node:
         breaker.probe_back(state.nodes[one.probe].breaker)
         one.probe = ""
@@ -178,6 +182,12 @@ def check(state: Cluster, out: list[Command]) -> None:
                 one.since_s = at_s
                 out.append(Kill(name, "it was killed, and is not known to be gone"))
             look(state, one.since_s + KILLED_S)
+        if one.state == "starting" and one.stillborn >= STILLBORN:
+            if kills > 0:
+                kills -= 1
+                one.state, one.since_s, one.stillborn = "killed", at_s, 0
+                out.append(Kill(name, "it does not come to life"))
+            look(state, at_s + (KILLED_S if one.state == "killed" else CHECK_S))
         if one.state not in _WATCHED:
             continue
         silent_s = min(health.silent_s(one.seen, at_s), at_s - one.since_s)
@@ -288,7 +298,9 @@ def _unheard(state: Cluster, name: str) -> None:
         one.state, state.restaff = "up", True
     elif one.state == "starting":  # it did not come to life in time: whoever has its name is started, or found, anew
         _unprobe(state, one)
-        one.state, one.since_s, one.start_s = "wanted", state.at_s, state.at_s + state.settings.restart.backoff_s
+        one.stillborn += 1
+        if one.stillborn < STILLBORN:
+            one.state, one.since_s, one.start_s = "wanted", state.at_s, state.at_s + state.settings.restart.backoff_s
         state.restaff = True
     look(state, state.at_s)
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from hashlib import blake2b
 
 from cortex import commands, events
-from cortex.attempts import asked_by, broke, drawn, no_longer_asking
+from cortex.attempts import asked_by, assume, broke, drawn, no_longer_asking
 from cortex.authored import Out, give_up
 from cortex.moves import reopen
 from cortex.pauses import block
@@ -78,6 +78,10 @@ def unsubmitted(k: State, event: events.Unsubmitted) -> None:
     failure = event.failure
     if not event.who:
         k.tally.failures[failure.kind] = k.tally.failures.get(failure.kind, 0) + 1
+    if event.who and made.name:  # it was there, and its results cannot be had: what it cost nobody will tell
+        del k.submissions[made.number]
+        _give_up(k, [key for key in made.keys if key in k.flights])
+        return
     lost = made.orphaned or failure.kind == FailureKind.LOST or bool(event.who)
     if lost or k.outcome or k.closing or k.paused is not None:
         _dissolve(k, made)
@@ -235,6 +239,18 @@ def _in_hand(k: State) -> list[int]:
 def _dissolve(k: State, made: Submission) -> None:
     del k.submissions[made.number]
     take_back(k, [key for key in made.keys if key in k.flights])
+
+
+def _give_up(k: State, keys: Iterable[int]) -> None:
+    """These attempts may have been paid for: they stay charged in full, and their goals are open again."""
+    for key in keys:
+        flight = k.flights.pop(key)
+        came_back(k, flight, None)
+        no_longer_asking(k, flight)
+        goals = asked_by(k, flight)
+        assume(k, flight, bool(goals))
+        for goal in goals:
+            reopen(k, goal)
 
 
 def take_back(k: State, keys: Iterable[int]) -> None:

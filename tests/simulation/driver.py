@@ -6,6 +6,7 @@ What it has written stands in the world, as a file would.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -35,16 +36,19 @@ class Sink:
 
 
 class SimDriver:
-    """One job's driver. ``resumes`` says whether to go on with a job that ended in part, for a reason."""
+    """One job's driver. ``resumes`` says whether to go on with a job that ended in part, for a reason; ``decides`` what
+    its user says of message batches in doubt."""
 
     def __init__(
-        self, runtime: Any, terms: Terms, arming: Arming, rows: list[Row], sink: Sink, resumes: Any, cap: int = 0
+        self, runtime: Any, terms: Terms, arming: Arming, rows: list[Row], sink: Sink, resumes: Any, cap: int,
+        decides: Callable[[], tuple[tuple[int, str], ...]],
     ) -> None:  # fmt: skip
         self._runtime = runtime
         self._terms = terms
         self._arming = encode(arming)
         self._pool = arming.pool_name
         self._cap = cap
+        self._decides = decides
         self._rows = rows
         self._sink = sink
         self._resumes = resumes
@@ -78,7 +82,7 @@ class SimDriver:
             await self._ask(self._runtime.peer("cortex"), "cap", "sim", self._pool, caps)
         job = self._terms.job
         await self._runtime.start_actor("channel", f"channel:{job}", job, FOLDER)
-        opening = Opening(terms=self._terms, owner=self._runtime.owner(), who="sim")
+        opening = Opening(terms=self._terms, owner=self._runtime.owner(), who="sim", decided=self._decides())
         await self._ask(self._channel, "start", msgspec.msgpack.encode(opening))
 
     async def _arm(self, name: str) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field, replace
 
+EPOCH_S = 1_700_000_000.0
+"""What the clocks on the wall say when a world begins."""
 LARGE_EVERY = 50
 """One seed in so many has a thousand branches."""
 
@@ -34,6 +36,25 @@ class JobPlan:
     goal_timeout_s: float | None = None
     deadline_s: float | None = None
     """Its own, from when it begins."""
+    batches: bool = False
+    """It goes by the provider's message batches."""
+
+
+@dataclass
+class BatchingPlan:
+    """How the provider's message batches fare."""
+
+    takes_s: float = 5.0
+    requests_max: int = 1_000
+    """Rows that a job puts into one."""
+    queue: int = 0
+    """Rows that the account may have in batches at once; 0: any number."""
+    trouble: float = 0.0
+    """Share of all that is asked about batches, submissions included, that goes wrong."""
+    failing: float = 0.0
+    """Share of rows that fail or expire."""
+    unreadable: float = 0.0
+    """Share of batches whose results nobody can read."""
 
 
 @dataclass
@@ -75,6 +96,7 @@ class Plan:
     nodes: int = 2
     jobs: list[JobPlan] = field(default_factory=list)
     provider: ProviderPlan = field(default_factory=ProviderPlan)
+    batching: BatchingPlan = field(default_factory=BatchingPlan)
     troubles_at: list[Trouble] = field(default_factory=list)
     limit_start: int = 20
     """Concurrency with which the cortex begins at a pool."""
@@ -110,6 +132,7 @@ def plan(seed: int) -> Plan:
     made.provider = _provider(chance, made)
     _refusals(random.Random(f"{seed}/refusals"), made)
     _terms(random.Random(f"{seed}/terms"), made)
+    _batches(random.Random(f"{seed}/batches"), made)
     more = random.Random(f"{seed}/more")
     made.troubles_at = sorted((*_troubles(chance, made), *_aimed(more, made)), key=lambda trouble: trouble.at_s)
     if chance.random() < 0.1:
@@ -181,6 +204,19 @@ def _terms(chance: random.Random, made: Plan) -> None:
             job.goal_timeout_s = goal_s
         if chance.random() < 0.08:
             job.deadline_s = all_s
+
+
+def _batches(chance: random.Random, made: Plan) -> None:
+    """Jobs that go by message batches, and what becomes of these."""
+    made.batching = BatchingPlan(
+        takes_s=chance.choice((1.0, 5.0, 40.0)), requests_max=chance.choice((4, 20, 1_000)),
+        queue=chance.choice((0, 0, 25)), trouble=chance.choice((0.0, 0.1, 0.3)), failing=chance.choice((0.0, 0.1)),
+        unreadable=chance.choice((0.0, 0.0, 0.0, 0.2)),
+    )  # fmt: skip
+    for job in made.jobs:
+        if chance.random() < 0.15 and job.program == "batch" and job.rows < 100:
+            job.batches, job.fallback, job.hedge_after_s, job.requests_per_min = True, False, None, None
+            job.concurrency, job.window_rows = max(8, job.concurrency), max(8, job.window_rows)
 
 
 _CRASHES = ("crash", "crash", "crash", "crash_in_commit", "stand_still", "thought_dead", "gone", "cut_off")

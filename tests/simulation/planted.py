@@ -124,7 +124,7 @@ def epoch_taken_twice(patch: Patch) -> None:
     patch.setattr(store.Journal, "take_epoch", same)
 
 
-@planted("a snapshot holds what came before it, and replay begins right after it", 6, likely=troubled("crash channel"))
+@planted("a snapshot holds what came before it, and replay begins right after it", 54, likely=troubled("crash channel"))
 def snapshot_skips_a_turn(patch: Patch) -> None:
     turns = store.Journal.turns
     patch.setattr(store.Journal, "turns", lambda self, after=0: turns(self, after + (after > 0)))
@@ -264,19 +264,19 @@ def nothing_is_reserved(patch: Patch) -> None:
 # -- policies ------------------------------------------------------------------------------------------------------------
 
 
-@planted("policies.retry: retries draw on a budget", 26, likely=troubled("overloaded"))
+@planted("policies.retry: retries draw on a budget", 13, likely=troubled("overloaded"))
 def retry_without_budget(patch: Patch) -> None:
     may = retry.may_retry
     patch.setattr(attempts, "may_retry", lambda policy, what, tries, spent, good, held=0: may(policy, what, tries, 0, good, held))
 
 
-@planted("policies.retry: attempts are bounded", 65, likely=troubled("overloaded"))
+@planted("policies.retry: attempts are bounded", 13, likely=troubled("overloaded"))
 def retry_without_end(patch: Patch) -> None:
     may = retry.may_retry
     patch.setattr(attempts, "may_retry", lambda policy, what, tries, *args: may(policy, what, 1, *args))
 
 
-@planted("policies.retry: Retry-After is respected", 3)
+@planted("policies.retry: Retry-After is respected", 8)
 def retry_after_ignored(patch: Patch) -> None:
     broke = intake._TAKE[events.Broke]
 
@@ -286,7 +286,7 @@ def retry_after_ignored(patch: Patch) -> None:
     patch.setitem(intake._TAKE, events.Broke, hasty)
 
 
-@planted("policies.failure: a blocked account fails no row", 20, likely=troubled("blocked"))
+@planted("policies.failure: a blocked account fails no row", 54, likely=troubled("blocked"))
 def blocked_fails_rows(patch: Patch) -> None:
     rules = dict(failure.RULES)
     rules[failure.FailureKind.BLOCKED] = failure.Rule("no", "", "billing_error")
@@ -324,7 +324,7 @@ def concurrency_ignored(patch: Patch) -> None:
     patch.setattr(asking, "way", lambda k: 0)
 
 
-@planted("a job that was resumed after a blocked account sends one call alone", 117, likely=troubled("blocked"))
+@planted("a job that was resumed after a blocked account sends one call alone", 247, likely=troubled("blocked"))
 def resumed_with_all_at_once(patch: Patch) -> None:
     def freely(k: Any) -> None:
         for share in k.shares:

@@ -55,7 +55,7 @@ def lease_without_quarantine(patch: Patch) -> None:
     patch.setattr(claiming, "_renew", soon)
 
 
-@planted("an open breaker has effect: nothing is granted", 3, likely=troubled("overloaded", "hangs"))
+@planted("an open breaker has effect: nothing is granted", 13, likely=troubled("overloaded", "hangs"))
 def breaker_ignored_by_select(patch: Patch) -> None:
     patch.setattr(lending, "_terms", lambda state, pool, route, hold, share: (-1, ""))
     choose = pools.choose
@@ -132,7 +132,7 @@ def memo_ignored(patch: Patch) -> None:
     patch.setattr(pools, "adopt", lambda state, claim, out: None)
 
 
-@planted("a grant that an overtaken message brings is not taken in", 495)
+@planted("a grant that an overtaken message brings is not taken in", 8)
 def grant_serial_ignored(patch: Patch) -> None:
     take = lease.Lease._take
 

@@ -26,10 +26,13 @@ SOON_S = 0.02
 class Request:
     """One request as the provider sees it."""
 
-    __slots__ = ("began_s", "endpoint", "life", "text", "timeout_s")
+    __slots__ = ("batched", "began_s", "endpoint", "life", "text", "timeout_s")
 
-    def __init__(self, endpoint: str, text: str, life: Life, began_s: float, timeout_s: float) -> None:
+    def __init__(
+        self, endpoint: str, text: str, life: Life, began_s: float, timeout_s: float, batched: bool = False
+    ) -> None:
         self.endpoint, self.text, self.life, self.began_s, self.timeout_s = endpoint, text, life, began_s, timeout_s
+        self.batched = batched
 
 
 class Pool:
@@ -90,7 +93,8 @@ class Provider:
 
     def model(self, blob: bytes, life: Life) -> SimModel:
         """The model that an arming describes."""
-        return SimModel(self, msgspec.msgpack.decode(blob, type=Arming).endpoint, life)
+        endpoint = msgspec.msgpack.decode(blob, type=Arming).endpoint
+        return SimModel(self, endpoint, life, self._world.account.desk(endpoint, life))
 
     def latency_s(self) -> float:
         """How long the next answer takes."""
@@ -181,8 +185,8 @@ class Provider:
 class SimModel:
     """One branch's way to the provider."""
 
-    def __init__(self, provider: Provider, endpoint: str, life: Life) -> None:
-        self.endpoint = endpoint
+    def __init__(self, provider: Provider, endpoint: str, life: Life, batches: Any) -> None:
+        self.endpoint, self.batches = endpoint, batches
         self._provider, self._life = provider, life
         self._loop = asyncio.get_running_loop()
 

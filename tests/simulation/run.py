@@ -20,30 +20,34 @@ from actors.ports import Away
 from cortex import scheduler
 from cortex.cluster import Settings
 from cortex.events import Row
-from cortex.limits import Limits, Route, Terms
+from cortex.limits import BATCHES, MESSAGES, Limits, Route, Terms
+from policies.batching import Batching
 from policies.breaker import BreakerPolicy
 from policies.limit import LimitPolicy
-from policies.price import Price
+from policies.price import Price, batch_price
 from policies.retry import RetryPolicy
 from policies.route import pool_name, route_name
 from policies.timeout import TimeoutPolicy
 from tests.simulation.driver import SimDriver, Sink
 from tests.simulation.faults import Faults
 from tests.simulation.loop import LIFE, NOBODY, Life
-from tests.simulation.plan import JobPlan, Plan, plan
+from tests.simulation.plan import EPOCH_S, JobPlan, Plan, plan
 from tests.simulation.provider import REFUSED
 from tests.simulation.watch import FOR_GOOD, STANDING_S
+from tests.simulation.watch_batches import BatchesWatch, asking
 from tests.simulation.watch_calls import CallsWatch
 from tests.simulation.watch_goals import GoalsWatch
 from tests.simulation.watch_leases import LeasesWatch
 from tests.simulation.watch_memory import MemoryWatch
 from tests.simulation.watch_staff import StaffWatch
 from tests.simulation.watch_time import TimeWatch
-from tests.simulation.world import EPOCH_S, SimRuntime, World
+from tests.simulation.world import SimRuntime, World
 
 PRICE = Price(input_usd_per_mtok=3, output_usd_per_mtok=15)  # type: ignore[arg-type]
 RETRY = RetryPolicy(base_s=0.2, cap_s=2.0, attempts_max=4, timed_out_attempts_max=3, budget_floor=4)
 TIMEOUT = TimeoutPolicy(connect_s=1.0, first_byte_s=3.0, between_bytes_s=3.0, floor_s=4.0)
+BATCHING = Batching(gather_s=0.2, gather_max_s=2.0, settle_s=120.0, submit_timeout_s=70.0, poll_s=0.5, poll_max_s=5.0)
+"""Clocks may differ by a minute or two here, and a list may lag: what is settled later than that is settled."""
 PROGRAMS = {
     "planner": ("tests.toys:Planner", {"roots": ["r", "s"], "deep": 3}),
     "voter": ("tests.toys:Voter", {"questions": ["q0", "q1", "q2"], "votes": 5, "kind": "majority"}),
@@ -81,13 +85,17 @@ def terms(job: JobPlan, made: Plan) -> Terms:
         concurrency=job.concurrency, window_rows=job.window_rows, snapshot_events=job.snapshot_events,
         max_cost_nusd=cap, retry=RETRY, timeout=TIMEOUT, output_tokens_max=16,
         requests_per_min=job.requests_per_min, priority=job.priority, max_failed=job.max_failed,
+        batching=msgspec.structs.replace(BATCHING, requests_max=made.batching.requests_max),
         hedge_after_s=job.hedge_after_s, goal_timeout_s=job.goal_timeout_s,
         deadline_at_s=None if job.deadline_s is None else EPOCH_S + job.begins_s + job.deadline_s,
     )  # fmt: skip
     where, params = PROGRAMS.get(job.program, ("batch", {"ordered": job.ordered}))
     return Terms(
         job=job.name, program=where, params_json=msgspec.json.encode(params), fingerprint="f", limits=limits,
-        route=Route(endpoint="sim", model="m", price=PRICE), streams=job.program == "batch",
+        route=Route(
+            endpoint="sim", model="m", price=batch_price(PRICE) if job.batches else PRICE,
+            via=BATCHES if job.batches else MESSAGES,
+        ), streams=job.program == "batch",
         fallbacks=(Route(endpoint="sim2", model="m", price=PRICE),) if job.fallback else (),
     )  # fmt: skip
 
@@ -133,11 +141,12 @@ class Simulation:
     def __init__(self, made: Plan, tell: Callable[[str], None] | None = None) -> None:
         self.plan = made
         self.world = World(made, tell)
-        self.world.watch.attend(CallsWatch(self.world.watch, PRICE))
+        self.world.watch.attend(CallsWatch(self.world.watch, PRICE, batch_price(PRICE)))
         self.world.watch.attend(LeasesWatch(self.world.watch, self.world))
         self.world.watch.attend(GoalsWatch(self.world.watch))
         self.world.watch.attend(MemoryWatch(self.world.watch, self.world))
         self.world.watch.attend(TimeWatch(self.world.watch, self.world, EPOCH_S))
+        self.world.watch.attend(BatchesWatch(self.world.watch, self.world))
         self.world.watch.attend(StaffWatch(self.world.watch, self.world))
         self.sinks = {job.name: Sink() for job in made.jobs}
         self.rows = {job.name: rows_of(job) for job in made.jobs}
@@ -167,7 +176,10 @@ class Simulation:
         life.seat = Driven()
         world.lives[life.name] = life
         of = terms(job, self.plan)
-        driver = SimDriver(SimRuntime(world, life), of, arming(of), self.rows[job.name], sink, self.resumes, self.plan.pool_cap)
+        driver = SimDriver(
+            SimRuntime(world, life), of, arming(of), self.rows[job.name], sink, self.resumes, self.plan.pool_cap,
+            lambda: asking(world, job.name),
+        )  # fmt: skip
         task = world.loop.create_task(driver.run(), context=life.context)
         task.add_done_callback(self._driven, context=NOBODY)
 

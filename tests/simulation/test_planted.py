@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.simulation import planted_control, planted_time  # noqa: F401 - they plant
+from tests.simulation import planted_batches, planted_control, planted_time  # noqa: F401 - they plant
 from tests.simulation.planted import FAULTS, catch
 from tests.simulation.soak import across
 
@@ -17,7 +17,7 @@ def _catch(name: str) -> tuple[str, int, str]:
 
 
 def test_every_planted_fault_is_caught(tell: Callable[[str], None]) -> None:
-    assert len(FAULTS) >= 65
+    assert len(FAULTS) >= 75
     found = list(across(_catch, FAULTS, CORES))
     missed = [f"{name}: {FAULTS[name].rule}" for name, seed, _ in found if seed < 0]
     assert not missed, "\n".join(missed)

@@ -10,7 +10,8 @@ from actors.ports import Away, Gone
 from tests.simulation.loop import NOBODY, Killed, Life
 
 AT_MOST_ONCE = frozenset({"run", "start"})
-"""What is never brought twice: a run of a tool that may not be repeated, the beginning of a channel."""
+"""What is never brought twice: a run of a tool that may not be repeated, the beginning of a channel; and the handing
+over of a message batch. On a cluster nothing is, since no task is retried there."""
 
 
 class Message:
@@ -65,7 +66,7 @@ class Transport:
             delay_s += plan.late_s * self._random()
         elif trouble == "unanswered":
             message.lost_answer = True
-        elif method not in AT_MOST_ONCE:
+        elif not _at_most_once(method, args):
             twin = Message(life, name, method, args, None)
             self._loop.call_later(delay_s + plan.late_s * self._random(), self._arrive, twin, context=NOBODY)
         self._loop.call_later(delay_s, self._arrive, message, context=NOBODY)
@@ -119,6 +120,10 @@ class Transport:
             if message.method == "join":
                 self._world.watch.answered(message, value)
             message.future.set_result(value)
+
+
+def _at_most_once(method: str, args: Any) -> bool:
+    return method in AT_MOST_ONCE or (method == "batches" and b"submit" in args[3][:9])
 
 
 _DULL = frozenset({"hello", "results", "status", "report", "beat"})

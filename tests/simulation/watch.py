@@ -80,6 +80,9 @@ class Observer:
     def died(self, life: Life) -> None:
         """A life has ended."""
 
+    def made(self, batch: Any, life: Life) -> None:
+        """The provider has made a message batch."""
+
     def asked(self, request: Any) -> None:
         """A request reaches the provider."""
 
@@ -265,6 +268,11 @@ class Watch:
                 self.say(f"{life.name} asks for attempt {call.attempt} of goal {call.goal}, which no turn asked for")
 
     # -- the provider --------------------------------------------------------------------------------------------------
+
+    def made(self, batch: Any, life: Life) -> None:
+        """The provider has made a message batch."""
+        for tell in self._told["made"]:
+            tell(batch, life)
 
     def asked(self, request: Any) -> None:
         """A request reaches the provider."""

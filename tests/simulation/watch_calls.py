@@ -10,6 +10,7 @@ from typing import Any
 
 from cortex import commands, events
 from cortex.reply import Usage
+from cortex.state import flight_key
 from policies.failure import FailureKind
 from policies.price import Price, cost_nusd
 from policies.tokens import body_tokens_bound
@@ -52,18 +53,19 @@ class _Books:
 class CallsWatch(Observer):
     """Told by ``watch`` of turns, requests and bills."""
 
-    def __init__(self, watch: Watch, price: Price) -> None:
+    def __init__(self, watch: Watch, price: Price, batch_price: Price) -> None:
         self._watch = watch
         self._books: dict[str, _Books] = defaultdict(_Books)
         self._committed: Counter[str] = Counter()
         self._begun: Counter[str] = Counter()
-        self._bill_nusd = cost_nusd(price, USAGE)
+        self._bill_nusd = {False: cost_nusd(price, USAGE), True: cost_nusd(batch_price, USAGE)}
 
     # -- turns ---------------------------------------------------------------------------------------------------------
 
     def turned(self, record: JobWatch, turn: events.Turn, out: list[commands.Command]) -> None:
         """A turn is on disk."""
         books = self._books[record.name]
+        assert record.k is not None
         for batch in turn.batches:
             for event in batch:
                 if type(event) is events.Answered:
@@ -81,6 +83,8 @@ class CallsWatch(Observer):
                     held = set(event.held)
                     for key in [key for key in books.out if key not in held]:
                         self._assume(record, books, key, self._back(record, books, *key))
+        if any(route.batched for route in record.k.terms.routes):
+            self._taken_back(record, books)
         routes = set()
         for command in out:
             if type(command) is commands.Call:
@@ -90,13 +94,18 @@ class CallsWatch(Observer):
                 if b"errored" in command.value and any(word in command.value for word in _ACCOUNT):
                     self._watch.say(f"{record.name}: a row failed for the account's sake: {command.value!r}")
             elif type(command) is commands.Finish:
-                for key in list(books.out):
+                for key in [key for key in books.out if flight_key(*key) not in record.k.flights]:
                     self._assume(record, books, key, self._back(record, books, *key))
                 books.blocked = {route: set() for route in books.blocked}
-                books.routes.clear()
         if routes:
             self._permits(record, books, routes)
             self._cap(record, books)
+
+    def _taken_back(self, record: JobWatch, books: _Books) -> None:
+        """Calls for message batches that never left are asked anew, without a word on each."""
+        assert record.k is not None
+        for key in [key for key in books.out if flight_key(*key) not in record.k.flights]:
+            self._back(record, books, *key)
 
     def _cap(self, record: JobWatch, books: _Books) -> None:
         """Money: by these books, whatever the ledger says."""
@@ -205,7 +214,7 @@ class CallsWatch(Observer):
         if not rest.startswith("row") or record is None or record.k is None:
             return
         books = self._books[name]
-        books.billed_nusd += self._bill_nusd
+        books.billed_nusd += self._bill_nusd[request.batched]
         committed = record.k.ledger.committed_nusd
         if books.billed_nusd > committed:
             self._watch.say(f"{name}: {books.billed_nusd} nUSD are billed, the ledger holds {committed}")

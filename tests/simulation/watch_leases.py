@@ -221,13 +221,13 @@ class LeasesWatch(Observer):
                 if isinstance(event, (events.Answered, events.Broke)):
                     for name in names:
                         self._back(name, (job, event.goal, event.attempt))
-                elif isinstance(event, events.Granted):
+                elif isinstance(event, events.Granted) and not k.terms.routes[event.route].batched:
                     self._taken(job, names[event.route], event.permits, event.generation)
                     self._told_cap(job, names[event.route], event.memo)
                 elif isinstance(event, (events.Rejoined, events.Recalled, events.Opened)):
                     self._keep(job, names, {(flight.goal, flight.attempt) for flight in k.flights.values()})
         for command in out:
-            if type(command) is commands.Call:
+            if type(command) is commands.Call and not k.terms.routes[command.route].batched:
                 self._call(job, names[command.route], command, now_s)
             elif type(command) is commands.Finish:
                 self._keep(job, names, set())
@@ -342,7 +342,7 @@ class LeasesWatch(Observer):
         name = route_name(request.endpoint, "", "m")
         out = self._routes.get(name)
         cortex = self._world.lives.get("cortex")
-        if out is None or out.state != BreakerState.OPEN or cortex is None:
+        if request.batched or out is None or out.state != BreakerState.OPEN or cortex is None:
             return
         world = self._world
         undisturbed = not (world.cut or world.plan.trouble or any(node.lag_s for node in world.nodes))

@@ -179,11 +179,12 @@ class TimeWatch(Observer):
                 continue
             deadline_s = limits.deadline_at_s
             late_s = self._world.clock_slack_s + IN_TIME_S
-            under_way = k.flights or k.errands or k.submissions
-            if deadline_s is not None and wall_s > deadline_s + late_s + (times.longest_s + HOME_S if under_way else 0.0):
+            late_s += times.longest_s + HOME_S if k.flights or k.errands else 0.0
+            late_s += limits.batching.submit_timeout_s if k.submissions else 0.0  # what is being handed over is seen there
+            if deadline_s is not None and wall_s > deadline_s + late_s:
                 self._watch.say(f"{name} has not ended {wall_s - deadline_s:.0f} s after its deadline")
             if limits.goal_timeout_s is not None and k.paused is None:
-                for goal, began_s in self._overdue(record, times, wall_s - late_s):
+                for goal, began_s in self._overdue(record, times, wall_s - self._world.clock_slack_s - IN_TIME_S):
                     self._watch.say(f"{name}: goal {goal} lives on {wall_s - began_s:.0f} s after its clock began")
 
 

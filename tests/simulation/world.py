@@ -14,15 +14,13 @@ from actors.opening import Owner
 from actors.ports import Away, ClusterError, Gone
 from cortex import __version__
 from cortex.program import Program
+from tests.simulation.batches import Account
 from tests.simulation.disk import Disk
 from tests.simulation.loop import NOBODY, Life, VirtualLoop
-from tests.simulation.plan import Plan
+from tests.simulation.plan import EPOCH_S, Plan
 from tests.simulation.provider import Provider
 from tests.simulation.transport import Transport
 from tests.simulation.watch import Watch
-
-EPOCH_S = 1_700_000_000.0
-"""What the clocks on the wall say when a world begins."""
 
 
 class Node:
@@ -49,6 +47,7 @@ class World:
         self.watch = Watch(self)
         self.disk = Disk(self.watch)
         self.provider = Provider(self)
+        self.account = Account(self, self.provider)
         self.transport = Transport(self)
         self.nodes = [Node(f"n{index}", self) for index in range(plan.nodes)]
         self.lives: dict[str, Life] = {}

@@ -256,6 +256,17 @@ def test_nobody_may_say_of_what_is_with_the_provider_that_it_is_not() -> None:
     assert made.k.submissions[1].stand == Stand.OUT
 
 
+def test_a_batch_that_was_there_and_cannot_be_read_stays_charged_when_its_rows_go_again() -> None:
+    """It may have been paid for, whoever says to send it again: the cap holds for both."""
+    made = out_there()
+    reserved = made.k.ledger.reserved_nusd
+    made.turn(events.Stuck(1, failure("rejected", "it is not there any more", status=404)))
+    never = events.Unsubmitted(1, failure("lost", sent=False), "ann")
+    said = made.turn(events.Rejoined(2), never, events.Resumed("ann"), events.Granted(8))
+    assert (made.k.ledger.assumed_nusd, made.k.ledger.reserved_nusd) == (reserved, reserved)
+    assert [call.attempt for call in of(said, commands.Call)] == [2, 2, 2]
+
+
 def test_an_account_that_is_in_disorder_is_told_as_such_and_the_next_run_looks_again() -> None:
     made = out_there()
     made.turn(events.Stuck(1, failure("unauthorised", "invalid x-api-key", status=401)))

@@ -1,0 +1,169 @@
+"""The provider's message batches: made, listed a while later, worked off, read. One account, whichever branch asks.
+
+Only what is kept here tells what became of a submission: a lost answer, a cut list and results that nobody can read any
+more are all that a channel may see of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from actors.batch_port import Row, Standing
+from cortex.reply import Reply
+from policies.failure import Failure, FailureKind
+from tests.simulation.loop import NOBODY, Life
+from tests.simulation.plan import EPOCH_S
+from tests.simulation.provider import REFUSED, Request, reply, said, spoken
+
+VISIBLE_S = 5.0
+"""How long a batch may take to be seen in the list."""
+_LOST = Failure(FailureKind.TRANSIENT, "the connection was lost")
+_NOT_FOUND = Failure(FailureKind.REJECTED, "results are not there any more", 404, "not_found_error")
+_FAILED = (
+    Failure(FailureKind.TRANSIENT, "an internal error", 500, "api_error"),
+    Failure(FailureKind.OVERLOADED, "the provider did not come to it", 529, "expired"),
+)
+
+
+class Batch:
+    """One message batch."""
+
+    def __init__(self, name: str, requests: dict[str, Request], made_s: float, seen_s: float, unreadable: bool) -> None:
+        self.name, self.requests, self.made_s, self.seen_s, self.unreadable = name, requests, made_s, seen_s, unreadable
+        self.results: dict[str, Reply | Failure] = {}
+        self.ended_s = 0.0
+
+    @property
+    def ended(self) -> bool:
+        """Whether all of it was worked off."""
+        return self.ended_s > 0
+
+
+class Account:
+    """All batches of one account. Each answer in them is billed when the batch has ended."""
+
+    def __init__(self, world: Any, provider: Any) -> None:
+        self._world, self._provider, self._loop = world, provider, world.loop
+        self._plan = world.plan.batching
+        self.random = world.plan.chance("account").random
+        self.all: dict[str, Batch] = {}
+
+    def desk(self, endpoint: str, life: Life) -> SimBatches:
+        """The account as one branch has it."""
+        return SimBatches(self, self._provider, endpoint, life, self._plan.trouble)
+
+    def ids(self) -> dict[str, str]:
+        """Names of batches by the custom ids of their requests."""
+        return {custom_id: batch.name for batch in self.all.values() for custom_id in batch.requests}
+
+    def trouble(self, share: float) -> bool:
+        """Whether something goes wrong now."""
+        return not self._world.calm and self.random() < share
+
+    def full(self, requests: int) -> bool:
+        """Whether the queue takes no more of them."""
+        waiting = sum(len(batch.requests) for batch in self.all.values() if not batch.ended)
+        return bool(self._plan.queue) and waiting > 0 and waiting + requests > self._plan.queue
+
+    def make(self, rows: Sequence[Row], endpoint: str, life: Life) -> Batch:
+        """A batch of these."""
+        now_s = self._loop.time()
+        requests = {row.custom_id: Request(endpoint, spoken(row.body), life, now_s, 0.0, batched=True) for row in rows}
+        unreadable = self.trouble(self._plan.unreadable)
+        seen_s = now_s + VISIBLE_S * self.random()
+        batch = Batch(f"batch{len(self.all) + 1}", requests, now_s, seen_s, unreadable)
+        self.all[batch.name] = batch
+        self._world.tell(f"{batch.name} is made by {life.name}, of {len(rows)} rows")
+        self._world.watch.made(batch, life)
+        for request in requests.values():
+            self._world.watch.asked(request)
+        self._loop.call_later(self._plan.takes_s * (0.5 + self.random()), self._end, batch, context=NOBODY)
+        return batch
+
+    def _end(self, batch: Batch) -> None:
+        batch.ended_s = self._loop.time()
+        self._world.tell(f"{batch.name} has ended")
+        for custom_id, request in batch.requests.items():
+            if request.text.endswith(REFUSED):
+                words = f"{request.text} makes no sense"
+                batch.results[custom_id] = Failure(FailureKind.REJECTED, words, 400, "invalid_request_error")
+            elif self.trouble(self._plan.failing):
+                batch.results[custom_id] = _FAILED[int(2 * self.random())]
+            else:
+                batch.results[custom_id] = reply(said(request.text))
+                self._world.watch.billed(request)
+
+
+class SimBatches:
+    """``actors.batch_port.Batches``, as one branch has it."""
+
+    def __init__(self, account: Account, provider: Any, endpoint: str, life: Life, trouble: float) -> None:
+        self._account, self._provider = account, provider
+        self._endpoint, self._life, self._trouble = endpoint, life, trouble
+
+    async def submit(self, rows: Sequence[Row], timeout_s: float) -> str | Failure:
+        """Make a batch of these. What goes wrong may go wrong before the provider has it, or after."""
+        account = self._account
+        began_s = asyncio.get_running_loop().time()
+        takes_s = min(timeout_s, 0.05 + 2.0 * account.random())
+        await asyncio.sleep(takes_s / 2)
+        if self._provider.blocked:
+            return Failure(FailureKind.BLOCKED, "Your credit balance is too low", 400, "invalid_request_error")
+        if account.full(len(rows)):
+            return Failure(FailureKind.THROTTLED, "too many requests wait in batches", 429, "rate_limit_error", 2.0)
+        if account.trouble(self._trouble):
+            if account.random() < 0.3:
+                return Failure(FailureKind.OVERLOADED, "overloaded", 529, "overloaded_error")
+            return _LOST
+        batch = account.make(rows, self._endpoint, self._life)
+        await asyncio.sleep(takes_s / 2)
+        if account.trouble(self._trouble):
+            await asyncio.sleep(max(0.0, began_s + timeout_s - asyncio.get_running_loop().time()) * account.random())
+            return _LOST
+        return batch.name
+
+    async def listed(self, since: str, not_before_s: float, batches_max: int) -> list[Standing] | Failure:
+        """The newest first, as far as they are seen by now."""
+        if await self._fails():
+            return _LOST
+        now_s = asyncio.get_running_loop().time()
+        found: list[Standing] = []
+        for batch in reversed(self._account.all.values()):
+            if batch.name == since or len(found) == batches_max:
+                break
+            if batch.seen_s <= now_s:
+                found.append(self._standing(batch))
+        return found
+
+    async def look(self, name: str) -> Standing | Failure:
+        """How a batch stands."""
+        if await self._fails():
+            return _LOST
+        return self._standing(self._account.all[name])
+
+    async def results(self, name: str) -> AsyncIterator[tuple[str, Reply | Failure]]:
+        """What became of each request; sometimes the reading ends too soon, and may or may not say so."""
+        batch = self._account.all[name]
+        cut = await self._fails()
+        if batch.unreadable:
+            yield "", _NOT_FOUND
+            return
+        for count, (custom_id, outcome) in enumerate(sorted(batch.results.items())):
+            if cut and count == len(batch.results) // 2:
+                if self._account.random() < 0.5:
+                    yield "", _LOST
+                return
+            yield custom_id, outcome
+
+    async def cancel(self, name: str) -> Failure | None:
+        """Nobody stops here what was paid for."""
+        return _LOST if await self._fails() else None
+
+    async def _fails(self) -> bool:
+        await asyncio.sleep(0.02 + 0.2 * self._account.random())
+        return self._account.trouble(self._trouble)
+
+    def _standing(self, batch: Batch) -> Standing:
+        return Standing(batch.name, batch.ended, len(batch.requests), EPOCH_S + batch.made_s)

@@ -1,0 +1,117 @@
+"""Faults planted in the road of message batches: before the intent, in doubt, at the reading, and in its money."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from actors import batch_desk, batches
+from cortex import events, intake, submissions
+from cortex.submission import Stand
+from tests.simulation.plan import Plan
+from tests.simulation.planted import Patch, planted
+
+
+def _batched(made: Plan) -> bool:
+    return any(job.batches for job in made.jobs)
+
+
+def _doubtful(made: Plan) -> bool:
+    return _batched(made) and (made.batching.trouble > 0 or bool(made.troubles_at))
+
+
+def _unreadable(made: Plan) -> bool:
+    return _batched(made) and made.batching.unreadable > 0
+
+
+@planted("no batch is handed over before its intent is on disk", likely=_batched)
+def submitted_before_intent(patch: Patch) -> None:
+    intend = batches.Submissions._intend
+
+    def hasty(self: Any, place: int, calls: Any, newest: str) -> None:
+        k = self._state()
+        rows = tuple(batches.Row(submissions.custom_id(k, k.flights[key]), call.body) for key, call in calls.items())
+        self._begin("hasty", self._next, lambda _: self._orders.ask(place, batch_desk.Submit(rows, k.at_s + 60.0)))
+        intend(self, place, calls, newest)
+
+    patch.setattr(batches.Submissions, "_intend", hasty)
+
+
+@planted("after a crash nothing is submitted again while nobody knows what became of it", likely=_doubtful)
+def doubt_taken_for_absence(patch: Patch) -> None:
+    def absent(k: Any, event: Any, out: Any) -> None:
+        submissions.unsubmitted(k, events.Unsubmitted(event.number, msgspec.structs.replace(event.failure, sent=False)))
+
+    patch.setattr(submissions, "doubted", absent)
+
+
+@planted("a new incarnation takes an intent for what may be there", likely=_doubtful)
+def intent_forgotten_by_restart(patch: Patch) -> None:
+    rejoin = submissions.rejoin
+
+    def forgetful(k: Any) -> set[int]:
+        for made in k.submissions.values():
+            if made.stand == Stand.INTENDED:
+                made.stand = Stand.RESTING
+        return rejoin(k)
+
+    patch.setattr(submissions, "rejoin", forgetful)
+
+
+@planted("a list proves nothing before the last moment at which a batch can be on its way, and seen", likely=_doubtful)
+def absent_at_first_sight(patch: Patch) -> None:
+    patch.setattr(batches, "absent", lambda settled_at_s, listed_at_s: True)
+
+
+@planted("a lost answer leaves it open whether the batch was made", likely=_doubtful)
+def lost_answer_taken_for_refusal(patch: Patch) -> None:
+    patch.setattr(batches, "surely_not_made", lambda failure: True)
+
+
+@planted("only rows without a result are asked again", likely=_batched)
+def read_rows_asked_again(patch: Patch) -> None:
+    def results(self: Any, number: int, blob: bytes) -> list[events.Event]:
+        found = read(self, number, blob)
+        return found[: len(found) // 2]
+
+    read = batches.Submissions.results
+    patch.setattr(batches.Submissions, "results", results)
+
+
+@planted("results that end too soon are read again", 492, likely=_doubtful)
+def cut_results_taken_for_all(patch: Patch) -> None:
+    patch.setattr(batches, "LOOKS_SHORT_MAX", 0)
+
+
+@planted("a batch that is out is read by a new incarnation", likely=_doubtful)
+def batch_left_behind(patch: Patch) -> None:
+    patch.setattr(submissions, "take_up", lambda k, out: None)
+    patch.setattr(intake.submissions, "take_up", lambda k, out: None)
+
+
+@planted("what cannot be decided stops the job, and asks", likely=_unreadable)
+def undecided_goes_on(patch: Patch) -> None:
+    def on(k: Any, event: Any) -> None:
+        submissions.unsubmitted(k, events.Unsubmitted(event.number, event.failure))
+
+    patch.setattr(submissions, "stuck", on)
+
+
+@planted("a batch whose results nobody can read stays charged", likely=_unreadable)
+def unreadable_batch_is_free(patch: Patch) -> None:
+    patch.setattr(submissions, "_give_up", submissions.take_back)
+
+
+@planted("a custom id names one attempt of one row", likely=lambda made: _batched(made) and made.batching.failing > 0)
+def custom_id_without_attempt(patch: Patch) -> None:
+    custom_id = submissions.custom_id
+
+    def same(k: Any, flight: Any) -> str:
+        return custom_id(k, msgspec.structs.replace(flight, attempt=1))
+
+    patch.setattr(submissions, "custom_id", same)
+    patch.setattr(batches, "custom_id", same)
+    patch.setattr("tests.simulation.watch_batches.custom_id", same)
+
+
