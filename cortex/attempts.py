@@ -165,6 +165,8 @@ def broke(k: State, event: events.Broke) -> list[Verdict]:
         for goal in asking:
             reopen(k, goal)
         return []
+    if not asking and not _long_ago(k, flight):
+        _heed(k, failure, flight)  # nobody waits for it any more; what it says of its route is true all the same
     verdicts: list[Verdict] = []
     for goal in asking:
         if goal is asking[0]:

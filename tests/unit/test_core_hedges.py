@@ -73,6 +73,14 @@ def test_the_loser_that_was_stopped_in_time_costs_nothing():
     assert (stage.k.ledger.paid_again, stage.k.ledger.assumed_nusd, stage.k.shares[0].in_flight) == (0, 0, 2)
 
 
+def test_the_loser_that_is_told_to_wait_holds_its_route_back():
+    stage = hedged("a", "b")
+    first, second = both(stage)
+    stage.turn(stage.answered(first))
+    stage.turn(stage.broke(second, "throttled", status=429, retry_after_s=30.0), at_s=200.0)
+    assert stage.k.shares[0].hold_until_s == 230.0
+
+
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("kind", ["lost", "timed_out", "throttled", "transient", "rejected", "blocked"])
 def test_one_that_fails_leaves_the_goal_to_the_other(which, kind):

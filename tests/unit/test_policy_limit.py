@@ -30,8 +30,6 @@ def permits(limit: Limit, at_s: float, caps: Caps | None = None) -> int:
     return allowance(POLICY, limit, at_s, caps or Caps()).concurrency
 
 
-# ------------------------------------------------------------------------------------------- slow start
-
 BEGINNING = (100.0, sample(0))
 
 
