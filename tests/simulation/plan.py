@@ -244,7 +244,8 @@ def _aimed(chance: random.Random, made: Plan) -> list[Trouble]:
     if chance.random() > 1 / 3:
         return []
     if kind == "crash_while_open":
-        return [Trouble(at_s, "overloaded", "", 12.0, 0.9), Trouble(at_s, kind, "cortex", 12.0, amount)]
+        first = Trouble(at_s, "overloaded", "", 12.0, 0.9) if amount < 0.6 else Trouble(at_s, "blocked", "", 4.0)
+        return [first, Trouble(at_s, kind, "cortex", 12.0, amount)]
     who = "branch" if kind == "hung" else who
     return [Trouble(at_s, kind, who, 6.0, amount)]
 

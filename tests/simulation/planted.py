@@ -324,7 +324,7 @@ def concurrency_ignored(patch: Patch) -> None:
     patch.setattr(asking, "way", lambda k: 0)
 
 
-@planted("a job that was resumed after a blocked account sends one call alone", 247, likely=troubled("blocked"))
+@planted("a job that was resumed after a blocked account sends one call alone", 164, likely=troubled("blocked"))
 def resumed_with_all_at_once(patch: Patch) -> None:
     def freely(k: Any) -> None:
         for share in k.shares:

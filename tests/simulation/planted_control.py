@@ -71,7 +71,7 @@ def probe_leak(patch: Patch) -> None:
     patch.setattr(breaker, "probe_out", lambda policy, one, at_s, deadline_s, n=1: None)
 
 
-@planted("policies.breaker: results of an earlier state count for nothing", 42, likely=troubled("overloaded", "hangs"))
+@planted("policies.breaker: results of an earlier state count for nothing", 215, likely=troubled("overloaded", "hangs"))
 def late_results_counted(patch: Patch) -> None:
     observe = breaker.observe
 

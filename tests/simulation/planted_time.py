@@ -35,11 +35,6 @@ def deadline_ignored(patch: Patch) -> None:
     patch.setattr(states.State, "overdue", property(lambda self: False))
 
 
-@planted("what a late reply asks for is not begun after the deadline", likely=_ends)
-def errand_after_deadline(patch: Patch) -> None:
-    patch.setattr(moves, "HELD", 0.0)
-
-
 @planted("a row whose time is over fails", 26, likely=_timed)
 def goal_timeout_ignored(patch: Patch) -> None:
     patch.setattr(deadlines, "look", lambda k, program, out: None)
