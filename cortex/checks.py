@@ -134,9 +134,12 @@ def _flights(k: State) -> Iterator[str]:
     if len(k.shares) != len(k.terms.routes):
         yield f"{len(k.shares)} shares of {len(k.terms.routes)} routes"
     under_way = Counter(flight.route for flight in k.flights.values())
+    probing = Counter(flight.route for flight in k.flights.values() if flight.probe)
     for place, share in enumerate(k.shares):
         if share.in_flight != under_way[place]:
             yield f"route {place} counts {share.in_flight} in flight, under way there are {under_way[place]}"
+        if share.probing != probing[place]:
+            yield f"route {place} counts {share.probing} that find out, under way there are {probing[place]}"
         if share.trying and share.blocked is None:
             yield f"route {place} is tried, and nothing blocks it"
         if share.permits < 0 or share.starts < -1:

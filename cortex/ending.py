@@ -123,6 +123,7 @@ def finish(k: State, out: Out) -> None:
     k.asking = {question: key for question, key in k.asking.items() if key in out_there}
     for place, share in enumerate(k.shares):
         share.in_flight = sum(flight.route == place for flight in out_there.values())
+        share.probing = sum(flight.route == place and flight.probe for flight in out_there.values())
     for key, task in list(k.errands.items()):
         if task.due_at_s and k.outcome == "partial":
             k.goals[task.goal].due_at_s, task.due_at_s = 0.0, HELD

@@ -58,7 +58,7 @@ def _ask_again(k: State, goal: Goal, flight: Flight, out: list[commands.Command]
     paced = begin(k, place, bound, flight.output_max)
     k.flights[flight_key(goal.id, goal.tries)] = Flight(
         goal.id, goal.tries, flight.sample, flight.hash, k.at_s, flight.charge, flight.text_bytes, place, flight.sent,
-        flight.output_max, paced,
+        flight.output_max, paced, k.shares[place].blocked is not None,
     )  # fmt: skip
     out.append(
         commands.Call(

@@ -26,6 +26,8 @@ def block(k: State, flight: Flight, failure: Failure) -> None:
     share = k.shares[flight.route]
     if share.blocked is None or flight.probe:
         share.blocked, share.trying = failure, False
+        if share.starts > 0:
+            share.starts = 0  # leave for more probes is none for this
     until_s = _until_s(k, failure)
     share.reset_s = max(share.reset_s, until_s)
     if failure.kind not in _OF_THE_ACCOUNT:  # it is busy: then it means what it says

@@ -43,6 +43,8 @@ class Share(msgspec.Struct):
     """Why nothing is asked here: the account, the key, the model, or a wait beyond the job's patience."""
     trying: bool = False
     """Blocked as far as known, and one call may find out."""
+    probing: int = 0
+    """Of those in flight, the ones that find out: one at a time."""
     reset_s: float = 0.0
     """When an account that is blocked will be open again, as the provider says or as is supposed: it is tried then. 0
     where nobody knows. A probe that the cortex grants may find out before."""
@@ -62,8 +64,11 @@ class Share(msgspec.Struct):
         free = self.permits - self.in_flight
         if 0 <= self.starts < free:
             free = self.starts
-        if self.blocked is not None and self.starts < 0:
-            free = min(free, 1 - self.in_flight if self.trying else 0)
+        if self.blocked is not None:
+            if self.starts >= 0:
+                free = min(free, 1 - self.probing)
+            else:
+                free = min(free, 1 - self.in_flight if self.trying else 0)
         return free if free > 0 else 0
 
 
@@ -156,6 +161,8 @@ def begin(k: State, place: int, input_bound: int, output_max: int) -> tuple[floa
     """A call begins on this route. What was taken of the token rates for it, where there is a pace."""
     share = k.shares[place]
     share.in_flight += 1
+    if share.blocked is not None:
+        share.probing += 1
     if share.starts > 0:
         share.starts -= 1
     if share.pace is None and k.pace is None:
@@ -177,6 +184,8 @@ def came_back(k: State, flight: Flight, usage: Usage | None, paid: bool = True) 
     """
     share = k.shares[flight.route]
     share.in_flight -= 1
+    if flight.probe:
+        share.probing -= 1
     if k.unhedged:
         k.unhedged.pop(flight.goal << 20 | flight.attempt, None)
     if usage is not None and flight.probe:

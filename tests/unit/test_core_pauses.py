@@ -109,6 +109,26 @@ def test_a_probe_too_is_asked_no_sooner_than_the_provider_said(resumed):
     assert len(of(stage.turn(events.Ticked(), at_s=until_s), commands.Call)) == 1
 
 
+def test_leave_for_probes_of_an_unwell_route_finds_out_by_one_call_at_a_time_whether_it_is_blocked():
+    """The cortex does not know yet that the account is blocked: it gives leave for three."""
+    stage = blocked()
+    stage.turn(events.Resumed("someone"), events.Granted(3, starts=3))
+    assert len(stage.calls) == 1
+    stage.fail("overloaded")
+    assert len(stage.calls) == 1, "that said nothing of the account"
+    assert len(of(stage.answer(), commands.Call)) == 1, "what is left of the leave"
+
+
+def test_leave_for_probes_is_over_when_one_of_them_is_blocked():
+    stage = Stage(Flat(texts=tuple("abcde")), Limits(blocked_wait_s=60.0), permits=0)
+    stage.turn(events.Granted(3, starts=3))
+    stage.fail("blocked", LOW, status=400)
+    stage.answer_all()
+    stage.turn(events.Resumed("someone"), events.Granted(3, starts=3))
+    assert of(stage.fail("blocked", LOW, status=400), commands.Call) == []
+    assert of(stage.turn(events.Ticked()), commands.Call) == [], "one a minute, when the cortex says so"
+
+
 def test_after_its_wait_it_ends_partial():
     stage = blocked(wait_s=60.0)
     due_at_s = stage.k.due_at_s()
