@@ -36,7 +36,7 @@ def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]
         return False
     output_tokens_max = wish.output_tokens_max or limits.output_tokens_max
     tokens_max = terms.prompt_tokens_max(output_tokens_max, place)
-    body, constructor, text_bytes = _rendered(k, wish, output_tokens_max, tokens_max)
+    body, constructor, text_bytes = wish.made or rendered(k, wish, output_tokens_max, tokens_max)
     sample = wish.sample if wish.sample is not None else goal.sample
     question = sent = question_hash(terms.route.endpoint, body, sample)
     if not once and (shared := _same_question(k, question)) is not None:
@@ -115,7 +115,7 @@ def _same_question(k: State, question: bytes) -> Flight | None:
     return None if flight is None or flight.abandoned else flight
 
 
-def _rendered(k: State, wish: Ask, output_tokens_max: int, tokens_max: int) -> tuple[bytes, str, int]:
+def rendered(k: State, wish: Ask, output_tokens_max: int, tokens_max: int) -> tuple[bytes, str, int]:
     """The request, its constructor's name, and the UTF-8 bytes of its text, from which the estimate learns.
 
     A request that the input brought whole teaches nothing: nobody packs it, and its bytes are JSON as much as text.

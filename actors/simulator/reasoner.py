@@ -83,13 +83,18 @@ class Reasoner:
         self._seed = seed
         self._error = error
         self._skills = skills
+        self._last: tuple[int, object, Reading, str, Thought] | None = None
+        """The text that was thought about last: its samples are asked for one after another."""
 
     def answer(self, ask: Ask, seen: int) -> Answer:
         """The answer to a request whose text was seen ``seen`` times before."""
         if ask.max_tokens == 0:  # the provider then only warms its prompt cache
             return Answer("", 0, "max_tokens", None, "", False)
-        reading = Reading(ask.text, ask.system, ask.schema)
-        skill, thought = self._thought(reading)
+        last = self._last
+        if last is None or last[0] != ask.text_id or last[1] != ask.schema:
+            reading = Reading(ask.text, ask.system, ask.schema)
+            last = self._last = (ask.text_id, ask.schema, reading, *self._thought(reading))
+        _, _, reading, skill, thought = last
         share = error_share(ask.text, ask.input_tokens) if self._error is None else self._error
         erred = share > 0 and draws.draw(self._seed, ask.text_id, seen, draws.ERROR) < share
         said = self._mistaken(thought, reading, ask, seen) if erred else thought.right
