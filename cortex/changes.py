@@ -34,8 +34,8 @@ class Ask(msgspec.Struct, frozen=True):
     params: dict[str, Any] | None = None
     sample: str | None = None
     uses: tuple[Item, ...] = ()
-    made: tuple[bytes, str, int] | None = None
-    """What the prompt was made into already: the request, its constructor's name, the bytes of its text."""
+    made: tuple[bytes, str, int, int] | None = None
+    """What the prompt was made into already, as ``cortex.asking.rendered`` says it."""
 
 
 class Vote(msgspec.Struct, frozen=True):

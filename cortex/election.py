@@ -36,6 +36,8 @@ class Election(msgspec.Struct, array_like=True):
     body: bytes
     """The request, the same for each vote."""
     text_bytes: int
+    tokens_bound: int
+    """The most tokens that the request can be."""
     output_tokens_max: int
     """A reply that stops there is over-long."""
     next_sample: int

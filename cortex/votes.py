@@ -40,17 +40,17 @@ def begin(k: State, goal: Goal, wish: Vote) -> None:
     output_tokens_max = wish.output_tokens_max or limits.output_tokens_max
     tokens_max = k.terms.prompt_tokens_max(output_tokens_max)
     ask = Ask(goal, wish.prompt, wish.body, output_tokens_max, wish.params)
-    body, constructor, text_bytes = rendered(k, ask, output_tokens_max, tokens_max)
+    body, constructor, text_bytes, bound = rendered(k, ask, output_tokens_max, tokens_max)
     if k.next_goal - 1 + wish.k > limits.goals_max:
         raise ValueError(f"more than {limits.goals_max} goals in one job")
     first = int(goal.sample)
+    end = first + max(wish.k, wish.samples_max or 20 * wish.k + 20)
     set_status(k, goal, Status.ASKED)
     goal.constructor = constructor
     if limits.goal_timeout_s is not None:
         begin_timeout(k, goal)
-    k.elections[goal.id] = election = Election(
-        wish.k, body, text_bytes, output_tokens_max, first, first + max(wish.k, wish.samples_max or 20 * wish.k + 20)
-    )
+    election = Election(wish.k, body, text_bytes, bound, output_tokens_max, first, end)
+    k.elections[goal.id] = election
     _next_round(k, goal, election, wish.k)
 
 
@@ -73,7 +73,7 @@ def wanted(k: State, calls_max: int) -> list[Ask]:
         if len(asks) == calls_max:
             break
         election = k.elections[vote.parent]
-        made = (election.body, k.goals[vote.parent].constructor, election.text_bytes)
+        made = (election.body, k.goals[vote.parent].constructor, election.text_bytes, election.tokens_bound)
         asks.append(Ask(vote, output_tokens_max=election.output_tokens_max, made=made))
     return asks
 
