@@ -2,6 +2,7 @@
 
 READY = {
     "batch": "cortex.programs.batch:Batch",
+    "convex": "cortex.programs.convex:Convex",
     "hanoi": "cortex.programs.hanoi:Hanoi",
     "notes": "cortex.programs.notes:Notes",
 }
