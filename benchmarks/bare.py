@@ -6,6 +6,7 @@ one step that absorbs all replies of the turn before. The provider checks each r
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -46,8 +47,10 @@ class Ended(msgspec.Struct):
         return self.provider.tally.largest_prompt_tokens
 
 
-def run(program: Program, settings: SimulatorSettings, concurrency: int = 256) -> Ended:
-    """Run a program to its end. Raises ``RuntimeError`` where its job fails."""
+def run(
+    program: Program, settings: SimulatorSettings, concurrency: int = 256, watch: Callable[[State], None] | None = None
+) -> Ended:  # fmt: skip
+    """Run a program to its end. ``watch`` sees K after every turn. Raises ``RuntimeError`` where its job fails."""
     provider = Provider(settings)
     limits = Limits(concurrency=concurrency, window_rows=max(2_048, concurrency))
     route = Route(endpoint="sim", model="sim", context_window=settings.context_window)
@@ -61,6 +64,8 @@ def run(program: Program, settings: SimulatorSettings, concurrency: int = 256) -
         at_s += 1.0
         out = step(k, program, events.Turn(at_s, (happened,)))
         emitted += [command.value for command in out if type(command) is commands.Emit]
+        if watch is not None:
+            watch(k)
         happened = tuple(_answered(provider, command) for command in out if type(command) is commands.Call)
     if k.outcome != "complete":
         raise RuntimeError(f"{k.outcome}: {k.why}")

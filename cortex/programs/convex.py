@@ -110,10 +110,10 @@ class Convex(Program, frozen=True):
         return Vote(goal, prompt, k=self.k, output_tokens_max=REPLY_TOKENS_MAX)
 
     def _node_prompt(self, k: State, goal: Goal) -> Prompt:
-        node = Node(*goal.value[:2], tuple(goal.value[2]))
+        node = _node(goal)
         siblings = [child for child in k.children(k.goals[goal.parent]) if child.answer is not None]
         known = {child.value[0]: child.answer for child in siblings}
-        before = [(Node(*child.value), child.answer) for child in siblings] if self.method == "history" else []
+        before = [(_node(child), child.answer) for child in siblings] if self.method == "history" else []
         return node_prompt(node, known, before)
 
     def ballot(self, k: State, goal: Goal, reply: Reply) -> str:
@@ -135,6 +135,11 @@ class Convex(Program, frozen=True):
     def answer(self, k: State) -> dict[str, Any]:
         """How many functions were judged; the judgements are the results."""
         return {"functions": k.emitted, "calls": k.tally.calls}
+
+
+def _node(goal: Goal) -> Node:
+    name, atom, arguments = goal.value
+    return Node(name, atom, tuple(arguments))
 
 
 # -- prompts --------------------------------------------------------------------------------------------------------

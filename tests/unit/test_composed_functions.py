@@ -34,7 +34,7 @@ def test_the_same_seed_makes_the_same_functions():
 
 @pytest.mark.parametrize("depth", DEPTHS)
 def test_cvxpy_says_the_same(depth):
-    cvxpy = pytest.importorskip("cvxpy", reason="the extra `claims` brings it")
+    cvxpy = pytest.importorskip("cvxpy", reason="the extra `test` brings it")
     atoms = {
         "exp": cvxpy.exp, "log": cvxpy.log, "sqrt": cvxpy.sqrt, "square": cvxpy.square, "abs": cvxpy.abs,
         "pos": cvxpy.pos, "negpart": cvxpy.neg, "inverse": cvxpy.inv_pos, "logistic": cvxpy.logistic,

@@ -17,7 +17,7 @@ _FACT: Final = re.compile(r"^(\w+): (affine|convex|concave|neither), (nonnegativ
 _NAMED: Final = re.compile(r", named (\w+)\?\n\nAnswer: (affine|convex|concave|neither), (\w+)$", re.MULTILINE)
 _DEFINED: Final = re.compile(r"^(\w+) = ([\w(), ]+)$", re.MULTILINE)
 _PIECE: Final = re.compile(r"\w+|[(),]")
-_MISTAKEN: Final = {"convex": "concave", "concave": "neither", "neither": "convex", "affine": "convex"}
+MISTAKEN: Final = {"convex": "concave", "concave": "neither", "neither": "convex", "affine": "convex"}
 """What a mistaken reader takes a curvature for: always the same, the worst case where votes are counted."""
 _UP, _DOWN, _NEITHER_WAY = 1, -1, 0
 
@@ -44,7 +44,7 @@ def compose(reading: Reading) -> Thought | None:
     found = facts.get(asked[1])
     if found is None:
         return None
-    return Thought(", ".join(found), (f"{_MISTAKEN[found.curvature]}, {found.sign}",))
+    return Thought(", ".join(found), (f"{MISTAKEN[found.curvature]}, {found.sign}",))
 
 
 def _worked_out(expression: str, atoms: dict[str, tuple[str, str, str]], facts: dict[str, Fact]) -> Fact | None:
