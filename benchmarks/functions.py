@@ -76,11 +76,14 @@ def _side(text: str) -> Known:
 def _next(chance: random.Random, inner: Known, level: int, wanted: tuple[str, ...]) -> Known | None:
     """One more atom around it, by chance among those whose result has such a curvature; None where there is none.
 
-    What stands beside it is no deeper than it is itself: ``level`` atoms.
+    What stands beside it is no deeper than it is itself: ``level`` atoms. What is zero everywhere is left out: the
+    positive part of what is nonpositive, and the like.
     """
     beside = [side for side in SIDES if side.count("(") <= level]
     found = []
     for atom in ATOMS:
+        if (atom, inner.sign) in (("pos", -1), ("negpart", 1)):
+            continue
         sides = [_side(chance.choice(beside))] if atom in BINARY else []
         made = applied(atom, inner, *sides)
         if made.curvature in wanted:

@@ -42,14 +42,14 @@ def test_cvxpy_says_the_same(depth):
         "max": cvxpy.maximum, "min": cvxpy.minimum,
     }  # fmt: skip
     assert atoms.keys() == ATOMS.keys()
-    curvatures = {"CONVEX": "convex", "CONCAVE": "concave", "AFFINE": "affine", "UNKNOWN": "neither"}
-    signs = {"NONNEGATIVE": 1, "NONPOSITIVE": -1, "UNKNOWN": 0}
+    curvatures = {(True, False): "convex", (False, True): "concave", (True, True): "affine", (False, False): "neither"}
     for known in functions(3, depth, 45):
         values = {"x": cvxpy.Variable()}
         for node in nodes_of(known.text):
             values[node.name] = atoms[node.atom](*(values[each] for each in node.arguments))
         said = values[nodes_of(known.text)[-1].name]
-        assert (curvatures[said.curvature], signs[said.sign]) == (known.curvature, known.sign), known.text
+        curvature = curvatures[said.is_convex(), said.is_concave()]
+        assert (curvature, int(said.is_nonneg()) - int(said.is_nonpos())) == (known.curvature, known.sign), known.text
 
 
 @pytest.mark.parametrize("tree", [False, True])
