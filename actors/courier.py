@@ -29,6 +29,8 @@ class Courier:
         self._ready: list[tuple[tuple[int, int], bytes]] = []
         self._kept: set[tuple[int, int]] = set()
         self._under_way = 0
+        self._gathering = False
+        """One is about to take along whatever is ready."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def add(self, event: Any) -> None:
@@ -36,7 +38,8 @@ class Courier:
         key = (event.goal, event.attempt)
         self._kept.add(key)
         self._ready.append((key, _encoder.encode(event)))
-        if self._under_way < UNDER_WAY_MAX:
+        if not self._gathering and self._under_way < UNDER_WAY_MAX:
+            self._gathering = True
             self._under_way += 1
             task = asyncio.get_running_loop().create_task(self._carry())
             self._tasks.add(task)
@@ -55,11 +58,13 @@ class Courier:
     async def _carry(self) -> None:
         try:
             await asyncio.sleep(0)  # what becomes ready in this same round of the loop travels along
+            self._gathering = False
             while self._ready:
                 keys, blob = self._packed()
                 await self._deliver(blob)
                 self._kept.difference_update(keys)
         finally:
+            self._gathering = False
             self._under_way -= 1
 
     def _packed(self) -> tuple[list[tuple[int, int]], bytes]:

@@ -19,6 +19,7 @@ from cortex.changes import (
     Resolve,
     RunTool,
     Spawn,
+    Vote,
     Wait,
 )
 from cortex.events import Row
@@ -44,7 +45,8 @@ _DOOR = ("run", "submit", "attach")
 __all__ = [
     "Abandon", "Ask", "Change", "DoesNotFit", "Emit", "Fail", "Failure", "FailureKind", "Goal", "Item", "Join",
     "Limits", "Malformed", "Observe", "Part", "Program", "Prompt", "Reopen", "Reply", "Resolve", "Role", "Row", "Rule",
-    "RunTool", "Spawn", "State", "Status", "Wait", "as_choice", "as_json", "as_line", "attach", "run", "submit", "tool",
+    "RunTool", "Spawn", "State", "Status", "Vote", "Wait", "as_choice", "as_json", "as_line", "attach", "run", "submit",
+    "tool",
 ]  # fmt: skip
 
 

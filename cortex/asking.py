@@ -9,7 +9,7 @@ from cortex.changes import Ask
 from cortex.ledger import worst_charge
 from cortex.moves import ASKED, begin_timeout, set_status
 from cortex.permits import begin, way
-from cortex.prompt import DoesNotFit, Prompt, request_body, with_model
+from cortex.prompt import DoesNotFit, request_body, with_model
 from cortex.state import TRIES_MAX, Flight, Goal, State, flight_key
 from policies.timeout import attempt_timeout_s
 from policies.tokens import body_tokens_bound, tokens_bound
@@ -36,14 +36,13 @@ def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]
         return False
     output_tokens_max = wish.output_tokens_max or limits.output_tokens_max
     tokens_max = terms.prompt_tokens_max(output_tokens_max, place)
-    body, constructor, text_bytes = _rendered(k, wish, output_tokens_max, tokens_max)
+    body, constructor, text_bytes, bound = wish.made or rendered(k, wish, output_tokens_max, tokens_max)
     sample = wish.sample if wish.sample is not None else goal.sample
     question = sent = question_hash(terms.route.endpoint, body, sample)
     if not once and (shared := _same_question(k, question)) is not None:
         _asks_now(k, goal, sample, constructor, question)
         shared.followers.append(goal.id)
         return True
-    bound = body_tokens_bound(body)
     route = terms.route
     if place:
         if wish.prompt is None and not _fits_there(k, bound, tokens_max, output_tokens_max):
@@ -115,8 +114,9 @@ def _same_question(k: State, question: bytes) -> Flight | None:
     return None if flight is None or flight.abandoned else flight
 
 
-def _rendered(k: State, wish: Ask, output_tokens_max: int, tokens_max: int) -> tuple[bytes, str, int]:
-    """The request, its constructor's name, and the UTF-8 bytes of its text, from which the estimate learns.
+def rendered(k: State, wish: Ask, output_tokens_max: int, tokens_max: int) -> tuple[bytes, str, int, int]:
+    """The request, its constructor's name, the UTF-8 bytes of its text, from which the estimate learns, and the most
+    tokens that it can be.
 
     A request that the input brought whole teaches nothing: nobody packs it, and its bytes are JSON as much as text.
     """
@@ -127,15 +127,11 @@ def _rendered(k: State, wish: Ask, output_tokens_max: int, tokens_max: int) -> t
     if wish.prompt is None:
         if wish.body is None:
             raise ValueError("an Ask needs a prompt or a body")
-        return wish.body, AS_GIVEN, 0
-    prompt = _fitted(k, wish.prompt, tokens_max)
-    body = request_body(prompt, k.terms.route.model, output_tokens_max, wish.params)
-    return body, prompt.constructor, len(prompt.text().encode())
-
-
-def _fitted(k: State, prompt: Prompt, tokens_max: int) -> Prompt:
-    """The prompt itself where its bytes alone prove that it fits, else one made to fit by the calibrated estimate."""
+        return wish.body, AS_GIVEN, 0, body_tokens_bound(wish.body)
+    prompt, text = wish.prompt, wish.prompt.text()
     parts_max = k.terms.limits.parts_max
-    if len(prompt.parts) <= parts_max and tokens_bound(prompt.text()) <= tokens_max:
-        return prompt
-    return prompt.fit(tokens_max, k.tokens, parts_max)
+    if len(prompt.parts) > parts_max or tokens_bound(text) > tokens_max:  # its bytes alone do not prove that it fits
+        prompt = prompt.fit(tokens_max, k.tokens, parts_max)
+        text = prompt.text()
+    body = request_body(prompt, k.terms.route.model, output_tokens_max, wish.params)
+    return body, prompt.constructor, len(text.encode()), body_tokens_bound(body)

@@ -11,6 +11,7 @@ import msgspec
 
 from cortex import commands, events, hedges
 from cortex.asking import AS_GIVEN
+from cortex.election import VOTE, next_sample
 from cortex.moves import ASKED, OPEN, asked, leave_call, reopen
 from cortex.pauses import alike, block
 from cortex.permits import came_back
@@ -299,16 +300,28 @@ def malformed(k: State, goal: Goal, said: str) -> Verdict | None:
     """A complete reply was refused: discard it and ask under the next number, so many times."""
     goal.question = b""
     goal.resamples += 1
-    if goal.resamples > k.terms.limits.resamples_max or not goal.sample.isdecimal():
+    sample = _next_sample(k, goal)
+    if sample < 0:
         return Verdict(goal, Failure(FailureKind.MALFORMED, said))
-    goal.sample = str(int(goal.sample) + 1)
+    goal.sample = str(sample)
     goal.broken = goal.throttles = 0
     reopen(k, goal)
     return None
 
 
+def _next_sample(k: State, goal: Goal) -> int:
+    """The next number of the goal's question, or of the election that it is a vote in; below zero: there is none."""
+    if goal.kind == VOTE:
+        return next_sample(k.elections[goal.parent])
+    if goal.resamples > k.terms.limits.resamples_max or not goal.sample.isdecimal():
+        return -1
+    return int(goal.sample) + 1
+
+
 def too_large(k: State, goal: Goal, failure: Failure) -> Verdict | None:
     """Back to select, which sees ``goal.too_large`` and must ask for less; what it cannot shrink is the end."""
+    if goal.kind == VOTE:  # all votes of its election are
+        return Verdict(goal, failure)
     goal.too_large += 1
     goal.question = b""
     if failure.status >= 400:  # the provider says so, against our estimate

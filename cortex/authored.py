@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from cortex import attempts, commands
+from cortex import attempts, commands, votes
 from cortex.changes import Change
+from cortex.election import VOTE
 from cortex.moves import ASKED, asked, end, leave_errand, reopen
 from cortex.program import Program
 from cortex.reply import Malformed, Reply
@@ -34,11 +35,7 @@ def fold(k: State, program: Program, goal: Goal, where: Literal["absorb", "absor
             return
         apply(k, changed, out, by=goal, program=program)
     except Malformed as error:
-        kind = FailureKind.MALFORMED
-        k.tally.failures[kind] = k.tally.failures.get(kind, 0) + 1
-        verdict = attempts.malformed(k, goal, str(error))
-        if verdict is not None:
-            give_up(k, program, verdict.goal, verdict.failure, out)
+        _malformed(k, program, goal, error, out)
         return
     except Exception as error:  # an author's code may raise anything
         faulty(k, program, goal, where, error, out)
@@ -58,7 +55,39 @@ def fold_reply(k: State, program: Program, goal: Goal, reply: Reply, out: Out) -
         k.tally.failures[kind] = k.tally.failures.get(kind, 0) + 1
         give_up(k, program, goal, Failure(kind, "the model declined"), out)
         return
+    if goal.kind == VOTE:
+        _fold_vote(k, program, goal, reply, out)
+        return
     fold(k, program, goal, "absorb", reply, out)
+
+
+def _fold_vote(k: State, program: Program, vote: Goal, reply: Reply, out: Out) -> None:
+    """Count a vote. The one that decides its election folds the winner's reply into K, for the goal voted on."""
+    if vote.status != ASKED:
+        return
+    try:
+        decided = votes.cast(k, program, vote, reply, out)
+    except Malformed as error:
+        _malformed(k, program, vote, error, out)
+    except Exception as error:  # an author's code may raise anything
+        faulty(k, program, vote, "ballot", error, out)
+    else:
+        if decided is None:
+            return
+        goal, winner = decided
+        if winner is None:
+            said = f"nobody was ahead after {int(goal.sample) + 1} samples"
+            give_up(k, program, goal, Failure(FailureKind.MALFORMED, said), out)
+        else:
+            fold(k, program, goal, "absorb", winner, out)
+
+
+def _malformed(k: State, program: Program, goal: Goal, error: Malformed, out: Out) -> None:
+    kind = FailureKind.MALFORMED
+    k.tally.failures[kind] = k.tally.failures.get(kind, 0) + 1
+    verdict = attempts.malformed(k, goal, str(error))
+    if verdict is not None:
+        give_up(k, program, verdict.goal, verdict.failure, out)
 
 
 def _too_late(changed: Sequence[Change]) -> bool:
@@ -74,6 +103,10 @@ def give_up(k: State, program: Program, goal: Goal, failure: Failure, out: Out) 
     """The goal's call has failed for good: the program says what that changes; by default the goal fails."""
     if goal.status in ENDED:
         return
+    if goal.kind == VOTE:  # without it nobody can be ahead: what was voted on has failed
+        goal = votes.called_off(k, goal, out)
+        if failure.kind == FailureKind.TOO_LARGE and attempts.too_large(k, goal, failure) is None:
+            return
     if goal.status == Status.WAITING:
         leave_errand(k, goal, out)
         reopen(k, goal)

@@ -34,6 +34,27 @@ class Ask(msgspec.Struct, frozen=True):
     params: dict[str, Any] | None = None
     sample: str | None = None
     uses: tuple[Item, ...] = ()
+    made: tuple[bytes, str, int, int] | None = None
+    """What the prompt was made into already, as ``cortex.asking.rendered`` says it."""
+
+
+class Vote(msgspec.Struct, frozen=True):
+    """Ask for an open goal until one answer is ahead of every other by ``k`` votes. Only select may ask.
+
+    Which replies agree is the program's ``ballot``; ``absorb`` then gets the winner's first reply, as if it had been
+    asked once. A reply that ``ballot`` refuses, or that stops at ``output_tokens_max``, is discarded, and another
+    sample is asked for. ``policies.voting.k_min`` plans k.
+    """
+
+    goal: Goal
+    prompt: Prompt | None = None
+    body: bytes | None = None
+    k: int = 3
+    output_tokens_max: int | None = None
+    params: dict[str, Any] | None = None
+    samples_max: int = 0
+    """Samples after which the goal fails, MALFORMED, with nobody ahead; 0: 20 k + 20."""
+    uses: tuple[Item, ...] = ()
 
 
 class Resolve(msgspec.Struct, frozen=True):

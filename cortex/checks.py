@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from cortex.election import VOTE
 from cortex.ledger import Charge
 from cortex.state import ENDED, HELD, TRIES_MAX, Goal, State, Status, flight_key
 from cortex.submission import Stand
+from policies.voting import votes_needed
 
 
 class Broken(AssertionError):
@@ -29,7 +31,7 @@ def _goals(k: State) -> Iterator[str]:
         for goal_id in (flight.goal, *flight.followers)
     }
     woken, timed = set(k.delayed), set(k.deadlines)
-    parents = Counter(goal.parent for goal in k.goals.values())
+    parents = Counter(goal.parent for goal in k.goals.values() if goal.kind != VOTE)
     for goal_id, goal in k.goals.items():
         for line in (*_status(k, goal, awaited, woken, timed), *_family(k, goal, parents[goal_id])):
             yield f"{line}: {goal.story()}"
@@ -51,7 +53,7 @@ def _status(
         yield "an open goal is offered or delayed, never both, and no other is offered"
     if goal.due_at_s > 0 and (goal.due_at_s, goal.id) not in woken:
         yield "nothing will wake it"
-    if goal.status == Status.ASKED and (goal.question, goal.id) not in awaited:
+    if goal.status == Status.ASKED and (goal.question, goal.id) not in awaited and goal.id not in k.elections:
         yield "nobody makes its call"
     if goal.status == Status.WAITING and (goal.join is None) == (task is None):
         yield "it waits for one thing, a join or an errand"
@@ -163,6 +165,27 @@ def _flights(k: State) -> Iterator[str]:
         yield "the job has finished and something is under way"
 
 
+def _elections(k: State) -> Iterator[str]:
+    voting = {vote_id for election in k.elections.values() for vote_id in election.votes}
+    stray = [goal.id for goal in k.goals.values() if goal.kind == VOTE and goal.id not in voting]
+    if stray:
+        yield f"votes {stray} belong to no election"
+    for goal_id, election in k.elections.items():
+        goal = k.goals.get(goal_id)
+        if goal is None or goal.status != Status.ASKED or goal.question:
+            yield f"goal {goal_id} is voted on and not asked, or asked besides"
+        votes = [k.goals[vote_id] for vote_id in election.votes if vote_id in k.goals]
+        if not votes or len(votes) != len(election.votes):
+            yield f"goal {goal_id} names votes {election.votes}"
+        if any(vote.parent != goal_id or vote.kind != VOTE or vote.status > Status.ASKED for vote in votes):
+            yield f"a vote on goal {goal_id} is none, or has ended"
+        samples = [int(vote.sample) for vote in votes] + [ballot.sample for ballot in election.came]
+        if len(set(samples)) < len(samples) or max(samples, default=0) >= election.next_sample:
+            yield f"votes on goal {goal_id} are samples {samples}, the next is {election.next_sample}"
+        if votes_needed([candidate.votes for candidate in election.candidates], election.k) != len(samples):
+            yield f"goal {goal_id} is voted on by {len(samples)} votes, more or less than are needed"
+
+
 def _submissions(k: State) -> Iterator[str]:
     seen: Counter[int] = Counter()
     for number, made in k.submissions.items():
@@ -223,4 +246,4 @@ def _silent_failures(k: State) -> bool:
     return k.emitted + len(k.held) < k.tally.succeeded + k.tally.failed
 
 
-_PARTS = (_goals, _indices, _flights, _submissions, _ledger, _results)
+_PARTS = (_goals, _indices, _flights, _elections, _submissions, _ledger, _results)

@@ -9,10 +9,10 @@ call's id, and the order of everything is the journal's.
 
 from __future__ import annotations
 
-from cortex import attempts, commands, deadlines, errands, events, hedges, pauses, submissions
+from cortex import attempts, commands, deadlines, errands, events, hedges, pauses, submissions, votes
 from cortex.asking import ask
 from cortex.authored import Out, faulty, fold_reply, give_up, said, stop
-from cortex.changes import Ask, Change
+from cortex.changes import Ask, Change, Vote
 from cortex.ending import finish, may_begin, satisfied, see_end, see_failures
 from cortex.errands import believed
 from cortex.intake import take
@@ -77,7 +77,7 @@ def select(k: State, program: Program, out: Out) -> None:
         calls_max = room(k)
         if calls_max <= 0:
             return
-        asks: list[Ask] = []
+        asks: list[Ask | Vote] = [*votes.wanted(k, calls_max)] if k.elections else []
         changed: list[Change] = []
         try:
             k.wishes = _gather(k, program, calls_max, asks, changed)
@@ -96,10 +96,12 @@ def select(k: State, program: Program, out: Out) -> None:
     stop(k, f"select made {rounds_max} rounds of changes in one turn")
 
 
-def _gather(k: State, program: Program, calls_max: int, asks: list[Ask], changed: list[Change]) -> bool:
+def _gather(k: State, program: Program, calls_max: int, asks: list[Ask | Vote], changed: list[Change]) -> bool:
     """What the program wants now: up to ``calls_max`` calls, and the changes beside them. Whether it may want more."""
+    if len(asks) == calls_max:
+        return True
     for wish in program.select(k):
-        if type(wish) is not Ask:
+        if type(wish) is not Ask and type(wish) is not Vote:
             changed.append(wish)  # type: ignore[arg-type]
             continue
         asks.append(wish)
@@ -108,7 +110,7 @@ def _gather(k: State, program: Program, calls_max: int, asks: list[Ask], changed
     return False
 
 
-def _ask_all(k: State, program: Program, asks: list[Ask], out: Out) -> bool:
+def _ask_all(k: State, program: Program, asks: list[Ask | Vote], out: Out) -> bool:
     """Send these calls, as far as the money goes. True where select should look again: permits are left over."""
     moved = False
     for wish in asks:
@@ -118,8 +120,8 @@ def _ask_all(k: State, program: Program, asks: list[Ask], out: Out) -> bool:
     return moved
 
 
-def _ask(k: State, program: Program, wish: Ask, out: Out) -> bool:
-    """Send one call, or say why not. True where this goal needs no permit now, though it was open."""
+def _ask(k: State, program: Program, wish: Ask | Vote, out: Out) -> bool:
+    """Send one call, or say why not. True where this goal needs no permit now, though it was open: its votes do."""
     goal = k.goals.get(wish.goal.id)
     if goal is None or goal.status != OPEN:
         if not wish.goal.id:
@@ -128,7 +130,10 @@ def _ask(k: State, program: Program, wish: Ask, out: Out) -> bool:
     try:
         if wish.uses and not believed(k, goal, wish.uses, out):
             return goal.status != OPEN
-        return ask(k, goal, wish, program.asks_once, out)
+        if type(wish) is Vote:
+            votes.begin(k, goal, wish)
+            return True
+        return ask(k, goal, wish, program.asks_once, out)  # type: ignore[arg-type]
     except DoesNotFit as error:
         failure = Failure(FailureKind.TOO_LARGE, str(error), sent=False)
         verdict = attempts.too_large(k, goal, failure)

@@ -88,6 +88,8 @@ def begin_timeout(k: State, goal: Goal) -> None:
 
 def leave_call(k: State, goal: Goal, out: Out) -> None:
     """The goal awaits no reply any more. An attempt that nobody awaits is abandoned."""
+    if k.elections:
+        leave_votes(k, goal, out)
     question, goal.question = goal.question, b""
     hedge, goal.hedge = goal.hedge, 0
     if not question or not k.flights:
@@ -99,6 +101,24 @@ def leave_call(k: State, goal: Goal, out: Out) -> None:
         for key in (latest, flight_key(goal.id, hedge)):
             if key != asking:
                 _leave(k, key, question, out)
+
+
+def leave_votes(k: State, goal: Goal, out: Out) -> None:
+    """Nobody counts votes on this goal any more, if it was voted on. Its next question is a new sample."""
+    election = k.elections.pop(goal.id, None)
+    if election is not None:
+        goal.sample = str(election.next_sample - 1)
+        for vote_id in election.votes:
+            drop_vote(k, k.goals[vote_id], out)
+
+
+def drop_vote(k: State, vote: Goal, out: Out) -> None:
+    """A vote that is counted, or that nobody counts any more, leaves memory."""
+    set_status(k, vote, Status.ABANDONED)
+    k.live -= 1
+    if vote.question:
+        leave_call(k, vote, out)
+    del k.goals[vote.id]
 
 
 def _leave(k: State, key: int, question: bytes, out: Out) -> None:
@@ -201,6 +221,8 @@ def close(k: State, goal: Goal, to: Status, out: Out, program: Program) -> None:
     goal.due_at_s = goal.timeout_at_s = 0.0
     if goal.question:
         leave_call(k, goal, out)
+    if k.elections:
+        leave_votes(k, goal, out)
     if k.errands:
         leave_errand(k, goal, out)
     if k.reading:

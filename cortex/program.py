@@ -25,7 +25,7 @@ from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
-from cortex.changes import Ask, Change, Emit, Fail, Resolve
+from cortex.changes import Ask, Change, Emit, Fail, Resolve, Vote
 from cortex.events import Row
 from cortex.reply import Reply
 from cortex.state import Goal, State, Status
@@ -64,13 +64,20 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
         if not row.refusal:
             yield Goal("row", row.body)
 
-    def select(self, k: State) -> Iterable[Ask | Change]:
+    def select(self, k: State) -> Iterable[Ask | Vote | Change]:
         """The next calls, best first. The loop takes as many as there are permits, and asks again later."""
         raise NotImplementedError(f"{type(self).__name__} has no select")
 
     def absorb(self, k: State, goal: Goal, reply: Reply) -> Iterable[Change]:
         """What a reply changes. It must resolve, fail, reopen or set waiting the goal that was asked."""
         raise NotImplementedError(f"{type(self).__name__} has no absorb")
+
+    def ballot(self, k: State, goal: Goal, reply: Reply) -> Any:
+        """What a reply votes for, where the goal is voted on: equal values (plain data) agree. By default its text.
+
+        ``Malformed`` is a red flag: the reply is discarded, and another sample asked for.
+        """
+        return reply.text.strip()
 
     def absorbed(self, k: State, goal: Goal, value: Any) -> Iterable[Change]:
         """What the value of a tool run or of a child job changes; by default it is the goal's answer."""

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from cortex.commands import Launch, RunTool
+from cortex.election import VOTE, Election
 from cortex.goals import ENDED as ENDED
 from cortex.goals import TRANSITIONS as TRANSITIONS
 from cortex.goals import Goal as Goal
@@ -167,6 +168,8 @@ class State(msgspec.Struct):
     """Attempts that may be asked a second time, and when; the first is due first."""
     warmths: dict[bytes, Warmth] = msgspec.field(default_factory=dict)
     """Prefixes that were asked for of late."""
+    elections: dict[int, Election] = msgspec.field(default_factory=dict)
+    """By the goal that is voted on."""
     errands: dict[int, Errand] = msgspec.field(default_factory=dict)
     """By attempt, as flights are."""
     submissions: dict[int, Submission] = msgspec.field(default_factory=dict)
@@ -239,7 +242,7 @@ class State(msgspec.Struct):
 
     def open(self, kind: str | None = None) -> Iterator[Goal]:
         """Goals that select may ask now, those that have been open longest first; of all kinds, kind by kind."""
-        kinds = [kind] if kind is not None else list(self.open_by_kind)
+        kinds = [kind] if kind is not None else [each for each in self.open_by_kind if each != VOTE]
         for name in kinds:
             for goal_id in self.open_by_kind.get(name, ()):
                 yield self.goals[goal_id]

@@ -15,6 +15,7 @@ import msgspec
 
 from cortex import changes as c
 from cortex.commands import Launch, RunTool
+from cortex.election import VOTE
 from cortex.ledger import Bill, Charge
 from cortex.moves import (
     RESOLVED,
@@ -123,6 +124,8 @@ def _unknown(goal_id: int) -> NoReturn:
 def _check_goal(k: State, goal: Goal, view: _View) -> Any:
     if goal.id or goal.status or goal.tries or goal.children:
         raise IllegalTransition(f"a goal is added once, and new: {goal.story()}")
+    if goal.kind == VOTE:
+        raise ValueError(f"goals of kind {VOTE} are made by Vote alone")
     if goal.parent:
         parent = k.goals.get(goal.parent) or _unknown(goal.parent)
         if view.status.get(parent.id, parent.status) in ENDED:

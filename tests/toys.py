@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Any, ClassVar
 
-from cortex.changes import Abandon, Ask, Change, Emit, Fail, Observe, Reopen, Resolve, RunTool, Spawn, Wait
+from cortex.changes import Abandon, Ask, Change, Emit, Fail, Observe, Reopen, Resolve, RunTool, Spawn, Vote, Wait
 from cortex.program import Program, tool
 from cortex.reply import Malformed, Reply
 from cortex.state import Goal, Item, State, Status
@@ -134,6 +134,35 @@ class Nester(Program, frozen=True):
 
     def absorb(self, k: State, goal: Goal, reply: Reply) -> Iterable[Change]:
         yield Resolve(goal, reply.text)
+
+
+class Elector(Program, frozen=True):
+    """Questions that are voted on, one after another in each of several chains; some replies are red flags."""
+
+    chains: tuple[str, ...] = ("p", "q")
+    length: int = 3
+    ahead: int = 2
+
+    def begin(self, k: State) -> Iterable[Change]:
+        for chain in self.chains:
+            yield Goal("link", [chain, 0, ""])
+
+    def select(self, k: State) -> Iterable[Any]:
+        for goal in k.open("link"):
+            chain, place, last = goal.value
+            yield Vote(goal, prompt(f"elect {chain} {place} {last}"), k=self.ahead)
+
+    def ballot(self, k: State, goal: Goal, reply: Reply) -> str:
+        if reply.text.startswith("?"):
+            raise Malformed("a question is no vote")
+        return reply.text
+
+    def absorb(self, k: State, goal: Goal, reply: Reply) -> Iterable[Change]:
+        chain, place, _ = goal.value
+        yield Emit([chain, place, reply.text])
+        yield Resolve(goal, reply.text)
+        if place + 1 < self.length:
+            yield Goal("link", [chain, place + 1, reply.text])
 
 
 class Watcher(Program, frozen=True):

@@ -38,6 +38,8 @@ def model(call: commands.Call) -> Reply:
         said = "?" if chance % 7 == 0 else f"split:{1 + chance % 3}" if chance % 5 < 3 else said
     elif word == "vote":
         said = "yes" if chance % 3 else "no"
+    elif word == "elect":
+        said = ("yes", "yes", "yes", "no", "maybe", "?")[chance % 6]
     usage = Usage(chance % (body_tokens_bound(call.body) + 1), chance % (call.output_tokens_max + 1))
     return reply(said, usage)
 

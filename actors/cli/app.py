@@ -15,6 +15,8 @@ app = typer.Typer(
     epilog="Exit codes: 0 complete; 1 failed, or a row failed; 2 bad usage, or rows refused before sending; "
     "3 partial and resumable (cap, deadline, blocked account, drain); 130 interrupted, 143 terminated.",
 )  # fmt: skip
+programs = typer.Typer(help="Programs: what they need.", no_args_is_help=True)
+app.add_typer(programs, name="program")
 
 Input = Annotated[
     str, typer.Argument(help="JSON Lines in the Message Batches request format; .gz; - for stdin")
@@ -74,7 +76,7 @@ def batch(input: Input, output: Output, options: Options) -> int:  # noqa: A002 
 @app.command()
 @takes(*RUNNING)
 def run(
-    program: Annotated[str, typer.Argument(help="notes, module:Class or file.py:Class")],
+    program: Annotated[str, typer.Argument(help="hanoi, notes, module:Class or file.py:Class")],
     options: Options,
     inputs: Annotated[list[str], typer.Argument(help="folders, text files or JSON Lines")] = _NOTHING,
     output: Output = "",
@@ -176,6 +178,31 @@ def results(job: Job, options: Options, output: Output = "-") -> int:
     from actors.cli.looking import results as show
 
     return show(job, output, options)
+
+
+@programs.command("plan-votes")
+@takes("as_json", "verbose")
+def plan_votes(
+    options: Options,
+    steps: Annotated[int, typer.Option("--steps", help="steps that must all be right", metavar="N", min=1)],
+    success: Annotated[
+        float | None, typer.Option("--success", help="share of a step's votes that are right", metavar="P")
+    ] = None,
+    right: Annotated[
+        int | None, typer.Option("--right", help="instead of --success: right votes of a measurement", metavar="N")
+    ] = None,
+    of: Annotated[int | None, typer.Option("--of", help="and of how many votes", metavar="M")] = None,
+    target: Annotated[
+        float, typer.Option("--target", help="probability that all are right", metavar="P")
+    ] = 0.95,
+    flagged: Annotated[
+        float, typer.Option("--flagged", help="share of replies that are discarded unread", metavar="SHARE")
+    ] = 0.0,
+) -> int:
+    """Plan by how many votes an answer must be ahead, from a measured success rate and a target."""
+    from actors.cli.planning import plan_votes as plan
+
+    return plan(steps, success, right, of, target, flagged, options)
 
 
 @app.command()

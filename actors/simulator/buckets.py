@@ -82,7 +82,7 @@ class Buckets:
     def headers(self, now_s: float) -> dict[str, str]:
         """The rate-limit headers of a response; without limits, none."""
         told: dict[str, str] = {}
-        if self._told != "headers":
+        if self._told != "headers" or not self._all:
             return told
         for bucket in self._all.values():
             bucket.fill(now_s)

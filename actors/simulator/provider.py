@@ -55,6 +55,8 @@ class Provider:
         self._bodies = Memory(self.settings.remembered_max)
         self._texts = Memory(self.settings.remembered_max)
         self._users = Memory(self.settings.remembered_max)
+        self._last: tuple[bytes, Ask] | None = None
+        """The request that was read last: samples of one question follow each other."""
         self._reasoner = self._new_reasoner()
         self._buckets = self._new_buckets()
         self._credit = self._new_credit()
@@ -91,7 +93,7 @@ class Provider:
         tally, settings = self.tally, self.settings
         tally.requests += 1
         try:
-            ask = read(body)
+            ask = self._read(body)
         except BadRequest as error:
             tally.bad_requests += 1
             return _refused(None, Refusal(400, "invalid_request_error", str(error)))
@@ -117,6 +119,13 @@ class Provider:
             refusal = filled(fault.refusal, ask.model, next_month(now_s), wait_s)
             return _refused(ask, refusal, first_s, fault)
         return self._worked_out(ask, seen, first_s, fault)
+
+    def _read(self, body: bytes) -> Ask:
+        """The request. Raises ``BadRequest``."""
+        last = self._last
+        if last is None or last[0] != body:
+            last = self._last = (body, read(body))
+        return last[1]
 
     def _refusal(self, ask: Ask, now_s: float, batched: bool) -> Refusal | None:
         """What the account, the model's name or a bound says against this request."""

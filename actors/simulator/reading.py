@@ -43,8 +43,12 @@ class Part(NamedTuple):
     text: str
 
 
+_PARTED: Final = frozenset({"instruction", "low", "material", "options_text", "parts", "question"})
+
+
 class Reading:
-    """One request as the reasoner understands it. Not changed once made; words are worked out when first asked for."""
+    """One request as the reasoner understands it. Not changed once made; what it says is worked out when first asked
+    for: its parts together, its words one by one."""
 
     __slots__ = (
         "_material_words",
@@ -67,6 +71,20 @@ class Reading:
         self.text = text
         self.system = system
         self.schema = schema
+        self._question_words: frozenset[str] | None = None
+        self._material_words: frozenset[str] | None = None
+        self._sentences: list[str] | None = None
+        self._ranked: list[str] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        """One of the parts is asked for, and the text was not parted yet."""
+        if name not in _PARTED:
+            raise AttributeError(name)
+        self._part()
+        return getattr(self, name)
+
+    def _part(self) -> None:
+        text, system = self.text, self.system
         frame, parts = _untagged(text)
         found = _fielded(frame)
         parts += found.parts
@@ -88,10 +106,6 @@ class Reading:
         self.low = self.instruction.lower()
         self.material = material
         self.question = asked or _last_question(instruction) or instruction.strip() or system
-        self._question_words: frozenset[str] | None = None
-        self._material_words: frozenset[str] | None = None
-        self._sentences: list[str] | None = None
-        self._ranked: list[str] | None = None
 
     @property
     def question_words(self) -> frozenset[str]:

@@ -9,8 +9,9 @@ words of JSON apart.
     load  = 0.0005 + 0.003 * tokens / 1000 + 0.0004 * parts + 0.005 * max(0, nesting - 2)
     share = min(0.9, 1 - exp(-load))
 
-where *parts* are the text's paragraphs and *nesting* is the deepest nesting of its brackets: more text, more pieces and
-deeper structure are harder, as they are for any bounded reader. A prompt of one short paragraph errs once in some
+where *parts* are the text's paragraphs and *nesting* is the deepest nesting of its brackets, or the longest chain of
+names of which each is defined by the one before (``t2 = exp(t1)``, a line each): more text, more pieces and deeper
+structure are harder, as they are for any bounded reader. A prompt of one short paragraph errs once in some
 thousand times, 5,000 tokens in 40 paragraphs three times in a hundred, brackets 100 deep four times in ten.
 
 **Whether it errs this time** is drawn by (seed, text, times seen): the same question put again is answered anew, and a
@@ -19,6 +20,7 @@ of the answer are tried too.
 """
 
 import math
+import re
 from typing import Final
 
 import msgspec
@@ -37,6 +39,8 @@ SHARE_MAX: Final = 0.9
 FORM_SHARE: Final = 0.25
 """Of its errors, the share that misses the asked form."""
 
+_DEFINED = re.compile(r"^(\w+) = (.+)$", re.MULTILINE)
+_NAME = re.compile(r"[^\W\d]\w*")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"()[]{}"))
 
 
@@ -65,11 +69,20 @@ def nesting(text: str) -> int:
     return deepest
 
 
+def chained(text: str) -> int:
+    """How long a chain of definitions is, at most: each line ``name = ...`` that mentions names defined before it."""
+    longest: dict[str, int] = {}
+    if " = " in text:
+        for name, said in _DEFINED.findall(text):
+            longest[name] = 1 + max((longest.get(other, 0) for other in _NAME.findall(said)), default=0)
+    return max(longest.values(), default=0)
+
+
 def error_share(text: str, tokens: int) -> float:
     """How probably the reasoner errs on this text, as the module's docstring states it."""
     parts = text.count("\n\n") + 1
     load = LOAD + LOAD_PER_KTOKEN * tokens / 1000 + LOAD_PER_PART * parts
-    load += LOAD_PER_NESTING * max(0, nesting(text) - NESTING_FREE)
+    load += LOAD_PER_NESTING * max(0, max(nesting(text), chained(text)) - NESTING_FREE)
     return min(SHARE_MAX, 1 - math.exp(-load))
 
 
@@ -83,13 +96,18 @@ class Reasoner:
         self._seed = seed
         self._error = error
         self._skills = skills
+        self._last: tuple[int, object, Reading, str, Thought] | None = None
+        """The text that was thought about last: its samples are asked for one after another."""
 
     def answer(self, ask: Ask, seen: int) -> Answer:
         """The answer to a request whose text was seen ``seen`` times before."""
         if ask.max_tokens == 0:  # the provider then only warms its prompt cache
             return Answer("", 0, "max_tokens", None, "", False)
-        reading = Reading(ask.text, ask.system, ask.schema)
-        skill, thought = self._thought(reading)
+        last = self._last
+        if last is None or last[0] != ask.text_id or last[1] != ask.schema:
+            reading = Reading(ask.text, ask.system, ask.schema)
+            last = self._last = (ask.text_id, ask.schema, reading, *self._thought(reading))
+        _, _, reading, skill, thought = last
         share = error_share(ask.text, ask.input_tokens) if self._error is None else self._error
         erred = share > 0 and draws.draw(self._seed, ask.text_id, seen, draws.ERROR) < share
         said = self._mistaken(thought, reading, ask, seen) if erred else thought.right

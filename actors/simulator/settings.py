@@ -10,7 +10,7 @@ import msgspec
 
 from actors.simulator.faults import FAULTS
 
-RELEASE = 1
+RELEASE = 2
 """Counts the reasoner's releases: another number may answer the same text differently."""
 
 

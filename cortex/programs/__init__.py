@@ -2,6 +2,8 @@
 
 READY = {
     "batch": "cortex.programs.batch:Batch",
+    "convex": "cortex.programs.convex:Convex",
+    "hanoi": "cortex.programs.hanoi:Hanoi",
     "notes": "cortex.programs.notes:Notes",
 }
 """Name -> ``module:Class``. Names, not imports: a program is loaded when it is run."""

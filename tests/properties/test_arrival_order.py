@@ -14,7 +14,7 @@ from cortex import journal
 from cortex.limits import Limits
 from cortex.programs.batch import Batch
 from tests.stage import PRICE, Flat, fed
-from tests.toys import Planner, Watcher
+from tests.toys import Elector, Planner, Watcher
 from tests.world import World, meaning
 
 WORDS = tuple(f"t{index}" for index in range(9))
@@ -22,6 +22,8 @@ PROGRAMS = {
     "flat": Flat(texts=WORDS),
     "equal questions": Flat(texts=("a", "b", "a", "a", "c", "b")),
     "planned and nested": Planner(roots=("b", "h"), deep=3),
+    "voted on": Elector(chains=("p", "q", "r")),
+    "voted on twice": Elector(chains=("p", "q", "p"), ahead=3),
     "planned twice": Planner(roots=("a", "a", "e"), deep=2),
 }
 SEEDS = st.integers(0, 10**9)
@@ -62,6 +64,8 @@ def test_the_programs_are_worth_it():
     assert k.tally.failures["malformed"] > 0
     assert len(k.items) > 5
     assert run("equal questions", 3).k.ledger.paid_calls == 3
+    voted = run("voted on", 3).k.tally
+    assert voted.failures["malformed"] > 0 and voted.calls - voted.failures["malformed"] > 2 * 9, "more than one round"
 
 
 @given(SEEDS, st.integers(1, 5))

@@ -21,13 +21,14 @@ from cortex.programs.batch import Batch
 from cortex.state import State
 from policies.retry import RetryPolicy
 from tests.stage import PRICE, Flat, fed
-from tests.toys import Chaos, Planner, Voter, Watcher
+from tests.toys import Chaos, Elector, Planner, Voter, Watcher
 from tests.world import World
 
 LIMITS = Limits(retry=RetryPolicy(base_s=0.5, cap_s=2.0, budget_floor=3), output_tokens_max=64, faulty_in_row_max=9)
 PROGRAMS: dict[str, Program] = {
     "flat": Flat(texts=("a", "b", "a", "c", "d", "e")),
     "planned": Planner(roots=("b", "e"), deep=3),
+    "voted on": Elector(),
     "any of three": Voter(questions=("p", "q"), kind="any"),
     "most of five": Voter(questions=("p", "q"), votes=5),
     "two of three": Voter(questions=("p",), kind="quorum"),

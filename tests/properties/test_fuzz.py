@@ -21,7 +21,7 @@ from cortex.state import Status
 from policies.failure import Failure, FailureKind
 from policies.retry import RetryPolicy
 from tests.stage import PRICE, Flat, Stage, failure, fed, other, reply
-from tests.toys import Chaos, Planner, Voter, Watcher
+from tests.toys import Chaos, Elector, Planner, Voter, Watcher
 
 LIMITS = Limits(
     retry=RetryPolicy(base_s=0.5, cap_s=3.0, attempts_max=3, patience_s=50.0), output_tokens_max=64, resamples_max=2,
@@ -32,6 +32,7 @@ LIMITS = Limits(
 PROGRAMS: dict[str, Program] = {
     "flat": Flat(texts=("a", "b", "a", "c")),
     "planned": Planner(roots=("b", "h"), deep=9),
+    "voted on": Elector(),
     "votes": Voter(questions=("p", "q"), kind="quorum"),
     "watching": Watcher(asks=6, trust_s=1.0),
     "batch": Batch(ordered=True),

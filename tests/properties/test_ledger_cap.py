@@ -16,12 +16,13 @@ from cortex.state import State
 from policies.price import parse_price
 from policies.retry import RetryPolicy
 from tests.stage import Flat, Stage, other
-from tests.toys import Chaos, Planner, Voter, Watcher
+from tests.toys import Chaos, Elector, Planner, Voter, Watcher
 from tests.world import World
 
 PROGRAMS: dict[str, Program] = {
     "flat": Flat(texts=tuple("abcdefghij")),
     "planned": Planner(roots=("b", "h"), deep=3),
+    "voted on": Elector(),
     "any of three": Voter(questions=("p", "q", "r"), kind="any"),
     "watching": Watcher(asks=9, trust_s=0.7),
     "chaos": Chaos(seed=4),

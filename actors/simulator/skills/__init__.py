@@ -7,15 +7,19 @@ before the more general ones: ``(("moves", moves), *SKILLS)``.
 from typing import Final
 
 from actors.simulator.skills.choosing import choose, rate
+from actors.simulator.skills.composing import compose
 from actors.simulator.skills.counting import count
 from actors.simulator.skills.examples import by_example
 from actors.simulator.skills.extracting import claims, echo, extract, listing, plan
+from actors.simulator.skills.moving import move
 from actors.simulator.skills.structured import structured
 from actors.simulator.skills.thought import Skill, Thought
 
 __all__ = ["SKILLS", "Skill", "Thought"]
 
 SKILLS: Final[tuple[tuple[str, Skill], ...]] = (
+    ("moves", move),
+    ("curvature", compose),
     ("json", structured),
     ("examples", by_example),
     ("arithmetic", count),

@@ -1,0 +1,80 @@
+"""A program over the core's own step and the simulated provider, and nothing between: no channel, disk or clock.
+
+For claims about what a program asks and gets, with more calls than a whole run could make in the time. Every turn is
+one step that absorbs all replies of the turn before. The provider checks each request against M as it always does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from actors.simulator import wire
+from actors.simulator.provider import Provider
+from actors.simulator.settings import SimulatorSettings
+from cortex import commands, events, journal
+from cortex.limits import Limits, Route, Terms
+from cortex.loop import step
+from cortex.program import Program
+from cortex.reply import Reply, Usage
+from cortex.state import State
+
+
+class Ended(msgspec.Struct):
+    """What a run left behind."""
+
+    k: State
+    emitted: list[Any]
+    answer: Any
+    provider: Provider
+
+    @property
+    def samples(self) -> int:
+        """Calls that were made."""
+        return self.k.tally.calls
+
+    @property
+    def discarded(self) -> int:
+        """Replies with a red flag."""
+        return self.k.tally.failures.get("malformed", 0)
+
+    @property
+    def largest_prompt_tokens(self) -> int:
+        """Of all requests, as the provider counted them; one over its window it would have refused."""
+        assert not self.provider.tally.prompts_too_long
+        return self.provider.tally.largest_prompt_tokens
+
+
+def run(
+    program: Program, settings: SimulatorSettings, concurrency: int = 256, watch: Callable[[State], None] | None = None
+) -> Ended:  # fmt: skip
+    """Run a program to its end. ``watch`` sees K after every turn. Raises ``RuntimeError`` where its job fails."""
+    provider = Provider(settings)
+    limits = Limits(concurrency=concurrency, window_rows=max(2_048, concurrency))
+    route = Route(endpoint="sim", model="sim", context_window=settings.context_window)
+    terms = Terms(job="claim", program="claim", params_json=b"{}", fingerprint="", route=route, limits=limits)
+    k, emitted = journal.open_job(terms), []
+    happened: tuple[events.Event, ...] = (events.Opened(terms, 1), events.Granted(concurrency))
+    at_s = 0.0
+    while not k.outcome:
+        if not happened:
+            raise RuntimeError(f"nothing happens any more: {k.tally}")
+        at_s += 1.0
+        out = step(k, program, events.Turn(at_s, (happened,)))
+        emitted += [command.value for command in out if type(command) is commands.Emit]
+        if watch is not None:
+            watch(k)
+        happened = tuple(_answered(provider, command) for command in out if type(command) is commands.Call)
+    if k.outcome != "complete":
+        raise RuntimeError(f"{k.outcome}: {k.why}")
+    return Ended(k, emitted, program.answer(k), provider)
+
+
+def _answered(provider: Provider, call: commands.Call) -> events.Answered:
+    outcome = provider.decide(call.body, 0.0)
+    assert outcome.ask is not None and outcome.answer is not None, outcome.refusal
+    usage = Usage(outcome.ask.input_tokens, outcome.answer.output_tokens)
+    reply = Reply(wire.encoded(outcome.message()), outcome.answer.stop_reason, outcome.ask.model, usage)
+    return events.Answered(call.goal, call.sample, call.attempt, call.hash, reply)

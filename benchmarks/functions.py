@@ -1,0 +1,117 @@
+"""Composed functions with known curvature, for ``convex``: made from a seed, labelled by disciplined programming.
+
+The labels are this file's own; ``tests/unit/test_composed_functions.py`` has CVXPY say the same.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import NamedTuple
+
+LABELS = ("convex", "concave", "neither")
+
+
+class Known(NamedTuple):
+    """A function, and what is true of it. ``curvature`` is affine, convex, concave or neither; ``sign`` 1, -1 or 0."""
+
+    text: str
+    curvature: str
+    sign: int
+
+
+X = Known("x", "affine", 0)
+
+# atom -> curvature, the way it goes for an argument of each sign (1, 0, -1), its own sign (None: from its arguments)
+ATOMS: dict[str, tuple[str, tuple[int, int, int], int | None]] = {
+    "exp": ("convex", (1, 1, 1), 1),
+    "log": ("concave", (1, 1, 1), 0),
+    "sqrt": ("concave", (1, 1, 1), 1),
+    "square": ("convex", (1, 0, -1), 1),
+    "abs": ("convex", (1, 0, -1), 1),
+    "pos": ("convex", (1, 1, 1), 1),
+    "negpart": ("convex", (-1, -1, -1), 1),
+    "inverse": ("convex", (-1, -1, -1), 1),
+    "logistic": ("convex", (1, 1, 1), 1),
+    "entropy": ("concave", (0, 0, 0), 0),
+    "minus": ("affine", (-1, -1, -1), None),
+    "double": ("affine", (1, 1, 1), None),
+    "plus": ("affine", (1, 1, 1), None),
+    "max": ("convex", (1, 1, 1), None),
+    "min": ("concave", (1, 1, 1), None),
+}
+BINARY = ("plus", "max", "min")
+SIDES = ("x", "exp(x)", "square(x)", "abs(x)", "logistic(x)", "log(x)", "sqrt(x)", "minus(exp(x))", "minus(square(x))")
+"""What stands beside the main chain in an atom of two arguments."""
+
+
+def applied(atom: str, *arguments: Known) -> Known:
+    """The atom of these arguments: the composition rule, and the rules of signs."""
+    curvature, ways, sign = ATOMS[atom]
+    bends = []
+    for bend, other in (("convex", "concave"), ("concave", "convex")):
+        wanted = {1: bend, -1: other}
+        ok = all(each.curvature in ("affine", wanted.get(ways[1 - each.sign])) for each in arguments)
+        if curvature in (bend, "affine") and ok:
+            bends.append(bend)
+    made = "affine" if len(bends) == 2 else bends[0] if bends else "neither"
+    text = f"{atom}({', '.join(each.text for each in arguments)})"
+    return Known(text, made, _sign(atom, [each.sign for each in arguments]) if sign is None else sign)
+
+
+def _sign(atom: str, signs: list[int]) -> int:
+    if atom == "minus":
+        return -signs[0]
+    if (atom == "max" and 1 in signs) or (atom == "min" and -1 in signs):
+        return 1 if atom == "max" else -1
+    return signs[0] if len(set(signs)) == 1 else 0
+
+
+def _side(text: str) -> Known:
+    made = X
+    for atom in reversed(text.replace(")", "").split("(")[:-1]):
+        made = applied(atom, made)
+    return made
+
+
+def _next(chance: random.Random, inner: Known, level: int, wanted: tuple[str, ...]) -> Known | None:
+    """One more atom around it, by chance among those whose result has such a curvature; None where there is none.
+
+    What stands beside it is no deeper than it is itself: ``level`` atoms. What is zero everywhere is left out: the
+    positive part of what is nonpositive, and the like.
+    """
+    beside = [side for side in SIDES if side.count("(") <= level]
+    found = []
+    for atom in ATOMS:
+        if (atom, inner.sign) in (("pos", -1), ("negpart", 1)):
+            continue
+        sides = [_side(chance.choice(beside))] if atom in BINARY else []
+        made = applied(atom, inner, *sides)
+        if made.curvature in wanted:
+            found.append(made)
+    return chance.choice(found) if found else None
+
+
+def function(seed: int, depth: int, label: str) -> Known:
+    """A function of just this depth and label, the same for the same seed. ``depth``: atoms within atoms, 2 or more."""
+    chance = random.Random(f"{seed}/{depth}/{label}")
+    known = ("convex", "concave")
+    breaks_at = chance.randrange(1, depth) if label == "neither" else depth
+    while True:
+        made = X
+        for level in range(depth):
+            last = level == depth - 1
+            if label == "neither":
+                wanted = ("neither",) if level >= breaks_at else known if level else ("convex", "concave", "affine")
+            else:
+                wanted = (label,) if last else known
+            step = _next(chance, made, level, wanted)
+            if step is None:
+                break
+            made = step
+        else:
+            return made
+
+
+def functions(seed: int, depth: int, count: int) -> list[Known]:
+    """So many functions of a depth, the labels as even as can be."""
+    return [function(seed * 100_000 + place, depth, LABELS[place % len(LABELS)]) for place in range(count)]

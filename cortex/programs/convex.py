@@ -1,0 +1,205 @@
+"""``convex``: is a deeply composed function convex, concave or neither? Four ways to ask.
+
+The task of Liu et al., ConvexBench, 2026. A function is a composition of atoms such as ``exp(square(x))``, and its
+curvature follows from its parts by the rules of disciplined convex programming (Grant, Boyd and Ye, 2006). The four:
+
+    one-shot   one call reads the whole function
+    tree       one call reads its syntax tree, taken apart by code, a line a node
+    history    a call a node, each with all questions and answers before it
+    focused    a call a node, each with what is known of its direct dependencies and nothing else
+
+Taking apart, order and what depends on what are code's affair; only the judgement of a node is asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple
+
+from cortex.changes import Ask, Change, Emit, Resolve, Vote, Wait
+from cortex.program import Program
+from cortex.prompt import Part, Prompt, Role
+from cortex.reply import Malformed, Reply
+from cortex.state import Goal, State
+
+Method = Literal["one-shot", "tree", "history", "focused"]
+
+ATOMS = {
+    "exp": "convex, increasing, nonnegative",
+    "log": "concave, increasing, either",
+    "sqrt": "concave, increasing, nonnegative",
+    "square": "convex, increasing where nonnegative and decreasing where nonpositive, nonnegative",
+    "abs": "convex, increasing where nonnegative and decreasing where nonpositive, nonnegative",
+    "pos": "convex, increasing, nonnegative",
+    "negpart": "convex, decreasing, nonnegative",
+    "inverse": "convex, decreasing, nonnegative",
+    "logistic": "convex, increasing, nonnegative",
+    "entropy": "concave, not monotone, either",
+    "minus": "affine, decreasing, opposite",
+    "double": "affine, increasing, same",
+    "plus": "affine, increasing, same",
+    "max": "convex, increasing, greatest",
+    "min": "concave, increasing, least",
+}
+"""What an atom is: its curvature, where it increases, and its sign; for the last five that is its arguments' affair."""
+
+RULES = (
+    "A function made of an atom and its arguments is convex if the atom is convex or affine and every argument is"
+    " affine, or convex where the atom increases, or concave where it decreases. It is concave if the atom is concave"
+    " or affine and every argument is affine, or concave where the atom increases, or convex where it decreases. It is"
+    " affine if both hold, else neither."
+)
+FORM = "Answer for {} with curvature (affine, convex, concave or neither) and sign, in this form: curvature, sign"
+REPLY_TOKENS_MAX = 30
+VARIABLE = "x: affine, either"
+
+_ANSWER = re.compile(r"(affine|convex|concave|neither), (nonnegative|nonpositive|either)")
+_TOKEN = re.compile(r"[a-z]+|[(),]")
+
+
+class Node(NamedTuple):
+    """One application of an atom. Arguments are ``x`` or the names of nodes before it."""
+
+    name: str
+    atom: str
+    arguments: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name} = {self.atom}({', '.join(self.arguments)})"
+
+
+class Convex(Program, frozen=True):
+    """Judge ``functions`` by a ``method``; each answer is voted on until it is ``k`` ahead (1: not voted on)."""
+
+    name: ClassVar[str] = "convex"
+    keeps: ClassVar[bool] = False
+    rows_are_goals: ClassVar[bool] = False
+
+    functions: tuple[str, ...]
+    method: Method = "focused"
+    k: int = 1
+
+    def begin(self, k: State) -> Iterable[Change]:
+        """A goal a function: its place and its text. Raises ``ValueError`` for what is no function."""
+        for place, text in enumerate(self.functions):
+            nodes_of(text)
+            yield Goal("function", [place, text])
+
+    def select(self, k: State) -> Iterable[Ask | Vote | Change]:
+        """The nodes whose dependencies are known; or, where one call reads all, that call."""
+        for goal in k.open("node"):
+            yield self._asked(goal, self._node_prompt(k, goal))
+        for goal in k.open("function"):
+            nodes = nodes_of(goal.value[1])
+            if self.method in ("one-shot", "tree"):
+                yield self._asked(goal, whole_prompt(goal.value[1], nodes, tree=self.method == "tree"))
+                continue
+            known = {child.value[0]: child.answer for child in k.children(goal)}
+            if nodes[-1].name in known:
+                yield from self._judged(goal, known[nodes[-1].name])
+                continue
+            ready = [n for n in nodes if n.name not in known and all(a == "x" or a in known for a in n.arguments)]
+            for node in ready[:1] if self.method == "history" else ready:
+                yield Goal("node", list(node), parent=goal.id)
+            yield Wait(goal)
+
+    def _asked(self, goal: Goal, prompt: Prompt) -> Ask | Vote:
+        if self.k == 1:
+            return Ask(goal, prompt, output_tokens_max=REPLY_TOKENS_MAX)
+        return Vote(goal, prompt, k=self.k, output_tokens_max=REPLY_TOKENS_MAX)
+
+    def _node_prompt(self, k: State, goal: Goal) -> Prompt:
+        node = _node(goal)
+        siblings = [child for child in k.children(k.goals[goal.parent]) if child.answer is not None]
+        known = {child.value[0]: child.answer for child in siblings}
+        before = [(_node(child), child.answer) for child in siblings] if self.method == "history" else []
+        return node_prompt(node, known, before)
+
+    def ballot(self, k: State, goal: Goal, reply: Reply) -> str:
+        """Curvature and sign, where the reply is these and nothing else."""
+        return judgement_of(reply.text)
+
+    def absorb(self, k: State, goal: Goal, reply: Reply) -> Iterable[Change]:
+        """A node is known, or a whole function judged."""
+        said = judgement_of(reply.text)
+        if goal.kind == "node":
+            yield Resolve(goal, said)
+        else:
+            yield from self._judged(goal, said)
+
+    def _judged(self, goal: Goal, said: str) -> Iterable[Change]:
+        yield Emit([goal.value[0], said.partition(",")[0]])
+        yield Resolve(goal)
+
+    def answer(self, k: State) -> dict[str, Any]:
+        """How many functions were judged; the judgements are the results."""
+        return {"functions": k.emitted, "calls": k.tally.calls}
+
+
+def _node(goal: Goal) -> Node:
+    name, atom, arguments = goal.value
+    return Node(name, atom, tuple(arguments))
+
+
+# -- prompts --------------------------------------------------------------------------------------------------------
+
+
+def whole_prompt(text: str, nodes: Sequence[Node], tree: bool) -> Prompt:
+    """The whole function at once; ``tree``: as its nodes, in order."""
+    said = "\n".join(map(str, nodes)) if tree else f"f = {text}"
+    return _prompt("tree" if tree else "one-shot", nodes, [said], nodes[-1].name if tree else "f")
+
+
+def node_prompt(node: Node, known: dict[str, str], before: Sequence[tuple[Node, str]]) -> Prompt:
+    """One node with what is known of its arguments; ``before``: questions that were answered already."""
+    history = [f"Question: what is {each.atom} of {', '.join(each.arguments)}, named {each.name}?\n\nAnswer: {said}"
+               for each, said in before]  # fmt: skip
+    facts = [f"{name}: {known[name]}" for name in dict.fromkeys(node.arguments) if name != "x"]
+    nodes = [each for each, _ in before] + [node]
+    return _prompt("history" if before else "focused", nodes, [*history, "\n".join([str(node), *facts])], node.name)
+
+
+def _prompt(constructor: str, nodes: Sequence[Node], said: Sequence[str], target: str) -> Prompt:
+    used = {node.atom for node in nodes}
+    atoms = "\n".join(f"{name}: {ATOMS[name]}" for name in ATOMS if name in used)
+    variable = [VARIABLE] if any("x" in node.arguments for node in nodes) else []
+    text = (RULES, "\n".join([f"Atoms\n{atoms}", *variable]), *said, FORM.format(target))
+    return Prompt(constructor, tuple(Part(Role.GOAL, each) for each in text))
+
+
+# -- functions ------------------------------------------------------------------------------------------------------
+
+
+def judgement_of(text: str) -> str:
+    """The reply, where it is a curvature and a sign. Raises ``Malformed`` for any other text."""
+    if _ANSWER.fullmatch(text) is None:
+        raise Malformed(f"no judgement: {text[:60]!r}")
+    return text
+
+
+def nodes_of(text: str) -> list[Node]:
+    """A function taken apart: its nodes, each after those that it depends on; equal parts are one node.
+
+    Raises ``ValueError`` for a text that is no composition of known atoms.
+    """
+    nodes: dict[tuple[str, tuple[str, ...]], Node] = {}
+    open_: list[tuple[str, list[str]]] = [("", [])]
+    tokens = _TOKEN.findall(text)
+    if "".join(tokens) != text.replace(" ", ""):
+        raise ValueError(f"no function: {text[:60]!r}")
+    for at, token in enumerate(tokens):
+        if token in ATOMS and tokens[at + 1 : at + 2] == ["("]:
+            open_.append((token, []))
+        elif token == "x":
+            open_[-1][1].append(token)
+        elif token == ")" and len(open_) > 1 and open_[-1][1]:
+            atom, arguments = open_.pop()
+            key = (atom, tuple(arguments))
+            node = nodes.setdefault(key, Node(f"t{len(nodes) + 1}", *key))
+            open_[-1][1].append(node.name)
+        elif token not in ("(", ","):
+            raise ValueError(f"no function, at {token!r}: {text[:60]!r}")
+    if len(open_) > 1 or len(open_[0][1]) != 1 or not nodes:
+        raise ValueError(f"no function: {text[:60]!r}")
+    return list(nodes.values())

@@ -1,0 +1,125 @@
+"""Votes: one question is asked again and again until an answer is ahead of every other by k.
+
+A vote is a goal of its own below the one that is voted on: it is asked, tried again, hedged and moved to a fallback
+like any other, and leaves memory once it is counted. A round asks for exactly the votes still needed and is tallied
+when all of them are in, in the order of their samples; so what arrives in which order changes nothing. A reply with a
+red flag is discarded, never repaired: its vote takes the next sample of the question. See ``policies.voting``.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from cortex import commands
+from cortex.asking import rendered
+from cortex.changes import Ask, Vote
+from cortex.election import VOTE, Ballot, Candidate, Election
+from cortex.moves import begin_timeout, drop_vote, leave_votes, offer, set_status
+from cortex.plain import plain
+from cortex.program import Program
+from cortex.reply import Malformed, Reply, finished
+from cortex.state import Goal, State, Status
+from policies.voting import leader, votes_needed
+
+Out = list[commands.Command]
+
+_encoder = msgspec.msgpack.Encoder(order="deterministic")
+
+
+def begin(k: State, goal: Goal, wish: Vote) -> None:
+    """Open an election on this open goal's question; its first round is for select to ask.
+
+    Raises ``DoesNotFit`` where no prompt within M can be made, or ``ValueError`` for bounds that make no sense, having
+    changed nothing.
+    """
+    if wish.k < 1 or wish.samples_max < 0:
+        raise ValueError(f"k must be 1 or more, samples_max 0 or more; not {wish.k} and {wish.samples_max}")
+    if not goal.sample.isdecimal():
+        raise ValueError(f"sample {goal.sample!r} has no next number")
+    limits = k.terms.limits
+    output_tokens_max = wish.output_tokens_max or limits.output_tokens_max
+    tokens_max = k.terms.prompt_tokens_max(output_tokens_max)
+    ask = Ask(goal, wish.prompt, wish.body, output_tokens_max, wish.params)
+    body, constructor, text_bytes, bound = rendered(k, ask, output_tokens_max, tokens_max)
+    if k.next_goal - 1 + wish.k > limits.goals_max:
+        raise ValueError(f"more than {limits.goals_max} goals in one job")
+    first = int(goal.sample)
+    end = first + max(wish.k, wish.samples_max or 20 * wish.k + 20)
+    set_status(k, goal, Status.ASKED)
+    goal.constructor = constructor
+    if limits.goal_timeout_s is not None:
+        begin_timeout(k, goal)
+    election = Election(wish.k, body, text_bytes, bound, output_tokens_max, first, end)
+    k.elections[goal.id] = election
+    _next_round(k, goal, election, wish.k)
+
+
+def _next_round(k: State, goal: Goal, election: Election, needed: int) -> None:
+    for _ in range(needed):
+        vote = Goal(VOTE, parent=goal.id, depth=goal.depth + 1, sample=str(election.next_sample))
+        election.next_sample += 1
+        vote.id = k.next_goal
+        k.next_goal += 1
+        k.goals[vote.id] = vote
+        k.live += 1
+        election.votes.append(vote.id)
+        offer(k, vote, 0.0)
+
+
+def wanted(k: State, calls_max: int) -> list[Ask]:
+    """The calls of votes that are open, those that have been open longest first."""
+    asks: list[Ask] = []
+    for vote in k.open(VOTE):
+        if len(asks) == calls_max:
+            break
+        election = k.elections[vote.parent]
+        made = (election.body, k.goals[vote.parent].constructor, election.text_bytes, election.tokens_bound)
+        asks.append(Ask(vote, output_tokens_max=election.output_tokens_max, made=made))
+    return asks
+
+
+def cast(k: State, program: Program, vote: Goal, reply: Reply, out: Out) -> tuple[Goal, Reply | None] | None:
+    """Count a reply. Where this decides it: the goal that was voted on and the winner's first reply, or no winner.
+
+    Raises ``Malformed`` for a red flag, and whatever the program's ``ballot`` raises.
+    """
+    goal, election = k.goals[vote.parent], k.elections[vote.parent]
+    if not finished(reply):
+        raise Malformed(f"over-long: it stopped at {reply.stop_reason}")
+    said = _encoder.encode(plain(program.ballot(k, goal, reply)))
+    election.came.append(Ballot(int(vote.sample), said, reply))
+    election.votes.remove(vote.id)
+    drop_vote(k, vote, out)
+    if election.votes:
+        return None
+    election.came.sort(key=_sample)
+    for ballot in election.came:
+        _count(election, ballot)
+    election.came.clear()
+    counts = [candidate.votes for candidate in election.candidates]
+    needed = votes_needed(counts, election.k)
+    if needed and election.next_sample + needed <= election.samples_end:
+        _next_round(k, goal, election, needed)
+        return None
+    winner = None if needed else election.candidates[leader(counts)].reply
+    leave_votes(k, goal, out)
+    return goal, winner
+
+
+def _sample(ballot: Ballot) -> int:
+    return ballot.sample
+
+
+def _count(election: Election, ballot: Ballot) -> None:
+    for candidate in election.candidates:
+        if candidate.said == ballot.said:
+            candidate.votes += 1
+            return
+    election.candidates.append(Candidate(ballot.said, 1, ballot.reply))
+
+
+def called_off(k: State, vote: Goal, out: Out) -> Goal:
+    """This vote cannot be had: the election is over without a winner. The goal that was voted on."""
+    goal = k.goals[vote.parent]
+    leave_votes(k, goal, out)
+    return goal

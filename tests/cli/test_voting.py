@@ -1,0 +1,64 @@
+"""Votes at the command line: planned before, and a chain of them killed on the way."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from policies.voting import at_least, plan
+from tests.cli.commands import ended, started, until
+from tests.towers import verified
+
+PLAN = ("program", "plan-votes")
+
+
+def test_a_plan_from_a_rate(cortex):
+    done = cortex(*PLAN, "--steps", 2**20 - 1, "--success", 0.9978, "--json")
+    assert done.code == 0
+    made = json.loads(done.out)
+    assert (made["k"], round(made["votes_per_step"], 3), round(made["rounds_per_step"], 3)) == (3, 3.013, 1.007)
+    said = cortex(*PLAN, "--steps", 2**20 - 1, "--success", 0.9978).out
+    assert "k 3" in said and "1,048,575 steps" in said and "0.988824" in said
+
+
+def test_a_plan_from_a_measurement_is_made_with_the_lower_end(cortex):
+    done = cortex(*PLAN, "--steps", 1_000, "--right", 990, "--of", 1_000, "--target", 0.99, "--flagged", 0.1, "--json")
+    made = plan(at_least(990, 1_000), 0.99, 1_000, flagged=0.1)
+    assert json.loads(done.out) == {name: getattr(made, name) for name in made.__struct_fields__}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((), "--success P, or --right N --of M"),
+        (("--success", 0.9, "--right", 3, "--of", 4), "--success P, or --right N --of M"),
+        (("--right", 3), "belong together"),
+        (("--right", 5, "--of", 4), "5 right of 4"),
+        (("--success", 0.5), "above 0.5"),
+        (("--success", 0.9, "--target", 1), "between 0 and 1"),
+        (("--success", 0.9, "--flagged", 1), "below 1"),
+    ],
+)
+def test_what_cannot_be_planned(cortex, given, said):
+    cortex(*PLAN, "--steps", 10, *given).refused(said)
+
+
+def test_towers_killed_twice_come_to_the_same_end(cortex):
+    """Errors are made, outvoted and discarded; nothing of it depends on where the run was killed."""
+    run = ("run", "hanoi", "-p", "disks=7", "-p", "k=5", "--model", "sim", "-o", "moves.jsonl", "--job", "towers", "--json")
+    run = (*run, "--sim", "error=0.05", "--sim", "latency_ms=3")
+    moves = Path("moves.jsonl")
+    for some in (1, 40):
+        with started(*run) as child:
+            until(lambda some=some: moves.exists() and moves.read_text().count("\n") >= some)
+            child.kill()
+            ended(child)
+    assert 0 < moves.read_text().count("\n") < 127
+    done = cortex(*run)
+    assert (done.code, done.last["outcome"]) == (0, "complete")
+    assert verified(7, [json.loads(line) for line in moves.read_text().splitlines()])
+    answer = done.last["answer"]
+    assert (answer["solved"], answer["moves"]) == (True, 127)
+    assert done.last["failures"]["malformed"] > 0 and answer["samples"] > 5 * 127
