@@ -75,6 +75,15 @@ def set_limits(folder: Folder, job: str, who: str, limits: Limits) -> State:
     return amend(folder, job, setting)
 
 
+def answer(folder: Folder, job: str, who: str, answers: dict[str, Any]) -> State:
+    """Answer what a job that nobody runs waits for. Raises ``StoreError``."""
+
+    def answering(epoch: int) -> list[events.Event]:
+        return [events.Rejoined(epoch), *(events.Told(who, name, value) for name, value in answers.items())]
+
+    return amend(folder, job, answering)
+
+
 def copy_results(
     folder: Folder, job: str, sink: Any, rows: int = 0, size_bytes: int = 0, own: bool = False
 ) -> int:

@@ -17,7 +17,7 @@ import msgspec
 
 from actors.batches import PERMITS, Submissions
 from actors.dispatch import Dispatch
-from actors.inbox import Entry, entry_of
+from actors.inbox import Entry, Traces, entry, split
 from actors.lease import Lease
 from actors.memory import Memory
 from actors.opening import Opening, owner_record, rekeyed_batch, resuming_batch
@@ -34,8 +34,6 @@ from cortex.state import State
 
 _log = logging.getLogger("cortex.channel")
 FAULT = "a turn could not be taken"
-TURN_EVENTS_MAX = 4_096
-"""Events in one turn at most, so that a flood cannot hold up the commit of what came first."""
 
 
 class Channel:
@@ -57,6 +55,7 @@ class Channel:
         self._errands: Errands
         self._submissions: Submissions
         self._inbox: list[Entry] = []
+        self._traces = Traces(job)
         self._wake = asyncio.Event()
         self._news = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -91,6 +90,9 @@ class Channel:
         held = await self._dispatch.meet(tuple(branches), epoch)
         self._errands.staffed(tuple(workers))
         batch, anew = resuming_batch(k, opening, epoch, held)
+        if k is not None and not anew and (differs := k.differs or self._program.remade(k)):
+            raise StoreError(f"job {self.job}: {differs}. Undo that, or begin anew under another --job: no equal "
+                             "question is paid again")
         batch += [events.Granted(PERMITS, place) for place, route in enumerate(terms.routes) if route.batched]
         self._memory = self._store.memory(self.job)
         self._memory.catch_up(self._journal)
@@ -108,7 +110,7 @@ class Channel:
             self.job, self._runtime, lambda: self._k, self._put_events, self._errands.waiting,
             lambda: staff_digest(self._dispatch.staff, self._errands.workers),
         )  # fmt: skip
-        self._turn([entry_of(batch)])
+        self._turn([entry(batch)])
         self._tasks = [asyncio.create_task(self._run()), asyncio.create_task(self._hold_lease())]
 
     def _replayed(self) -> State | None:
@@ -203,6 +205,11 @@ class Channel:
         await self._put(journal.encode_batch([events.LimitsSet(who, limits)]), 1)
         self._lease.again()
 
+    async def told(self, who: str, answers: bytes) -> None:
+        """Somebody answers what the job waits for: values by name, as JSON."""
+        named = msgspec.json.decode(answers, type=dict[str, Any])
+        await self._put(journal.encode_batch([events.Told(who, name, value) for name, value in named.items()]), 1)
+
     async def unblock(self, who: str, credentials: tuple[str, ...]) -> None:
         """The key is another now: its fingerprint, by route. One call finds out whether it is taken."""
         if not (self.over or self._k.stopping):
@@ -258,42 +265,32 @@ class Channel:
         await durable
 
     def _put_events(self, batch: list[events.Event]) -> None:
-        self._inbox.append(entry_of(batch))
+        self._inbox.append(entry(batch))
         self._wake.set()
 
     async def _run(self) -> None:
         """Turn after turn, until the journal is another's or the disk is full."""
         while not self.broken:
             await self._something()
-            taken = self._taken()
+            taken, self._inbox = split(self._inbox)
             run_out = self._lease.run_out()
             try:
                 if not self.broken:
-                    self._turn([*taken, entry_of(run_out)] if run_out else taken or [entry_of([events.Ticked()])])
+                    self._turn([*taken, entry(run_out)] if run_out else taken or [entry([events.Ticked()])])
             except StoreError as error:
                 self.broken = str(error)
             except Exception as error:  # a fault of our own: nobody may wait for a turn that never comes
                 self.broken = f"{FAULT}: {type(error).__name__}: {error}"
                 _log.exception("channel:%s can go on no more", self.job)
-            for entry in taken:
-                if entry.durable is None or entry.durable.done():
+            for each in taken:
+                if each.durable is None or each.durable.done():
                     continue
                 if self.broken:
-                    entry.durable.set_exception(StoreError(self.broken))
+                    each.durable.set_exception(StoreError(self.broken))
                 else:
-                    entry.durable.set_result(None)
+                    each.durable.set_result(None)
             await asyncio.sleep(0)  # those who were answered may put what they have before the next turn
         self._news.set()
-
-    def _taken(self) -> list[Entry]:
-        """What goes into the next turn."""
-        count = size = 0
-        for entry in self._inbox:
-            if count and size + entry.size > TURN_EVENTS_MAX:
-                break
-            count, size = count + 1, size + entry.size
-        taken, self._inbox = self._inbox[:count], self._inbox[count:]
-        return taken
 
     async def _something(self) -> None:
         """Wait for an event, or for the moment at which time alone changes something."""
@@ -309,9 +306,10 @@ class Channel:
     def _turn(self, taken: list[Entry]) -> None:
         """One turn: decode, step, commit, and only then let the commands out."""
         at_s = max(self._k.at_s, self._runtime.now_s())
-        turn = events.Turn(at_s, tuple(entry.batch or journal.decode_batch(entry.blob) for entry in taken))
+        taken = self._traces.before(taken)
+        turn = events.Turn(at_s, tuple(each.batch or journal.decode_batch(each.blob) for each in taken))
         out = step(self._k, self._program, turn)
-        seq = self._journal.append([journal.encode_turn(at_s, (entry.blob for entry in taken))])
+        seq = self._journal.append([journal.encode_turn(at_s, (each.blob for each in taken))])
         self._settle(seq, turn)
         self._carry_out(out)
         self._submissions.look()
@@ -352,6 +350,8 @@ class Channel:
                 self._errands.abandon(command.goal, command.attempt)
             elif type(command) is commands.Finish:
                 self._news.set()
+            elif isinstance(command, (commands.Made, commands.Log)):
+                self._traces.take(command)
             elif isinstance(command, (commands.RunTool, commands.Launch, commands.Rest)):
                 self._errands.begin(command, self._k)
             elif isinstance(command, (commands.Submit, commands.Find, commands.Collect, commands.Withdraw)):

@@ -18,13 +18,15 @@ from actors.store import Folder
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """``how``: ``drain``, ``cancel`` or ``set``; ``who`` wants it; of which run."""
+    """``how``: ``drain``, ``cancel``, ``set`` or ``answer``; ``who`` wants it; of which run."""
 
     how: str
     who: str
     owner: Owner
     limits: dict[str, Any] = msgspec.field(default_factory=dict)
     """With ``set``: fields of ``cortex.limits.Limits``, and what they shall be."""
+    answers: dict[str, Any] = msgspec.field(default_factory=dict)
+    """With ``answer``: what was waited for, by name."""
 
     def is_for(self, owner: Owner) -> bool:
         """Whether this run is meant."""

@@ -296,6 +296,9 @@ class Driver:
         if wanted.how == "set":
             with contextlib.suppress(StoreError, ValueError):  # who asked looks whether it stands in the journal
                 await self._ask("set_limits", wanted.who, msgspec.json.encode(wanted.limits))
+        elif wanted.how == "answer":
+            with contextlib.suppress(StoreError):
+                await self._ask("told", wanted.who, msgspec.json.encode(wanted.answers))
         else:
             await self.stop(wanted.how, wanted.who)
 

@@ -1,10 +1,17 @@
-"""What waits for a channel's next turn."""
+"""What waits for a channel's next turn: messages as they came, and what the turn before is to be remembered by."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Iterable
 
-from cortex import events, journal
+from cortex import commands, events, journal
+
+TURN_EVENTS_MAX = 4_096
+"""Events in one turn at most, so that a flood cannot hold up the commit of what came first."""
+
+_log = logging.getLogger("cortex.flow")
 
 
 class Entry:
@@ -18,6 +25,39 @@ class Entry:
         self.blob, self.size, self.durable, self.batch = blob, size, durable, batch
 
 
-def entry_of(batch: list[events.Event]) -> Entry:
-    """Events of the channel's own, for whose being on disk nobody waits."""
-    return Entry(journal.encode_batch(batch), len(batch), None, tuple(batch))
+def entry(batch: Iterable[events.Event]) -> Entry:
+    """Events of the channel's own."""
+    known = tuple(batch)
+    return Entry(journal.encode_batch(known), len(known), None, known)
+
+
+def split(inbox: list[Entry]) -> tuple[list[Entry], list[Entry]]:
+    """What goes into the next turn, and what waits for a later one."""
+    count = size = 0
+    for each in inbox:
+        if count and size + each.size > TURN_EVENTS_MAX:
+            break
+        count, size = count + 1, size + each.size
+    return inbox[:count], inbox[count:]
+
+
+class Traces:
+    """What a traced program made in a turn, until the next turn takes it along: it needs no commit of its own."""
+
+    def __init__(self, job: str) -> None:
+        self._job = job
+        self._made: list[events.Event] = []
+
+    def take(self, command: commands.Made | commands.Log) -> None:
+        """It was made; or said, to whoever watches."""
+        if isinstance(command, commands.Made):
+            self._made.append(events.Made(command.goal, command.kind, command.value))
+        else:
+            _log.info("%s: %s", self._job, command.text)
+
+    def before(self, taken: list[Entry]) -> list[Entry]:
+        """The entries of a turn, with what the turn before made ahead of them."""
+        if not self._made:
+            return taken
+        made, self._made = self._made, []
+        return [entry(made), *taken]

@@ -25,6 +25,7 @@ def summary(k: State) -> dict[str, Any]:
         "rows_failed": tally.failed,
         "rows_refused": tally.rows_refused,
         "rows_failed_by_kind": {str(kind): count for kind, count in sorted(tally.failed_for_good.items())},
+        "failed_said": tally.failed_said,
         "calls": tally.calls,
         "attempts": ledger.attempts,
         "failures": {str(kind): count for kind, count in sorted(tally.failures.items())},

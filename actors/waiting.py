@@ -72,6 +72,8 @@ def waits(k: State) -> list[str]:
     if _paced(k, place):
         why = k.shares[place].why
         said.append(why if why.startswith(PACED_BY) else "paced")
+    if k.expected and (names := k.awaited()):
+        said.append(f"waits for an answer: {', '.join(names[:5])}")
     if k.live and not k.permits and not any(said):
         said.append("waits for permits")
     return [each for each in said if each]

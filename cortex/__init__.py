@@ -12,8 +12,11 @@ from cortex.changes import (
     Abandon,
     Ask,
     Change,
+    Checkpoint,
     Emit,
+    Expect,
     Fail,
+    Log,
     Observe,
     Reopen,
     Resolve,
@@ -23,6 +26,7 @@ from cortex.changes import (
     Wait,
 )
 from cortex.events import Row
+from cortex.flows import CallFailed, Context, FlowError, Joined, flow
 from cortex.limits import Limits
 from cortex.program import Program, tool
 from cortex.prompt import DoesNotFit, Part, Prompt, Role, Rule
@@ -43,10 +47,10 @@ __version__ = "0.1.0"
 _DOOR = ("run", "submit", "attach")
 
 __all__ = [
-    "Abandon", "Ask", "Change", "DoesNotFit", "Emit", "Fail", "Failure", "FailureKind", "Goal", "Item", "Join",
-    "Limits", "Malformed", "Observe", "Part", "Program", "Prompt", "Reopen", "Reply", "Resolve", "Role", "Row", "Rule",
-    "RunTool", "Spawn", "State", "Status", "Vote", "Wait", "as_choice", "as_json", "as_line", "attach", "run", "submit",
-    "tool",
+    "Abandon", "Ask", "CallFailed", "Change", "Checkpoint", "Context", "DoesNotFit", "Emit", "Expect", "Fail",
+    "Failure", "FailureKind", "FlowError", "Goal", "Item", "Join", "Joined", "Limits", "Log", "Malformed", "Observe",
+    "Part", "Program", "Prompt", "Reopen", "Reply", "Resolve", "Role", "Row", "Rule", "RunTool", "Spawn", "State",
+    "Status", "Vote", "Wait", "as_choice", "as_json", "as_line", "attach", "flow", "run", "submit", "tool",
 ]  # fmt: skip
 
 

@@ -21,6 +21,8 @@ from policies.failure import RULES, Failure, FailureKind
 from policies.retry import backoff_s, beyond_patience, lapsed, may_retry
 
 _DRAW_BYTES = 6
+REFUSED_CHARACTERS_MAX = 1_000
+"""Of what is kept of why a reply was refused."""
 
 
 def drawn(call_id: str, attempt: int) -> float:
@@ -300,6 +302,7 @@ def malformed(k: State, goal: Goal, said: str) -> Verdict | None:
     """A complete reply was refused: discard it and ask under the next number, so many times."""
     goal.question = b""
     goal.resamples += 1
+    goal.refused = said[:REFUSED_CHARACTERS_MAX]
     sample = _next_sample(k, goal)
     if sample < 0:
         return Verdict(goal, Failure(FailureKind.MALFORMED, said))

@@ -80,8 +80,36 @@ class Wait(msgspec.Struct, frozen=True):
     """
 
     goal: Goal
-    join: Join = Join()
+    join: Join | None = Join()
+    """None: it waits until the program itself ends or reopens it."""
     deadline_s: float | None = None
+
+
+class Expect(msgspec.Struct, frozen=True):
+    """The goal waits for an answer from outside, under this name; ``absorbed`` then gets it.
+
+    A job that waits for nothing else rests until somebody answers.
+    """
+
+    goal: Goal
+    name: str
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """To go on with this goal nothing is needed but ``value`` and its first ``children`` children: the rest leaves K.
+
+    The value stands in ``goal.kept``. Children that live are abandoned.
+    """
+
+    goal: Goal
+    value: Any = None
+    children: int = 0
+
+
+class Log(msgspec.Struct, frozen=True):
+    """A line for whoever watches the job: said once, not when it is replayed."""
+
+    text: str
 
 
 class Reopen(msgspec.Struct, frozen=True):
@@ -134,4 +162,7 @@ class Spawn(msgspec.Struct, frozen=True):
     max_cost_nusd: int | None = None
 
 
-Change = Goal | Item | Resolve | Fail | Wait | Reopen | Abandon | Emit | RunTool | Observe | Spawn
+Change = (
+    Goal | Item | Resolve | Fail | Wait | Expect | Checkpoint | Log | Reopen | Abandon | Emit | RunTool | Observe
+    | Spawn
+)

@@ -55,9 +55,14 @@ def _status(
         yield "nothing will wake it"
     if goal.status == Status.ASKED and (goal.question, goal.id) not in awaited and goal.id not in k.elections:
         yield "nobody makes its call"
-    if goal.status == Status.WAITING and (goal.join is None) == (task is None):
-        yield "it waits for one thing, a join or an errand"
-    if goal.status != Status.WAITING and (goal.join is not None or task is not None):
+    waits = (goal.join is not None) + (task is not None) + (goal.expects is not None)
+    if goal.status == Status.WAITING and waits != 1:
+        yield "it waits for one thing: a join, an errand, somebody's answer, or its program"
+    if goal.expects and goal.id not in k.expected.get(goal.expects, ()):
+        yield "nobody can answer it"
+    if goal.ended > k.ended or (goal.ended and goal.status not in ENDED):
+        yield "only what has ended is numbered"
+    if goal.status != Status.WAITING and waits:
         yield "what it waits for outlived the wait"
     for due_at_s in (goal.deadline_at_s, goal.timeout_at_s):
         if due_at_s > 0 and goal.status not in ENDED and (due_at_s, goal.id) not in timed:

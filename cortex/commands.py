@@ -107,4 +107,21 @@ class Finish(_Command, frozen=True, tag="finish"):
     why: str
 
 
-Command = Call | Submit | Find | Collect | Withdraw | RunTool | Launch | Rest | Abandon | Emit | Finish
+class Made(_Command, frozen=True, tag="made"):
+    """A program that is traced made this goal: to be written down with the next turn."""
+
+    goal: int
+    kind: str
+    value: Any
+
+
+class Log(_Command, frozen=True, tag="log"):
+    """A line of the program for whoever watches."""
+
+    at_s: float
+    text: str
+
+
+Command = (
+    Call | Submit | Find | Collect | Withdraw | RunTool | Launch | Rest | Abandon | Emit | Made | Log | Finish
+)  # fmt: skip

@@ -86,7 +86,11 @@ def see_end(k: State) -> None:
 
 
 def _see_stuck(k: State) -> None:
-    if k.source_ended:
+    awaited = k.awaited() if k.expected and (k.source_ended or not k.rows_wanted()) else []
+    if awaited:
+        more = f" and {len(awaited) - 1} more" if len(awaited) > 1 else ""
+        k.outcome, k.why = "partial", f"waits for an answer: {awaited[0]}{more}"
+    elif k.source_ended:
         tops = (goal.failure for goal in k.goals.values() if not goal.parent and goal.failure is not None)
         first = next(tops, None)
         k.outcome, k.why = "failed", "nothing is left to do and the goal is not met"

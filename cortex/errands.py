@@ -12,8 +12,9 @@ from cortex.attempts import Verdict, drawn
 from cortex.ledger import Bill
 from cortex.moves import Out, asked, be_woken, errand, reopen, send
 from cortex.plain import plain, size_bytes
+from cortex.spawning import more_than
 from cortex.state import ENDED, HELD, Errand, Goal, Item, State, flight_key
-from cortex.transitions import more_than, tool_errand
+from cortex.transitions import tool_errand
 from policies.failure import RULES, Failure, FailureKind
 from policies.retry import backoff_s, beyond_patience
 

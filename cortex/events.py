@@ -232,9 +232,26 @@ class Collected(_Event, frozen=True, tag="collected"):
     number: int
 
 
+class Made(_Event, frozen=True, tag="made"):
+    """In the turn before, a program that is traced made this goal. A replay in which it makes another is noticed."""
+
+    goal: int
+    kind: str
+    value: Any
+
+
+class Told(_Event, frozen=True, tag="told"):
+    """Someone gave the answer of this name."""
+
+    who: str
+    name: str
+    value: Any
+
+
 Event = (
     Opened | Rejoined | Fed | Granted | Answered | Recalled | Broke | Observed | Returned | Written | LimitsSet
-    | Stopped | Resumed | Ticked | Intended | Submitted | Unsubmitted | Doubted | Stuck | Collected
+    | Stopped | Resumed | Ticked | Intended | Submitted | Unsubmitted | Doubted | Stuck | Collected | Made
+    | Told
 )  # fmt: skip
 
 

@@ -76,6 +76,8 @@ class Goal(msgspec.Struct):
     hedge: int = 0
     """An earlier attempt at the same question that is awaited besides the latest; 0: none."""
     resamples: int = 0
+    refused: str = ""
+    """Why its latest reply was refused: a program may say so when it asks again."""
     too_large: int = 0
     """How often its prompt was found too large: select sees it and must ask for less."""
     constructor: str = ""
@@ -87,6 +89,8 @@ class Goal(msgspec.Struct):
     timeout_at_s: float = 0.0
     """The same, by the job's ``goal_timeout_s``; 0 before its first attempt."""
     join: Join | None = None
+    expects: str | None = None
+    """Name of the answer from outside that it waits for; empty where it waits for its program itself."""
     partial: bool = False
     """The join it waited for could not be met in full, or its deadline passed: what is there is a part."""
     children: list[int] = msgspec.field(default_factory=list)
@@ -97,6 +101,11 @@ class Goal(msgspec.Struct):
     merged_failed: int = 0
     answer: Any = None
     failure: Failure | None = None
+    ended: int = 0
+    """Its number among the goals of the job that have ended, where the program is traced; 0 while it lives."""
+    ended_at_s: float = 0.0
+    kept: Any = None
+    """What its program set down at its last checkpoint."""
     assumed: dict[int, Missing] | None = None
     """Attempts given up for lost, and what is charged for each until its reply turns up."""
 

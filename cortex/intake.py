@@ -12,6 +12,7 @@ from cortex.authored import Out, fold, fold_reply, give_up, said, stop
 from cortex.ending import go_on
 from cortex.moves import end, hurry
 from cortex.permits import granted_pace, own_pace, reroute
+from cortex.plain import plain
 from cortex.program import Program
 from cortex.state import ENDED, State, Status, flight_key
 from cortex.transitions import apply
@@ -190,6 +191,24 @@ def _stuck(k: State, program: Program, event: events.Stuck, out: Out) -> None:
     submissions.stuck(k, event)
 
 
+def _made(k: State, program: Program, event: events.Made, out: Out) -> None:
+    goal = k.goals.get(event.goal)
+    if k.differs or (goal is None and event.goal < k.next_goal):
+        return  # it has ended since, and left
+    if goal is None or goal.kind != event.kind or goal.value != event.value:
+        k.differs = program.differs(event.kind, event.value, goal)
+
+
+def _told(k: State, program: Program, event: events.Told, out: Out) -> None:
+    if k.outcome not in ("", "partial") or k.stopping == "cancel":
+        return
+    for goal_id in k.expected.pop(event.name, ()):
+        goal = k.goals.get(goal_id)
+        if goal is not None and goal.expects == event.name:
+            errands.take_in(k, goal)
+            fold(k, program, goal, "absorbed", plain(event.value), out)
+
+
 def _ticked(k: State, program: Program, event: events.Ticked, out: Out) -> None:
     """Time is in the turn; ``wake`` does what is due."""
 
@@ -200,5 +219,5 @@ _TAKE: dict[type, Callable[[State, Program, Any, Out], None]] = {
     events.Written: _written, events.LimitsSet: _limits_set, events.Stopped: _stopped, events.Resumed: _resumed,
     events.Ticked: _ticked, events.Intended: _intended, events.Submitted: _submitted,
     events.Unsubmitted: _unsubmitted, events.Doubted: _doubted, events.Stuck: _stuck,
-    events.Collected: submissions.collected,
+    events.Collected: submissions.collected, events.Made: _made, events.Told: _told,
 }  # fmt: skip

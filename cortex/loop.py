@@ -47,7 +47,7 @@ def step(k: State, program: Program, turn: events.Turn) -> list[commands.Command
     if not k.outcome and not satisfied(k, program) and may_begin(k):
         if k.unhedged and k.paused is None:
             hedges.look(k, out)
-        select(k, program, out)
+        select(k, program, turn, out)
     if not k.outcome and satisfied(k, program):
         k.outcome = "complete"
     see_end(k)
@@ -62,7 +62,7 @@ def absorb(k: State, program: Program, event: events.Answered, out: Out) -> None
         fold_reply(k, program, goal, event.reply, out)
 
 
-def select(k: State, program: Program, out: Out) -> None:
+def select(k: State, program: Program, turn: events.Turn, out: Out) -> None:
     """Let the program choose until permits, money or its own wishes run out.
 
     What it yields is gathered while K stands still, then done. Symbolic changes may open new goals, so it is asked
@@ -76,7 +76,9 @@ def select(k: State, program: Program, out: Out) -> None:
         k.wishes = True
         calls_max = room(k)
         if calls_max <= 0:
+            k.unseen = k.unseen or _brings_news(turn)
             return
+        k.unseen = False
         asks: list[Ask | Vote] = [*votes.wanted(k, calls_max)] if k.elections else []
         changed: list[Change] = []
         try:
@@ -94,6 +96,14 @@ def select(k: State, program: Program, out: Out) -> None:
         symbolic += bool(changed) and not moved
         rounds_left -= 1
     stop(k, f"select made {rounds_max} rounds of changes in one turn")
+
+
+_NO_NEWS = (events.Granted, events.Written, events.Made)
+
+
+def _brings_news(turn: events.Turn) -> bool:
+    """Whether a turn may have changed what select says. Were a grant news, a job that waits would want one more."""
+    return any(type(event) not in _NO_NEWS for batch in turn.batches for event in batch)
 
 
 def _gather(k: State, program: Program, calls_max: int, asks: list[Ask | Vote], changed: list[Change]) -> bool:

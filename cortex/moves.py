@@ -37,6 +37,8 @@ def set_status(k: State, goal: Goal, to: Status) -> None:
         if goal.due_at_s:
             goal.due_at_s = 0.0
             k.resting -= 1
+    elif now == WAITING:
+        goal.expects = None
     goal.status = to
 
 
@@ -217,6 +219,9 @@ def close(k: State, goal: Goal, to: Status, out: Out, program: Program) -> None:
     """The goal itself: its status, what is under way for it, its place in its parent's counts, its result."""
     set_status(k, goal, to)
     k.live -= 1
+    if program.traced:
+        k.ended += 1
+        goal.ended, goal.ended_at_s = k.ended, k.at_s
     goal.join = goal.assumed = None
     goal.due_at_s = goal.timeout_at_s = 0.0
     if goal.question:
@@ -267,7 +272,26 @@ def _abandon_children(k: State, goal: Goal, out: Out, program: Program) -> None:
 
 def _forget(k: State, goal: Goal) -> None:
     del k.goals[goal.id]
-    ids = list(goal.children)
+    _forget_all(k, list(goal.children))
+
+
+def forget_children(k: State, goal: Goal, kept: int, out: Out, program: Program) -> None:
+    """All but the first ``kept`` children of a goal leave K, with theirs; those that live are abandoned first."""
+    ids = goal.children[kept:]
+    for child_id in ids:
+        child = k.goals[child_id]
+        if child.status not in ENDED:
+            close(k, child, Status.ABANDONED, out, program)
+            _abandon_children(k, child, out, program)
+        goal.children_resolved -= child.status == RESOLVED
+        goal.children_failed -= child.status != RESOLVED
+    del goal.children[kept:]
+    goal.merged_resolved = min(goal.merged_resolved, goal.children_resolved)
+    goal.merged_failed = min(goal.merged_failed, goal.children_failed)
+    _forget_all(k, ids)
+
+
+def _forget_all(k: State, ids: list[int]) -> None:
     while ids:
         child = k.goals.pop(ids.pop(), None)
         if child is not None:

@@ -21,7 +21,7 @@ given again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, overload
 
 import msgspec
 
@@ -52,6 +52,9 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the answer of every top goal is a result of the job; without it results are what the program emits."""
     reads_refusals: ClassVar[bool] = False
     """Whether a reply in which the model declined is absorbed like any other; else its goal's call has failed."""
+    traced: ClassVar[bool] = False
+    """Whether order is a part of what it does: then goals that end are numbered, and those that it makes are written
+    down, so that a replay in which it makes others is noticed."""
     asks_once: ClassVar[bool] = False
     """Every question of a run differs from every other, so looking for equal ones is not worth it."""
 
@@ -91,6 +94,15 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the top goal is met; by default when no goal is left and the source is read to its end."""
         return k.live == 0 and k.source_ended
 
+    def differs(self, kind: str, value: Any, goal: Goal | None) -> str:
+        """One line for its author: replayed, it made this goal, or none, where its journal has such a one."""
+        now = "none" if goal is None else f"{goal.kind} {goal.value!r:.80}"
+        return f"it made a goal {kind} {value!r:.80} before, and now {now}"
+
+    def remade(self, k: State) -> str:
+        """K was replayed, or read from a snapshot: make again what is kept beside it. One line where that differs."""
+        return ""
+
     def answer(self, k: State) -> Any:
         """The job's answer, from K when it is satisfied; by default the answers of the top goals."""
         tops = [goal for goal in k.goals.values() if goal.parent == 0]
@@ -98,14 +110,27 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
         return answers[0] if len(tops) == 1 and answers else answers
 
 
-def tool(repeatable: bool = False) -> Callable[[F], F]:
-    """Mark a function as a tool. One that may be repeated is run again when its worker dies; else its goal fails."""
+@overload
+def tool(function: F, /) -> F:
+    """``@tool``: it may not be repeated."""
 
-    def mark(function: F) -> F:
-        function.repeatable = repeatable  # type: ignore[attr-defined]
+
+@overload
+def tool(*, repeatable: bool = False) -> Callable[[F], F]:
+    """``@tool(repeatable=True)``: it may."""
+
+
+def tool(function: Any = None, /, *, repeatable: bool = False) -> Any:
+    """Mark a function as a tool: ``@tool``, or ``@tool(repeatable=True)``.
+
+    One that may be repeated is run again when its worker dies; else its goal fails.
+    """
+
+    def mark(function: Any) -> Any:
+        function.repeatable = repeatable
         return function
 
-    return mark
+    return mark if function is None else mark(function)
 
 
 def params_of(program: Program) -> bytes:

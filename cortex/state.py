@@ -181,6 +181,12 @@ class State(msgspec.Struct):
     next_item: int = 1
     live: int = 0
     """Goals that have not ended."""
+    ended: int = 0
+    """Goals that have ended."""
+    expected: dict[str, list[int]] = msgspec.field(default_factory=dict)
+    """Goals that wait for an answer from outside, by its name."""
+    differs: str = ""
+    """Where a replayed program made other goals than its journal has: the first of them, as a line for its author."""
     resting: int = 0
     """Open goals that are not due yet."""
     shares: list[Share] = msgspec.field(default_factory=list)
@@ -192,6 +198,8 @@ class State(msgspec.Struct):
     """The longest that any attempt so far might take."""
     wishes: bool = True
     """Whether select may have more to ask than there were permits for; without any, nobody knows."""
+    unseen: bool = False
+    """Whether something has come that select has not looked at, for want of a permit."""
     elsewhere: bool = False
     """A goal's prompt fits the job's own route alone, and that one has no permit free."""
     moved: bool = False
@@ -285,6 +293,13 @@ class State(msgspec.Struct):
         """``job/goal/sample``: from K, never from chance or a clock."""
         return f"{self.terms.job}/{goal}/{sample}"
 
+    def awaited(self) -> list[str]:
+        """Names of the answers from outside that goals wait for."""
+        return [
+            name for name, ids in self.expected.items()
+            if any(goal_id in self.goals and self.goals[goal_id].expects == name for goal_id in ids)
+        ]  # fmt: skip
+
     def rows_wanted(self) -> int:
         """How many more rows of the source may be open in K."""
         if self.source_ended or self.outcome or self.closing:
@@ -335,7 +350,8 @@ class State(msgspec.Struct):
         if self.paused is not None:
             more = int(self.live > 0 and not under_way)  # one, to find out
         elif self.wishes:
-            more += sum(map(len, self.open_by_kind.values()))
+            offered = sum(map(len, self.open_by_kind.values()))
+            more += offered or int(self.unseen and self.live > 0 and not under_way)  # one, so that select may look
         return min(under_way + more, max(under_way, self.terms.limits.concurrency))
 
     def due_at_s(self) -> float | None:

@@ -14,9 +14,8 @@ from typing import Any, NamedTuple, NoReturn
 import msgspec
 
 from cortex import changes as c
-from cortex.commands import Launch, RunTool
+from cortex.commands import Log, Made, RunTool
 from cortex.election import VOTE
-from cortex.ledger import Bill, Charge
 from cortex.moves import (
     RESOLVED,
     WAITING,
@@ -27,6 +26,7 @@ from cortex.moves import (
     close,
     emit,
     errand,
+    forget_children,
     leave_call,
     leave_errand,
     legal,
@@ -39,6 +39,7 @@ from cortex.plain import plain as plain
 from cortex.plain import size_bytes
 from cortex.program import Program, params_of
 from cortex.reply import Malformed
+from cortex.spawning import spawn
 from cortex.state import ENDED, TRANSITIONS, Errand, Goal, IllegalTransition, Item, Observation, State, Status
 from policies.failure import Failure, FailureKind
 
@@ -177,12 +178,40 @@ def _check_nothing(k: State, change: c.Abandon, view: _View) -> None:
 
 
 def _check_wait(k: State, change: c.Wait, view: _View) -> float | None:
-    within_s = change.deadline_s if change.deadline_s is not None else change.join.deadline_s
+    within_s = change.deadline_s
+    if within_s is None and change.join is not None:
+        within_s = change.join.deadline_s
+    if within_s is not None and change.join is None:
+        raise ValueError("a wait without a join ends by no deadline")
     if within_s is None:
         return None
     if not 0 <= within_s < _INFINITE:
         raise ValueError(f"a deadline must be 0 s or more, not {within_s}")
     return float(within_s)
+
+
+def _check_expect(k: State, change: c.Expect, view: _View) -> str:
+    name: str = plain(str(change.name))
+    if not name:
+        raise ValueError("an answer from outside needs a name")
+    return name
+
+
+def _check_checkpoint(k: State, change: c.Checkpoint, view: _View) -> Any:
+    goal = k.goals.get(change.goal.id)
+    if goal is None:
+        _unknown(change.goal.id)
+    if view.status.get(goal.id, goal.status) in ENDED:
+        raise IllegalTransition(f"a checkpoint of a goal that has ended: {goal.story()}")
+    if not 0 <= change.children <= len(goal.children):
+        raise ValueError(f"a checkpoint after child {change.children} of a goal that has {len(goal.children)}")
+    if any(child in view.status for child in goal.children[change.children :]):
+        raise ValueError("a checkpoint may not come with other changes to the children that it drops")
+    return plain(change.value)
+
+
+def _check_log(k: State, change: c.Log, view: _View) -> Any:
+    return plain(str(change.text))
 
 
 def _check_reopen(k: State, change: c.Reopen, view: _View) -> None:
@@ -232,6 +261,8 @@ def _add_goal(k: State, goal: Goal, value: Any, out: Out, program: Program) -> N
     if goal.deadline_at_s:
         heapq.heappush(k.deadlines, (goal.deadline_at_s, goal.id))
     offer(k, goal, goal.due_at_s)
+    if program.traced:
+        out.append(Made(goal.id, goal.kind, value))
 
 
 def _add_item(k: State, item: Item, value: tuple[Any, int, str], out: Out, program: Program) -> None:
@@ -272,11 +303,33 @@ def _wait(k: State, change: c.Wait, within_s: float | None, out: Out, program: P
     goal = k.goals[change.goal.id]
     set_status(k, goal, WAITING)
     leave_call(k, goal, out)
-    goal.join = msgspec.structs.replace(change.join, deadline_s=within_s)
+    if change.join is None:
+        goal.join, goal.expects = None, ""
+    else:
+        goal.join = msgspec.structs.replace(change.join, deadline_s=within_s)
     goal.partial, goal.due_at_s = False, 0.0
     begin_timeout(k, goal)
     if within_s is not None:
         be_woken(k, goal, k.at_s + within_s)
+
+
+def _expect(k: State, change: c.Expect, name: str, out: Out, program: Program) -> None:
+    goal = k.goals[change.goal.id]
+    set_status(k, goal, WAITING)
+    leave_call(k, goal, out)
+    goal.join, goal.expects = None, name
+    begin_timeout(k, goal)
+    k.expected.setdefault(name, []).append(goal.id)
+
+
+def _checkpoint(k: State, change: c.Checkpoint, value: Any, out: Out, program: Program) -> None:
+    goal = k.goals[change.goal.id]
+    goal.kept = value
+    forget_children(k, goal, change.children, out, program)
+
+
+def _log(k: State, change: c.Log, text: str, out: Out, program: Program) -> None:
+    out.append(Log(k.at_s, text))
 
 
 def _reopen(k: State, change: c.Reopen, value: None, out: Out, program: Program) -> None:
@@ -314,53 +367,6 @@ def tool_errand(
     return Errand(goal.id, 0, tool, item, repeatable=repeatable, command=command)
 
 
-def _spawn(k: State, change: c.Spawn, value: tuple[str, bytes], out: Out, program: Program) -> None:
-    """A child job gets a slice of what is left of the caps; where nothing is left the job pauses."""
-    goal = k.goals[change.goal.id]
-    leave_call(k, goal, out)
-    where, params = value
-    nusd, tokens = _slice(k, goal)
-    spent = k.billed.get(goal.id, Bill())  # the child's own ledger goes on from there
-    cap_nusd = None if nusd is None else spent.known_nusd + spent.assumed_nusd + nusd
-    own = change.max_cost_nusd
-    own_cap = own is not None and (cap_nusd is None or own <= cap_nusd)
-    if own is not None and own_cap:
-        cap_nusd = own
-        nusd = None if nusd is None else max(0, own - spent.known_nusd - spent.assumed_nusd)
-    if nusd == 0 or tokens == 0:
-        said = f"nothing is left of the cap for a child job of goal {goal.id}"
-        k.paused, k.paused_at_s = Failure(FailureKind.OVER_BUDGET, said), k.at_s
-        if goal.status != Status.OPEN:
-            reopen(k, goal)
-        return
-    slice_ = Charge(nusd or 0, tokens or 0)
-    k.ledger.set_aside(slice_)
-    if tokens is not None:
-        tokens += spent.input_tokens + spent.output_tokens + spent.assumed_tokens
-    command = Launch(goal.id, 0, where, params, cap_nusd, tokens)
-    errand(k, goal, Errand(goal.id, 0, where, charge=slice_, own_cap=own_cap, repeatable=True, command=command), out)
-
-
-def _slice(k: State, goal: Goal) -> tuple[int | None, int | None]:
-    """What a child job of this goal may spend: an equal share of what is left, for each open goal and one more."""
-    limits = k.terms.limits
-    others = sum(len(index) for index in k.open_by_kind.values()) - (goal.status == Status.OPEN)
-    return (
-        _share(limits.max_cost_nusd, k.ledger.committed_nusd, others + 2),
-        _share(limits.max_job_tokens, k.ledger.committed_tokens, others + 2),
-    )
-
-
-def _share(cap: int | None, committed: int, among: int) -> int | None:
-    return None if cap is None else max(0, cap - committed) // among
-
-
-def more_than(k: State, goal: Goal, charge: Charge) -> bool:
-    """Whether the slice that this goal's child job would get now is larger than the one that was not enough."""
-    nusd, tokens = _slice(k, goal)
-    return (nusd is None or nusd > charge.nusd) and (tokens is None or tokens > charge.tokens)
-
-
 class _Kind(NamedTuple):
     """One word of the vocabulary: where it leads its goal, how it is checked, how it is made."""
 
@@ -380,5 +386,8 @@ _KINDS: dict[type, _Kind] = {
     c.Wait: _Kind(WAITING, _check_wait, _wait),
     c.RunTool: _Kind(WAITING, _check_tool, _run_tool),
     c.Observe: _Kind(WAITING, _check_tool, _observe),
-    c.Spawn: _Kind(WAITING, _check_spawn, _spawn),
+    c.Spawn: _Kind(WAITING, _check_spawn, spawn),
+    c.Expect: _Kind(WAITING, _check_expect, _expect),
+    c.Checkpoint: _Kind(None, _check_checkpoint, _checkpoint),
+    c.Log: _Kind(None, _check_log, _log),
 }

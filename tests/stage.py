@@ -6,6 +6,7 @@ and decoded, and so is it, between any two of them), must be the same to the byt
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
@@ -62,6 +63,9 @@ class Stage:
         **of_terms: Any,
     ) -> None:  # fmt: skip
         self.program = program
+        self.other = copy.copy(program)
+        """What replays: it shares nothing that the first one may keep beside K."""
+        getattr(self.other, "__dict__", {}).clear()
         self.turns: list[events.Turn] = []
         self.calls: dict[tuple[int, int], commands.Call] = {}
         self.emitted: list[Any] = []
@@ -96,8 +100,8 @@ class Stage:
     def _doubt(self, turn: events.Turn, out: list[commands.Command]) -> None:
         blob = journal.encode_turn(turn.at_s, [journal.encode_batch(batch) for batch in turn.batches])
         self.shadow = journal.decode_state(journal.encode_state(self.shadow))
-        echo = step(self.shadow, self.program, journal.decode_turn(blob))
-        assert msgspec.msgpack.encode(echo) == msgspec.msgpack.encode(out), "a replay says something else"
+        echo = step(self.shadow, self.other, journal.decode_turn(blob))
+        assert _deeds(echo) == _deeds(out), "a replay says something else"
         if journal.encode_state(self.shadow) != journal.encode_state(self.k):
             assert self.shadow == self.k, "a replay makes another K"
             raise AssertionError("a replay makes K with other bytes")
@@ -141,6 +145,11 @@ class Stage:
     def statuses(self) -> list[str]:
         """The status of every goal in K, in order."""
         return [goal.status.name.lower() for goal in self.k.goals.values()]
+
+
+def _deeds(out: Iterable[commands.Command]) -> bytes:
+    """All but the lines of a log: a replay may leave one out, and repeats none."""
+    return msgspec.msgpack.encode([command for command in out if not isinstance(command, commands.Log)])
 
 
 def row(key: str, text: str = "hello") -> events.Row:

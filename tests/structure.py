@@ -32,7 +32,7 @@ TOP_LEVEL = {*CODE, "k8s", "CHANGELOG.md", "LICENSE", "Makefile", "README.md", "
 PURE_STDLIB = frozenset(
     """
     __future__ abc array ast base64 binascii bisect collections contextlib contextvars copy dataclasses
-    datetime decimal difflib enum fractions functools graphlib hashlib heapq html inspect itertools json
+    datetime decimal difflib dis enum fractions functools graphlib hashlib heapq html inspect itertools json
     keyword math numbers operator re statistics string struct textwrap types typing unicodedata weakref zlib
     """.split()
 )

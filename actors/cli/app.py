@@ -117,6 +117,18 @@ def cancel(job: Job, options: Options) -> int:
     return end(job, options)
 
 
+@app.command()
+@takes(*LOOKING)
+def answer(
+    job: Job, options: Options,
+    answers: Annotated[list[str], typer.Argument(help="the answer, as JSON or a text", metavar="NAME=VALUE...")],
+) -> int:  # fmt: skip
+    """Answer what a job waits for; one that rests goes on with `cortex resume`."""
+    from actors.cli.answering import answer as give
+
+    return give(job, answers, options)
+
+
 @app.command("set")
 @takes(*LOOKING, said=BOUNDS)
 def change(job: Job, options: Options) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 
 from actors import programs
 from actors.cli.carrying import Work, carry_out, report
-from actors.cli.finding import built, program_named
+from actors.cli.finding import built, missing, program_named
 from actors.cli.keys import taken_environ
 from actors.cli.options import Options
 from actors.cli.problems import CommandError, say
@@ -75,6 +75,7 @@ def run(where: str, inputs: list[str], output: str, pairs: list[str], options: O
         fresh=options.fresh, places={"kind": LINES} if lines else {},
     )  # fmt: skip
     if not lines:
+        missing(program)
         return _begun(order, options, folder, None, None)
     _given_input(folder, order)
     source = LineSource(order.input, spool=spool_of(folder, order.named()))

@@ -88,7 +88,7 @@ def report(standing: Standing, options: Options, said: str = "") -> int:
     """Tell people, then programs, how a job ended; the exit code that belongs to it."""
     output = standing.facts["output"]
     say(headline(standing))
-    for line in filter(None, (said or why(standing),)):
+    for line in filter(None, (said or why(standing), _last_failed(standing))):
         say(line)
     if output not in ("", "-"):
         say(f"results: {output}")
@@ -98,6 +98,12 @@ def report(standing: Standing, options: Options, said: str = "") -> int:
             say("standard output cannot be cut back: the rows since the last flush may come again")
     show_answer(standing, options)
     return standing.code(share_of(options), options.accept_partial)
+
+
+def _last_failed(standing: Standing) -> str:
+    """What went wrong, in a program that has no rows of which each would say so."""
+    said = standing.facts["failed_said"]
+    return said if said and not standing.rows and not standing.facts["rows_refused"] else ""
 
 
 def _raised(standing: Standing) -> str:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
 import msgspec
 
 from actors import programs
 from actors.cli.problems import CommandError
+from cortex.flows import Flow
+from cortex.flows.pure import first
 from cortex.program import Program, build
 
 _MISSING = "Object missing required field `"
@@ -56,6 +60,8 @@ def built(type_: type[Program], pairs: list[str], given: dict[str, Any]) -> Prog
             takes = ", ".join(known for known in fields if known not in given) or "none"
             raise CommandError(f"-p {name}: {named} has no such parameter; it takes: {takes}")
         values[name] = text if fields[name].type is str else _plain(text)
+    if issubclass(type_, Flow) and (complaint := first(type_.function)):
+        raise CommandError(f"{named}: {complaint}")
     try:
         return build(type_, msgspec.json.encode({**given, **values}))
     except ValueError as error:
@@ -69,6 +75,40 @@ def built(type_: type[Program], pairs: list[str], given: dict[str, Any]) -> Prog
         if place:
             raise CommandError(f"-p {place.rstrip('`')}: {said[:1].lower()}{said[1:]}") from None
         raise CommandError(f"{named}: {said}") from None
+
+
+def told_of(type_: type[Program]) -> str:
+    """What a program is and takes, for ``cortex run PROGRAM --help``."""
+    named = type_.name or type_.__name__
+    lines = [f"{named}: {inspect.cleandoc(type_.__doc__ or '') or 'a program'}", ""]
+    fields = msgspec.structs.fields(type_)
+    for field in fields:
+        if get_origin(field.type) is Union or isinstance(field.type, UnionType):
+            kinds = [each for each in get_args(field.type) if each is not msgspec.UnsetType]
+            kind = " | ".join(_kind(each) for each in kinds)
+        else:
+            kind = _kind(field.type)
+        needed = field.required or field.default is msgspec.UNSET
+        default = "needed" if needed else f"default {_shown(field)}"
+        lines.append(f"  -p {field.encode_name}=…   {kind}, {default}")
+    return "\n".join([*lines, "" if fields else "  it takes no parameters", "cortex run --help: the other options"])
+
+
+def _kind(type_: Any) -> str:
+    plain = isinstance(type_, type) and get_origin(type_) is None
+    return str(type_.__name__ if plain else type_).replace("typing.", "")
+
+
+def _shown(field: Any) -> str:
+    value = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+    return msgspec.json.encode(value).decode()
+
+
+def missing(program: Program) -> None:
+    """Refuse a flow that is to run once without all that it needs. Raises ``CommandError``."""
+    lacking = [name for name in program.required if name not in program.params()] if isinstance(program, Flow) else []
+    if lacking:
+        raise CommandError(f"{type(program).__name__} needs {lacking[0]}: give -p {lacking[0]}=...")
 
 
 def _inputs_hint(name: str) -> str:

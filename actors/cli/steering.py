@@ -54,7 +54,7 @@ def cancel(job: str, options: Options) -> int:
             standing_of(folder, job, k), options, f"job {job} is {k.outcome} already: nothing to cancel"
         )
     left: list[str] = []
-    if not _told_its_run(folder, job, "cancel") and not _told_its_cluster(folder, job, _stopping("cancel")):
+    if not told_its_run(folder, job, "cancel") and not told_its_cluster(folder, job, _stopping("cancel")):
         k = last_state(folder, job)
         if k.outcome not in OVER:
             left = [made.name for made in k.submissions.values() if made.name]
@@ -122,12 +122,12 @@ def _drained(job: str, options: Options) -> int:
     k = last_state(folder, job)
     if k.outcome in OVER:
         return _rests(folder, job, k, options, f"job {job} is {k.outcome} already: nothing to drain")
-    told = _told_its_run(folder, job, "drain")
+    told = told_its_run(folder, job, "drain")
     if told:
         say(DRAINING)
         while is_held(folder, job):
             time.sleep(_LOOK_S)
-    told = told or _told_its_cluster(folder, job, _stopping("drain"))
+    told = told or told_its_cluster(folder, job, _stopping("drain"))
     k = last_state(folder, job)
     return _rests(folder, job, k, options, "" if told else f"nobody runs job {job}: nothing to drain")
 
@@ -165,13 +165,13 @@ def change(job: str, options: Options) -> int:
     async def telling(peer: Peer) -> None:
         await peer.ask("set_limits", who(), blob)
 
-    if not _told_its_run(folder, job, "set", changed) and not _told_its_cluster(folder, job, telling):
+    if not told_its_run(folder, job, "set", changed) and not told_its_cluster(folder, job, telling):
         amending.set_limits(folder, job, who(), after)
     k = last_state(folder, job)
     if any(getattr(k.terms.limits, name) != now for name, now in changed.items()):
         raise CommandError(f"job {job} did not take it: look at `cortex status {job}`", FAILED)
     say(f"{job}: {', '.join(said)}, set by {who()}")
-    for line in filter(None, (_passed_already(k), _what_now(folder, job, k))):
+    for line in filter(None, (_passed_already(k), what_now(folder, job, k))):
         say(line)
     return COMPLETE
 
@@ -184,7 +184,8 @@ def _passed_already(k: State) -> str:
     return f"{usd_text(k.ledger.committed_nusd)} are spent or promised already: nothing more is asked"
 
 
-def _what_now(folder: Folder, job: str, k: State) -> str:
+def what_now(folder: Folder, job: str, k: State) -> str:
+    """How a job that nobody runs goes on, as one line; empty where somebody does."""
     standing = standing_of(folder, job, k)
     return f"it does not run: {standing.resume}" if standing.resume and standing.outcome != "detached" else ""
 
@@ -192,12 +193,14 @@ def _what_now(folder: Folder, job: str, k: State) -> str:
 # -- on the way to whoever runs it -----------------------------------------------------------------------------------
 
 
-def _told_its_run(folder: Folder, job: str, how: str, limits: dict[str, Any] | None = None) -> bool:
+def told_its_run(
+    folder: Folder, job: str, how: str, limits: dict[str, Any] | None = None, answers: dict[str, Any] | None = None
+) -> bool:  # fmt: skip
     """Leave word for the process that runs the job, and wait until it has obeyed; False where none runs it."""
     owner = last_owner(folder, job)
     if owner is None:
         return False
-    wanted = control.Wanted(how=how, who=who(), owner=owner, limits=limits or {})
+    wanted = control.Wanted(how=how, who=who(), owner=owner, limits=limits or {}, answers=answers or {})
     until_s = time.monotonic() + OBEDIENCE_S
     left = None
     while is_held(folder, job):
@@ -222,7 +225,7 @@ def _take_back(folder: Folder, job: str, owner: Owner) -> None:
         control.obeyed(folder, job)
 
 
-def _told_its_cluster(folder: Folder, job: str, saying: Saying) -> bool:
+def told_its_cluster(folder: Folder, job: str, saying: Saying) -> bool:
     """Tell the channel of a job that goes on in a cluster without a driver; False where there is none."""
     owner = last_owner(folder, job)
     if owner is None or owner.cluster in ("inline", "local", "child"):

@@ -20,6 +20,7 @@ from cortex.programs.batch import Batch
 from cortex.state import Status
 from policies.failure import Failure, FailureKind
 from policies.retry import RetryPolicy
+from tests.flows import ALL, asks_people
 from tests.stage import PRICE, Flat, Stage, failure, fed, other, reply
 from tests.toys import Chaos, Elector, Planner, Voter, Watcher
 
@@ -37,12 +38,16 @@ PROGRAMS: dict[str, Program] = {
     "watching": Watcher(asks=6, trust_s=1.0),
     "batch": Batch(ordered=True),
     "batch in batches": Batch(),
+    "racing": ALL["races"],
+    "in rounds": ALL["rounds"],
+    "asking people": asks_people(),
     **{f"chaos {seed}": Chaos(seed=seed) for seed in range(6)},
 }
 
 DEEDS = (
     *("answered",) * 7, *("broke",) * 4, "recalled", *("observed",) * 3, *("returned",) * 2, "nonsense", "granted",
     "stopped", "resumed", "resumed", "rejoined", "limits", "fed", "ticked", "written", "submission",
+    "told", "told", "made",
 )  # fmt: skip
 BATCHED = (*DEEDS, *("submission",) * 15)
 TEXTS = ("ok", "", "split:2", "split:9", "?", "w1")
@@ -172,6 +177,14 @@ class Fuzz:
             events.Stuck(number, self.bad()), events.Collected(number),
         ])  # fmt: skip
 
+    def told(self) -> events.Event:
+        name = self.chance.choice(["approved", "approved", "hint", "nobody asked"])
+        return events.Told("ann", name, self.chance.choice([True, False, "words", 7, None]))
+
+    def made(self) -> events.Event | None:
+        made = self.of(commands.Made)
+        return made and events.Made(made.goal, made.kind, made.value)
+
     def written(self) -> events.Event:
         return events.Written(self.chance.randint(0, 9), self.chance.randint(0, 900))
 
@@ -190,7 +203,7 @@ def test_step_never_raises_and_k_is_whole(name, seed):
 def test_the_fuzz_is_worth_it():
     """It meets every event, every command, every outcome, every kind of failure, and every status of a goal."""
     met: set[object] = set()
-    runs = [(name, seed) for name in PROGRAMS for seed in range(30 if name in ("watching", "batch in batches") else 5)]
+    runs = [(name, seed) for name in PROGRAMS for seed in range(30 if name in ("watching", "batch in batches", "in rounds") else 5)]
     for name, seed in runs:
         fuzz = Fuzz(name, seed)
         for _ in range(60):

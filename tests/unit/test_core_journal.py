@@ -34,6 +34,8 @@ EVENTS = [
     events.Doubted(3, failure("transient")),
     events.Stuck(3, failure("rejected", status=404)),
     events.Collected(3),
+    events.Made(7, "ask", ["flow.py:3", "what?", "00ff"]),
+    events.Told("ann", "approved", True),
 ]
 
 

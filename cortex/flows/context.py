@@ -1,0 +1,177 @@
+"""``ctx``: what a flow asks of the world. Whatever is awaited here is journalled, and answered from there on replay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from inspect import signature
+from typing import TYPE_CHECKING, Any
+
+from cortex.flows.awaits import Awaited, Child, FlowError, Group, Outside, Question, Saved, Timer, ToolRun
+from cortex.flows.returns import as_plain, kind_of, returns_of
+from cortex.plain import plain
+from cortex.program import Program
+from cortex.prompt import Part, Prompt, Role
+from policies.join import Join
+
+if TYPE_CHECKING:
+    from cortex.flows.running import Run
+
+AT_ONCE = 1_000
+"""Entries of one map that are under way at once, where it does not say: so that a million of them need no memory."""
+_POLICIES = ("keep", "drop", "raise")
+
+
+class Context:
+    """Handed to a flow as its first argument."""
+
+    def __init__(self, run: Run, params: dict[str, Any]) -> None:
+        self._run = run
+        self.params = params
+        """The flow's own parameters."""
+
+    def ask(
+        self, prompt: str | Prompt, returns: Any = None, *, system: str = "", model: str = "",
+        params: dict[str, Any] | None = None, max_tokens: int | None = None, samples: int = 1, sample: int = 0,
+        again: int | None = None, on_failure: str = "raise",
+    ) -> Awaited:  # fmt: skip
+        """Make one bounded call; await it for its answer.
+
+        ``returns``: a pydantic model, a msgspec struct, a ``Literal``, or any type that msgspec checks; asked for as a
+        schema and checked. What does not fit is asked again, with the error, at most ``again`` times (else the job's
+        ``resamples_max``). Without it the answer is the reply's text. ``model``: the role that this call has.
+        ``params``: further fields of the request (``temperature``); ``max_tokens`` bounds the reply.
+
+        The same question gets the same answer, remembered: ``sample`` numbers askings that shall differ. With
+        ``samples`` above 1 it is asked so often, and the answer is a list.
+
+        A call that failed for good raises ``CallFailed``; ``on_failure="keep"`` makes it a value, ``"drop"`` leaves it
+        out of a list of samples.
+        """
+        if on_failure != "raise":
+            _one_of(on_failure, _POLICIES)
+        if samples < 1 or sample < 0:
+            raise ValueError(f"samples must be 1 or more and sample 0 or more, not {samples} and {sample}")
+        shown = prompt if isinstance(prompt, Prompt) else _prompt(prompt, system)
+        kept = plain(dict(params)) if params else None
+        form = returns_of(returns)
+
+        if samples == 1:
+            return Question(shown, form, model, kept, max_tokens, sample, 1, again, on_failure == "keep")
+
+        def question(index: int) -> Question:
+            return Question(shown, form, model, kept, max_tokens, sample + index, samples, again, False)
+
+        return Group(question, samples, on_failure=on_failure, at_once=samples)
+
+    def map(
+        self, fn: Callable[[Any], Any], items: Iterable[Any], *, on_failure: str = "raise", at_once: int = AT_ONCE
+    ) -> Awaited:
+        """``fn`` of every item, at most ``at_once`` under way together; a list in the order of the items.
+
+        ``fn`` is an async function, or one that returns something to await. Where it raises ``CallFailed``, that is
+        raised here and the others are let go (``raise``), stands in its place (``keep``) or is left out (``drop``).
+        """
+        _one_of(on_failure, _POLICIES)
+        each = list(items)
+        if at_once < 1:
+            raise ValueError(f"at_once must be 1 or more, not {at_once}")
+        return Group(lambda index: fn(each[index]), len(each), on_failure=on_failure, at_once=at_once)
+
+    def join(
+        self, *awaited: Any, quorum: int | None = None, deadline_s: float | None = None, on_failure: str = "keep"
+    ) -> Awaited:
+        """Several at once: coroutines, or whatever ctx gives. A ``Joined``: the list of the answers that are there.
+
+        It ends when all have ended, or ``quorum`` of them have an answer, or after ``deadline_s``; what is under way
+        then is let go. Where it could not be met in full it is labelled ``partial``.
+        """
+        _one_of(on_failure, ("keep", "raise"))
+        if quorum is not None and not 1 <= quorum <= len(awaited):
+            raise ValueError(f"a quorum of {quorum} among {len(awaited)}")
+        join = Join("all", 0, deadline_s) if quorum is None else Join("quorum", quorum, deadline_s)
+        return Group(awaited.__getitem__, len(awaited), on_failure=on_failure, at_once=max(1, len(awaited)), join=join)
+
+    def run(
+        self, what: Callable[..., Any] | Program, *args: Any, on_failure: str = "raise", max_cost: float | None = None,
+        **named: Any,
+    ) -> Awaited:  # fmt: skip
+        """Run a tool on a worker with these arguments, or another program as a child job (``max_cost`` in USD)."""
+        _one_of(on_failure, ("keep", "raise"))
+        keeps = on_failure == "keep"
+        if isinstance(what, Program):
+            if args or named:
+                raise TypeError(f"{type(what).__name__} has its parameters already")
+            return Child(what, None if max_cost is None else round(max_cost * 1e9), keeps)
+        if not hasattr(what, "repeatable"):
+            name = getattr(what, "__name__", repr(what))
+            raise FlowError(f"{name} is no tool: mark it with @cortex.tool, so that a worker runs it")
+        try:
+            bound = signature(what).bind(*args, **named)
+        except TypeError as error:
+            raise TypeError(f"{what.__name__}: {error}") from None
+        given = {name: as_plain(value) for name, value in bound.arguments.items()}
+        return ToolRun(what.__name__, given, returns_of(returned_by(what)), keeps)
+
+    def wait(self, name: str, returns: Any = Any) -> Awaited:
+        """Wait for an answer from outside: ``cortex answer JOB name=value``. Of this type, where one is given."""
+        if not name:
+            raise ValueError("an answer needs a name")
+        return Outside(name, returns_of(returns))
+
+    def sleep(self, seconds: float) -> Awaited:
+        """Go on after so many seconds."""
+        if not 0 <= seconds < float("inf"):
+            raise ValueError(f"a time to sleep is 0 s or more, not {seconds}")
+        return Timer(float(seconds))
+
+    def checkpoint(self, value: Any, returns: Any = None) -> Awaited:
+        """``state = await ctx.checkpoint(state)``, in a loop: what was awaited since it was first here is forgotten.
+
+        So a run of any length needs the memory, and after a crash the time, of one round. When it comes by again the
+        function is begun anew and gets here the value given last: whatever else it holds is as it was the first time.
+        ``returns`` is the value's type, where that is more than the value's own class says (a list of structs).
+        """
+        return Saved(as_plain(value), kind_of(value) if returns is None else returns_of(returns))
+
+    def now(self) -> float:
+        """Seconds since 1970, at which what this flow heard last came to its end: the same on replay."""
+        return self._run.now_s
+
+    def random(self) -> float:
+        """A number in [0, 1): chance that replays."""
+        return self._run.draw()
+
+    def log(self, *words: Any) -> None:
+        """A line for whoever watches the job: said once, not on replay."""
+        self._run.log(" ".join(map(str, words)))
+
+
+def returned_by(function: Callable[..., Any]) -> Any:
+    """The type that a function says it returns; Any where it says none."""
+    hints = hints_of(function)
+    return hints.get("return", Any)
+
+
+def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """The types that a function names; none where they cannot be read."""
+    from typing import get_type_hints
+
+    try:
+        return get_type_hints(function)
+    except (NameError, TypeError):
+        return {}
+
+
+def _prompt(text: str, system: str) -> Prompt:
+    if not isinstance(text, str):
+        raise TypeError(f"a prompt is text or a cortex.Prompt, not {type(text).__name__}")
+    goal = Part(Role.GOAL, plain(text))
+    return Prompt("flow", (Part(Role.SYSTEM, plain(system)), goal) if system else (goal,))
+
+
+def _one_of(given: str, known: tuple[str, ...]) -> None:
+    if given not in known:
+        raise ValueError(f"on_failure is one of {', '.join(known)}, not {given!r}")
+
+
+__all__ = ["Context", "hints_of", "returned_by"]

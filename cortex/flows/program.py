@@ -1,0 +1,318 @@
+"""A flow as a program: its parameters are the function's own, its goals are what the function awaits."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, ClassVar
+
+import msgspec
+
+from cortex.changes import Abandon, Ask, Change, Expect, Fail, Resolve
+from cortex.events import Row
+from cortex.flows.awaits import FlowError, Outside, Question, Request, ToolRun
+from cortex.flows.context import Context, hints_of
+from cortex.flows.pure import first
+from cortex.flows.running import Differs, Run, Start, named
+from cortex.program import Program
+from cortex.reply import Malformed, Reply
+from cortex.state import ENDED, Goal, State, Status
+from policies.failure import Failure, FailureKind
+
+RUN = "run"
+
+
+class _Tools(Mapping[str, Callable[..., Any]]):
+    """The tools that a function speaks of, by name; looked up when they are wanted, since they may stand below it."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def _found(self) -> dict[str, Callable[..., Any]]:
+        outside = {**getattr(self._function, "__globals__", {}), **inspect.getclosurevars(self._function).nonlocals}
+        functions = filter(inspect.isfunction, outside.values())
+        return {function.__name__: function for function in functions if hasattr(function, "repeatable")}
+
+    def __getitem__(self, name: str) -> Callable[..., Any]:
+        return self._found()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found())
+
+    def __len__(self) -> int:
+        return len(self._found())
+
+
+class _Live:
+    """The runs under way in one K: made again of it whenever they are not there."""
+
+    def __init__(self, program: Flow, k: State) -> None:
+        self.k = k
+        self._program = program
+        self._runs: dict[int, Run] = {}
+        self.restless: dict[int, None] = dict.fromkeys(goal.id for goal in k.goals_of(RUN) if goal.status not in ENDED)
+
+    def run(self, goal: Goal) -> Run:
+        """The run of a top goal, standing where K stands. Raises ``Differs``."""
+        run = self._runs.get(goal.id)
+        if run is None:
+            program = self._program
+            start = Start(goal.id, self.k.terms.job, goal.value["at_s"], program.own_file(), program.begun(goal))
+            run = Run(start)
+            run.remake(self.k, goal)
+            self._runs[goal.id] = run
+            self.restless[goal.id] = None
+        return run
+
+    def request(self, goal: Goal) -> Request | None:
+        """What a goal was made for; None where nobody waits for it any more. Raises ``Differs``."""
+        parent = self.k.goals.get(goal.parent)
+        if parent is None or parent.status in ENDED:
+            return None
+        return self.run(parent).request(self.k, parent, goal)
+
+    def note(self, goal: Goal) -> None:
+        """This goal ends now."""
+        run = self._runs.get(goal.parent)
+        if run is not None:
+            run.news.add(goal.id)
+        self.restless[goal.parent] = None
+
+    def forget(self, goal: Goal) -> None:
+        """This run has ended."""
+        run = self._runs.pop(goal.id, None)
+        self.restless.pop(goal.id, None)
+        if run is not None:
+            run.close()
+
+
+class Flow(Program, frozen=True, dict=True):
+    """Base of what ``cortex.flow`` makes of a function. A job has one run of it, or with rows one for each.
+
+    ``function`` is the author's. A row is a JSON object: its fields are parameters, over those given once for all.
+    """
+
+    function: ClassVar[Callable[..., Any]]
+    traced: ClassVar[bool] = True
+    required: ClassVar[tuple[str, ...]] = ()
+    """Parameters without a default."""
+
+    def own_file(self) -> str:
+        """The file in which the function stands, as its code names it."""
+        return str(self.function.__code__.co_filename)
+
+    def params(self) -> dict[str, Any]:
+        """The parameters that were given, by name."""
+        return {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not msgspec.UNSET}
+
+    def begun(self, goal: Goal) -> Callable[[Run], Any]:
+        """What makes the coroutine of a run."""
+
+        def body(run: Run) -> Any:
+            given = self.params()
+            for name, value in (goal.value.get("row") or {}).items():
+                given[name] = msgspec.convert(value, type(self).kinds()[name], strict=False)
+            return self.function(Context(run, given), **given)
+
+        return body
+
+    @classmethod
+    def kinds(cls) -> dict[str, Any]:
+        """The parameters' types."""
+        return {field.name: field.type for field in msgspec.structs.fields(cls)}
+
+    def _live(self, k: State) -> _Live:
+        live: _Live | None = self.__dict__.get("live")
+        if live is None or live.k is not k:
+            live = self.__dict__["live"] = _Live(self, k)
+        return live
+
+    # -- the program -----------------------------------------------------------------------------------------------
+
+    def begin(self, k: State) -> Iterable[Change]:
+        complaint = first(self.function)
+        if complaint:
+            raise FlowError(complaint)
+        if k.terms.streams:
+            return
+        missing = [name for name in self.required if name not in self.params()]
+        if missing:
+            raise FlowError(f"{self.function.__name__} needs {', '.join(missing)}")
+        yield Goal(RUN, {"at_s": k.at_s})
+
+    def read(self, k: State, row: Row) -> Iterable[Change]:
+        if not row.refusal:
+            yield Goal(RUN, {"at_s": k.at_s, **self._row(row)})
+
+    def _row(self, row: Row) -> dict[str, Any]:
+        """A row's parameters, or why it has none."""
+        kinds = self.kinds()
+        try:
+            given = msgspec.json.decode(row.body)
+            if not isinstance(given, dict):
+                raise ValueError("a row is a JSON object whose fields are parameters")
+            for name, value in given.items():
+                if name not in kinds:
+                    raise ValueError(f"{self.function.__name__} has no parameter {name!r}")
+                msgspec.convert(value, kinds[name], strict=False)
+            missing = [name for name in self.required if name not in given and name not in self.params()]
+            if missing:
+                raise ValueError(f"{self.function.__name__} needs {', '.join(missing)}")
+        except ValueError as error:
+            return {"bad": f"row {row.key}: {error}"}
+        return {"row": given}
+
+    def select(self, k: State) -> Iterable[Ask | Change]:
+        live = self._live(k)
+        if k.open_by_kind.get(RUN):
+            live.restless.update(dict.fromkeys(goal.id for goal in k.open(RUN)))
+        waiting, live.restless = live.restless, {}
+        for goal_id in waiting:
+            run_goal = k.goals.get(goal_id)
+            if run_goal is not None and run_goal.status not in ENDED:
+                yield from self._gone_on(live, k, run_goal)
+        for kind in ("timer", "tool", "child", "wait"):
+            if not k.open_by_kind.get(kind):
+                continue
+            for goal in k.open(kind):
+                request = live.request(goal)
+                if request is not None:
+                    if kind == "timer":
+                        live.note(goal)
+                    yield request.wish(goal)
+        for goal in k.open("ask"):
+            request = live.request(goal)
+            if request is not None:
+                yield request.wish(goal)
+
+    def _gone_on(self, live: _Live, k: State, goal: Goal) -> list[Change]:
+        bad = goal.value.get("bad")
+        if bad:
+            return [Fail(goal, bad, FailureKind.REJECTED)]
+        run = live.run(goal)
+        changed = run.go_on(k, goal)
+        if changed and isinstance(changed[-1], (Resolve, Fail)):
+            live.forget(goal)
+        elif run.restless:
+            live.restless[goal.id] = None
+        return changed
+
+    def absorb(self, k: State, goal: Goal, reply: Reply) -> Iterable[Change]:
+        live = self._live(k)
+        request = live.request(goal)
+        if not isinstance(request, Question):
+            yield Abandon(goal)  # let go by what has ended before it in this turn
+            return
+        try:
+            answer = request.returns.read(reply)
+        except Malformed as error:
+            if request.again is None or goal.resamples < request.again:
+                raise
+            live.note(goal)
+            yield Fail(goal, str(error))
+            return
+        live.note(goal)
+        yield Resolve(goal, answer)
+
+    def absorbed(self, k: State, goal: Goal, value: Any) -> Iterable[Change]:
+        live = self._live(k)
+        request = live.request(goal)
+        if request is None:
+            yield Abandon(goal)
+            return
+        if isinstance(request, (ToolRun, Outside)):
+            try:
+                value = request.returns.told(value)
+            except Malformed as error:
+                if isinstance(request, Outside):
+                    yield Expect(goal, request.name)  # whoever answered sees that it is still waited for
+                    return
+                live.note(goal)
+                said = f"{request.name} returned what it does not say it returns: {error}"
+                yield Fail(goal, said, FailureKind.FAULTY)
+                return
+        live.note(goal)
+        yield Resolve(goal, value)
+
+    def failed(self, k: State, goal: Goal, failure: Failure) -> Iterable[Change]:
+        live = self._live(k)
+        if goal.kind == RUN:
+            live.forget(goal)
+        else:
+            live.note(goal)
+        yield Fail(goal, failure.message)
+
+    def answer(self, k: State) -> Any:
+        runs = list(k.goals_of(RUN))
+        if k.terms.streams:
+            return [goal.answer for goal in runs if goal.status == Status.RESOLVED]
+        return runs[0].answer if runs else None
+
+    def differs(self, kind: str, value: Any, goal: Goal | None) -> str:
+        before = named(value) if isinstance(value, list) else f"a {kind}"
+        now = named(goal.value) if goal is not None and isinstance(goal.value, list) else "nothing"
+        return _differs(f"it now asks {now} where its journal has {before}")
+
+    def remade(self, k: State) -> str:
+        live = self._live(k)
+        for goal in list(k.goals_of(RUN)):
+            if goal.status == Status.WAITING:
+                try:
+                    live.run(goal)
+                except Differs as error:
+                    return _differs(str(error))
+        return ""
+
+
+def _differs(why: str) -> str:
+    return f"the flow is not what it was: {why}. It is not deterministic, or what it uses has changed"
+
+
+def flow(function: Callable[..., Any]) -> type[Flow]:
+    """Make a program of an async function whose first parameter is ``ctx``; the others are the program's parameters.
+
+        @cortex.flow
+        async def label(ctx, texts: list[str]) -> list[str]:
+            return await ctx.map(lambda text: ctx.ask(text, returns=Literal["bug", "praise"]), texts)
+
+        cortex.run(label(texts=[...]), model="sim")
+
+    The function is ordinary Python: loops, branches, other async functions. It awaits only what ``ctx`` gives, and
+    reads no clock and no chance but ``ctx``'s, so that it can be replayed. See ``cortex.Context``.
+    """
+    name = getattr(function, "__name__", "flow")
+    if not inspect.iscoroutinefunction(function):
+        raise TypeError(f"{name} is no async function")
+    hints = hints_of(function)
+    fields: list[Any] = []
+    required: list[str] = []
+    named_only = False
+    parameters = list(inspect.signature(function).parameters.values())
+    if not parameters:
+        raise TypeError(f"{name} takes no ctx")
+    for parameter in parameters[1:]:
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise TypeError(f"{name}: {parameter} cannot be given by name, as the parameters of a program are")
+        kind = hints.get(parameter.name, Any)
+        named_only |= parameter.kind == parameter.KEYWORD_ONLY
+        if parameter.default is parameter.empty:
+            required.append(parameter.name)
+            fields.append((parameter.name, kind | msgspec.UnsetType if kind is not Any else Any, msgspec.UNSET))
+        else:
+            fields.append((parameter.name, kind, _default(parameter.default)))
+    made: Any = msgspec.defstruct(
+        name, fields, bases=(Flow,), module=function.__module__, frozen=True, kw_only=named_only,
+        namespace={
+            "__doc__": function.__doc__, "__qualname__": function.__qualname__, "function": staticmethod(function),
+            "required": tuple(required), "tools": _Tools(function),
+        },
+    )  # fmt: skip
+    program: type[Flow] = made
+    return program
+
+
+def _default(value: Any) -> Any:
+    """A default that no two programs share."""
+    if isinstance(value, (list, dict, set)):
+        return msgspec.field(default_factory=lambda: type(value)(value))
+    return value

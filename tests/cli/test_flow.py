@@ -1,0 +1,163 @@
+"""Flows from the command line: run, killed and resumed, answered, stepped through, and refused in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from actors.records import last_state
+from actors.store import Folder, StoreError
+from tests.cli.commands import started, until
+
+FLOWS = '''
+import os
+import random
+from typing import Literal
+
+import cortex
+
+Side = Literal["left", "right"]
+
+
+@cortex.tool(repeatable=True)
+def length(text: str) -> int:
+    return len(text)
+
+
+@cortex.flow
+async def walk(ctx, steps: int, words: list[str] = ["a"]) -> list:
+    """So many steps, each after the one before."""
+    went = []
+    for step in range(steps):
+        went.append(await ctx.ask(f"Step {step} after {went[-1:]}: where to?", returns=Side))
+        if step % 50 == 0:
+            went.append(await ctx.run(length, "x" * step))
+    return went
+
+
+@cortex.flow
+async def approve(ctx):
+    said = await ctx.ask("Say something")
+    return [said, await ctx.wait("approved", bool)]
+
+
+@cortex.flow
+async def row(ctx, text: str):
+    return [text, await ctx.ask(text, returns=Side)]
+
+
+@cortex.flow
+async def stops(ctx):
+    said = await ctx.ask("Say something")
+    breakpoint()
+    return said
+
+
+@cortex.flow
+async def chance(ctx):
+    return random.random()
+
+
+@cortex.flow
+async def moody(ctx):
+    await ctx.ask(f"It is {os.environ.get('MOOD', 'fine')}")
+    return await ctx.wait("more")
+'''
+SIM = ("--model", "sim", "--sim", "error=0")
+STEPS = 2_000
+"""So many that none of the kills comes too late."""
+
+
+@pytest.fixture(autouse=True)
+def flows(cortex) -> None:
+    """A file of flows in the working folder."""
+    Path("flows.py").write_text(FLOWS)
+
+
+def test_a_flow_killed_three_times_ends_with_the_same_answer_and_pays_for_nothing_twice(cortex):
+    command = ("run", "flows.py:walk", "-p", f"steps={STEPS}", *SIM)
+    straight = cortex(*command, "--job", "straight", "--state", "other", "--json").last
+    _killed_after(100, *command, "--job", "mine")
+    _killed_after(200, "resume", "mine")
+    _killed_after(300, "resume", "mine")
+    done = cortex("resume", "mine", "--json").last
+    assert (done["outcome"], done["answer"]) == ("complete", straight["answer"])
+    assert straight["paid_calls"] <= done["paid_calls"] <= straight["paid_calls"] + 3  # one in flight at each kill
+
+
+def _killed_after(calls: int, *command: str) -> None:
+    with started(*command) as child:
+        until(lambda: _calls() >= calls, 60)
+        child.kill()
+        child.wait()
+    assert _calls() < STEPS, "it was to be killed in the middle"
+
+
+def _calls() -> int:
+    try:
+        return last_state(Folder(os.environ.get("CORTEX_STATE", ".cortex")), "mine").tally.calls
+    except StoreError:
+        return 0
+
+
+def test_it_waits_for_a_person_at_rest_and_goes_on(cortex):
+    done = cortex("run", "flows.py:approve", *SIM, "--job", "mine")
+    assert done.code == 3
+    assert "waits for an answer: approved" in done.err
+    assert "it waits for: approved" in cortex("answer", "mine", "aproved=yes").err
+    assert "it still waits" in cortex("answer", "mine", "approved=perhaps").err
+    assert cortex("answer", "mine", "approved=yes").code == 0
+    assert cortex("resume", "mine", "--json").last["answer"][1] is True
+    assert "complete already" in cortex("answer", "mine", "approved=yes").err
+
+
+def test_rows_are_runs_of_their_own(cortex):
+    Path("in.jsonl").write_text("".join(json.dumps({"text": f"{n}: left or right?"}) + "\n" for n in range(5)))
+    done = cortex("run", "flows.py:row", "in.jsonl", "-o", "out.jsonl", *SIM, "--json")
+    assert done.code == 0, done.err
+    said = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
+    assert sorted(text for text, _ in said) == [f"{n}: left or right?" for n in range(5)]
+
+
+def test_breakpoint_stops_there():
+    with started("run", "flows.py:stops", *SIM, stdin=-1) as child:
+        out, err = child.communicate("p 'it', said\nc\n", timeout=60)
+    assert "-> return said" in out
+    assert "('it', '" in out
+    assert child.returncode == 0, err
+
+
+def test_help_tells_what_a_flow_takes(cortex):
+    out = cortex("run", "flows.py:walk", "--help").out
+    assert "So many steps, each after the one before." in out
+    assert "-p steps=…   int, needed" in out
+    assert '-p words=…   list[str], default ["a"]' in out
+
+
+@pytest.mark.parametrize(("command", "words"), [
+    (("flows.py:walk",), ("walk needs steps: give -p steps=...",)),
+    (("flows.py:walk", "-p", "steps=many"), ("-p steps: expected `int`, got `str`",)),
+    (("flows.py:chance",), ("flows.py:", "uses random.random: ask ctx.random()")),
+    (("flows.py",), ("it holds walk, approve, row, stops, chance, moody: name the program as",)),
+])  # fmt: skip
+def test_what_is_wrong_is_one_line(cortex, command, words):
+    done = cortex("run", *command, *SIM)
+    assert done.code == 2
+    for word in words:
+        assert word in done.err
+    assert len(done.said()) == 1
+
+
+def test_a_flow_that_is_not_deterministic_is_named_and_goes_on_when_it_is_put_right(cortex, monkeypatch):
+    assert cortex("run", "flows.py:moody", *SIM, "--job", "mine").code == 3
+    monkeypatch.setenv("MOOD", "bad")
+    done = cortex("resume", "mine")
+    assert done.code == 2
+    assert "it now asks flows.py:" in done.err
+    assert "'It is bad' where its journal has flows.py:" in done.err
+    monkeypatch.delenv("MOOD")
+    assert cortex("answer", "mine", "more=1").code == 0
+    assert cortex("resume", "mine").code == 0
