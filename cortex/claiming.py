@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from cortex import families, health, lending, pools
+from cortex import families, health, lending, pools, staff
 from cortex.cluster import Cluster, Hold, Job
 from cortex.orders import Command, Condemn
 from cortex.signals import Claim, Claims, Grant
@@ -29,6 +29,7 @@ def joined(state: Cluster, claims: Claims, out: list[Command]) -> None:
     if job is None:
         job = state.jobs[claims.job] = Job(claims.epoch, 0.0)
         state.resize = True
+        staff.look(state, state.at_s + staff.IDLE_CHECK_S)  # nobody looked while there was no job: one may have hung
         forget(state)
         families.count(state, claims.job)
     elif claims.epoch > job.epoch:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from cortex.orders import Died, Kill, Ping, Retire, Start, Unheard
+from cortex.cluster import NEVER
+from cortex.orders import Died, Kill, Left, Ping, Retire, Start, Unheard
 from tests.house import House, of
 
 
@@ -38,3 +39,16 @@ def test_one_that_was_found_and_says_nothing_is_killed_and_replaced():
     assert Ping("branch:7") in of(Ping, h.live(11.0))
     h.tell(Unheard(h.at_s, "branch:7"))
     assert [kill.subject for kill in of(Kill, h.live(6.0))] == ["branch:7"]
+
+
+def test_one_that_hangs_while_there_is_no_job_is_found_by_the_next_job():
+    h = House(branches_max=1)
+    h.join("a", 1)
+    h.say("branch:0", calls=1)
+    h.say("branch:0", calls=0)
+    h.tell(Left(h.at_s, "a"))
+    h.jobs.clear()
+    h.after(2.0)
+    assert (h.state_of("branch:0"), h.state.check_s) == ("up", NEVER), "nobody looks where there is no job"
+    h.join("b", 1)
+    assert Ping("branch:0") in of(Ping, h.live(32.0))
