@@ -1,0 +1,81 @@
+"""The ready programs, each with a task small enough for a test, how its answer is known to be right, and its M.
+
+Every test of "every program" goes over this table. Answers are asked of the simulated provider without errors, so that
+they do not depend on which sample came first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import cortex
+from cortex.program import Program
+from cortex.programs.convex import Convex
+from cortex.programs.hanoi import Hanoi
+from cortex.programs.notes import Notes, notes_from
+from tests.towers import verified
+
+
+class System(msgspec.Struct, frozen=True, kw_only=True):
+    """One program with a task."""
+
+    name: str
+    made: Callable[[Path], Program]
+    """The program; files that it works on go into the folder."""
+    right: Callable[[Any, list[Any]], bool]
+    """Whether the answer and the results are right."""
+    prompt_tokens_max: int
+    """M for this task: small enough that a program which keeps no bound would pass it."""
+    midway: int
+    """Answered calls after which it is surely in the middle."""
+    local_end: str
+    """What it comes to with the real small model, whose judgement is weak: ``answer``, or the kind that labels its end."""
+    local: Callable[[Path], Program] | None = None
+    """A shorter task for that one, where it needs one."""
+
+
+QUESTION = "How deep is the harbour?"
+TWO = [("depth", "The harbour is nine metres deep."), ("ships", "The ships go seven metres deep.")]
+
+
+def _notes(folder: Path) -> Program:
+    words = "The harbour is {} metres deep. Ships of the line go {} metres deep. The mayor paid {} workers for it."
+    texts = [(f"note-{n}", " ".join([words.format(n, n + 1, n + 2), "It rained all day in the town."] * 12)) for n in range(8)]
+    return Notes(question=QUESTION, notes=notes_from(texts), summary_words_max=40, answer_words_max=60)
+
+
+@cortex.flow
+async def capitals(ctx: cortex.Context, rounds: int = 12) -> list[str]:
+    """A flow: one question after another, two votes each."""
+    said = []
+    for number in range(rounds):
+        votes = await ctx.ask(f"Answer yes or no: is {number} an even number?", samples=2, max_tokens=8)
+        said.append(max(votes, key=votes.count).strip())
+    return said
+
+
+SYSTEMS = (
+    System(
+        name="hanoi", made=lambda folder: Hanoi(disks=5), prompt_tokens_max=300, midway=20, local_end="over_budget",
+        right=lambda answer, rows: answer["solved"] and verified(5, rows),
+    ),
+    System(
+        name="convex", prompt_tokens_max=800, midway=4, local_end="over_budget",
+        made=lambda folder: Convex(functions=("exp(square(double(x)))", "sqrt(minus(abs(pos(x))))", "exp(entropy(x))"), k=2),
+        right=lambda answer, rows: sorted(rows) == [[0, "convex"], [1, "concave"], [2, "neither"]],
+    ),
+    System(
+        name="notes", made=_notes, prompt_tokens_max=2_500, midway=3, local_end="answer",
+        local=lambda folder: Notes(question=QUESTION, notes=notes_from(TWO), answer_words_max=30),
+        right=lambda answer, rows: bool(answer["text"]) and not answer["partial"],
+    ),
+    System(
+        name="flow", made=lambda folder: capitals(), prompt_tokens_max=80, midway=6, local_end="answer",
+        right=lambda answer, rows: len(answer) == 12 and set(answer) <= {"yes", "no"},
+    ),
+)  # fmt: skip
+BY_NAME = {system.name: system for system in SYSTEMS}
