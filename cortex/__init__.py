@@ -25,12 +25,13 @@ from cortex.changes import (
     Vote,
     Wait,
 )
+from cortex.conversation import Conversation, ToolDef, ToolResult
 from cortex.events import Row
 from cortex.flows import CallFailed, Context, FlowError, Joined, flow
 from cortex.limits import Limits
 from cortex.program import Program, tool
 from cortex.prompt import DoesNotFit, Part, Prompt, Role, Rule
-from cortex.reply import Malformed, Reply, as_choice, as_json, as_line
+from cortex.reply import Malformed, Reply, Said, ToolUse, as_choice, as_json, as_line, as_said
 from cortex.state import Goal, Item, State, Status
 from policies.failure import Failure, FailureKind
 from policies.join import Join
@@ -47,10 +48,11 @@ __version__ = "0.1.0"
 _DOOR = ("run", "submit", "attach")
 
 __all__ = [
-    "Abandon", "Ask", "CallFailed", "Change", "Checkpoint", "Context", "DoesNotFit", "Emit", "Expect", "Fail",
-    "Failure", "FailureKind", "FlowError", "Goal", "Item", "Join", "Joined", "Limits", "Log", "Malformed", "Observe",
-    "Part", "Program", "Prompt", "Reopen", "Reply", "Resolve", "Role", "Row", "Rule", "RunTool", "Spawn", "State",
-    "Status", "Vote", "Wait", "as_choice", "as_json", "as_line", "attach", "flow", "run", "submit", "tool",
+    "Abandon", "Ask", "CallFailed", "Change", "Checkpoint", "Context", "Conversation", "DoesNotFit", "Emit", "Expect",
+    "Fail", "Failure", "FailureKind", "FlowError", "Goal", "Item", "Join", "Joined", "Limits", "Log", "Malformed",
+    "Observe", "Part", "Program", "Prompt", "Reopen", "Reply", "Resolve", "Role", "Row", "Rule", "RunTool", "Said",
+    "Spawn", "State", "Status", "ToolDef", "ToolResult", "ToolUse", "Vote", "Wait", "as_choice", "as_json", "as_line",
+    "as_said", "attach", "flow", "run", "submit", "tool",
 ]  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from cortex.conversation import Conversation
 from cortex.prompt import Prompt
 from cortex.state import Goal, Item
 from policies.failure import FailureKind
@@ -28,7 +29,7 @@ class Ask(msgspec.Struct, frozen=True):
     """
 
     goal: Goal
-    prompt: Prompt | None = None
+    prompt: Prompt | Conversation | None = None
     body: bytes | None = None
     output_tokens_max: int | None = None
     params: dict[str, Any] | None = None
@@ -47,7 +48,7 @@ class Vote(msgspec.Struct, frozen=True):
     """
 
     goal: Goal
-    prompt: Prompt | None = None
+    prompt: Prompt | Conversation | None = None
     body: bytes | None = None
     k: int = 3
     output_tokens_max: int | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -77,6 +77,21 @@ class Prompt(msgspec.Struct, frozen=True):
         """System and user text together: what the tokens are counted of."""
         return self.system() + self.separator + self.user()
 
+    def preview(self) -> str:
+        """The first that it asks."""
+        return next((part.text for part in self.parts if part.role is Role.GOAL), "")
+
+    def fields(self) -> dict[str, Any]:
+        """What of a request in the Messages form it makes up: one message of the user's."""
+        messages = [{"role": "user", "content": self.user()}]
+        system = self.system()
+        return {"system": system, "messages": messages} if system else {"messages": messages}
+
+    def noted(self, text: str, title: str) -> Prompt:
+        """The same with a remark at its end, for this asking; ``title`` says in its constructor's name what it is."""
+        part = Part(Role.ANNOTATION, text, priority=1_000)
+        return msgspec.structs.replace(self, parts=(*self.parts, part), constructor=f"{self.constructor}+{title}")
+
     def fit(self, tokens_max: int, tokens: Callable[[str], int], parts_max: int = 200) -> Prompt:
         """This prompt within ``tokens_max`` tokens (as ``tokens`` counts them) and ``parts_max`` parts.
 
@@ -126,16 +141,20 @@ class Prompt(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(kept, left_out=(*self.left_out, f"{part.title or part.role}: cut"))
 
 
-def request_body(prompt: Prompt, model: str, output_tokens_max: int, params: dict[str, Any] | None = None) -> bytes:
+class Fields(Protocol):
+    """Whatever can make up a request: a ``Prompt``, or a ``Conversation``."""
+
+    def fields(self) -> dict[str, Any]:
+        """``messages``, and what else of a request it makes up."""
+
+
+def request_body(prompt: Fields, model: str, output_tokens_max: int, params: dict[str, Any] | None = None) -> bytes:
     """The request that carries this prompt, in the Messages form, as deterministic JSON bytes."""
     body: dict[str, Any] = dict(params or {})
     body.pop("stream", None)  # how a reply travels is the branch's affair
     body["model"] = model
     body["max_tokens"] = output_tokens_max
-    system = prompt.system()
-    if system:
-        body["system"] = system
-    body["messages"] = [{"role": "user", "content": prompt.user()}]
+    body.update(prompt.fields())
     return msgspec.json.encode(body, order="sorted")
 
 

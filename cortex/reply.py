@@ -50,6 +50,46 @@ class Reply(msgspec.Struct, frozen=True, array_like=True):
         return text_of(self.body)
 
 
+class Text(msgspec.Struct, frozen=True, tag="text", tag_field="type"):
+    """A text that the model, or its user, says."""
+
+    text: str
+
+
+class ToolUse(msgspec.Struct, frozen=True, tag="tool_use", tag_field="type"):
+    """The model wants a tool used: ``id`` names this use, and its result."""
+
+    id: str
+    name: str
+    input: dict[str, Any]
+
+
+class Other(msgspec.Struct, frozen=True, tag="other", tag_field="type"):
+    """A block of another kind (thinking, say), kept as it came: some providers want it back."""
+
+    fields: dict[str, Any]
+
+
+Block = Text | ToolUse | Other
+
+
+class Said(msgspec.Struct, frozen=True):
+    """What a model says in one turn of a conversation."""
+
+    blocks: tuple[Block, ...]
+    stop_reason: str = "end_turn"
+
+    @property
+    def text(self) -> str:
+        """Its text blocks, joined."""
+        return "".join(block.text for block in self.blocks if isinstance(block, Text))
+
+    @property
+    def uses(self) -> tuple[ToolUse, ...]:
+        """The uses of tools that it asks for; without any, it has done its turn."""
+        return tuple(block for block in self.blocks if isinstance(block, ToolUse))
+
+
 class _Block(msgspec.Struct):
     type: str
     text: str = ""
@@ -74,6 +114,36 @@ def text_of(body: bytes) -> str:
     if len(blocks) == 1:
         return blocks[0].text
     return "".join(block.text for block in blocks if block.type == "text")
+
+
+class _Blocks(msgspec.Struct):
+    content: list[dict[str, Any]]
+
+
+_blocks_decoder = msgspec.json.Decoder(_Blocks)
+
+
+def as_said(reply: Reply) -> Said:
+    """The reply as a turn of a conversation: its text, and the tools that it wants used.
+
+    ``Malformed`` where it says nothing at all, or where ``max_tokens`` cut it within a tool's input.
+    """
+    try:
+        blocks = tuple(map(_block, _blocks_decoder.decode(reply.body).content))
+    except msgspec.DecodeError as error:
+        raise Malformed(f"the reply is no turn of a conversation: {error}") from None
+    blocks = tuple(block for block in blocks if block != Text(""))
+    if not blocks:
+        raise Malformed("the reply is empty")
+    if reply.stop_reason == "max_tokens" and isinstance(blocks[-1], ToolUse):
+        raise Malformed("the reply was cut within a tool's input: it needs more max_tokens")
+    return Said(blocks, reply.stop_reason)
+
+
+def _block(fields: dict[str, Any]) -> Block:
+    if fields.get("type") in ("text", "tool_use"):
+        return msgspec.convert(fields, Text | ToolUse)
+    return Other(fields)
 
 
 def as_choice(reply: Reply, choices: Sequence[str]) -> str:

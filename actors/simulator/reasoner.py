@@ -1,5 +1,7 @@
 """The bounded reasoner: reads a request, works an answer out of its text, and errs as its bounds say.
 
+A request that offers tools, and states steps that use them, gets its next step for an answer (``skills.acting``).
+
 It reads nothing but the request body. It knows no label set, program or method: its skills are a table of general
 ways to follow an instruction (`actors.simulator.skills`), and every word it says stands in the text, numbers and the
 words of JSON apart.
@@ -9,10 +11,11 @@ words of JSON apart.
     load  = 0.0005 + 0.003 * tokens / 1000 + 0.0004 * parts + 0.005 * max(0, nesting - 2)
     share = min(0.9, 1 - exp(-load))
 
-where *parts* are the text's paragraphs and *nesting* is the deepest nesting of its brackets, or the longest chain of
-names of which each is defined by the one before (``t2 = exp(t1)``, a line each): more text, more pieces and deeper
-structure are harder, as they are for any bounded reader. A prompt of one short paragraph errs once in some
-thousand times, 5,000 tokens in 40 paragraphs three times in a hundred, brackets 100 deep four times in ten.
+where *parts* are the text's paragraphs and the tools that it may use, and *nesting* is the deepest nesting of its
+brackets, or the longest chain of names of which each is defined by the one before (``t2 = exp(t1)``, a line each): more
+text, more pieces and deeper structure are harder, as they are for any bounded reader. A prompt of one short paragraph
+errs once in some thousand times, 5,000 tokens in 40 paragraphs three times in a hundred, brackets 100 deep four times
+in ten.
 
 **Whether it errs this time** is drawn by (seed, text, times seen): the same question put again is answered anew, and a
 run is repeatable. An error is a wrong answer of the right form; one in four misses the form instead, so that readers
@@ -21,7 +24,7 @@ of the answer are tried too.
 
 import math
 import re
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -29,6 +32,8 @@ from actors.simulator import draws, pieces
 from actors.simulator.reading import Reading
 from actors.simulator.request import Ask
 from actors.simulator.skills import SKILLS, Skill, Thought
+from actors.simulator.skills.acting import Intent, act
+from actors.simulator.turns import Scene
 
 LOAD: Final = 0.0005
 LOAD_PER_KTOKEN: Final = 0.003
@@ -53,6 +58,9 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     stop_sequence: str | None
     skill: str
     erred: bool
+    tool: str = ""
+    """The tool that it uses, and with what."""
+    given: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 def nesting(text: str) -> int:
@@ -78,9 +86,9 @@ def chained(text: str) -> int:
     return max(longest.values(), default=0)
 
 
-def error_share(text: str, tokens: int) -> float:
+def error_share(text: str, tokens: int, tools: int = 0) -> float:
     """How probably the reasoner errs on this text, as the module's docstring states it."""
-    parts = text.count("\n\n") + 1
+    parts = text.count("\n\n") + 1 + tools
     load = LOAD + LOAD_PER_KTOKEN * tokens / 1000 + LOAD_PER_PART * parts
     load += LOAD_PER_NESTING * max(0, max(nesting(text), chained(text)) - NESTING_FREE)
     return min(SHARE_MAX, 1 - math.exp(-load))
@@ -103,6 +111,8 @@ class Reasoner:
         """The answer to a request whose text was seen ``seen`` times before."""
         if ask.max_tokens == 0:  # the provider then only warms its prompt cache
             return Answer("", 0, "max_tokens", None, "", False)
+        if ask.scene is not None and (intent := act(ask.scene)) is not None:
+            return self._acted(ask, ask.scene, intent, seen)
         last = self._last
         if last is None or last[0] != ask.text_id or last[1] != ask.schema:
             reading = Reading(ask.text, ask.system, ask.schema)
@@ -112,6 +122,24 @@ class Reasoner:
         erred = share > 0 and draws.draw(self._seed, ask.text_id, seen, draws.ERROR) < share
         said = self._mistaken(thought, reading, ask, seen) if erred else thought.right
         return self._bounded(said, ask, skill, erred)
+
+    def _acted(self, ask: Ask, scene: Scene, intent: Intent, seen: int) -> Answer:
+        """The next turn of a conversation with tools."""
+        share = error_share(ask.text, ask.input_tokens, len(scene.offers)) if self._error is None else self._error
+        erred = share > 0 and draws.draw(self._seed, ask.text_id, seen, draws.ERROR) < share
+        deed = intent.right
+        if erred:
+            wrong = [each for each in intent.wrong if each != intent.right]
+            if not wrong or draws.draw(self._seed, ask.text_id, seen, draws.FORM) < FORM_SHARE:
+                deed = intent.rambling
+            else:
+                deed = wrong[int(draws.draw(self._seed, ask.text_id, seen, draws.CHOICE) * len(wrong))]
+        if not deed.name:
+            return self._bounded(deed.text, ask, "acts", erred)
+        tokens = pieces.count(deed.name) + pieces.count(msgspec.json.encode(deed.given))
+        if tokens > ask.max_tokens:
+            return Answer("", ask.max_tokens, "max_tokens", None, "acts", erred, deed.name)
+        return Answer("", tokens, "tool_use", None, "acts", erred, deed.name, deed.given)
 
     def _thought(self, reading: Reading) -> tuple[str, Thought]:
         for name, skill in self._skills:

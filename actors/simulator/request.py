@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from actors.simulator import draws, pieces
+from actors.simulator.turns import Scene, offers_of, scene_of, unpaired
 
 TOKENS_PER_MESSAGE: Final = 3
 """What the framing of one message costs, in tokens. Less than the bytes of its JSON."""
@@ -33,6 +34,10 @@ class _Block(msgspec.Struct):
     source: msgspec.Raw = msgspec.Raw(b"")
     content: msgspec.Raw = msgspec.Raw(b"")
     input: msgspec.Raw = msgspec.Raw(b"")
+    id: str = ""
+    name: str = ""
+    tool_use_id: str = ""
+    is_error: bool = False
 
 
 class _Turn(msgspec.Struct):
@@ -97,6 +102,8 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
     tool: str
     """The tool that the request forces, whose input is the answer; else empty."""
     prefill: str
+    scene: Scene | None = None
+    """The conversation, where the next turn may use a tool."""
 
 
 def checked_for_counting(body: bytes) -> bytes:
@@ -132,6 +139,10 @@ def read(body: bytes, counting: bool = False) -> Ask:
     whole = f"{system}\0{text}" if system else text
     shaped = got.tool_choice or got.output_config or got.output_format
     tool, schema = _answer_form(got) if shaped else ("", None)
+    scene = None
+    if got.tools and not tool and (got.tool_choice or {}).get("type") != "none":
+        scene = scene_of(got.messages, system, offers_of(bytes(got.tools)), _result_text)
+        whole = f"{whole}\0{bytes(got.tools).decode('utf-8', 'replace')}"
     return Ask(
         body_id=named,
         text_id=draws.identity(whole.encode("utf-8", "replace")),
@@ -146,6 +157,7 @@ def read(body: bytes, counting: bool = False) -> Ask:
         schema=schema,
         tool=tool,
         prefill=prefill,
+        scene=scene if scene is not None and scene.offers else None,
     )
 
 
@@ -171,6 +183,8 @@ def _checked(got: _Body, counting: bool) -> int:
             raise BadRequest(f"messages.{at}: all messages must have non-empty content")
         if isinstance(turn.content, list) and any(b.type == "text" and not b.text for b in turn.content):
             raise BadRequest("messages: text content blocks must be non-empty")
+    if any(type(turn.content) is list for turn in got.messages) and (wrong := unpaired(got.messages)):
+        raise BadRequest(wrong)
     if got.stop_sequences and len(got.stop_sequences) > STOP_SEQUENCES_MAX:
         raise BadRequest(f"stop_sequences: List should have at most {STOP_SEQUENCES_MAX} items")
     if got.stop_sequences and not all(each.strip() for each in got.stop_sequences):
@@ -181,7 +195,7 @@ def _checked(got: _Body, counting: bool) -> int:
 
 
 def said(content: str | list[_Block]) -> str:
-    """The text of a message: its text blocks, and the text of tool results."""
+    """The text of a message: its text blocks, the uses of tools and their results."""
     if isinstance(content, str):
         return content
     if len(content) == 1 and content[0].type == "text":
@@ -191,7 +205,9 @@ def said(content: str | list[_Block]) -> str:
 
 
 def _result_text(block: _Block) -> str:
-    """What a tool said, of a tool's result; of any other block, nothing that a reader could read."""
+    """What was asked of a tool, or what it said; of any other block, nothing that a reader could read."""
+    if block.type == "tool_use":
+        return f"{block.name} {bytes(block.input).decode('utf-8', 'replace')}"
     if block.type != "tool_result":
         return ""
     content = bytes(block.content)
@@ -204,13 +220,13 @@ def _result_text(block: _Block) -> str:
 
 
 def _other_tokens(got: _Body) -> int:
-    """Tokens of what is no text: tools, images, documents, a tool's input."""
+    """Tokens of what is no text: tools, images, documents."""
     tokens = pieces.count(bytes(got.tools)) if got.tools else 0
     for turn in got.messages:
         if isinstance(turn.content, str):
             continue
         for block in turn.content:
-            tokens += pieces.count(bytes(block.input)) + min(IMAGE_TOKENS, pieces.count(bytes(block.source)))
+            tokens += min(IMAGE_TOKENS, pieces.count(bytes(block.source)))
     return tokens
 
 

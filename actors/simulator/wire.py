@@ -23,12 +23,14 @@ def request_id(number: int, seed: int) -> str:
 
 def content(answer: Answer, ask: Ask, message_id: str) -> list[dict[str, Any]]:
     """The content blocks of a message; of an empty answer, none."""
+    name = f"toolu_{message_id.removeprefix('msg_')}"
+    if answer.tool:
+        return [{"type": "tool_use", "id": name, "name": answer.tool, "input": answer.given}]
     if ask.tool:
         try:
             given = msgspec.json.decode(answer.text)
         except msgspec.DecodeError:
             given = {}
-        name = f"toolu_{message_id.removeprefix('msg_')}"
         return [{"type": "tool_use", "id": name, "name": ask.tool, "input": given}]
     return [{"type": "text", "text": answer.text}] if answer.text else []
 

@@ -12,9 +12,10 @@ from typing import Any
 import msgspec
 
 from cortex.changes import Ask, Change, Expect, Resolve, RunTool, Spawn
+from cortex.conversation import Conversation
 from cortex.flows.returns import TEXT, Returns
 from cortex.program import Program, params_of
-from cortex.prompt import Part, Prompt, Role
+from cortex.prompt import Prompt
 from cortex.state import Goal
 from policies.failure import FailureKind
 from policies.join import Join
@@ -110,18 +111,15 @@ class Question(Request):
     kind = "ask"
 
     def __init__(
-        self, prompt: Prompt, returns: Returns, role: str, params: dict[str, Any] | None, output_tokens_max: int | None,
-        sample: int, stride: int, again: int | None, keeps: bool,
+        self, prompt: Prompt | Conversation, returns: Returns, role: str, params: dict[str, Any] | None,
+        output_tokens_max: int | None, sample: int, stride: int, again: int | None, keeps: bool,
     ) -> None:  # fmt: skip
         self.keeps, self.waiter, self.goal, self.place, self.due_at_s = keeps, None, 0, "", 0.0
         self.asked, self.returns, self.role, self.params = prompt, returns, role, params
         self.output_tokens_max, self.sample, self.stride, self.again = output_tokens_max, sample, stride, again
 
     def preview(self) -> str:
-        for part in self.asked.parts:
-            if part.role is Role.GOAL:
-                return part.text[:PREVIEW_CHARACTERS]
-        return ""
+        return self.asked.preview()[:PREVIEW_CHARACTERS]
 
     def identity(self) -> Any:
         return self.asked, self.returns.instruction, self.role, self.params, self.output_tokens_max, self.sample
@@ -129,19 +127,14 @@ class Question(Request):
     def wish(self, goal: Goal) -> Ask:
         prompt = self.asked
         if goal.refused:
-            prompt = _with(prompt, f"Your last answer was refused: {goal.refused}", "refusal")
+            prompt = prompt.noted(f"Your last answer was refused: {goal.refused}", "refusal")
         if self.returns.instruction:
-            prompt = _with(prompt, self.returns.instruction, "form")
+            prompt = prompt.noted(self.returns.instruction, "form")
         sample = str(self.sample + self.stride * goal.resamples)
         return Ask(goal, prompt, None, self.output_tokens_max, self.params, sample)
 
     def value(self, kept: Any) -> Any:
         return self.returns.value(kept)
-
-
-def _with(prompt: Prompt, text: str, title: str) -> Prompt:
-    part = Part(Role.ANNOTATION, text, priority=1_000)
-    return msgspec.structs.replace(prompt, parts=(*prompt.parts, part), constructor=f"{prompt.constructor}+{title}")
 
 
 class ToolRun(Request):

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
+from cortex.conversation import Conversation
 from cortex.flows.awaits import Awaited, Child, FlowError, Group, Outside, Question, Saved, Timer, ToolRun
-from cortex.flows.returns import as_plain, kind_of, returns_of
+from cortex.flows.returns import SAID, as_plain, kind_of, returns_of
 from cortex.plain import plain
 from cortex.program import Program
 from cortex.prompt import Part, Prompt, Role
@@ -30,7 +31,7 @@ class Context:
         """The flow's own parameters."""
 
     def ask(
-        self, prompt: str | Prompt, returns: Any = None, *, system: str = "", model: str = "",
+        self, prompt: str | Prompt | Conversation, returns: Any = None, *, system: str = "", model: str = "",
         params: dict[str, Any] | None = None, max_tokens: int | None = None, samples: int = 1, sample: int = 0,
         again: int | None = None, on_failure: str = "raise",
     ) -> Awaited:  # fmt: skip
@@ -40,6 +41,8 @@ class Context:
         schema and checked. What does not fit is asked again, with the error, at most ``again`` times (else the job's
         ``resamples_max``). Without it the answer is the reply's text. ``model``: the role that this call has.
         ``params``: further fields of the request (``temperature``); ``max_tokens`` bounds the reply.
+
+        Of a ``Conversation`` the answer is what is ``Said``: its text, and the uses of tools that it asks for.
 
         The same question gets the same answer, remembered: ``sample`` numbers askings that shall differ. With
         ``samples`` above 1 it is asked so often, and the answer is a list.
@@ -51,9 +54,9 @@ class Context:
             _one_of(on_failure, _POLICIES)
         if samples < 1 or sample < 0:
             raise ValueError(f"samples must be 1 or more and sample 0 or more, not {samples} and {sample}")
-        shown = prompt if isinstance(prompt, Prompt) else _prompt(prompt, system)
+        shown = prompt if isinstance(prompt, (Prompt, Conversation)) else _prompt(prompt, system)
         kept = plain(dict(params)) if params else None
-        form = returns_of(returns)
+        form = SAID if returns is None and isinstance(prompt, Conversation) else returns_of(returns)
 
         if samples == 1:
             return Question(shown, form, model, kept, max_tokens, sample, 1, again, on_failure == "keep")

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 import msgspec
 
 from cortex.plain import plain
-from cortex.reply import Malformed, Reply, as_choice
+from cortex.reply import Malformed, Reply, Said, as_choice, as_said
 
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false"}
 
@@ -93,7 +93,18 @@ class Returns:
         return msgspec.convert(kept, self.type_)
 
 
+class _Turn(Returns):
+    """What is said in a turn of a conversation, uses of tools and all."""
+
+    def read(self, reply: Reply) -> Any:
+        return plain(msgspec.to_builtins(as_said(reply)))
+
+    def value(self, kept: Any) -> Any:
+        return msgspec.convert(kept, Said)
+
+
 TEXT = Returns(None)
+SAID = _Turn(None)
 
 
 def returns_of(type_: Any) -> Returns:

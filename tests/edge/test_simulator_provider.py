@@ -70,8 +70,10 @@ def test_a_bad_request_is_refused_in_the_providers_words(body: bytes, told: str)
 
 def test_reads_blocks_tool_results_and_identity() -> None:
     blocks = [{"type": "text", "text": "one"}, {"type": "tool_result", "tool_use_id": "t", "content": "two"}]
-    asked = read(request(messages=[{"role": "user", "content": blocks}], system=[{"type": "text", "text": "be"}]))
-    assert (asked.text, asked.system) == ("one\n\ntwo", "be")
+    use = {"type": "tool_use", "id": "t", "name": "look", "input": {"at": 1}}
+    turns = [{"role": "user", "content": "do"}, {"role": "assistant", "content": [use]}, {"role": "user", "content": blocks}]
+    asked = read(request(messages=turns, system=[{"type": "text", "text": "be"}]))
+    assert (asked.text, asked.system) == ('do\n\nlook {"at":1}\n\none\n\ntwo', "be")
     plain, streamed = read(request()), read(request(stream=True))
     assert plain.body_id == streamed.body_id and streamed.stream
     other = read(request(metadata={"user_id": "u1"}))
