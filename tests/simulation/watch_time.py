@@ -32,6 +32,8 @@ class _Times:
         self.out: dict[tuple[int, int], float] = {}
         """When calls that are out were begun."""
         self.abandoned: set[tuple[int, int]] = set()
+        self.launched: set[int] = set()
+        """Goals whose child job was begun: a channel that comes back joins it again, to hear how it ends."""
         self.longest_s = 0.0
         self.first_s: dict[str, float] = {}
         """By row: when it was asked for the first time."""
@@ -72,10 +74,16 @@ class TimeWatch(Observer):
     def _deadline(self, record: JobWatch, deadline_s: float, at_s: float, out: list[commands.Command]) -> None:
         k = record.k
         assert k is not None
-        begun = [one for one in out if isinstance(one, (commands.Call, commands.RunTool, commands.Launch, commands.Submit))]
+        times = self._times[record.name]
+        begun: list[commands.Command] = [
+            one for one in out if isinstance(one, (commands.Call, commands.RunTool, commands.Submit))
+        ]
+        for one in out:
+            if type(one) is commands.Launch and one.goal not in times.launched:
+                times.launched.add(one.goal)
+                begun.append(one)
         for call in begun:
             if type(call) is commands.Call:
-                times = self._times[record.name]
                 times.longest_s = max(times.longest_s, call.timeout_s)
         over = at_s >= deadline_s
         if begun and over:
