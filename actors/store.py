@@ -25,6 +25,7 @@ NETWORK_FILE_SYSTEMS = frozenset(
 """SQLite's write-ahead log needs shared memory, which these do not give: https://www.sqlite.org/wal.html."""
 
 _JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(~[0-9]+)*")
+_APPEND = "INSERT INTO turns SELECT ?, ? FROM meta WHERE key = 'epoch' AND value = ?"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS turns (seq INTEGER PRIMARY KEY, blob BLOB NOT NULL);
@@ -165,15 +166,24 @@ class Journal:
 
     def append(self, blobs: Sequence[bytes]) -> int:
         """Commit turns, on disk when this returns, and the last one's number. Raises ``Fenced`` or ``DiskFull``."""
-        with self._writing():
-            row = self._db.execute("SELECT value FROM meta WHERE key = 'epoch'").fetchone()
-            if row is None or int(row[0]) != self.epoch:
-                raise Fenced(f"{self.path.stem}: another run has taken the job over")
-            seq = self.seq
-            for blob in blobs:
-                seq += 1
-                self._db.execute("INSERT INTO turns VALUES (?, ?)", (seq, blob))
+        if len(blobs) != 1:
+            with self._writing():
+                seq = self._appended(blobs)
+        else:  # a statement alone is a transaction of its own, and half the work of BEGIN, SELECT, INSERT, COMMIT
+            try:
+                seq = self._appended(blobs)
+            except (sqlite3.Error, OSError) as error:
+                raise _plain(error, self.path) from None
         self._seq = seq
+        return seq
+
+    def _appended(self, blobs: Sequence[bytes]) -> int:
+        """The epoch is read under the write lock, by the statement that writes."""
+        seq = self._seq
+        for blob in blobs:
+            seq += 1
+            if self._db.execute(_APPEND, (seq, blob, b"%d" % self.epoch)).rowcount != 1:
+                raise Fenced(f"{self.path.stem}: another run has taken the job over")
         return seq
 
     def snapshot(self, seq: int, emitted: int, blob: bytes) -> None:

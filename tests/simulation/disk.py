@@ -20,22 +20,25 @@ class _Connection:
         self._db, self._life, self._disk = db, life, disk
 
     def execute(self, sql: str, *args: Any) -> Any:
-        if sql == "COMMIT":
-            return self._commit()
+        alone = sql.startswith("INSERT") and not self._db.in_transaction  # such a statement is its own transaction
+        if sql == "COMMIT" or alone:
+            return self._commit(sql, *args)
         return self._db.execute(sql, *args)
 
-    def _commit(self) -> Any:
+    def _commit(self, sql: str, *args: Any) -> Any:
         when = self._disk.fatal.pop(self._life.name, "")
+        done = None
         if when == "before":
-            self._db.execute("ROLLBACK")
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
         elif when == "full":
             raise sqlite3.OperationalError("database or disk is full")
         else:
-            self._db.execute("COMMIT")
+            done = self._db.execute(sql, *args)
         if when:
             self._life.at_death()
-            raise Killed(*(("committed",) if when == "after" else ()))
-        return None
+            raise Killed(*(("committed",) if done is not None and done.rowcount else ()))  # 0: it was fenced
+        return done
 
     def executemany(self, sql: str, rows: Any) -> Any:
         return self._db.executemany(sql, rows)
