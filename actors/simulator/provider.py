@@ -97,8 +97,10 @@ class Provider:
         except BadRequest as error:
             tally.bad_requests += 1
             return _refused(None, Refusal(400, "invalid_request_error", str(error)))
-        tally.largest_prompt_tokens = max(tally.largest_prompt_tokens, ask.input_tokens)
-        tally.largest_request_tokens = max(tally.largest_request_tokens, ask.input_tokens + ask.max_tokens)
+        if ask.input_tokens > tally.largest_prompt_tokens:
+            tally.largest_prompt_tokens = ask.input_tokens
+        if ask.input_tokens + ask.max_tokens > tally.largest_request_tokens:
+            tally.largest_request_tokens = ask.input_tokens + ask.max_tokens
         seen = self._bodies.see(ask.body_id)
         refusal = self._refusal(ask, now_s, batched)
         if refusal is not None:
@@ -159,7 +161,7 @@ class Provider:
         tally.wrong_answers += answer.erred
         tally.skills[answer.skill] += 1
         self._buckets.made(answer.output_tokens)
-        self._credit.spend(self._price_nusd(ask, answer))
+        self._credit.spend(0 if self._credit.nusd is None else self._price_nusd(ask, answer))
         return Outcome(
             ask=ask,
             refusal=None,
@@ -168,7 +170,7 @@ class Provider:
             latency_s=first_s + self.settings.latency_ms_per_output_token / 1000 * answer.output_tokens,
             first_s=first_s,
             message_id=draws.name("msg_sim", seed, ask.body_id, seen),
-            cut_at=0.1 + 0.8 * draws.draw(seed, ask.body_id, seen, draws.CUT),
+            cut_at=0.0 if fault is None else 0.1 + 0.8 * draws.draw(seed, ask.body_id, seen, draws.CUT),
         )
 
     def _price_nusd(self, ask: Ask, answer: Answer) -> int:

@@ -106,6 +106,8 @@ class Reasoner:
         self._skills = skills
         self._last: tuple[int, object, Reading, str, Thought] | None = None
         """The text that was thought about last: its samples are asked for one after another."""
+        self._right: tuple[Ask, Answer] | None = None
+        """The right answer to the request that was answered last."""
 
     def answer(self, ask: Ask, seen: int) -> Answer:
         """The answer to a request whose text was seen ``seen`` times before."""
@@ -119,9 +121,12 @@ class Reasoner:
             last = self._last = (ask.text_id, ask.schema, reading, *self._thought(reading))
         _, _, reading, skill, thought = last
         share = error_share(ask.text, ask.input_tokens) if self._error is None else self._error
-        erred = share > 0 and draws.draw(self._seed, ask.text_id, seen, draws.ERROR) < share
-        said = self._mistaken(thought, reading, ask, seen) if erred else thought.right
-        return self._bounded(said, ask, skill, erred)
+        if share > 0 and draws.draw(self._seed, ask.text_id, seen, draws.ERROR) < share:
+            return self._bounded(self._mistaken(thought, reading, ask, seen), ask, skill, True)
+        right = self._right
+        if right is None or right[0] is not ask:
+            right = self._right = ask, self._bounded(thought.right, ask, skill, False)
+        return right[1]
 
     def _acted(self, ask: Ask, scene: Scene, intent: Intent, seen: int) -> Answer:
         """The next turn of a conversation with tools."""

@@ -23,7 +23,8 @@ def move(reading: Reading) -> Thought | None:
     disk 1 where it is another's turn.
     """
     text = reading.text
-    cycle = _CYCLE.search(text) if "-> " in text else None
+    arrow = text.find(" -> ")
+    cycle = _CYCLE.search(text, text.rfind(" ", 0, arrow) + 1) if arrow > 0 else None
     if cycle is None:
         return None
     pegs = {int(name): [int(disk) for disk in disks.split()] for name, disks in _PEG.findall(text)}
