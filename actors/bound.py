@@ -8,10 +8,23 @@ from policies.failure import Failure, FailureKind
 from policies.tokens import body_tokens_bound
 
 
+class Bound:
+    """The most tokens that a request can be. Samples of one question follow each other: the last one is known."""
+
+    def __init__(self) -> None:
+        self._last = (b"", 0)
+
+    def of(self, body: bytes) -> int:
+        """See ``policies.tokens.body_tokens_bound``."""
+        if body != self._last[0]:
+            self._last = body, body_tokens_bound(body)
+        return self._last[1]
+
+
 async def over_bound(model: Model, call: Call) -> Failure | None:
     """Why this call must not be sent, or None. Bytes bound its tokens; above M by that the provider's counter decides.
 
-    For calls whose bytes alone prove nothing: who has many looks at ``body_tokens_bound`` first, which costs less.
+    For calls whose bytes alone prove nothing: who has many looks at ``Bound`` first, which costs less.
     """
     counted = await model.count_tokens(call.body)
     if counted is not None and counted <= call.prompt_tokens_max:

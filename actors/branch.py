@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from actors.batch_desk import Desk
-from actors.bound import over_bound
+from actors.bound import Bound, over_bound
 from actors.counting import Count, Counts
 from actors.courier import Courier
 from actors.keyring import Keyring, family_of
@@ -27,7 +27,6 @@ from cortex import commands, events
 from cortex.reply import Reply
 from cortex.signals import Report
 from policies.failure import Failure, FailureKind
-from policies.tokens import body_tokens_bound
 
 SWEEP_S = 0.25
 """How often deadlines are looked at: one sweep over what is in flight costs less than a timer a call."""
@@ -93,6 +92,7 @@ class Branch:
         self._couriers: dict[str, Courier] = {}
         self._sweeper: asyncio.Task[None] | None = None
         self._reporter = Reporter(runtime, self._report, self._more)
+        self._bound = Bound()
         self._preparing = 0
         self._draining = self._closing = False
         self._done = 0
@@ -289,7 +289,7 @@ class Branch:
         try:
             door = self._keys.door(family_of(under.job), call.route)
             model = door.model
-            if body_tokens_bound(call.body) > call.prompt_tokens_max:
+            if self._bound.of(call.body) > call.prompt_tokens_max:
                 refused = await over_bound(model, call)
                 if refused is not None:
                     return refused

@@ -297,11 +297,13 @@ class Channel:
         if self._inbox:
             return
         due_at_s = None if self._k.outcome else self._k.due_at_s()
-        wait_s = None if due_at_s is None else max(0.001, due_at_s - self._runtime.now_s())
         self._wake.clear()
+        if due_at_s is None:
+            await self._wake.wait()
+            return
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(wait_s):  # in 3.11 wait_for may swallow a cancellation
-                await self._wake.wait()
+            async with asyncio.timeout(max(0.001, due_at_s - self._runtime.now_s())):
+                await self._wake.wait()  # in 3.11 wait_for may swallow a cancellation
 
     def _turn(self, taken: list[Entry]) -> None:
         """One turn: decode, step, commit, and only then let the commands out."""

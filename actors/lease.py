@@ -127,9 +127,12 @@ class Lease:
             or (wanted > told and leased(k) < wanted)
             or (wanted == 0 < told)
             or runs > told_runs
-            or any(place.overtaken(k.shares[place.at]) for place in self._places)
         ):
             self._stir.set()
+            return
+        for place in self._places:
+            if place.overtaken(k.shares[place.at]):
+                self._stir.set()
 
     def taken(self, event: events.Granted) -> None:
         """A grant is in K now."""
@@ -201,8 +204,10 @@ class Lease:
         drawn = drawing(k)
         if not drawn:
             return 0, runs
-        elsewhere = sum(share.in_flight for share in k.shares) - sum(share.in_flight for share in drawn)
-        return max(0, k.demand() - elsewhere) or min(1, runs), runs
+        demand = k.demand()
+        if drawn is not k.shares:  # what is in flight elsewhere draws on no pool
+            demand -= sum(share.in_flight for share in k.shares) - sum(share.in_flight for share in drawn)
+        return max(0, demand) or min(1, runs), runs
 
     def _claims(self) -> Claims:
         k = self._state()
@@ -270,6 +275,8 @@ class Lease:
 
 def drawing(k: State) -> list[Share]:
     """The shares of routes that draw on a pool: roads of message batches do not."""
+    if not k.terms.fallbacks and not k.terms.route.batched:
+        return k.shares
     return [share for share, route in zip(k.shares, k.terms.routes, strict=True) if not route.batched]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain, islice
 
 from actors.ports import Peer
 from cortex import commands
@@ -104,8 +105,7 @@ class Links:
 
     def able(self, count: int) -> tuple[str, ...]:
         """Names of some that can work."""
-        names = (name for level in self._levels.values() for name in level)
-        return tuple(name for name, _ in zip(names, range(count), strict=False))
+        return tuple(islice(chain.from_iterable(self._levels.values()), count))
 
     def _stand(self, link: Link, level: int) -> None:
         old = self._levels.get(link.level)
