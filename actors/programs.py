@@ -47,6 +47,7 @@ def find(where: str) -> type[Program]:
     """The class at a place. Raises ``NoSuchProgram``."""
     place = READY.get(where, where)
     module_name, _, class_name = place.rpartition(":")
+    module: object
     if module_name.endswith(".py"):
         module_name = os.path.realpath(module_name)  # wherever the working folder is next time
         place = f"{module_name}:{class_name}"
@@ -56,7 +57,11 @@ def find(where: str) -> type[Program]:
         ready = ", ".join(sorted(READY))
         raise NoSuchProgram(f"no program {where!r}: ready ones are {ready}; else module:Class or file.py:Class")
     try:
-        module = _file(Path(module_name)) if module_name.endswith(".py") else importlib.import_module(module_name)
+        if module_name.endswith(".py"):
+            module = _file(Path(module_name))
+        else:
+            _look_in(Path.cwd())
+            module = importlib.import_module(module_name)
     except Exception as error:  # an author's module may raise anything while it is imported
         raise NoSuchProgram(f"program {where!r} cannot be imported: {type(error).__name__}: {error}") from None
     found: object = module
@@ -119,12 +124,19 @@ def _file(path: Path) -> object:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    _look_in(path.resolve().parent)
     try:
         spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise
     return module
+
+
+def _look_in(folder: Path) -> None:
+    """Modules are looked for there too: last, so that nothing there hides what is installed."""
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
 
 
 def load(where: str, params_json: bytes) -> Program:

@@ -192,6 +192,21 @@ def results(job: Job, options: Options, output: Output = "-") -> int:
     return show(job, output, options)
 
 
+@app.command()
+@takes(*LOOKING)
+def replay(
+    job: Job, options: Options,
+    program: Annotated[
+        str, typer.Option("--program", help="try this one instead: file.py or file.py:NAME", metavar="FILE")
+    ] = "",
+    param: Params = _NOTHING,
+) -> int:  # fmt: skip
+    """Try a program over a job's recorded replies, without a model: what it would ask besides, and the price."""
+    from actors.cli.replaying import replay as try_it
+
+    return try_it(job, program, list(param or ()), options)
+
+
 @programs.command("plan-votes")
 @takes("as_json", "verbose")
 def plan_votes(

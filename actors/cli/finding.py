@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import sys
-from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
@@ -24,9 +22,6 @@ def program_named(where: str) -> type[Program]:
 
     Modules are looked for in the working folder too, after all other places. Raises ``CommandError``.
     """
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)  # last, so that nothing there hides what is installed
     try:
         if where.endswith(".py") and ":" not in where:
             return _only_one(where)
@@ -43,8 +38,11 @@ def _only_one(path: str) -> type[Program]:
     return programs.find(f"{path}:{found[0]}")
 
 
-def built(type_: type[Program], pairs: list[str], given: dict[str, Any]) -> Program:
-    """The program with its parameters: those of ``-p name=value``, and those that come from its inputs.
+def built(
+    type_: type[Program], pairs: list[str], given: dict[str, Any], before: dict[str, Any] | None = None
+) -> Program:  # fmt: skip
+    """The program with its parameters: those of ``-p name=value``, those that come from its inputs, and else those that
+    it had ``before``.
 
     Raises ``CommandError`` naming the parameter that is unknown, missing or does not fit.
     """
@@ -63,7 +61,7 @@ def built(type_: type[Program], pairs: list[str], given: dict[str, Any]) -> Prog
     if issubclass(type_, Flow) and (complaint := first(type_.function)):
         raise CommandError(f"{named}: {complaint}")
     try:
-        return build(type_, msgspec.json.encode({**given, **values}))
+        return build(type_, msgspec.json.encode({**(before or {}), **given, **values}))
     except ValueError as error:
         said = str(error)
         if _MISSING in said:
