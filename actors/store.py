@@ -179,7 +179,7 @@ class Journal:
 
     def _appended(self, blobs: Sequence[bytes]) -> int:
         """The epoch is read under the write lock, by the statement that writes."""
-        seq = self._seq
+        seq: int = self._seq
         for blob in blobs:
             seq += 1
             if self._db.execute(_APPEND, (seq, blob, b"%d" % self.epoch)).rowcount != 1:
