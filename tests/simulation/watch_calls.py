@@ -80,8 +80,9 @@ class CallsWatch(Observer):
                     for key in [key for key in books.out if key[0] == event.goal]:
                         self._back(record, books, *key)
                 elif type(event) is events.Rejoined:
-                    held = set(event.held)
-                    for key in [key for key in books.out if key not in held]:
+                    held = set(event.held)  # by branches; what is in a message batch outlives them all
+                    routes = record.k.terms.routes
+                    for key in [key for key, call in books.out.items() if key not in held and not routes[call.route].batched]:
                         self._assume(record, books, key, self._back(record, books, *key))
         if any(route.batched for route in record.k.terms.routes):
             self._taken_back(record, books)
