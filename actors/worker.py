@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from actors.offered import Offered
 from actors.ports import Runtime
 from actors.reporter import Reporter
 from cortex.signals import Report, ToolSignals
@@ -56,6 +57,7 @@ class Worker:
         self._counts: dict[tuple[str, int], _Runs] = {}
         self._done = 0
         self._draining = False
+        self._offered = Offered()
         self._reporter = Reporter(runtime, self._report, self._more)
 
     @property
@@ -105,6 +107,7 @@ class Worker:
     async def close(self) -> None:
         """Say no more; threads go on until they end."""
         await self._reporter.close()
+        self._offered.close()
 
     # -- what it does ----------------------------------------------------------------------------------------------
 
@@ -115,6 +118,8 @@ class Worker:
             said = f"the program does not load: {type(error).__name__}: {error}"
             return Failure(FailureKind.FAULTY, said, sent=False)
         function: Callable[..., Any] | None = tools.get(tool)
+        if getattr(function, "offered", False):
+            function = self._offered.find(tool)
         return function or Failure(FailureKind.FAULTY, f"the program has no tool {tool!r}", sent=False)
 
     async def _ran(

@@ -5,5 +5,6 @@ READY = {
     "convex": "cortex.programs.convex:Convex",
     "hanoi": "cortex.programs.hanoi:Hanoi",
     "notes": "cortex.programs.notes:Notes",
+    "rlm": "cortex.programs.rlm:rlm",
 }
 """Name -> ``module:Class``. Names, not imports: a program is loaded when it is run."""

@@ -1,0 +1,123 @@
+"""The child process: it reads what is to be run from its standard input, drives the interpreter, writes the outcome.
+
+Nothing that the code prints goes to this process's own output, so nothing it prints can be taken for an outcome.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+import pydantic_monty as monty
+
+from actors.sandbox.pieces import Run
+from cortex.sandbox import Bounds, Outcome, Piece, Refusal
+
+GRACE_S = 1.0
+"""After the time of a piece is up, before its interpreter is killed."""
+AGAIN = 3.0
+"""How much longer a piece may take when it is run again: it was within its time once, on an idle machine perhaps."""
+HEADROOM_MB = 1_000
+"""What this process may have of memory beside what the code may have."""
+LENGTH_BYTES = 8
+_CLOCK = datetime(2000, 1, 1)  # noqa: DTZ001 - the sandbox's own, which stands still
+_FOR_GOOD = frozenset({Refusal.TIME, Refusal.MEMORY, Refusal.CRASHED, Refusal.DIFFERS, Refusal.CALLS})
+"""What comes of these, when an earlier piece is run again, comes of the last one too."""
+
+Work = tuple[list[Piece], dict[str, Any], Bounds, bool]
+
+
+def came_to(
+    pool: monty.Monty, pieces: Sequence[Piece], names: dict[str, Any], bounds: Bounds, recurses: bool
+) -> Outcome:
+    """Run the pieces one after the other; what the last one came to."""
+    again = len(pieces) > 1 or bool(pieces[-1].said)
+    try:
+        with pool.checkout(**_settings(bounds, again)) as session:
+            run = Run(session, bounds, recurses)
+            for earlier in pieces[:-1]:
+                outcome = run.feed(earlier, names)
+                names = {}
+                if outcome.refusal in _FOR_GOOD:
+                    return outcome
+            return run.feed(pieces[-1], names, last=True)
+    except monty.MontyError as error:
+        return Outcome(refusal=Refusal.CRASHED, why=f"its interpreter ended: {error}"[:200])
+    except MemoryError:
+        return Outcome(refusal=Refusal.MEMORY, why="what it hands out is larger than the memory it may have")
+
+
+def _settings(bounds: Bounds, again: bool) -> dict[str, Any]:
+    limits: dict[str, Any] = {
+        "max_feed_duration_secs": bounds.time_s * (AGAIN if again else 1.0),
+        "max_memory": bounds.memory_mb * 1_000_000,
+        "max_recursion_depth": bounds.recursion,
+        "max_suspensions": 3 * bounds.calls + 200,  # a call, its name and its answer; and what is not there
+    }
+    policy = {"datetime": _CLOCK, "sleep": "zero", "random_start": {"seed": 0}}
+    return {"script_name": "program.py", "limits": limits, "os_policy": policy}
+
+
+def _binary() -> Path | None:
+    """The interpreter's program, also where the packages lie in another place than this Python's scripts."""
+    name = "monty.exe" if sys.platform == "win32" else "monty"
+    try:
+        files = importlib.metadata.files("pydantic-monty-runtime") or ()
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    found = (Path(str(file.locate())) for file in files if file.name == name)
+    return next((place.resolve() for place in found if place.is_file()), None)
+
+
+def _bounded(memory_mb: int) -> None:
+    """Let the system refuse memory beyond this, to the interpreter too; not every system does."""
+    try:
+        import resource
+    except ImportError:
+        return
+    size = (memory_mb + HEADROOM_MB) * 1_000_000
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    size = size if hard == resource.RLIM_INFINITY else min(size, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (size, size))
+
+
+def read(stream: IO[bytes], bytes_max: int | None = None) -> bytes:
+    """The next message; empty at the end. Raises ``EOFError`` for half of one, and ``ValueError`` for a larger one."""
+    head = stream.read(LENGTH_BYTES)
+    if not head:
+        return b""
+    length = int.from_bytes(head, "big")
+    if bytes_max is not None and length > bytes_max:
+        raise ValueError(f"a message of {length:,} bytes, {bytes_max:,} at most")
+    body = stream.read(length)
+    if len(head) < LENGTH_BYTES or len(body) < length:
+        raise EOFError("half of a message")
+    return body
+
+
+def write(stream: IO[bytes], body: bytes) -> None:
+    """Put a message."""
+    stream.write(len(body).to_bytes(LENGTH_BYTES, "big"))
+    stream.write(body)
+    stream.flush()
+
+
+def main() -> None:
+    """Until the worker closes the other end, or is gone."""
+    given, taken = sys.stdin.buffer, sys.stdout.buffer
+    _bounded(int(sys.argv[1]))
+    with monty.Monty(
+        binary_path=_binary(), min_processes=1, max_processes=1, feed_duration_limit_grace=GRACE_S
+    ) as pool:
+        while body := read(given):
+            work = msgspec.msgpack.decode(body, type=Work)
+            write(taken, msgspec.msgpack.encode(came_to(pool, *work)))
+
+
+if __name__ == "__main__":
+    main()

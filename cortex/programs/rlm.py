@@ -1,0 +1,113 @@
+"""``rlm``: the model writes the scheduler.
+
+After Zhang, Kraska and Khattab, Recursive Language Models, 2025 (arXiv 2512.24601). The context stands in K, however
+long it is. The model sees its type, its size and a bounded preview, and writes a piece of program; a worker runs that
+in a sandbox. What the program asks with ``llm`` become ordinary bounded calls, side by side where it maps or gathers
+them; what it asks with ``rlm`` become child jobs. Their answers go to the program, not to the model: of all that a
+piece did the model is shown what it printed, and writes the next one, until one calls ``submit(answer)``.
+
+Each pause of a piece is an await of this function. What a piece waits for stands in the journal, and what came of it;
+the piece itself is run again from its first line, in a new process perhaps, and goes on where it waited.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from cortex.flows import CallFailed, Context, flow
+from cortex.programs.rlm_prompts import Told, code_of, unquoted, writing
+from cortex.sandbox import KEPT, Bounds, Outcome, Piece, Refusal, Said, Wanted, sandbox
+from policies.failure import FailureKind
+
+Kind = Literal["text", "number", "json", "list"]
+"""What the answer must be."""
+
+REPLY_TOKENS_MAX = 2_000
+"""A piece of program is no longer."""
+SAID_CHARS = 200
+_KINDS: dict[str, tuple[type, ...]] = {"text": (str,), "number": (int, float), "list": (list,), "json": (object,)}
+
+
+@flow
+async def rlm(
+    ctx: Context, question: str, context: Any = "", returns: Kind = "text", turns: int = 8, preview: int = 1_000,
+    errors: int = 3, depth: int = 0, calls: int = 1_000,
+) -> Any:  # fmt: skip
+    """Answer a question about a context of any length by programs that the model writes.
+
+    At most ``turns`` pieces are written, and ``errors`` more in place of pieces that failed. ``preview``: characters of
+    the context that the writing model is shown (0: none). ``depth``: how often ``rlm`` may call itself. ``calls``: of
+    all pieces together.
+    """
+    if turns < 1 or preview < 0 or errors < 0 or depth < 0:
+        raise ValueError("turns must be 1 or more, preview, errors and depth 0 or more")
+    bounds, recurses = Bounds(calls=calls), depth > 0
+    kept: list[Piece] = []
+    told: list[Told] = []
+    failed = ""
+    while len(told) < turns + errors:
+        turn = 1 + sum(not each.fault for each in told)
+        prompt = writing(question, context, returns, preview, told, turn, turns, recurses)
+        code = code_of(await ctx.ask(prompt, max_tokens=REPLY_TOKENS_MAX))
+        if code:
+            deeper = {"returns": "text", "turns": turns, "preview": preview, "errors": errors, "depth": depth - 1}
+            piece, outcome = await ran(ctx, kept, code, {"context": context}, bounds, recurses, deeper)
+        else:
+            piece, outcome = Piece(""), Outcome(refusal=Refusal.SYNTAX, why="the reply holds no fenced code")
+        failed = fault(outcome, returns)
+        if outcome.submitted and not failed:
+            return outcome.answer
+        if outcome.refusal is None or outcome.refusal in KEPT:
+            kept.append(piece)
+        why = unquoted(failed, [str(said.value) for each in (*kept, piece) for said in each.said], code)
+        told.append(Told(code, outcome.output, outcome.names, why))
+        ctx.log(f"turn {turn}: {len(piece.said)} calls; {why or f'printed {outcome.printed_chars} characters'}")
+        if sum(bool(each.fault) for each in told) > errors or (not failed and turn == turns):
+            break
+    last = f"; the last: {failed}" if failed else ""
+    raise CallFailed(FailureKind.MALFORMED, f"no answer after {len(told)} pieces of program{last}")
+
+
+async def ran(
+    ctx: Context, kept: Sequence[Piece], code: str, names: dict[str, Any], bounds: Bounds, recurses: bool = False,
+    deeper: dict[str, Any] | None = None,
+) -> tuple[Piece, Outcome]:  # fmt: skip
+    """Run a piece to its end, after those kept: whenever it waits for calls, make them."""
+    piece, seen = Piece(code), Counter[str]()
+    while True:
+        outcome: Outcome = await ctx.run(sandbox, [*kept, piece], names, bounds, recurses)
+        if not outcome.calls:
+            return piece, outcome
+        numbered: list[tuple[Wanted, int]] = []
+        for wanted in outcome.calls:  # equal ones are to differ, as they would anywhere else
+            numbered.append((wanted, seen[wanted.prompt]))
+            seen[wanted.prompt] += 1
+        said = await ctx.map(lambda each: _said(ctx, each[0], each[1], deeper or {}), numbered, at_once=bounds.calls)
+        piece = msgspec.structs.replace(piece, said=(*piece.said, *said), seal=outcome.seal)
+
+
+async def _said(ctx: Context, wanted: Wanted, sample: int, deeper: dict[str, Any]) -> Said:
+    """One call: an ordinary question to the role ``sub``, or this program again as a child job."""
+    if wanted.recurse:
+        child = rlm(question=wanted.prompt, context=wanted.context, **deeper)
+        got = await ctx.run(child, on_failure="keep")
+    else:
+        got = await ctx.ask(wanted.prompt, model="sub", sample=sample, on_failure="keep")
+    if isinstance(got, CallFailed):
+        return Said(failed=f"{got.kind}: {got.story}"[:SAID_CHARS])
+    return Said(got)
+
+
+def fault(outcome: Outcome, returns: str) -> str:
+    """What is wrong with what a piece came to; empty where nothing is."""
+    if outcome.refusal is not None:
+        where = f" (line {outcome.line})" if outcome.line else ""
+        return f"{outcome.refusal}{where}: {outcome.why}"
+    answer, is_truth = outcome.answer, isinstance(outcome.answer, bool)
+    if outcome.submitted and (not isinstance(answer, _KINDS[returns]) or (is_truth and returns == "number")):
+        return f"answer: submit wants a {returns}, and got a {type(answer).__name__}"
+    return ""

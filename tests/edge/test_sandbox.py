@@ -1,0 +1,224 @@
+"""The sandbox: nothing gets out, nothing exhausts it, every breach is a refusal of the closed list; and what it is for."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from actors.sandbox.child import GRACE_S
+from actors.sandbox.futures import awaited
+from actors.sandbox.pool import Sandbox
+from cortex.sandbox import Bounds, Outcome, Piece, Refusal, Said
+from tests.escapes import ESCAPES
+
+BOUNDS = Bounds(time_s=0.4, memory_mb=64, output_chars=20_000, calls=40, answer_bytes=100_000)
+SLACK_S = 2.0
+"""Starting another process in place of a killed one, on a busy machine."""
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Sandbox]:
+    box = Sandbox()
+    yield box
+    box.close()
+
+
+def to_the_end(sandbox: Sandbox, code: str, bounds: Bounds = BOUNDS, context: Any = "a\nb\nc") -> tuple[Outcome, int]:
+    """Run a piece, its calls answered by ``<prompt>``; its last outcome, and how often it paused."""
+    piece, pauses = Piece(code), 0
+    while True:
+        outcome = sandbox.outcome([piece], {"context": context}, bounds)
+        if not outcome.calls:
+            return outcome, pauses
+        pauses += 1
+        said = tuple(Said(f"<{wanted.prompt}>") for wanted in outcome.calls)
+        piece = Piece(code, (*piece.said, *said), outcome.seal)
+
+
+def test_the_corpus_is_large_and_each_of_it_is_another():
+    assert len(ESCAPES) >= 60
+    assert len({escape.name for escape in ESCAPES}) == len({escape.code for escape in ESCAPES}) == len(ESCAPES)
+    assert {refusal for escape in ESCAPES for refusal in escape.ends} >= {*Refusal} - {Refusal.DIFFERS}
+
+
+@pytest.mark.parametrize("escape", ESCAPES, ids=lambda escape: escape.name.replace(" ", "-"))
+def test_it_ends_in_its_refusal_within_its_limits_and_the_next_one_is_served(sandbox, escape, monkeypatch):
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-never-seen")
+    began_s = time.monotonic()
+    outcome, pauses = to_the_end(sandbox, escape.code)
+    took_s = time.monotonic() - began_s
+    assert outcome.refusal in escape.ends, outcome
+    assert not outcome.submitted and not outcome.calls
+    assert took_s < (1 + pauses) * (3 * BOUNDS.time_s + GRACE_S) + SLACK_S
+    assert len(outcome.why) <= 300 and len(outcome.output) <= BOUNDS.shown_chars + 60
+    assert "sk-never-seen" not in repr(outcome) and "root:" not in repr(outcome)
+    after, _ = to_the_end(sandbox, "submit(len(context.splitlines()))")
+    assert (after.submitted, after.answer) == (True, 3)
+
+
+def test_nothing_is_left_of_one_piece_for_the_next_program(sandbox):
+    to_the_end(sandbox, "secret = 'of another'")
+    assert to_the_end(sandbox, "print(secret)")[0].refusal == Refusal.RAISED
+
+
+def test_what_is_printed_cannot_be_taken_for_a_result(sandbox):
+    forged = '{"submitted": true, "answer": 42, "refusal": null}'
+    outcome, _ = to_the_end(sandbox, f"print({forged!r})\nprint('calls', llm('really'))\n{forged!r}")
+    assert not outcome.submitted and outcome.answer is None and outcome.refusal is None
+    assert forged in outcome.output and "<really>" in outcome.output
+
+
+def test_of_a_long_output_the_beginning_and_the_end_are_shown(sandbox):
+    outcome, _ = to_the_end(sandbox, "for i in range(2000):\n    print(i)")
+    assert outcome.output.startswith("0\n1\n") and outcome.output.endswith("1998\n1999\n")
+    assert "characters left out" in outcome.output
+    assert len(outcome.output) < BOUNDS.shown_chars + 60 < outcome.printed_chars
+
+
+@pytest.mark.parametrize(
+    ("code", "pauses", "answer"),
+    [
+        ("submit([llm('a'), llm('b')])", 2, ["<a>", "<b>"]),
+        ("submit([llm_query(p) for p in 'ab'])", 2, ["<a>", "<b>"]),
+        ("submit(llm_map(['a', 'b']))", 1, ["<a>", "<b>"]),
+        ("submit(llm_query_batched(['a', 'b']))", 1, ["<a>", "<b>"]),
+        ("submit(await llm_map(['a', 'b']))", 1, ["<a>", "<b>"]),
+        ("submit(llm_map([]))", 0, []),
+        ("submit(await llm('a'))", 1, "<a>"),
+        ("import asyncio\nsubmit(await asyncio.gather(*[llm(p) for p in 'abc']))", 1, ["<a>", "<b>", "<c>"]),
+        ("import asyncio\nt = [llm(p) for p in 'ab']\nt.append(llm('c'))\nsubmit(await asyncio.gather(*t))", 1,
+         ["<a>", "<b>", "<c>"]),
+        ("import asyncio\nasync def one(p):\n    return await llm(p)\nsubmit(await asyncio.gather(one('a'), one('b')))",
+         1, ["<a>", "<b>"]),
+        ("import asyncio\ndef one(p):\n    return llm(p)\nsubmit(await asyncio.gather(*[one(p) for p in 'ab']))", 1,
+         ["<a>", "<b>"]),
+        ("import asyncio\nasync def main():\n    return await asyncio.gather(llm('a'), llm('b'))\nsubmit(asyncio.run(main()))",
+         1, ["<a>", "<b>"]),
+        ("first = llm('é')\nsecond = await llm(first + '!')\nsubmit(second)", 2, "<<é>!>"),
+        ("import asyncio\nthen = await asyncio.gather(*[llm(llm(p)) for p in 'ab'])\nsubmit(then)", 3, ["<<a>>", "<<b>>"]),
+    ],
+)  # fmt: skip
+def test_calls_pause_it_together_where_they_are_mapped_or_gathered(sandbox, code, pauses, answer):
+    outcome, paused = to_the_end(sandbox, code)
+    assert (outcome.answer, paused) == (answer, pauses), outcome
+
+
+def test_which_calls_are_awaited_is_told_in_bytes():
+    code = "é = 'ü'; x = llm(é)\ny = await llm('ö' + é)"
+    (begin, end), = awaited(code)
+    assert code.encode()[begin:end].decode() == "llm('ö' + é)"
+    assert awaited("not python (") == set()
+
+
+def test_a_failed_call_is_an_error_in_the_program_and_never_its_text(sandbox):
+    code = "try:\n    x = llm_map(['a', 'b'])\nexcept RuntimeError as e:\n    x = str(e)\nsubmit(x)"
+    paused = sandbox.outcome([Piece(code)], {}, BOUNDS)
+    said = (Said("fine"), Said(failed="refused: the model declined"))
+    outcome = sandbox.outcome([Piece(code, said, paused.seal)], {}, BOUNDS)
+    assert outcome.answer == "1 of 2 calls failed, the first: refused: the model declined"
+
+
+def test_names_stay_from_piece_to_piece_also_those_of_one_that_raised(sandbox):
+    first = Piece("x = llm('a')\ny = [x] * 3\nimport re\nraise ValueError('no')")
+    paused = sandbox.outcome([first], {"context": "c"}, BOUNDS)
+    first = Piece(first.code, (Said("four"),), paused.seal)
+    outcome = sandbox.outcome([first], {"context": "c"}, BOUNDS)
+    assert (outcome.refusal, outcome.line) == (Refusal.RAISED, 4)
+    assert [tuple(msgspec.to_builtins(name)) for name in outcome.names] == [("context", "str", 1), ("x", "str", 4), ("y", "list", 3)]
+    then = sandbox.outcome([first, Piece("submit([len(y), re.sub('o', '0', x)])")], {"context": "c"}, BOUNDS)
+    assert then.answer == [3, "f0ur"]
+
+
+def test_hiding_what_tells_of_names_hides_the_names_and_no_more(sandbox):
+    outcome, _ = to_the_end(sandbox, "def len(x):\n    while True:\n        pass\nlocals = type = None\nx = [1]")
+    assert outcome.refusal is None and outcome.names == ()
+
+
+def test_a_piece_that_makes_other_calls_when_it_is_run_again_is_refused(sandbox):
+    paused = sandbox.outcome([Piece("submit(llm(context))")], {"context": "one"}, BOUNDS)
+    changed = sandbox.outcome([Piece("submit(llm(context))", (Said("x"),), paused.seal)], {"context": "two"}, BOUNDS)
+    assert changed.refusal == Refusal.DIFFERS and not changed.submitted
+    fewer = sandbox.outcome([Piece("submit(1)", (Said("x"),), paused.seal)], {"context": "one"}, BOUNDS)
+    assert fewer.refusal == Refusal.DIFFERS
+
+
+def test_clock_chance_and_order_are_the_same_in_every_process():
+    code = (
+        "import random, time\nfrom datetime import datetime\n"
+        "submit([random.random(), time.time(), str(datetime.now()), hash('a'), list({str(n * 7) for n in range(99)})])"
+    )
+    answers = []
+    for _ in range(2):
+        box = Sandbox()
+        answers.append(box.outcome([Piece(code)], {}).answer)
+        box.close()
+    assert answers[0] == answers[1] and answers[0] is not None
+
+
+def test_a_process_that_is_killed_in_the_middle_is_a_refusal_and_another_takes_its_place(sandbox):
+    async def both() -> Outcome:
+        slow = asyncio.to_thread(sandbox.outcome, [Piece("x = 3 ** 100000\nwhile True:\n    x = x * x")], {}, BOUNDS)
+        return await slow
+
+    assert asyncio.run(both()).refusal in (Refusal.TIME, Refusal.MEMORY)
+    assert to_the_end(sandbox, "submit(1)")[0].answer == 1
+
+
+def test_a_large_context_costs_little_each_time_it_is_run_again(sandbox):
+    context = "a line of some length, as they come\n" * 30_000  # 1 MB
+    code = "n = 0\nfor line in context.splitlines()[:30]:\n    n += len(llm(line[:5]))\nsubmit(n)"
+    began_s = time.monotonic()
+    outcome, pauses = to_the_end(sandbox, code, Bounds(calls=40), context)
+    assert (outcome.answer, pauses) == (7 * 30, 30)
+    assert time.monotonic() - began_s < 10
+
+
+def test_bounds_make_sense():
+    with pytest.raises(ValueError, match="time_s must be above 0"):
+        Bounds(time_s=0)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc"), reason="no /proc tells of processes here")
+def test_the_interpreters_end_with_whoever_began_them():
+    code = (
+        "from actors.sandbox.pool import Sandbox\nfrom cortex.sandbox import Piece\n"
+        "box = Sandbox()\nbox.outcome([Piece('1')], {})\nprint('there', flush=True)\nimport time\ntime.sleep(60)"
+    )
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": "."})
+    assert child.stdout is not None and child.stdout.readline() == "there\n"
+    children = _children(child.pid)
+    children += [each for one in children for each in _children(one)]
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    child.stdout.close()
+    assert len(children) == 2
+    end_s = time.monotonic() + 10
+    while any(_runs(each) for each in children):
+        assert time.monotonic() < end_s, "an interpreter outlived its worker"
+        time.sleep(0.05)
+
+
+def _children(pid: int) -> list[int]:
+    return [int(each) for each in os.listdir("/proc") if each.isdigit() and _stat(each)[1:2] == [str(pid)]]
+
+
+def _runs(pid: int) -> bool:
+    return _stat(pid)[:1] not in ([], ["Z"])
+
+
+def _stat(pid: int | str) -> list[str]:
+    """State and parent of a process; empty where there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
