@@ -55,6 +55,8 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     traced: ClassVar[bool] = False
     """Whether order is a part of what it does: then goals that end are numbered, and those that it makes are written
     down, so that a replay in which it makes others is noticed."""
+    files: ClassVar[str] = ""
+    """The parameter that a command line's INPUTS are, whole files and folders; without one they are rows."""
     asks_once: ClassVar[bool] = False
     """Every question of a run differs from every other, so looking for equal ones is not worth it."""
 

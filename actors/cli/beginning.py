@@ -19,7 +19,7 @@ from actors.cli.problems import CommandError, say
 from actors.cli.settings import base_url_of, cluster_of, fallbacks_of, folder_of, limits_of, share_of, via_of, wish_of
 from actors.cli.standings import forget_spool, spool_of, standing_of
 from actors.cli.telling import OVER
-from actors.cli.texts import notes_of
+from actors.cli.texts import files_of
 from actors.destination import Wish, remember
 from actors.files.line_source import LineSource
 from actors.files.lines import keep
@@ -63,12 +63,11 @@ def run(where: str, inputs: list[str], output: str, pairs: list[str], options: O
     if where == BATCH:
         raise CommandError("`cortex batch INPUT -o OUTPUT` runs this program")
     type_ = program_named(where)
-    notes = "notes" in type_.__struct_fields__
-    program = built(type_, pairs, {"notes": notes_of(inputs)} if notes and inputs else {})
+    program = built(type_, pairs, files_of(type_.files, inputs) if type_.files and inputs else {})
     folder, limits = _prepared(options)
-    if inputs and not notes and len(inputs) > 1:
+    lines = bool(inputs) and not type_.files
+    if lines and len(inputs) > 1:
         raise CommandError(f"{where} reads its rows from one file, not from {len(inputs)}: join them first")
-    lines = bool(inputs) and not notes
     order = Order(
         program=program, wish=wish_of(options, options.model), limits=limits, job=options.job,
         state=str(folder.path), cluster=cluster_of(options), input=inputs[0] if inputs else "", output=output,

@@ -21,6 +21,28 @@ _TEXTS: Final = ("text", "content", "body")
 _NAMES: Final = ("name", "id", "title", "path")
 
 
+def files_of(parameter: str, paths: list[str]) -> dict[str, Any]:
+    """What a program's parameter for files is, of these paths: notes, or texts as they are.
+
+    One file is its text; several, or a folder, are a dict of texts by name. Raises ``CommandError`` naming the file.
+    """
+    if parameter == "notes":
+        return {parameter: notes_of(paths)}
+    named: dict[str, str] = {}
+    for path in paths:
+        if path == "-":
+            found = [("standard input", _utf8("standard input", sys.stdin.buffer.read()))]
+        elif Path(path).is_dir():
+            found = list(_folder(Path(path)))
+        else:
+            found = [(path, _text(Path(path)))]
+        named.update(found)
+    if not any(text.strip() for text in named.values()):
+        raise CommandError(f"{', '.join(paths)}: no text in it")
+    alone = len(paths) == 1 and not Path(paths[0]).is_dir()
+    return {parameter: next(iter(named.values())) if alone else named}
+
+
 def notes_of(paths: list[str]) -> list[dict[str, str]]:
     """All notes, in the order given, those of a folder by name. Empty files are passed over.
 
@@ -73,11 +95,15 @@ def _bytes(place: Path) -> bytes:
 
 
 def _text(place: Path) -> str:
+    return _utf8(str(place), _bytes(place))
+
+
+def _utf8(name: str, content: bytes) -> str:
     try:
-        return _bytes(place).decode("utf-8-sig")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise CommandError(
-            f"{place}: byte {error.start + 1} is not UTF-8: save it as UTF-8, or leave it out"
+            f"{name}: byte {error.start + 1} is not UTF-8: save it as UTF-8, or leave it out"
         ) from None
 
 

@@ -5,8 +5,12 @@ Nothing that the code prints goes to this process's own output, so nothing it pr
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
+import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -45,11 +49,35 @@ def came_to(
                 names = {}
                 if outcome.refusal in _FOR_GOOD:
                     return outcome
-            return run.feed(pieces[-1], names, last=True)
+            if not again or pieces[-1].said:
+                return run.feed(pieces[-1], names, last=True)
+            return _first(run, session, pieces[-1], names, bounds.time_s)
     except monty.MontyError as error:
         return Outcome(refusal=Refusal.CRASHED, why=f"its interpreter ended: {error}"[:200])
     except MemoryError:
         return Outcome(refusal=Refusal.MEMORY, why="what it hands out is larger than the memory it may have")
+
+
+def _first(run: Run, session: monty.MontySession, piece: Piece, names: dict[str, Any], time_s: float) -> Outcome:
+    """Run a piece that has not been run before after some that have: its own time is shorter than the session's."""
+    interpreter, late = session.worker_pid, threading.Event()
+
+    def kill() -> None:
+        late.set()
+        if interpreter is not None:
+            with contextlib.suppress(OSError):
+                os.kill(interpreter, signal.SIGTERM)
+
+    watch = threading.Timer(time_s, kill)
+    watch.daemon = True
+    watch.start()
+    try:
+        outcome = run.feed(piece, names, last=True)
+    finally:
+        watch.cancel()
+    if outcome.refusal == Refusal.CRASHED and late.is_set():
+        return msgspec.structs.replace(outcome, refusal=Refusal.TIME, why=f"it computed for more than {time_s:g} s")
+    return outcome
 
 
 def _settings(bounds: Bounds, again: bool) -> dict[str, Any]:

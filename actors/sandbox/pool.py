@@ -100,6 +100,9 @@ class Sandbox:
             finally:
                 self._given_back(child)
 
+    def __del__(self) -> None:
+        self.close()
+
     def close(self) -> None:
         """End the children. One that is asked to run afterwards begins anew."""
         with self._lock:

@@ -62,6 +62,7 @@ class Notes(Program, frozen=True):
     """
 
     name: ClassVar[str] = "notes"
+    files: ClassVar[str] = "notes"
 
     question: str
     notes: tuple[NoteText, ...]

@@ -72,6 +72,9 @@ async def rlm(
     raise CallFailed(FailureKind.MALFORMED, f"no answer after {len(told)} pieces of program{last}")
 
 
+rlm.files = "context"
+
+
 async def ran(
     ctx: Context, kept: Sequence[Piece], code: str, names: dict[str, Any], bounds: Bounds, recurses: bool = False,
     deeper: dict[str, Any] | None = None,

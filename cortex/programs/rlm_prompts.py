@@ -32,7 +32,7 @@ GRAM = 8
 
 _FENCED = re.compile(r"```[\w+-]*[ \t]*\n(.*?)(?:\n```|\Z)", re.DOTALL)
 _QUOTED = re.compile(r"'[^']+'|\"[^\"]+\"")
-_WORDS = re.compile(r"(\w+(?: \(line \d+\))?: (?:[\w.]+(?:Error|Exception): )?)(.*)", re.DOTALL)
+_WORDS = re.compile(r"(\w+(?: \(line \d+\))?: (?:[\w.]*(?:Error|Exception): )?)(.*)", re.DOTALL)
 
 
 class Told(msgspec.Struct, frozen=True):

@@ -12,14 +12,18 @@ from actors.simulator.skills.counting import count
 from actors.simulator.skills.examples import by_example
 from actors.simulator.skills.extracting import claims, echo, extract, listing, plan
 from actors.simulator.skills.moving import move
+from actors.simulator.skills.programming import program
 from actors.simulator.skills.structured import structured
+from actors.simulator.skills.tallying import tally
 from actors.simulator.skills.thought import Skill, Thought
 
 __all__ = ["SKILLS", "Skill", "Thought"]
 
 SKILLS: Final[tuple[tuple[str, Skill], ...]] = (
+    ("program", program),
     ("moves", move),
     ("curvature", compose),
+    ("tally", tally),
     ("json", structured),
     ("examples", by_example),
     ("arithmetic", count),
