@@ -27,7 +27,7 @@ def _e(name: str, code: str, *ends: Refusal) -> Escape:
 FILES = [
     _e("read a file", "open('/etc/passwd').read()", F),
     _e("write a file", "with open('out.txt', 'w') as f:\n    f.write('x')", F),
-    _e("append to a file", "open('/tmp/x', 'a')", F),
+    _e("append to a file", "open('/var/log/x', 'a')", F),
     _e("pathlib read", "import pathlib\npathlib.Path('/etc/hostname').read_text()", F),
     _e("pathlib write", "from pathlib import Path\nPath('x').write_text('y')", F),
     _e("list a folder", "import os\nos.listdir('/')", F),
