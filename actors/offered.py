@@ -1,27 +1,34 @@
-"""What every worker has for programs that only name it, since its work is none of theirs: the sandbox."""
+"""What every worker has for programs that only name it (``cortex.program.offered``): the sandbox, a working folder."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from cortex.programs.ralph import folder_closed, folder_opened, folder_round
 from cortex.sandbox import sandbox
 
 if TYPE_CHECKING:
     from actors.sandbox.pool import Sandbox
 
-NAMES = frozenset({sandbox.__name__})
+SANDBOX = sandbox.__name__
+FOLDER = frozenset(tool.__name__ for tool in (folder_closed, folder_opened, folder_round))
 
 
 class Offered:
-    """By name; each begun when it is first wanted."""
+    """By name; each is loaded, and the sandbox begun, when it is first wanted."""
 
     def __init__(self) -> None:
         self._sandbox: Sandbox | None = None
 
     def find(self, name: str) -> Callable[..., Any] | None:
         """What runs under this name; None where nothing does."""
-        if name not in NAMES:
+        if name in FOLDER:
+            from actors import rounds
+
+            found: Callable[..., Any] = getattr(rounds, name)
+            return found
+        if name != SANDBOX:
             return None
         if self._sandbox is None:
             from actors.sandbox.pool import Sandbox

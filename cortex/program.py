@@ -135,6 +135,20 @@ def tool(function: Any = None, /, *, repeatable: bool = False) -> Any:
     return mark if function is None else mark(function)
 
 
+def offered(*, repeatable: bool = False) -> Callable[[F], F]:
+    """Mark a function without a body as a tool that the edge offers under its name: ``actors.offered`` finds it.
+
+    So a program that ships with Cortex stays pure and has typed tools all the same.
+    """
+
+    def mark(function: Any) -> Any:
+        function.repeatable = repeatable
+        function.offered = True
+        return function
+
+    return mark
+
+
 def params_of(program: Program) -> bytes:
     """A program's fields as deterministic JSON."""
     return msgspec.json.encode(program, order="sorted")
@@ -148,4 +162,4 @@ def build(type_: type[Program], params_json: bytes) -> Program:
         raise ValueError(f"{type_.__name__}: {error}") from None
 
 
-__all__ = ["Emit", "Program", "build", "params_of", "tool"]
+__all__ = ["Emit", "Program", "build", "offered", "params_of", "tool"]

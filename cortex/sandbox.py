@@ -9,14 +9,12 @@ worker (``actors/sandbox.py``): ``await ctx.run(sandbox, pieces, names, bounds)`
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
-from cortex.program import tool
+from cortex.program import offered
 
-F = TypeVar("F", bound=Callable[..., Any])
 
 ASK, ASK_MANY, RECURSE, SUBMIT = "llm", "llm_map", "rlm", "submit"
 SYNONYMS = {
@@ -112,14 +110,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     names: tuple[Name, ...] = ()
 
 
-def offered(function: F) -> F:
-    """Mark a declaration whose work is done by what every worker has under this name."""
-    function.offered = True  # type: ignore[attr-defined]
-    return function
-
-
-@offered
-@tool(repeatable=True)
+@offered(repeatable=True)
 def sandbox(pieces: list[Piece], names: dict[str, Any], bounds: Bounds, recurses: bool = False) -> Outcome:
     """Run these pieces one after the other, and tell of the last; ``names`` are there from the first line.
 

@@ -35,7 +35,8 @@ Settings = Annotated[
     list[str], typer.Option("--set", "-s", help="a setting of the provider", metavar="NAME=VALUE")
 ]
 Params = Annotated[
-    list[str], typer.Option("--param", "-p", help="a parameter of the program", metavar="NAME=VALUE")
+    list[str],
+    typer.Option("--param", "-p", help="a parameter of the program; @FILE: what it holds", metavar="NAME=VALUE"),
 ]
 Submitted = Annotated[
     list[str],
@@ -76,7 +77,7 @@ def batch(input: Input, output: Output, options: Options) -> int:  # noqa: A002 
 @app.command()
 @takes(*RUNNING)
 def run(
-    program: Annotated[str, typer.Argument(help="hanoi, notes, module:Class or file.py:Class")],
+    program: Annotated[str, typer.Argument(help="hanoi, notes, ralph, module:Class or file.py:Class")],
     options: Options,
     inputs: Annotated[list[str], typer.Argument(help="folders, text files or JSON Lines")] = _NOTHING,
     output: Output = "",

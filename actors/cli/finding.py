@@ -57,7 +57,7 @@ def built(
         if name not in fields:
             takes = ", ".join(known for known in fields if known not in given) or "none"
             raise CommandError(f"-p {name}: {named} has no such parameter; it takes: {takes}")
-        values[name] = text if fields[name].type is str else _plain(text)
+        values[name] = _text(name, text) if fields[name].type is str else _plain(text)
     if issubclass(type_, Flow) and (complaint := first(type_.function)):
         raise CommandError(f"{named}: {complaint}")
     try:
@@ -73,6 +73,23 @@ def built(
         if place:
             raise CommandError(f"-p {place.rstrip('`')}: {said[:1].lower()}{said[1:]}") from None
         raise CommandError(f"{named}: {said}") from None
+
+
+def _text(name: str, text: str) -> str:
+    """A text as it stands; after ``@`` what the file of this name holds (``@@`` begins a text that begins with ``@``).
+
+    Raises ``CommandError``.
+    """
+    if not text.startswith("@"):
+        return text
+    if text.startswith("@@"):
+        return text[1:]
+    try:
+        return Path(text[1:]).expanduser().read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is no UTF-8 text"
+        said = f"-p {name}={text}: cannot read {text[1:]}: {why} (write @@ for a text that begins with @)"
+        raise CommandError(said) from None
 
 
 def told_of(type_: type[Program]) -> str:

@@ -5,6 +5,7 @@ READY = {
     "convex": "cortex.programs.convex:Convex",
     "hanoi": "cortex.programs.hanoi:Hanoi",
     "notes": "cortex.programs.notes:Notes",
+    "ralph": "cortex.programs.ralph:Ralph",
     "rlm": "cortex.programs.rlm:rlm",
 }
 """Name -> ``module:Class``. Names, not imports: a program is loaded when it is run."""

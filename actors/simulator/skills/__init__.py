@@ -9,6 +9,7 @@ from typing import Final
 from actors.simulator.skills.choosing import choose, rate
 from actors.simulator.skills.composing import compose
 from actors.simulator.skills.counting import count
+from actors.simulator.skills.editing import edit
 from actors.simulator.skills.examples import by_example
 from actors.simulator.skills.extracting import claims, echo, extract, listing, plan
 from actors.simulator.skills.moving import move
@@ -24,6 +25,7 @@ SKILLS: Final[tuple[tuple[str, Skill], ...]] = (
     ("moves", move),
     ("curvature", compose),
     ("tally", tally),
+    ("edits", edit),
     ("json", structured),
     ("examples", by_example),
     ("arithmetic", count),

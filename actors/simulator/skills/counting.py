@@ -43,8 +43,8 @@ def count(reading: Reading) -> Thought | None:
     value = valued(match[1])
     if value is None:
         return None
-    wrong = tuple(_written(value + off) for off in (1, -1, 10))
-    return Thought(_written(value), wrong, f"{match[1].strip()} = {_written(value)}")
+    wrong = tuple(written(value + off) for off in (1, -1, 10))
+    return Thought(written(value), wrong, f"{match[1].strip()} = {written(value)}")
 
 
 def valued(expression: str) -> Fraction | None:
@@ -78,7 +78,8 @@ def _value(node: ast.expr) -> Fraction:
     return value
 
 
-def _written(value: Fraction) -> str:
+def written(value: Fraction) -> str:
+    """A number as people write it."""
     if value.denominator == 1:
         return str(value.numerator)
     return f"{float(value):.6f}".rstrip("0").rstrip(".")
