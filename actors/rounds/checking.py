@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from policies.progress import failing, fingerprint
 SAID_BYTES_MAX: Final = 8_000
 """Of what a check says: its beginning and its end."""
 _FUNCTION: Final = re.compile(r"(\S+\.py):([A-Za-z_]\w*)")
+_SHELL: Final = re.compile(r"[|;&<>`$()\n]")
+_INTERPRETER: Final = re.compile(r"(?:python|pypy)[\d.]*|ba?sh|dash|zsh|node|ruby|perl|php")
 _ENDS_S: Final = 5.0
 
 _CALLED: Final = """
@@ -79,8 +82,8 @@ def checked(keeping: Keeping, check: str, timeout_s: float) -> dict[str, Any]:
         raise FolderRefused(f"the check cannot be started: {error}") from None
     reader = threading.Thread(target=_read, args=(child, said), daemon=True)
     try:
-        keeping.note_check(child.pid)
         reader.start()
+        keeping.note_check(child.pid)
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(timeout_s)
     finally:
@@ -97,6 +100,25 @@ def checked(keeping: Keeping, check: str, timeout_s: float) -> dict[str, Any]:
         "passed": code == 0, "exit": code, "failing": None if late else failing(text), "said": text,
         "found": fingerprint(code, text),
     }  # fmt: skip
+
+
+def script_of(check: str) -> list[str]:
+    """The file that is the check, where it is plainly one: no edit may change it. None in a line for a shell.
+
+    ``check.py:passes``, ``./check.sh -q`` and ``python3 check.py`` name one; ``python3 main.py | grep ok`` does not.
+    """
+    found = _FUNCTION.fullmatch(check.strip())
+    if found is not None:
+        return [os.path.normpath(found[1])]
+    try:
+        words = shlex.split(check)
+    except ValueError:
+        return []
+    if not words or _SHELL.search(check):
+        return []
+    if _INTERPRETER.fullmatch(words[0].rpartition("/")[2]):
+        words = [word for word in words[1:] if not word.startswith("-")]
+    return [os.path.normpath(word) for word in words[:1]]
 
 
 def _command(check: str, folder: Path) -> list[str]:

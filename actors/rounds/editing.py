@@ -49,7 +49,7 @@ def make(folder: Path, texts: dict[str, str | None]) -> None:
         for path, text in texts.items():
             place = folder / path
             if text is None:
-                place.unlink()
+                place.unlink(missing_ok=True)
                 continue
             place.parent.mkdir(parents=True, exist_ok=True)
             mode = stat.S_IMODE(place.stat().st_mode) if place.exists() else 0o644

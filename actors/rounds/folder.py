@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from actors.rounds.checking import checked
+from actors.rounds.checking import checked, script_of
 from actors.rounds.editing import Refused, make, planned
 from actors.rounds.keeping import Keeping
-from actors.rounds.tree import FolderRefused, Tree, digest_of, tree_of
+from actors.rounds.tree import FolderRefused, digest_of, tree_of
 from actors.rounds.viewing import matching, view_of
 
 FIRST = 1
@@ -39,7 +39,7 @@ def folder_opened(
 
 def folder_round(
     folder: str, number: int, edits: list[dict[str, Any]], task: str, check: str, check_timeout_s: float,
-    show: list[str], protect: list[str], view_bytes: int, idempotency_key: str,
+    show: list[str], protect: list[str] | None, view_bytes: int, idempotency_key: str,
 ) -> dict[str, Any]:  # fmt: skip
     """Apply a round's edits to the folder as it was before that round, and check it. Raises ``FolderRefused``."""
     keeping = Keeping(_place(folder))
@@ -68,13 +68,15 @@ def folder_closed(folder: str) -> None:
         Keeping(place).close()
 
 
-def _applied(keeping: Keeping, number: int, edits: list[dict[str, Any]], check: str, protect: Sequence[str]) -> str:
+def _applied(
+    keeping: Keeping, number: int, edits: list[dict[str, Any]], check: str, protect: Sequence[str] | None
+) -> str:
     """Why nothing was applied; empty where all of it was."""
     tree = keeping.kept(number)
+    patterns = script_of(check) if protect is None else protect
     try:
-        kept_off = protected(tree, check, protect)
         for edit in edits:
-            if edit["path"] in kept_off or matching([edit["path"]], protect):
+            if matching([edit["path"]], patterns):
                 raise Refused(f"{edit['path']} may not be changed: it belongs to the check")
         texts = planned(keeping.folder, tree, edits)
     except Refused as error:
@@ -83,13 +85,6 @@ def _applied(keeping: Keeping, number: int, edits: list[dict[str, Any]], check: 
     keeping.begin(number)
     make(keeping.folder, texts)
     return ""
-
-
-def protected(tree: Tree, check: str, protect: Sequence[str]) -> set[str]:
-    """Files that no edit may change: those that the check's own words name, and those that the user protects."""
-    words = check.replace(":", " ").replace("'", " ").replace('"', " ").split()
-    named = {word.removeprefix("./") for word in words}
-    return {path for path in tree if path in named} | matching(tree.keys(), protect)
 
 
 def _seen(

@@ -70,7 +70,7 @@ def folder_opened(
 @offered(repeatable=True)
 def folder_round(
     folder: str, number: int, edits: list[dict[str, Any]], task: str, check: str, check_timeout_s: float,
-    show: list[str], protect: list[str], view_bytes: int,
+    show: list[str], protect: list[str] | None, view_bytes: int,
 ) -> dict[str, Any]:  # fmt: skip
     """See ``actors.rounds``."""
     raise NotImplementedError
@@ -85,10 +85,11 @@ def folder_closed(folder: str) -> None:
 class Ralph(Program, frozen=True):
     """Work on ``folder`` by ``task`` until ``check`` passes: a command line run in it, or ``file.py:function``.
 
-    A function gets the folder's path; it returns what is left to do (a number or a list; True, None, 0, [] pass). Files
-    that the check names, and those that match ``protect``, the model cannot change; those that match ``show`` it always
-    sees. After ``quiet_rounds`` rounds without progress the task is framed differently, ``reframes`` times, and then
-    the work ends, stagnated. The check runs what the model wrote: give it no more rights than you would give the model.
+    A function gets the folder's path and returns what is left to do (a number or a list; True, None, 0, [] pass). Files
+    that match ``protect`` (the check's own, unless you say) the model cannot change; those that match ``show`` it
+    always sees. After ``quiet_rounds`` rounds without progress the task is framed differently, ``reframes`` times, and
+    then the work ends, stagnated. The check runs what the model wrote: give it no more rights than you would give the
+    model.
     """
 
     name: ClassVar[str] = "ralph"
@@ -106,7 +107,8 @@ class Ralph(Program, frozen=True):
     reframes: int = 1
     check_timeout_s: float = 300.0
     show: tuple[str, ...] = ()
-    protect: tuple[str, ...] = ()
+    protect: tuple[str, ...] | None = None
+    """None: the check's own file, where the command is plainly the run of one (``python3 check.py``)."""
     view_bytes: int = 24_000
     output_tokens_max: int = 4_096
 
@@ -138,7 +140,8 @@ class Ralph(Program, frozen=True):
             elif goal.kind == "apply":
                 standing = _standing(goal)
                 where = {"folder": standing.folder, "number": standing.number, "edits": goal.value["edits"]}
-                yield RunTool(goal, "folder_round", {**where, "protect": list(self.protect), **self._told()})
+                protect = None if self.protect is None else list(self.protect)
+                yield RunTool(goal, "folder_round", {**where, "protect": protect, **self._told()})
             elif goal.kind == "leave":
                 yield RunTool(goal, "folder_closed", {"folder": goal.value["folder"]})
 

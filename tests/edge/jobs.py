@@ -154,14 +154,15 @@ class Run:
     def __init__(
         self, folder: Path, model: FunctionModel, *, program: Program | None = None, source: ListSource | None = None,
         sink: ListSink | None = None, job: str = "j", limits: Limits = LIMITS, price: Price | None = None,
-        fresh: bool = False, branches: int = 1,
+        fresh: bool = False, branches: int = 1, window: int = 200_000,
     ) -> None:  # fmt: skip
         program = program or Batch()
         where, params = programs.place_of(type(program)), params_of(program)
         self.runtime = InlineRuntime(branches=branches)
         terms = Terms(
             job=job, program=where, params_json=params, fingerprint=programs.fingerprint(where, params), fresh=fresh,
-            route=Route(endpoint=model.endpoint, model="m", price=price), limits=limits, streams=source is not None,
+            route=Route(endpoint=model.endpoint, model="m", price=price, context_window=window), limits=limits,
+            streams=source is not None,
         )  # fmt: skip
         self.sink = sink if sink is not None else ListSink()
         self.driver = Driver(
