@@ -15,7 +15,6 @@ import msgspec
 
 from cortex.program import offered
 
-
 ASK, ASK_MANY, RECURSE, SUBMIT = "llm", "llm_map", "rlm", "submit"
 SYNONYMS = {
     ASK: ASK, "llm_query": ASK, ASK_MANY: ASK_MANY, "llm_query_batched": ASK_MANY,

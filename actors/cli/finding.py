@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
