@@ -199,6 +199,11 @@ class Journal:
         for seq, blob in rows:
             yield seq, self._filled(journal.decode_turn(blob))
 
+    def blobs(self, upto: int) -> Iterator[tuple[int, bytes]]:
+        """The first turns, with their numbers, as they stand on disk."""
+        rows = self._db.cursor().execute("SELECT seq, blob FROM turns WHERE seq <= ? ORDER BY seq", (upto,))
+        yield from ((seq, bytes(blob)) for seq, blob in rows)
+
     def _filled(self, turn: events.Turn) -> events.Turn:
         if not any(type(event) is events.Recalled and event.reply is None for b in turn.batches for event in b):
             return turn

@@ -166,6 +166,7 @@ class Errands:
         terms = msgspec.structs.replace(
             parent, job=name, program=command.program, params_json=command.params_json, limits=limits, streams=False,
             fingerprint=self._runtime.fingerprint(command.program, command.params_json), places={},
+            origin=child_name(parent.origin, command.goal) if parent.origin else "",
         )  # fmt: skip
         self._runtime.share_program(command.program)
         peer = await self._runtime.start_actor("channel", f"channel:{name}", name, self._folder)

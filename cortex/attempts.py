@@ -251,7 +251,7 @@ def _again(k: State, goal: Goal, failure: Failure, flight: Flight) -> Verdict | 
         return None
     if failure.kind != FailureKind.THROTTLED:
         k.retries += 1
-    draw = drawn(k.call_id(goal.id, goal.sample), goal.tries)
+    draw = drawn(k.chance_id(goal.id, goal.sample), goal.tries)
     wait_s = backoff_s(policy, goal.broken, failure.kind, failure.retry_after_s, draw, decision.deferred)
     reopen(k, goal, k.at_s + wait_s)
     return None

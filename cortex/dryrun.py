@@ -270,7 +270,7 @@ class DryRun:
         """A child job is tried in its turn, over the same records; one that does not come to its end stays open."""
         terms = msgspec.structs.replace(
             self.k.terms, job=f"{self.k.terms.job}~{launch.goal}", program=launch.program,
-            params_json=launch.params_json, streams=False,
+            params_json=launch.params_json, streams=False, origin=f"{self.k.terms.drawn_as}~{launch.goal}",
         )  # fmt: skip
         try:
             program = self._load(launch.program, launch.params_json)

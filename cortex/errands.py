@@ -167,7 +167,7 @@ def _failed(k: State, goal: Goal, task: Errand, failure: Failure) -> Verdict | N
         _over(k, task)
         k.reading.pop(goal.id, None)
         return Verdict(goal, failure if task.repeatable else _effect_unknown(failure))
-    draw = drawn(k.call_id(goal.id, task.name), task.attempt)
+    draw = drawn(k.chance_id(goal.id, task.name), task.attempt)
     task.due_at_s = k.at_s + max(0.001, backoff_s(policy, task.broken, failure.kind, failure.retry_after_s, draw))
     be_woken(k, goal, task.due_at_s)
     return None

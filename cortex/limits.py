@@ -151,12 +151,19 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """Ask anew, whatever is remembered."""
     places: dict[str, str] = msgspec.field(default_factory=dict)
     """Where input and output are, for whoever resumes; the core does not read it."""
+    origin: str = ""
+    """The job that it was forked from: chance is drawn in that one's name, so that it replays as it was."""
 
     def __post_init__(self) -> None:
         named = [route_name(route.endpoint, route.credential, route.model) for route in self.routes]
         again = next((name for name in named if named.count(name) > 1), None)
         if again is not None:
             raise ValueError(f"a fallback must be another route: {again} is named twice")
+
+    @property
+    def drawn_as(self) -> str:
+        """The name in which chance is drawn."""
+        return self.origin or self.job
 
     @property
     def routes(self) -> tuple[Route, ...]:

@@ -97,7 +97,8 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
         return k.live == 0 and k.source_ended
 
     def differs(self, kind: str, value: Any, goal: Goal | None) -> str:
-        """One line for its author: replayed, it made this goal, or none, where its journal has such a one."""
+        """One line for its author: replayed, it made this goal, or none, where its journal has such a one; empty where
+        the difference means nothing."""
         now = "none" if goal is None else f"{goal.kind} {goal.value!r:.80}"
         return f"it made a goal {kind} {value!r:.80} before, and now {now}"
 

@@ -293,6 +293,10 @@ class State(msgspec.Struct):
         """``job/goal/sample``: from K, never from chance or a clock."""
         return f"{self.terms.job}/{goal}/{sample}"
 
+    def chance_id(self, goal: int, sample: str) -> str:
+        """What chance is drawn by for this call: its id, or in a fork the one that it has in the job forked from."""
+        return f"{self.terms.drawn_as}/{goal}/{sample}"
+
     def awaited(self) -> list[str]:
         """Names of the answers from outside that goals wait for."""
         return [

@@ -97,7 +97,7 @@ def unsubmitted(k: State, event: events.Unsubmitted) -> None:
         _dissolve(k, made)
         return
     k.retries += failure.kind != FailureKind.THROTTLED
-    draw = drawn(f"{k.terms.job}/submission/{made.number}", made.tries)
+    draw = drawn(f"{k.terms.drawn_as}/submission/{made.number}", made.tries)
     wait_s = backoff_s(policy, made.tries, failure.kind, failure.retry_after_s, draw, decision.deferred)
     made.stand, made.failure, made.due_at_s = Stand.RESTING, failure, k.at_s + wait_s
     share = k.shares[made.route]

@@ -208,6 +208,36 @@ def replay(
     return try_it(job, program, list(param or ()), options)
 
 
+@app.command()
+@takes(*LOOKING)
+def inspect(
+    job: Job, options: Options,
+    first: Annotated[int, typer.Option("--from", help="the first turn to show; else the last", metavar="SEQ")] = 0,
+    count: Annotated[int, typer.Option("--count", help="turns shown", metavar="N", min=1)] = 40,
+) -> int:  # fmt: skip
+    """List what happened in a job, turn by turn, with the numbers that `cortex fork --at` takes."""
+    from actors.cli.forking import inspect as show
+
+    return show(job, first, count, options)
+
+
+@app.command()
+@takes("job", *LOOKING)
+def fork(
+    name: Annotated[str, typer.Argument(help="the job to fork, as `cortex jobs` lists it", metavar="JOB")],
+    options: Options,
+    at: Annotated[int, typer.Option("--at", help="the last turn to take over: see `cortex inspect`", metavar="SEQ")],
+    output: Output = "",
+    program: Annotated[
+        str, typer.Option("--program", help="a changed flow that did the same up to there", metavar="FILE:NAME")
+    ] = "",
+) -> int:  # fmt: skip
+    """Make another job of a job's first turns (--job NEW); `cortex resume NEW` goes on from there."""
+    from actors.cli.forking import fork_job
+
+    return fork_job(name, at, program, output, options)
+
+
 @programs.command("plan-votes")
 @takes("as_json", "verbose")
 def plan_votes(

@@ -57,7 +57,7 @@ class _Live:
         run = self._runs.get(goal.id)
         if run is None:
             program = self._program
-            start = Start(goal.id, self.k.terms.job, goal.value["at_s"], program.own_file(), program.begun(goal))
+            start = Start(goal.id, self.k.terms.drawn_as, goal.value["at_s"], program.own_file(), program.begun(goal))
             run = Run(start)
             run.remake(self.k, goal)
             self._runs[goal.id] = run
@@ -249,6 +249,8 @@ class Flow(Program, frozen=True, dict=True):
         return runs[0].answer if runs else None
 
     def differs(self, kind: str, value: Any, goal: Goal | None) -> str:
+        if goal is not None and goal.kind == kind and isinstance(value, list) and goal.value[1:] == value[1:]:
+            return ""  # it stands on another line now
         before = named(value) if isinstance(value, list) else f"a {kind}"
         now = named(goal.value) if goal is not None and isinstance(goal.value, list) else "nothing"
         return _differs(f"it now asks {now} where its journal has {before}")

@@ -37,6 +37,7 @@ class Start(msgspec.Struct, frozen=True):
 
     run: int
     job: str
+    """In whose name chance is drawn."""
     began_at_s: float
     own: str
     """The author's file."""
