@@ -106,6 +106,8 @@ class Goal(msgspec.Struct):
     ended_at_s: float = 0.0
     kept: Any = None
     """What its program set down at its last checkpoint."""
+    row: str = ""
+    """Key of the row of the source that it was made for, where it was."""
     assumed: dict[int, Missing] | None = None
     """Attempts given up for lost, and what is charged for each until its reply turns up."""
 

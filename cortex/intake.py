@@ -14,7 +14,7 @@ from cortex.moves import end, hurry
 from cortex.permits import granted_pace, own_pace, reroute
 from cortex.plain import plain
 from cortex.program import Program
-from cortex.state import ENDED, State, Status, flight_key
+from cortex.state import ENDED, Goal, State, Status, flight_key
 from cortex.transitions import apply
 from policies.failure import Failure, FailureKind
 
@@ -65,7 +65,11 @@ def _fed(k: State, program: Program, event: events.Fed, out: Out) -> None:
         k.tally.rows_read += 1
         k.tally.rows_refused += bool(row.refusal)
         try:
-            apply(k, list(program.read(k, row)), out, by=None, program=program)
+            made = list(program.read(k, row))
+            for change in made:
+                if isinstance(change, Goal) and not change.parent:
+                    change.row = row.key
+            apply(k, made, out, by=None, program=program)
         except Exception as error:
             stop(k, said("read", error))
             return

@@ -237,7 +237,9 @@ def close(k: State, goal: Goal, to: Status, out: Out, program: Program) -> None:
         parent.children_resolved += to == RESOLVED
         parent.children_failed += to != RESOLVED
     elif program.rows_are_goals:
-        if to == RESOLVED:
+        if goal.row:
+            emit(k, line_of(goal), None, to != RESOLVED, out)
+        elif to == RESOLVED:
             emit(k, goal.answer, None, False, out)
         else:
             k.tally.failed += 1
@@ -245,6 +247,16 @@ def close(k: State, goal: Goal, to: Status, out: Out, program: Program) -> None:
         kinds = k.tally.failed_for_good
         kinds[goal.failure.kind] = kinds.get(goal.failure.kind, 0) + 1
         k.tally.failed_said = goal.failure.message[:_SAID_MAX]
+
+
+def line_of(goal: Goal) -> dict[str, Any]:
+    """The result of a row: which row it was, and its answer or why there is none."""
+    row = int(goal.row) if goal.row.isdecimal() else goal.row
+    if goal.status == RESOLVED:
+        return {"row": row, "answer": goal.answer}
+    why = goal.failure
+    kind, message = ("cancelled", "") if why is None else (str(why.kind), why.message)
+    return {"row": row, "failed": {"kind": kind, "message": message}}
 
 
 def after(k: State, goal: Goal, out: Out, program: Program) -> None:

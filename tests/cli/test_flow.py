@@ -119,7 +119,17 @@ def test_rows_are_runs_of_their_own(cortex):
     done = cortex("run", "flows.py:row", "in.jsonl", "-o", "out.jsonl", *SIM, "--json")
     assert done.code == 0, done.err
     said = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
-    assert sorted(text for text, _ in said) == [f"{n}: left or right?" for n in range(5)]
+    assert sorted((line["row"], line["answer"][0]) for line in said) == [(n + 1, f"{n}: left or right?") for n in range(5)]
+
+
+def test_a_row_that_a_flow_cannot_take_has_a_line_that_says_why(cortex):
+    Path("in.jsonl").write_text('{"text": "left or right?"}\n{"txt": 1}\n[]\nnot JSON\n{"text": "right or left?"}\n')
+    done = cortex("run", "flows.py:row", "in.jsonl", "-o", "out.jsonl", *SIM, "--json")
+    assert (done.code, done.last["rows_succeeded"], done.last["rows_failed"]) == (1, 2, 3)
+    lines = {line["row"]: line for line in map(json.loads, Path("out.jsonl").read_text().splitlines())}
+    assert sorted(lines) == [1, 2, 3, 4, 5]
+    assert [lines[row]["failed"]["kind"] for row in (2, 3, 4)] == ["rejected"] * 3
+    assert "row has no parameter 'txt'" in lines[2]["failed"]["message"]
 
 
 def test_breakpoint_stops_there():

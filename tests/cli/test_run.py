@@ -79,11 +79,25 @@ def test_lines_of_a_file_as_rows(cortex):
     Path("lines.txt").write_text("I love it, praise\n\nIt has a bug\n")
     done = cortex("run", "rows.py", "lines.txt", "-o", "out.jsonl", *SIM, "--json")
     assert (done.code, done.last["rows"]) == (0, 2)
-    found = {tuple(json.loads(line)) for line in Path("out.jsonl").read_text().splitlines()}
-    assert found == {("I love it, praise", "praise"), ("It has a bug", "bug")}
+    found = {line["row"]: line["answer"] for line in map(json.loads, Path("out.jsonl").read_text().splitlines())}
+    assert found == {1: ["I love it, praise", "praise"], 3: ["It has a bug", "bug"]}  # a blank line is no row
     Path("lines.txt").write_text("another\n")
     cortex("run", "rows.py", "lines.txt", "-o", "out.jsonl", *SIM).refused("lines.txt is not what job")
     cortex("run", "rows.py", "lines.txt", "rows.py", *SIM).refused("one file")
+
+
+def test_a_row_that_fails_has_a_line_too_and_each_row_has_one(cortex, monkeypatch):
+    Path("rows.py").write_text(ROWS.replace("reply.text]", "reply.text] if b'worse' not in goal.value else 1 / 0"))
+    Path("lines.txt").write_text("praise\nworse\n" + "bug\n" * 40 + f"{'much too long ' * 2_000}\n")
+    command = ("run", "rows.py", "lines.txt", "-o", "out.jsonl", *SIM, "--prompt-tokens-max", 1_000, "--json")
+    done = cortex(*command)
+    assert (done.code, done.last["rows_succeeded"], done.last["rows_failed"]) == (1, 41, 2)
+    lines = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
+    assert sorted(line["row"] for line in lines) == list(range(1, 44))
+    failed = {line["row"]: line["failed"] for line in lines if "failed" in line}
+    assert {row: why["kind"] for row, why in failed.items()} == {2: "faulty", 43: "too_large"}
+    assert "division by zero" in failed[2]["message"]
+    assert sorted(map(json.dumps, lines)) == sorted(map(json.dumps, map(json.loads, cortex("results", done.last["job"]).out.splitlines())))
 
 
 def _notes() -> None:

@@ -218,12 +218,15 @@ def test_each_row_is_a_run_and_a_bad_one_fails_alone():
     rows = [b'{"text": "a"}', b'{"text": "b", "loud": false}', b'{"txt": "c"}', b'{"text": 7}', b"{}", b"[]"]
     stage.turn(events.Fed(tuple(events.Row(str(n), body) for n, body in enumerate(rows)), 0, 100, True))
     stage.answer_all("ok")
-    assert stage.emitted == ["ok", "OK"] or stage.emitted == ["OK", "ok"]
+    lines = {line.pop("row"): line for line in stage.emitted}
+    assert (lines[0], lines[1]) == ({"answer": "OK"}, {"answer": "ok"})
+    assert [lines[row]["failed"]["kind"] for row in (2, 3, 4, 5)] == ["rejected"] * 4
     said = [goal.failure.message for goal in stage.k.goals_of("run") if goal.failure is not None]
     assert said == [
         "row 2: label has no parameter 'txt'", "row 3: Expected `str`, got `int`", "row 4: label needs text",
         "row 5: a row is a JSON object whose fields are parameters",
     ]  # fmt: skip
+    assert [lines[row]["failed"]["message"] for row in (2, 3, 4, 5)] == said
 
 
 def test_without_its_parameters_a_flow_says_which():
