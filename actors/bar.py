@@ -64,6 +64,13 @@ class Bar:
             self._live.start()
         self._live.update(self._task, completed=facts["results"], description=self.line(facts))
 
+    def say(self, line: str) -> None:
+        """Show a line that stays, above the figures."""
+        if self._live is not None:
+            self._live.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        else:
+            print(line, file=self._stream, flush=True)
+
     def close(self) -> None:
         """Leave the terminal as it was."""
         if self._live is not None:

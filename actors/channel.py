@@ -227,13 +227,14 @@ class Channel:
             some = await self._read(index)
         return msgspec.msgpack.encode(some)
 
-    async def status(self) -> bytes:
-        """The job's summary, and what its driver needs to know, as JSON."""
+    async def status(self, said: int = 0) -> bytes:
+        """The job's summary, and what its driver needs to know, as JSON; with what its program said after so much."""
         facts = summary(self._k)
         facts["rows_wanted"] = self._k.rows_wanted()
         facts["unarmed"] = sorted({*self._dispatch.unarmed(), *self._errands.unarmed(), *self._submissions.unarmed()})
         facts["broken"] = self.broken
         facts["held_until_s"] = self._k.hold_until_s
+        facts["epoch"], facts["lines"] = self._k.epoch, self._traces.lines(said)
         return msgspec.json.encode(facts)
 
     async def answer(self) -> bytes:

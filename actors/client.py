@@ -113,6 +113,9 @@ class Job:
             order, dict(os.environ), sink=self._sink, progress=self._shown, model=model, others=others
         )
         self.name = self._session.job
+        if self._bar is not None:
+            bar = self._bar
+            self._session.log = lambda line: bar.say(f"{self.name}: {line}")
         self._ended: Ended | None = None
         self._error: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

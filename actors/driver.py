@@ -93,6 +93,7 @@ class Driver:
         source: Source | None = None, sink: Sink | None = None,
         progress: Callable[[dict[str, Any]], None] = lambda facts: None, attach: bool = False, own: bool = False,
         narrow: Mapping[str, int] | None = None, rotation: Rotation | None = None,
+        log: Callable[[str], None] = lambda line: None,
     ) -> None:  # fmt: skip
         self._runtime = runtime
         self._folder = folder
@@ -107,6 +108,9 @@ class Driver:
         self._narrow = narrow
         self._caps = caps.Watch(self._control, opening.terms, narrow)
         self._rotation = rotation
+        self._log = log
+        self._epoch = self._said = 0
+        """Lines of the program that were shown, of this incarnation of the channel."""
         self._wanted: tuple[str, str] | None = None
         self._begun = False
         self._facts: dict[str, Any] = {}
@@ -309,7 +313,14 @@ class Driver:
         return facts["outcome"] != "running" or bool(facts["broken"])
 
     async def _refresh(self) -> dict[str, Any]:
-        self._facts = msgspec.json.decode(await self._ask("status"))
+        facts = self._facts = msgspec.json.decode(await self._ask("status", self._said))
+        if facts["epoch"] > self._epoch:  # a channel that was started again counts from the first line on
+            self._epoch, self._said = facts["epoch"], 0
+        elif facts["epoch"] == self._epoch:
+            for number, line in facts["lines"]:
+                if number > self._said:  # two may have asked at once
+                    self._said = number
+                    self._log(line)
         return self._facts
 
     async def _ask(self, method: str, *args: Any) -> Any:

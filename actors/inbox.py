@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Iterable
 
 from cortex import commands, events, journal
 
 TURN_EVENTS_MAX = 4_096
 """Events in one turn at most, so that a flood cannot hold up the commit of what came first."""
+
+LINES_KEPT = 1_000
+LINE_CHARACTERS_MAX = 2_000
+"""Of what a program says to whoever watches: they look several times a second."""
 
 _log = logging.getLogger("cortex.flow")
 
@@ -47,6 +52,8 @@ class Traces:
     def __init__(self, job: str) -> None:
         self._job = job
         self._made: list[events.Event] = []
+        self._lines: deque[tuple[int, str]] = deque(maxlen=LINES_KEPT)
+        self._said = 0
 
     def take(self, command: commands.Made | commands.Log) -> None:
         """It was made; or said, to whoever watches."""
@@ -54,6 +61,12 @@ class Traces:
             self._made.append(events.Made(command.goal, command.kind, command.value))
         else:
             _log.info("%s: %s", self._job, command.text)
+            self._said += 1
+            self._lines.append((self._said, command.text[:LINE_CHARACTERS_MAX]))
+
+    def lines(self, after: int) -> list[tuple[int, str]]:
+        """What the program has said since so many lines of its, each with its number."""
+        return [line for line in self._lines if line[0] > after] if self._said > after else []
 
     def before(self, taken: list[Entry]) -> list[Entry]:
         """The entries of a turn, with what the turn before made ahead of them."""

@@ -106,6 +106,8 @@ class Session:
         self._source = source
         self._sink = sink
         self.progress = progress
+        self.log: Callable[[str], None] = lambda line: None
+        """Told of each line that the program says to whoever watches."""
         self.heed: Callable[[Credential], None] = lambda credential: None
         """Told of each credential that is read in the middle of the run: no error may show it."""
         self._models = (model, *others)
@@ -229,7 +231,7 @@ class Session:
         self._driver = Driver(
             runtime, str(self.folder.path), opening, found.arming, source=self._source, sink=self._sink,
             progress=self.progress, attach=attach, own=own, narrow=found.narrow,
-            rotation=rotation(self._environ, terms, found.arming, self.heed),
+            rotation=rotation(self._environ, terms, found.arming, self.heed), log=self.log,
         )  # fmt: skip
         if self._stopped is not None:
             await self._driver.stop(*self._stopped)

@@ -34,6 +34,8 @@ class Conduct:
         self._stopping: asyncio.Task[None] | None = None
         self._work: asyncio.Task[Ended] | None = None
         self.code = 0
+        self._held: list[str] = []
+        session.log = self._log
 
     def run(self) -> Ended:
         """Run to the end. Raises ``StoppedNow``, and what the session raises."""
@@ -49,7 +51,16 @@ class Conduct:
         if not self._began:
             self._began = True
             say(self._header(self._session))
+            for line in self._held:
+                self._log(line)
         self._bar.show(facts)
+
+    def _log(self, line: str) -> None:
+        """What the program says, after the line that says what runs."""
+        if self._began:
+            self._bar.say(f"cortex: {self._session.job}: {line}")
+        else:
+            self._held.append(line)
 
     async def _run(self) -> Ended:
         loop = asyncio.get_running_loop()

@@ -146,7 +146,7 @@ class Context:
 
     def log(self, *words: Any) -> None:
         """A line for whoever watches the job: said once, not on replay."""
-        self._run.log(" ".join(map(str, words)))
+        self._run.log(" ".join(" ".join(map(str, words)).split("\n")))
 
 
 def returned_by(function: Callable[..., Any]) -> Any:

@@ -108,6 +108,8 @@ class Run:
         if self._made < self._linked and self._cut is None:
             first = k.goals[goal.children[self._made]]
             raise Differs(f"{self._tasks.where()} asks nothing more where its journal has {named(first.value)}")
+        if self._remaking and not self._fresh and self._tasks.ended is None:
+            self._logs.clear()  # all of it was said before
         self._remaking = False
 
     def go_on(self, k: State, goal: Goal) -> list[Change]:
@@ -128,7 +130,7 @@ class Run:
 
     def log(self, text: str) -> None:
         """A line for whoever watches; not when it is replayed."""
-        if not self._remaking and self._passed == len(self._marks):
+        if self._passed == len(self._marks):
             self._logs.append(Log(text))
 
     # -- what the coroutines ask -----------------------------------------------------------------------------------
@@ -248,6 +250,8 @@ class Run:
                 if last < 0 or goal.id > self._known[last]:
                     raise Differs(f"it does not ask, any more, what its journal has: {named(goal.value)}")
                 continue  # it was let go
+            if self._remaking and self._logs and not self._fresh:
+                self._logs.clear()  # it had gone on from there before
             self.now_s = goal.ended_at_s
             value, error = _came_to(request, goal)
             self._tasks.give(request.waiter, value, error)

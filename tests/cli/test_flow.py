@@ -147,6 +147,39 @@ def test_help_tells_what_a_flow_takes(cortex):
     assert '-p words=…   list[str], default ["a"]' in out
 
 
+LOGS = """
+import cortex
+
+@cortex.flow
+async def talks(ctx):
+    ctx.log("begins with", 2)
+    said = await ctx.ask("Say something")
+    await ctx.sleep(1.2)
+    ctx.log("[bold]after that[/bold]")
+    await ctx.wait("more")
+    ctx.log("and goes on\\nas it did")
+    return said
+"""
+
+
+def test_what_a_flow_logs_is_shown_once_and_as_it_happens(cortex):
+    Path("logs.py").write_text(LOGS)
+    with started("run", "logs.py", *SIM, "--job", "mine") as child:
+        err = child.stderr
+        assert err is not None
+        lines = [err.readline() for _ in range(2)]
+        assert lines[0].startswith("cortex: job mine, model sim")
+        assert lines[1] == "cortex: mine: begins with 2\n"
+        assert child.poll() is None, "it was to be shown while it runs"
+        rest = child.communicate(timeout=60)[1].splitlines()
+        assert rest[0] == "cortex: mine: [bold]after that[/bold]"
+        assert child.returncode == 3
+    assert cortex("answer", "mine", "more=1").code == 0
+    lines = cortex("resume", "mine").err.splitlines()
+    assert lines[1] == "cortex: mine: and goes on as it did"
+    assert [line for line in lines if "begins with" in line or "after that" in line] == []
+
+
 @pytest.mark.parametrize(("command", "words"), [
     (("flows.py:walk",), ("walk needs steps: give -p steps=...",)),
     (("flows.py:walk", "-p", "steps=many"), ("-p steps: expected `int`, got `str`",)),
