@@ -46,10 +46,11 @@ def _amended(source: Journal, batch_of: Callable[[int], list[events.Event]]) -> 
     k = journal.decode_state(snapshot[1]) if snapshot else None
     turns = (turn for _, turn in source.turns(snapshot[0] if snapshot else source.opened_at()))
     k = journal.replay(k, turns, _loaded)
+    journal.put_right(k, source.account(source.seq))
     batch = batch_of(epoch)
     turn = events.Turn(max(k.at_s, time.time()), (tuple(batch),))
     step(k, _loaded(k.terms), turn)
-    source.append([journal.encode_turn(turn.at_s, [journal.encode_batch(batch)])])
+    source.append([journal.encode_turn(turn.at_s, [journal.encode_batch(batch)], journal.encode_account(k))])
     return k
 
 

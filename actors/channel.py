@@ -60,6 +60,7 @@ class Channel:
         self._news = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._events_since_snapshot = 0
+        self._account = b""
         self._looks_up = self._batched = False
         self.broken = ""
         """Why this channel can go on no more, if so: its journal is fenced, or its disk is full."""
@@ -89,7 +90,7 @@ class Channel:
         branches, workers = await self._runtime.peer("cortex").ask("staff", bool(self._program.tools))
         held = await self._dispatch.meet(tuple(branches), epoch)
         self._errands.staffed(tuple(workers))
-        batch, anew = resuming_batch(k, opening, epoch, held)
+        batch, anew = resuming_batch(k, opening, epoch, held, self._journal.account(self._journal.seq))
         if k is not None and not anew and (differs := k.differs or self._program.remade(k)):
             raise StoreError(f"job {self.job}: {differs}. Undo that, or begin anew under another --job: no equal "
                              "question is paid again")
@@ -312,7 +313,10 @@ class Channel:
         taken = self._traces.before(taken)
         turn = events.Turn(at_s, tuple(each.batch or journal.decode_batch(each.blob) for each in taken))
         out = step(self._k, self._program, turn)
-        seq = self._journal.append([journal.encode_turn(at_s, (each.blob for each in taken))])
+        account = journal.encode_account(self._k)
+        news = b"" if account == self._account else account
+        seq = self._journal.append([journal.encode_turn(at_s, (each.blob for each in taken), news)])
+        self._account = account
         self._settle(seq, turn)
         self._carry_out(out)
         self._submissions.look()

@@ -128,7 +128,7 @@ def _renamed(blobs: Iterable[tuple[int, bytes]], made: Journal, name: str, last:
             yield blob
             continue
         batches = [[_of_another(event, name, last) for event in batch] for batch in turn.batches]
-        yield journal.encode_turn(turn.at_s, map(journal.encode_batch, batches))
+        yield journal.encode_turn(turn.at_s, map(journal.encode_batch, batches), turn.account)
 
 
 def _of_another(event: events.Event, name: str, last: Terms) -> events.Event:
@@ -155,7 +155,7 @@ def _bring_to_rest(k: State, program: Program, source: Journal, made: Journal, w
     batch += _came_back_since(k, source, wanted.at)
     turn = events.Turn(k.at_s, (tuple(batch),))
     step(k, program, turn)
-    made.append([journal.encode_turn(turn.at_s, map(journal.encode_batch, turn.batches))])
+    made.append([journal.encode_turn(turn.at_s, map(journal.encode_batch, turn.batches), journal.encode_account(k))])
 
 
 def _came_back_since(k: State, source: Journal, at: int) -> Iterator[events.Event]:

@@ -11,6 +11,7 @@ import msgspec
 
 from actors.errors import ClearError
 from cortex import events
+from cortex.journal import decode_account, encode_account
 from cortex.ledger import Ledger
 from cortex.limits import Terms
 from cortex.state import State
@@ -90,14 +91,21 @@ def changed(old: Terms, new: Terms) -> bool:
 
 
 def resuming_batch(
-    k: State | None, opening: Opening | None, epoch: int, held: tuple[tuple[int, int], ...]
-) -> tuple[list[events.Event], bool]:
-    """The first events of a new incarnation, and whether K begins anew. Raises ``ClearError`` for what must wait."""
-    if k is not None and opening is not None:
-        _refuse_to_lose(k, opening.terms)
+    k: State | None, opening: Opening | None, epoch: int, held: tuple[tuple[int, int], ...],
+    account: bytes = b"",
+) -> tuple[list[events.Event], bool]:  # fmt: skip
+    """The first events of a new incarnation, and whether K begins anew. Raises ``ClearError`` for what must wait.
+
+    ``account`` is what the journal says that the job had come to: K, replayed with a program that has changed, knows
+    of that only what this one would have asked, too.
+    """
+    blob = account or (encode_account(k) if k is not None else b"")
+    known = decode_account(blob) if blob else None
+    if k is not None and known is not None and opening is not None:
+        _refuse_to_lose(k, known.in_batches, opening.terms)
     if opening is not None and (k is None or opening.terms.fresh or changed(k.terms, opening.terms)):
-        carried = _carried(k.ledger) if k is not None else None
-        return [events.Opened(opening.terms, epoch, k.next_goal if k is not None else 1, carried)], True
+        carried = _carried(known.ledger) if known is not None else None
+        return [events.Opened(opening.terms, epoch, known.next_goal if known is not None else 1, carried)], True
     batch: list[events.Event] = [events.Rejoined(epoch, held)]
     if k is not None and opening is not None:
         now = opening.terms
@@ -118,11 +126,11 @@ def rekeyed_batch(terms: Terms, who: str, credentials: tuple[str, ...]) -> list[
     return [events.LimitsSet(who, terms.limits, own, tuple(others)), events.Resumed(who)]
 
 
-def _refuse_to_lose(k: State, now: Terms) -> None:
+def _refuse_to_lose(k: State, requests: int, now: Terms) -> None:
     """What is with the provider was paid for at the price of its road, and belongs to the program that asked it."""
-    if not k.submissions or now.fresh:
+    if not requests or now.fresh:
         return
-    job, requests = k.terms.job, sum(len(made.keys) for made in k.submissions.values())
+    job = k.terms.job
     there = f"{requests:,} requests of {job} are in message batches with the provider"
     if changed(k.terms, now):
         ways = f"put that back and resume, or cortex cancel {job}, or ask all anew with --fresh"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from actors.joblock import is_held
@@ -9,6 +11,7 @@ from actors.opening import Owner
 from actors.programs import load
 from actors.store import Folder, Journal, NoSuchJob
 from cortex import journal
+from cortex.events import Turn
 from cortex.limits import Terms
 from cortex.state import State
 
@@ -78,10 +81,19 @@ def last_state(folder: Folder, job: str) -> State:
     source = Journal(folder.journal_path(job))
     try:
         snapshot = source.latest_snapshot()
-        turns = (turn for _, turn in source.turns(snapshot[0] if snapshot else source.opened_at()))
+        last = snapshot[0] if snapshot else source.opened_at()
+
+        def turns() -> Iterator[Turn]:
+            nonlocal last
+            for seq, turn in source.turns(last):
+                last = seq
+                yield turn
+
         k = journal.decode_state(snapshot[1]) if snapshot else None
         if k is None and source.seq == 0:
             raise NoSuchJob(f"job {job} never began")
-        return journal.replay(k, turns, lambda terms: load(terms.program, terms.params_json))
+        k = journal.replay(k, turns(), lambda terms: load(terms.program, terms.params_json))
+        journal.put_right(k, source.account(last))
+        return k
     finally:
         source.close()

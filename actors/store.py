@@ -204,6 +204,12 @@ class Journal:
         rows = self._db.cursor().execute("SELECT seq, blob FROM turns WHERE seq <= ? ORDER BY seq", (upto,))
         yield from ((seq, bytes(blob)) for seq, blob in rows)
 
+    def account(self, upto: int) -> bytes:
+        """What the job had come to by this turn (``journal.Account``); empty where no turn says so."""
+        rows = self._db.cursor().execute("SELECT blob FROM turns WHERE seq <= ? ORDER BY seq DESC", (upto,))
+        accounts = (journal.decode_turn(blob).account for (blob,) in rows)
+        return next(filter(None, accounts), b"")
+
     def _filled(self, turn: events.Turn) -> events.Turn:
         if not any(type(event) is events.Recalled and event.reply is None for b in turn.batches for event in b):
             return turn

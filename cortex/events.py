@@ -261,3 +261,6 @@ class Turn(msgspec.Struct, frozen=True, array_like=True):
     at_s: float
     batches: tuple[tuple[Event, ...], ...]
     """A batch is what came in one message; its bytes enter the journal as they came."""
+    account: bytes = b""
+    """What the job came to in this turn, whatever its program is by now (``journal.Account``). Empty where that is what
+    it was before; the step never reads it."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from cortex import commands, events
+from cortex.ledger import Ledger
 from cortex.limits import Terms
 from cortex.loop import step
 from cortex.program import Program
@@ -18,6 +19,7 @@ FORMAT = 2
 _encoder = msgspec.msgpack.Encoder()
 _turn_decoder = msgspec.msgpack.Decoder(events.Turn)
 _batch_decoder = msgspec.msgpack.Decoder(tuple[events.Event, ...])
+_account_decoder = msgspec.msgpack.Decoder(tuple[str, int, int, tuple[int, ...]])
 _state_decoder = msgspec.msgpack.Decoder(State)
 
 
@@ -31,9 +33,39 @@ def decode_batch(blob: bytes) -> tuple[events.Event, ...]:
     return _batch_decoder.decode(blob)
 
 
-def encode_turn(at_s: float, batches: Iterable[bytes]) -> bytes:
+def encode_turn(at_s: float, batches: Iterable[bytes], account: bytes = b"") -> bytes:
     """One turn from the bytes of its messages: they are not encoded again."""
-    return _encoder.encode((at_s, tuple(msgspec.Raw(batch) for batch in batches)))
+    return _encoder.encode((at_s, tuple(msgspec.Raw(batch) for batch in batches), account))
+
+
+class Account(msgspec.Struct, frozen=True):
+    """What holds of a job though its program has changed, and its turns can be replayed no more as they were."""
+
+    outcome: str
+    next_goal: int
+    in_batches: int
+    """Requests that were with the provider in message batches, or on their way."""
+    ledger: Ledger
+
+
+def encode_account(k: State) -> bytes:
+    """K's account, for the turn that led to it."""
+    in_batches = sum(len(made.keys) for made in k.submissions.values()) if k.submissions else 0
+    return _encoder.encode((k.outcome, k.next_goal, in_batches, msgspec.structs.astuple(k.ledger)))
+
+
+def decode_account(blob: bytes) -> Account:
+    """The account that a turn carries."""
+    outcome, next_goal, in_batches, totals = _account_decoder.decode(blob)
+    return Account(outcome, next_goal, in_batches, Ledger(*totals))
+
+
+def put_right(k: State, account: bytes) -> None:
+    """K was replayed, perhaps with a program that has changed: what its turns say that it came to holds."""
+    if not account or account == encode_account(k):
+        return
+    known = decode_account(account)
+    k.outcome, k.ledger, k.next_goal = known.outcome, known.ledger, max(k.next_goal, known.next_goal)
 
 
 def decode_turn(blob: bytes) -> events.Turn:

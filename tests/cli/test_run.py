@@ -161,3 +161,33 @@ def test_a_program_that_was_interrupted_goes_on_and_one_that_was_changed_says_so
     assert rest.code == 0
     assert "it has changed, so it begins anew" in rest.said()[0]
     assert (rest.last["answer"], rest.last["paid_calls"], rest.last["reused_calls"]) == (["bug"] * 30, 30, paid)
+
+
+def test_what_a_changed_program_had_spent_is_counted_to_the_last_commit(cortex, monkeypatch):
+    """Its goals are gone, so K, replayed with the new one, knows nothing of what they cost."""
+    Path("label.py").write_text(LABEL)
+    many = "texts=" + json.dumps([f"It has {n} bugs" for n in range(30)])
+    price = ("--price", "input=3,output=15", "--max-output-tokens", 20)
+    command = ("run", "label.py", "-p", many, *SIM, *price, "--job", "mine")
+    assert cortex(*command, "--max-job-tokens", 500).code == 3
+    before = cortex("status", "mine", "--json").last
+    fewer = LABEL.replace("in self.texts", "in self.texts[:3]").replace("Answer with", "Say")
+    Path("label.py").write_text(fewer)
+    monkeypatch.setattr("actors.programs._known", {})  # as in a later process
+    after = cortex("resume", "mine", "--max-job-tokens", "none", "--max-cost", before["cost_usd"] + 0.003, "--json").last
+    assert after["cost_usd"] + after["cost_assumed_usd"] >= before["cost_usd"] + before["cost_assumed_usd"]
+    assert after["paid_calls"] == before["paid_calls"] + 3
+    assert cortex("status", "mine", "--json").last["input_tokens"] > before["input_tokens"]
+
+
+def test_a_cap_holds_over_two_versions_of_a_program(cortex, monkeypatch):
+    Path("label.py").write_text(LABEL)
+    many = "texts=" + json.dumps([f"It has {n} bugs" for n in range(30)])
+    capped = ("--price", "input=3,output=15", "--max-output-tokens", 20, "--max-cost", 0.0012)
+    assert cortex("run", "label.py", "-p", many, *SIM, *capped, "--job", "mine").code == 3
+    spent = cortex("status", "mine", "--json").last["cost_usd"]
+    Path("label.py").write_text(LABEL.replace("in self.texts", "in self.texts[:3]").replace("Answer with", "Say"))
+    monkeypatch.setattr("actors.programs._known", {})
+    done = cortex("resume", "mine", "--json")
+    assert done.code == 3, "there is nothing left of the cap"
+    assert 0 < done.last["cost_usd"] == spent <= 0.0012

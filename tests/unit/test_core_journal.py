@@ -151,3 +151,14 @@ def test_a_whole_number_of_seconds_is_the_same_time():
     step(k, program, turn)
     again = journal.replay(None, [journal.decode_turn(journal.encode_turn(5, [journal.encode_batch(turn.batches[0])]))], program)
     assert journal.encode_state(again) == journal.encode_state(k)
+
+
+def test_a_turn_carries_what_the_job_came_to_whatever_its_program_is_by_now():
+    k = a_run().k
+    turn = journal.decode_turn(journal.encode_turn(1.0, [], journal.encode_account(k)))
+    known = journal.decode_account(turn.account)
+    assert (known.ledger, known.next_goal, known.outcome, known.in_batches) == (k.ledger, k.next_goal, k.outcome, 0)
+    assert journal.decode_turn(journal.encode_turn(1.0, [])).account == b""
+    other = Stage(Flat(texts=("a",)), Limits(output_tokens_max=10), price=PRICE).k
+    journal.put_right(other, turn.account)
+    assert (other.ledger, other.next_goal, other.outcome) == (k.ledger, k.next_goal, k.outcome)
