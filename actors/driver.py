@@ -34,6 +34,7 @@ FEED_PAUSE_MAX_S = 0.16
 """How often a channel whose window is full is asked for room, at first and at the most."""
 LOOK_S = 0.5
 KEY_READ = "the key was read again"
+ARM_S = 5.0
 SETTLE_S = 60.0
 """How long a failed driver waits for the calls in flight."""
 AWAY_PATIENCE_S = 120.0
@@ -196,8 +197,10 @@ class Driver:
         await asyncio.gather(*(self._arm(name) for name in branches))
 
     async def _arm(self, name: str) -> None:
-        with contextlib.suppress(Away, Gone):
-            await self._runtime.peer(name).ask("arm", self.job, self._arming)
+        """One that does not answer is armed when it is looked at again: nobody waits for it."""
+        with contextlib.suppress(Away, Gone, TimeoutError):
+            async with asyncio.timeout(ARM_S):
+                await self._runtime.peer(name).ask("arm", self.job, self._arming)
 
     def _open_sink(self) -> int:
         """Where results go on. Nobody reads them where there is no sink."""

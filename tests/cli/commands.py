@@ -71,6 +71,7 @@ def cortex(
     from actors.cli.entrance import enter
 
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # a program's folder is looked in as long as its process lives
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def run(*arguments: object) -> Done:

@@ -17,7 +17,7 @@ from actors.rounds.tree import STORE
 from actors.simulator.inprocess import SimulatedModel
 from actors.simulator.settings import SimulatorSettings
 from actors.store import Folder
-from actors.tools import OFFERED
+from actors.offered import Offered
 from cortex.limits import Limits, Route, Terms
 from cortex.program import params_of
 from cortex.programs.ralph import Ralph
@@ -150,7 +150,8 @@ def test_when_the_quota_is_used_up_it_pauses_until_the_provider_names_and_goes_o
 
 
 def test_every_worker_has_the_tools_that_the_program_names_with_the_parameters_that_it_names():
-    assert Ralph.tools.keys() <= OFFERED.keys()
+    offered = {name: Offered().find(name) for name in Ralph.tools}
+    assert all(offered.values())
     for name, function in Ralph.tools.items():
-        said = [each for each in inspect.signature(OFFERED[name]).parameters if each != "idempotency_key"]
+        said = [each for each in inspect.signature(offered[name]).parameters if each != "idempotency_key"]
         assert said == list(inspect.signature(function).parameters)
