@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -385,8 +386,6 @@ def test_a_check_that_floods_is_cut_in_the_middle(folder, checking):
 
 def test_a_check_that_a_crash_left_running_is_ended_before_anything_else(folder):
     number = opened(folder)["number"]
-    import subprocess
-
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as child:
         Keeping(folder).note_check(child.pid)
         round_(folder, number, WRITE)
