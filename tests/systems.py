@@ -17,7 +17,9 @@ from cortex.program import Program
 from cortex.programs.convex import Convex
 from cortex.programs.hanoi import Hanoi
 from cortex.programs.notes import Notes, notes_from
+from cortex.programs.ralph import Ralph
 from tests.towers import verified
+from tests.workshop import CHECK, TASK, workshop
 
 
 class System(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +60,11 @@ async def capitals(ctx: cortex.Context, rounds: int = 12) -> list[str]:
     return said
 
 
+def _ralph(folder: Path, items: int, output_tokens_max: int = 400) -> Program:
+    work = workshop(folder / "work", items)
+    return Ralph(folder=str(work), task=TASK, check=CHECK, view_bytes=1_000, output_tokens_max=output_tokens_max)
+
+
 SYSTEMS = (
     System(
         name="hanoi", made=lambda folder: Hanoi(disks=5), prompt_tokens_max=300, midway=20, local_end="over_budget",
@@ -76,6 +83,10 @@ SYSTEMS = (
     System(
         name="flow", made=lambda folder: capitals(), prompt_tokens_max=80, midway=6, local_end="answer",
         right=lambda answer, rows: len(answer) == 12 and set(answer) <= {"yes", "no"},
+    ),
+    System(
+        name="ralph", made=lambda folder: _ralph(folder, 24), prompt_tokens_max=1_400, midway=2, local_end="over_budget",
+        local=lambda folder: _ralph(folder, 2, output_tokens_max=40), right=lambda answer, rows: answer["passed"] and rows == [answer],
     ),
 )  # fmt: skip
 BY_NAME = {system.name: system for system in SYSTEMS}
