@@ -31,15 +31,16 @@ class ToolDef(msgspec.Struct, frozen=True):
     schema: dict[str, Any] = msgspec.field(default_factory=lambda: {"type": "object", "properties": {}})
 
     @classmethod
-    def of(cls, function: Callable[..., Any]) -> ToolDef:
+    def of(cls, function: Callable[..., Any], hidden: Iterable[str] = ()) -> ToolDef:
         """A function as a tool: its name, its docstring's first paragraph, a schema of its parameters' types.
 
-        ``idempotency_key``, which the worker gives, is left out. Raises ``TypeError`` for a type without a schema.
+        ``hidden`` parameters are none of the model's affair, nor is ``idempotency_key``, which the worker gives.
+        Raises ``TypeError`` for a type without a schema.
         """
         hints = get_type_hints(function)
         fields: list[Any] = []
         for name, parameter in inspect.signature(function).parameters.items():
-            if name == "idempotency_key":
+            if name in ("idempotency_key", *hidden):
                 continue
             kind = hints.get(name, Any)
             fields.append((name, kind) if parameter.default is parameter.empty else (name, kind, parameter.default))

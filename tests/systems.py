@@ -14,6 +14,7 @@ import msgspec
 
 import cortex
 from cortex.program import Program
+from cortex.programs.chatloop import chatloop
 from cortex.programs.convex import Convex
 from cortex.programs.hanoi import Hanoi
 from cortex.programs.notes import Notes, notes_from
@@ -74,6 +75,10 @@ SYSTEMS = (
         name="convex", prompt_tokens_max=800, midway=4, local_end="over_budget",
         made=lambda folder: Convex(functions=("exp(square(double(x)))", "sqrt(minus(abs(pos(x))))", "exp(entropy(x))"), k=2),
         right=lambda answer, rows: sorted(rows) == [[0, "convex"], [1, "concave"], [2, "neither"]],
+    ),
+    System(
+        name="chatloop", made=lambda folder: chatloop(count=6), prompt_tokens_max=1_200, midway=5, local_end="over_budget",
+        local=lambda folder: chatloop(count=1), right=lambda answer, rows: answer["right"],
     ),
     System(
         name="notes", made=_notes, prompt_tokens_max=2_500, midway=3, local_end="answer",

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
-from cortex.conversation import Conversation
-from cortex.flows.awaits import Awaited, Child, FlowError, Group, Outside, Question, Saved, Timer, ToolRun
+import msgspec
+
+from cortex.conversation import Conversation, ToolResult
+from cortex.flows.awaits import Awaited, CallFailed, Child, FlowError, Group, Outside, Question, Saved, Timer, ToolRun
 from cortex.flows.returns import SAID, as_plain, kind_of, returns_of
 from cortex.plain import plain
 from cortex.program import Program
 from cortex.prompt import Part, Prompt, Role
+from cortex.reply import Malformed, ToolUse
 from policies.join import Join
 
 if TYPE_CHECKING:
@@ -114,6 +117,31 @@ class Context:
             raise TypeError(f"{what.__name__}: {error}") from None
         given = {name: as_plain(value) for name, value in bound.arguments.items()}
         return ToolRun(what.__name__, given, returns_of(returned_by(what)), keeps)
+
+    async def use(
+        self, use: ToolUse, tools: Iterable[Callable[..., Any]], given: Mapping[str, Any] | None = None
+    ) -> ToolResult:
+        """Use one of these tools as a model asks for it, and make of what comes of it, whatever that is, the result.
+
+        A tool that is not there, arguments that do not fit and a run that fails are told to the model, in one line.
+        ``given`` are arguments that the model knows nothing of: they go over its own, where the tool takes them.
+        """
+        tool = next((each for each in tools if each.__name__ == use.name), None)
+        if tool is None:
+            return ToolResult(use.id, f"there is no tool {use.name}", failed=True)
+        takes = signature(tool).parameters
+        arguments = {**use.input, **{name: value for name, value in (given or {}).items() if name in takes}}
+        try:
+            for name, type_ in hints_of(tool).items():
+                if name in arguments:
+                    returns_of(type_).told(as_plain(arguments[name]))
+            wanted = self.run(tool, on_failure="keep", **arguments)
+        except (Malformed, TypeError, ValueError) as error:
+            return ToolResult(use.id, f"{use.name}: {' '.join(str(error).split())}", failed=True)
+        value = await wanted
+        if isinstance(value, CallFailed):
+            return ToolResult(use.id, value.story, failed=True)
+        return ToolResult(use.id, value if isinstance(value, str) else msgspec.json.encode(as_plain(value)).decode())
 
     def wait(self, name: str, returns: Any = Any) -> Awaited:
         """Wait for an answer from outside: ``cortex answer JOB name=value``. Of this type, where one is given."""

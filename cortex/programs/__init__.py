@@ -2,6 +2,7 @@
 
 READY = {
     "batch": "cortex.programs.batch:Batch",
+    "chatloop": "cortex.programs.chatloop:chatloop",
     "convex": "cortex.programs.convex:Convex",
     "hanoi": "cortex.programs.hanoi:Hanoi",
     "notes": "cortex.programs.notes:Notes",

@@ -1,0 +1,119 @@
+"""``chatloop``: the scheduler kept in a conversation, and the same task with the scheduler in code.
+
+The degraded form, as the thing to beat. In the *chat* form one conversation holds the task, every note that was read
+and every label that was recorded; the model decides what is next from it, and counts at the end. In the *clean* form
+code goes through the notes and counts; one bounded call a note reads that note and nothing else. Both use the same two
+tools, on workers, and see the same notes.
+
+    cortex run chatloop -p count=30                      cortex run chatloop -p count=30 -p form=clean
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import cortex
+from cortex.conversation import Conversation, ToolResult
+from cortex.programs import labels
+from cortex.programs.labels import LABELS, READ, RECORD, Label, read, record
+from cortex.reply import ToolUse
+from policies.failure import FailureKind
+
+TOOLS = (read, record)
+REPLY_TOKENS_MAX = 200
+NUDGES_MAX = 3
+"""So often a reply that is neither a use of a tool nor an answer is told so."""
+NUDGE = "That is no answer in the form asked for. Go on with the steps, or answer."
+
+
+@cortex.flow
+async def chatloop(
+    ctx: cortex.Context, count: int = 12, form: Literal["chat", "clean"] = "chat", seed: int = 0,
+    notes: dict[str, str] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Label ``count`` notes, or one's own (``notes``, text by name), and count the labels."""
+    items = list(notes) if notes else labels.names(count, seed)
+    books = Books(items)
+    counts, ended = await (_chat if form == "chat" else _clean)(ctx, books, notes)
+    told = {
+        "form": form, "items": len(items), "counts": counts, "ended": ended, "turns": books.turns,
+        "missed": books.missed, "twice": books.twice, "refused": books.refused,
+    }  # fmt: skip
+    return told if notes else {**told, "right": counts == labels.truth(items)}
+
+
+class Books:
+    """What really happened, kept beside the loop: it is not told of it."""
+
+    def __init__(self, items: list[str]) -> None:
+        self.items = items
+        self.turns = self.refused = 0
+        """Replies; and uses of tools that failed (a tool or an argument that is none)."""
+        self.recorded: dict[str, list[str]] = {}
+
+    def note(self, use: ToolUse, result: ToolResult) -> None:
+        """This was done."""
+        if result.failed:
+            self.refused += 1
+        elif use.name == "record":
+            self.recorded.setdefault(str(use.input["item"]), []).append(str(use.input["label"]))
+
+    @property
+    def missed(self) -> int:
+        """Items without a label."""
+        return sum(item not in self.recorded for item in self.items)
+
+    @property
+    def twice(self) -> int:
+        """Items that were recorded more than once."""
+        return sum(len(said) > 1 for said in self.recorded.values())
+
+
+async def _chat(ctx: cortex.Context, books: Books, notes: dict[str, str] | None) -> tuple[dict[str, int] | None, str]:
+    """The counts, where it came to any, and how it ended."""
+    talk = Conversation("chat", tools=(READ, RECORD)).said(labels.task(books.items))
+    nudges = 0
+    for _ in range(turns_max(len(books.items))):
+        try:
+            said = await ctx.ask(talk, max_tokens=REPLY_TOKENS_MAX)
+        except cortex.CallFailed as failed:
+            if failed.kind != FailureKind.TOO_LARGE:
+                raise
+            return None, "its conversation is too large"
+        books.turns += 1
+        if not said.uses:
+            counts = labels.counts_in(said.text)
+            if counts is not None or nudges == NUDGES_MAX:
+                return counts, "answered" if counts is not None else "no answer in the form asked for"
+            nudges += 1
+            talk = talk.replied(said).said(NUDGE)
+            continue
+        results = []
+        for use in said.uses:
+            result = await ctx.use(use, TOOLS, {"text": labels.own_text(use.input.get("item"), notes)})
+            books.note(use, result)
+            results.append(result)
+        talk = talk.replied(said, results)
+    return None, "it came to no end"
+
+
+def turns_max(items: int) -> int:
+    """Replies after which a loop over so many items is stopped: twice what it needs, and some."""
+    return 4 * items + 20
+
+
+async def _clean(ctx: cortex.Context, books: Books, notes: dict[str, str] | None) -> tuple[dict[str, int] | None, str]:
+    """The counts. What fails for good fails the run: there is nobody who could overlook it."""
+
+    async def labelled(item: str) -> Label:
+        text = await ctx.run(read, item, labels.own_text(item, notes))
+        label: Label = await ctx.ask(labels.question(text), returns=Label, max_tokens=REPLY_TOKENS_MAX)
+        use = ToolUse(item, "record", {"item": item, "label": label})
+        books.note(use, await ctx.use(use, TOOLS))
+        books.turns += 1
+        return label
+
+    return labels.counted(await ctx.map(labelled, books.items)), "answered"
+
+
+__all__ = ["LABELS", "Books", "chatloop", "turns_max"]

@@ -1,0 +1,71 @@
+"""A model whose turns of a conversation are said by a function: for loops with tools, driven by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import cortex
+from cortex.reply import Reply, Usage
+from policies.failure import Failure
+
+Turn = str | tuple[str, dict[str, Any]] | list[tuple[str, dict[str, Any]]]
+"""A text, a use of a tool (name and input), or several."""
+
+
+class Talker:
+    """``said`` gets the request and gives the next turn. It keeps what it was asked."""
+
+    endpoint = "talker"
+    rate = None
+
+    def __init__(self, said: Callable[[dict[str, Any]], Turn | Failure], usage: Usage | None = None) -> None:
+        self._said, self._usage = said, usage or Usage(10, 2)
+        self.asked: list[dict[str, Any]] = []
+
+    async def call(self, body: bytes, **_: Any) -> Reply | Failure:
+        """The next turn."""
+        request = msgspec.json.decode(body)
+        self.asked.append(request)
+        turn = self._said(request)
+        if isinstance(turn, Failure):
+            return turn
+        if isinstance(turn, str):
+            return _reply([{"type": "text", "text": turn}], "end_turn", self._usage)
+        uses = turn if isinstance(turn, list) else [turn]
+        blocks = [
+            {"type": "tool_use", "id": f"t{len(self.asked)}_{at}", "name": name, "input": given}
+            for at, (name, given) in enumerate(uses)
+        ]
+        return _reply(blocks, "tool_use", self._usage)
+
+    async def count_tokens(self, body: bytes) -> int | None:
+        """Four bytes a token."""
+        return len(body) // 4
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def _reply(blocks: list[dict[str, Any]], reason: str, usage: Usage) -> Reply:
+    return Reply(msgspec.json.encode({"content": blocks}), reason, "talker", usage)
+
+
+def scripted(*turns: Turn) -> Talker:
+    """One that says these, whatever it is asked; then it is silent, which is a mistake of the test."""
+    left = list(turns)
+    return Talker(lambda request: left.pop(0))
+
+
+def ran(program: cortex.Program, model: Any, state: Path, **more: Any) -> Any:
+    """A program's run, in this process."""
+    return cortex.run(program, model=model, cluster="inline", state=str(state), progress=False, **more)
+
+
+def results(request: dict[str, Any]) -> list[str]:
+    """What tools said, of all turns of a request."""
+    blocks = [block for turn in request["messages"] for block in turn["content"]]
+    return [block["content"] for block in blocks if block["type"] == "tool_result"]
