@@ -8,6 +8,7 @@ import typer
 
 from actors.cli.options import BOUNDS, GOING_ON, LOOKING, RUNNING, Options, takes
 from actors.cli.problems import COMPLETE, CommandError
+from actors.cli.saved import COMMANDS as SAVING
 
 app = typer.Typer(
     name="cortex", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
@@ -77,7 +78,9 @@ def batch(input: Input, output: Output, options: Options) -> int:  # noqa: A002 
 @app.command()
 @takes(*RUNNING)
 def run(
-    program: Annotated[str, typer.Argument(help="hanoi, notes, ralph, module:Class or file.py:Class")],
+    program: Annotated[
+        str, typer.Argument(help="a ready one (`cortex program list`), module:Class, file.py:Class or a saved NAME.toml")
+    ],
     options: Options,
     inputs: Annotated[list[str], typer.Argument(help="folders, text files or JSON Lines")] = _NOTHING,
     output: Output = "",
@@ -261,6 +264,10 @@ def plan_votes(
     from actors.cli.planning import plan_votes as plan
 
     return plan(steps, success, right, of, target, flagged, options)
+
+
+for _name, _command in SAVING.items():
+    programs.command(_name)(_command)
 
 
 @app.command()

@@ -29,10 +29,12 @@ from actors.records import in_use, last_state, last_terms
 from actors.session import CONTENT, Order, Session, whole
 from actors.store import Folder
 from cortex.limits import Limits, Terms
-from cortex.program import params_of
+from cortex.program import Program, params_of
 from cortex.programs.batch import Batch
 
 BATCH = "batch"
+CRYSTAL = "crystal"
+SAVED = ".toml"
 LINES = "lines"
 GOES_ON = "it goes on where it stopped"
 BEGINS_ANEW = "it has changed, so it begins anew; what it has paid for is remembered"
@@ -62,10 +64,9 @@ def run(where: str, inputs: list[str], output: str, pairs: list[str], options: O
     """``cortex run``; the exit code."""
     if where == BATCH:
         raise CommandError("`cortex batch INPUT -o OUTPUT` runs this program")
-    type_ = program_named(where)
-    program = built(type_, pairs, files_of(type_.files, inputs) if type_.files and inputs else {})
+    program = _program(where, inputs, pairs)
     folder, limits = _prepared(options)
-    lines = bool(inputs) and not type_.files
+    lines = bool(inputs) and not program.files
     if lines and len(inputs) > 1:
         raise CommandError(f"{where} reads its rows from one file, not from {len(inputs)}: join them first")
     order = Order(
@@ -80,6 +81,17 @@ def run(where: str, inputs: list[str], output: str, pairs: list[str], options: O
     source = LineSource(order.input, spool=spool_of(folder, order.named()))
     with contextlib.closing(source):
         return _begun(order, options, folder, source, source.check())
+
+
+def _program(where: str, inputs: list[str], pairs: list[str]) -> Program:
+    if where == CRYSTAL:
+        raise CommandError("name the saved program: cortex run programs/NAME.toml, or cortex program run NAME")
+    if where.partition("@")[0].endswith(SAVED):
+        from actors.cli.saving import program_of
+
+        return program_of(where, inputs, pairs)
+    type_ = program_named(where)
+    return built(type_, pairs, files_of(type_.files, inputs) if type_.files and inputs else {})
 
 
 def _prepared(options: Options) -> tuple[Folder, Limits]:

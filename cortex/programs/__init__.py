@@ -4,6 +4,7 @@ READY = {
     "batch": "cortex.programs.batch:Batch",
     "chatloop": "cortex.programs.chatloop:chatloop",
     "convex": "cortex.programs.convex:Convex",
+    "crystal": "cortex.programs.crystal:crystal",
     "hanoi": "cortex.programs.hanoi:Hanoi",
     "notes": "cortex.programs.notes:Notes",
     "ralph": "cortex.programs.ralph:Ralph",

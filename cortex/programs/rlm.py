@@ -45,7 +45,7 @@ async def rlm(
     """
     if turns < 1 or preview < 0 or errors < 0 or depth < 0:
         raise ValueError("turns must be 1 or more, preview, errors and depth 0 or more")
-    bounds, recurses = Bounds(calls=calls), depth > 0
+    bounds, recurses, names = Bounds(calls=calls), depth > 0, {"context": context, "question": question}
     kept: list[Piece] = []
     told: list[Told] = []
     failed = ""
@@ -55,7 +55,7 @@ async def rlm(
         code = code_of(await ctx.ask(prompt, max_tokens=REPLY_TOKENS_MAX))
         if code:
             deeper = {"returns": "text", "turns": turns, "preview": preview, "errors": errors, "depth": depth - 1}
-            piece, outcome = await ran(ctx, kept, code, {"context": context}, bounds, recurses, deeper)
+            piece, outcome = await ran(ctx, kept, code, names, bounds, recurses, deeper)
         else:
             piece, outcome = Piece(""), Outcome(refusal=Refusal.SYNTAX, why="the reply holds no fenced code")
         failed = fault(outcome, returns)
@@ -73,6 +73,7 @@ async def rlm(
 
 
 rlm.files = "context"
+rlm.tools = {sandbox.__name__: sandbox}
 
 
 async def ran(

@@ -14,7 +14,7 @@ import msgspec
 from cortex.prompt import Part, Prompt, Role, Rule
 from cortex.sandbox import Name
 
-SYSTEM = """You answer a question by writing a program. Its material stands in the variable `context`, which may be far too long to read. Reply with one piece of Python in a fenced block, ```python … ```, and nothing that matters outside of it. It is run; you are shown what it prints, and may write the next piece. Names stay from piece to piece.
+SYSTEM = """You answer a question by writing a program. Its material stands in the variable `context`, which may be far too long to read; the question stands in `question`. Reply with one piece of Python in a fenced block, ```python … ```, and nothing that matters outside of it. It is run; you are shown what it prints, and may write the next piece. Names stay from piece to piece.
 
 There is, besides Python's builtins:
 - llm(prompt) -> str: ask a model. It sees the prompt and nothing else, so put the material into it, in pieces of a few thousand characters.
@@ -69,7 +69,7 @@ def turned(number: int, told: Told) -> str:
         said.append(f"It was refused, {told.fault}. Write it again, otherwise.")
     elif not told.output:
         said.append("It printed nothing.")
-    names = [_named(each) for each in told.names if each.name != "context"]
+    names = [_named(each) for each in told.names if each.name not in ("context", "question")]
     if names:
         said.append(f"Names: {', '.join(names)}")
     return "\n".join(said)

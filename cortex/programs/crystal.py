@@ -1,0 +1,42 @@
+"""``crystal``: a program that a model wrote once, run again on new input without asking for it again.
+
+It is kept in a file (``cortex program save``), read and approved by a person, and run from there. What it asks with
+``llm`` are ordinary bounded calls, as they were when it was written; no model writes anything.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cortex.flows import CallFailed, Context, flow
+from cortex.programs.rlm import Kind, fault, ran
+from cortex.sandbox import KEPT, Bounds, Piece, sandbox
+from policies.failure import FailureKind
+
+
+@flow
+async def crystal(
+    ctx: Context, pieces: tuple[str, ...], name: str = "it", version: int = 0, question: str = "", context: Any = "",
+    returns: Kind = "text", calls: int = 1_000,
+) -> Any:  # fmt: skip
+    """Run the pieces of a saved program one after the other, until one submits.
+
+    ``context`` is the new input; ``question`` is there for the program to read. ``calls``: of all pieces together.
+    """
+    bounds, names = Bounds(calls=calls), {"context": context, "question": question}
+    kept: list[Piece] = []
+    said = "it ended and submitted nothing"
+    for code in pieces:
+        piece, outcome = await ran(ctx, kept, code, names, bounds)
+        kept.append(piece)
+        wrong = fault(outcome, returns)
+        if outcome.submitted and not wrong:
+            return outcome.answer
+        if wrong and (outcome.submitted or outcome.refusal not in KEPT):
+            raise CallFailed(FailureKind.FAULTY, f"{name} version {version}: {wrong}")
+        said = wrong or said
+    raise CallFailed(FailureKind.FAULTY, f"{name} version {version}: {said}")
+
+
+crystal.files = "context"
+crystal.tools = {sandbox.__name__: sandbox}

@@ -1,0 +1,125 @@
+"""What a run of ``rlm`` did, read back from K: the pieces that led to its answer, and every call with what it came to.
+
+The function is run once more over a K that has all its answers: what it awaits is looked up there and not asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any
+
+import msgspec
+
+from cortex.flows.awaits import CallFailed, Group, Question, Request, ToolRun
+from cortex.flows.context import Context
+from cortex.flows.running import Run, Start
+from cortex.programs.rlm import rlm
+from cortex.sandbox import Outcome, Piece, Said
+from cortex.state import Goal, State, Status
+from policies.failure import FailureKind
+
+
+class Recorded(msgspec.Struct):
+    """A run that came to an answer."""
+
+    params: dict[str, Any]
+    answer: Any = None
+    pieces: list[Piece] = []
+    """Those that were kept and the one that submitted, each with what its calls came to."""
+    prompts: list[list[str]] = []
+    """What each of them asked, in order."""
+    writing_calls: int = 0
+    recursed: bool = False
+
+
+class _Known:
+    """Answers of K, by what was asked."""
+
+    def __init__(self, k: State, run: Goal) -> None:
+        self._goals: dict[tuple[str, str], Goal] = {}
+        for number in run.children:
+            goal = k.goals[number]
+            if goal.status == Status.RESOLVED or (goal.kind, goal.value[2]) not in self._goals:
+                self._goals[goal.kind, goal.value[2]] = goal
+        self.asked: list[tuple[Request, Any]] = []
+
+    def value(self, awaited: Any) -> Any:
+        """What this came to. Raises ``CallFailed`` as it was raised then, and ``LookupError`` for what never was."""
+        if isinstance(awaited, Group):
+            return awaited.result(False) if self._filled(awaited) else []
+        goal = self._goals.get((awaited.kind, awaited.digest()))
+        if goal is None:
+            raise LookupError(f"its journal has no answer to {awaited.kind} {awaited.preview()!r}")
+        if goal.status == Status.RESOLVED:
+            value = awaited.value(goal.answer)
+        else:
+            failure = goal.failure
+            kind, why = (failure.kind, failure.message) if failure else (FailureKind.CANCELLED, "it was let go")
+            value = CallFailed(kind, f"{goal.value[0]}: {why}")
+            if not awaited.keeps:
+                raise value
+        self.asked.append((awaited, value))
+        return value
+
+    def _filled(self, group: Group) -> bool:
+        for index in range(group.count):
+            entry = group.make(index)
+            group.values[index] = self.through(entry) if isinstance(entry, Coroutine) else self.value(entry)
+        return True
+
+    def through(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """A coroutine's value, each of its awaits answered."""
+        value: Any = None
+        error: BaseException | None = None
+        try:
+            while True:
+                awaited = coroutine.send(value) if error is None else coroutine.throw(error)
+                try:
+                    value, error = self.value(awaited), None
+                except CallFailed as failed:
+                    value, error = None, failed
+        except StopIteration as stop:
+            return stop.value
+
+
+def recorded(program: Any, k: State) -> Recorded:
+    """What the run did. Raises ``LookupError`` with one line where K does not tell, or it came to no answer."""
+    runs = list(k.goals_of("run"))
+    if len(runs) != 1 or runs[0].status != Status.RESOLVED:
+        raise LookupError("it came to no answer")
+    params = program.params()
+    known = _Known(k, runs[0])
+    standing = Run(Start(runs[0].id, k.terms.job, runs[0].value["at_s"], program.own_file(), _nothing))
+    try:
+        answer = known.through(rlm.function(Context(standing, params), **params))
+    except CallFailed as failed:
+        raise LookupError(f"it came to no answer: {failed.story}") from None
+    found = Recorded(params, answer)
+    asked: dict[str, list[str]] = {}
+    for request, value in known.asked:
+        if isinstance(request, ToolRun) and isinstance(value, Outcome):
+            pieces = msgspec.convert(request.arguments["pieces"], list[Piece])
+            asked.setdefault(_key(pieces[-1], len(pieces)), []).extend(wanted.prompt for wanted in value.calls)
+            found.recursed = found.recursed or any(wanted.recurse for wanted in value.calls)
+            if value.submitted:
+                found.pieces = pieces
+        elif isinstance(request, Question) and request.role == "":
+            found.writing_calls += 1
+    found.prompts = [asked.get(_key(piece, at + 1), []) for at, piece in enumerate(found.pieces)]
+    return found
+
+
+def _key(piece: Piece, place: int) -> str:
+    return f"{place} {piece.code}"
+
+
+def _nothing(run: Run) -> Any:
+    raise AssertionError("it is driven by hand")
+
+
+def said_of(recorded: Recorded) -> list[tuple[str, Said]]:
+    """Every call of the pieces with what it came to, in order."""
+    calls: list[tuple[str, Said]] = []
+    for prompts, piece in zip(recorded.prompts, recorded.pieces, strict=True):
+        calls += zip(prompts, piece.said, strict=True)
+    return calls
