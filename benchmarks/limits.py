@@ -47,10 +47,14 @@ class Provider:
         assert self._running.stdout is not None
         self.url = self._running.stdout.readline().split()[-1]
 
+    def stats(self) -> dict[str, Any]:
+        """All that it counts."""
+        with urllib.request.urlopen(f"{self.url}/_sim/stats", timeout=30) as answer:
+            return msgspec.json.decode(answer.read(), type=dict[str, Any])
+
     def look(self) -> Look:
         """What it has counted by now."""
-        with urllib.request.urlopen(f"{self.url}/_sim/stats", timeout=30) as answer:
-            stats = msgspec.json.decode(answer.read())
+        stats = self.stats()
         return Look(time.monotonic(), stats["requests"] - stats["throttled_by_limit"], stats["throttled_by_limit"])
 
     def close(self) -> None:

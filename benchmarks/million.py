@@ -1,10 +1,12 @@
 """The published run: 20 disks, 1,048,575 moves, each voted on with k = 3, through journal and actors; killed twice.
 
 ``cortex run hanoi`` is killed with SIGKILL at each share of ``--kill`` and given again, as its user would. Its moves
-are then verified by a reader of the results file that knows the game and nothing of the program. Run again after an
-interruption it goes on: the state folder keeps the job and the story of its kills.
+are then verified by a reader of the results file that knows the game and nothing of the program (``towers.py``). Run
+again after an interruption it goes on: the state folder keeps the job and the story of its kills.
 
-Simulated: the provider, whose reasoner errs in a share of 0.0022 of its replies; wrong votes all agree.
+Simulated: the provider, whose reasoner errs so often that a counted vote is right with probability 0.9978; wrong votes
+all agree. ``--http`` asks it in a process of its own, through the client of a real provider, and has its own count of
+what it was asked; such a run does not outlive this process.
 """
 
 from __future__ import annotations
@@ -20,8 +22,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from actors.simulator.reasoner import FORM_SHARE
 from benchmarks import figures
+from benchmarks.claims_hanoi import error_for
+from benchmarks.command import environment
+from benchmarks.limits import Provider
+from benchmarks.towers import verified
 from policies.voting import chain_success, votes_expected
 
 POLL_S = 0.5
@@ -32,37 +37,58 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.million", description=__doc__)
     parser.add_argument("--disks", type=int, default=20)
     parser.add_argument("--k", type=int, default=3)
-    parser.add_argument("--error", type=float, default=0.0022, help="share of wrong replies")
+    parser.add_argument("--p", type=float, default=0.9978, help="a counted vote is right with this probability")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kill", type=float, action="append", help="share of the moves (default 0.33 and 0.66)")
     parser.add_argument("--state", default=".million", help="folder of the job")
     parser.add_argument("--cluster", default="inline")
+    parser.add_argument("--http", action="store_true", help="ask the simulated provider over HTTP")
     parser.add_argument("--json", action="store_true", help="one JSON object and nothing else")
     given = parser.parse_args()
     folder = Path(given.state)
     folder.mkdir(parents=True, exist_ok=True)
-    story = folder / "story.jsonl"
-    steps = 2**given.disks - 1
-    for share in sorted(given.kill or (0.33, 0.66)):
-        if _rows(folder) < share * steps:
-            _tell_story(story, _run(given, folder, until=int(share * steps)), given.json)
-    last = _run(given, folder, until=None)
-    _tell_story(story, last, given.json)
-    found = _found(given, folder, steps, story)
+    settings = [f"error={error_for(given.p)}", f"seed={given.seed}"]
+    provider = Provider(*settings) if given.http else None
+    try:
+        if provider is not None:
+            asked = ["--model", "simulated", "--base-url", provider.url]
+        else:
+            asked = ["--model", "sim", *(word for setting in settings for word in ("--sim", setting))]
+        found = _measured(given, folder, asked)
+        if provider is not None:
+            found["provider"] = {name: provider.stats()[name] for name in _COUNTED}
+    finally:
+        if provider is not None:
+            provider.close()
     figures.tell(found)
     return 0 if found["verified"] else 1
 
 
-def _run(given: argparse.Namespace, folder: Path, until: int | None) -> dict[str, Any]:
+_COUNTED = ("requests", "wrong_answers", "largest_prompt_tokens", "prompts_too_long", "second_complete_answers")
+
+
+def _measured(given: argparse.Namespace, folder: Path, asked: list[str]) -> dict[str, Any]:
+    """The whole run, stretch by stretch, and what came of it."""
+    story = folder / "story.jsonl"
+    steps = 2**given.disks - 1
+    for share in sorted(given.kill or (0.33, 0.66)):
+        if _rows(folder) < share * steps:
+            _tell_story(story, _run(given, folder, asked, until=int(share * steps)), given.json)
+    last = _run(given, folder, asked, until=None)
+    _tell_story(story, last, given.json)
+    return _found(given, folder, steps, story)
+
+
+def _run(given: argparse.Namespace, folder: Path, asked: list[str], until: int | None) -> dict[str, Any]:
     """One stretch of the run: to its end, or until so many moves are in the results file, and then killed."""
     command = [
         sys.executable, "-m", "actors.cli", "run", "hanoi", "-p", f"disks={given.disks}", "-p", f"k={given.k}",
-        "--model", "sim", "--sim", f"error={given.error}", "--sim", f"seed={given.seed}", "--job", "million",
-        "--state", str(folder), "-o", str(folder / "moves.jsonl"), "--cluster", given.cluster, "--json",
+        *asked, "--job", "million", "--state", str(folder), "-o", str(folder / "moves.jsonl"),
+        "--cluster", given.cluster, "--json",
     ]  # fmt: skip
     before, begun_s = _rows(folder), time.monotonic()
     with (folder / "err.log").open("ab") as log:
-        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        child = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=log, text=True)
     if until is not None:
         while child.poll() is None and _rows(folder) < until:
             time.sleep(POLL_S)
@@ -108,12 +134,11 @@ def _found(given: argparse.Namespace, folder: Path, steps: int, story: Path) -> 
     stretches = [json.loads(line) for line in story.read_text().splitlines()]
     summary = stretches[-1].get("summary", {})
     counted = summary.get("calls", 0) - summary.get("failures", {}).get("malformed", 0)
-    right = (1 - given.error) / (1 - given.error * FORM_SHARE)
-    formula = votes_expected(1 - given.error, given.k)
+    formula = votes_expected(given.p, given.k)
     return {
         "benchmark": "million", "machine": figures.machine(), "disks": given.disks, "k": given.k, "seed": given.seed,
-        "error": given.error, "p_of_counted_votes": right, "success_expected": chain_success(right, given.k, steps),
-        "success_expected_if_all_errors_counted": chain_success(1 - given.error, given.k, steps), "steps": steps,
+        "p": given.p, "error": error_for(given.p), "over": "http" if given.http else "in process",
+        "success_expected": chain_success(given.p, given.k, steps), "steps": steps,
         "verified": verified(given.disks, _moves(folder)), "votes_per_step": counted / steps,
         "samples_per_step": summary.get("calls", 0) / steps, "votes_expected": formula,
         "off": counted / steps / formula - 1, "killed": sum(each["code"] == -signal.SIGKILL for each in stretches),
@@ -124,18 +149,6 @@ def _found(given: argparse.Namespace, folder: Path, steps: int, story: Path) -> 
 def _moves(folder: Path) -> Iterator[list[int]]:
     with (folder / "moves.jsonl").open() as file:
         yield from map(json.loads, file)
-
-
-def verified(disks: int, moves: Iterator[list[int]]) -> bool:
-    """Whether these moves, each legal, bring all disks from peg 0 to peg 2 in as few moves as can be."""
-    pegs = [list(range(disks, 0, -1)), [], []]
-    count = 0
-    for disk, taken, put in moves:
-        if not pegs[taken] or pegs[taken][-1] != disk or (pegs[put] and pegs[put][-1] < disk):
-            return False
-        pegs[put].append(pegs[taken].pop())
-        count += 1
-    return len(pegs[2]) == disks and count == 2**disks - 1
 
 
 if __name__ == "__main__":

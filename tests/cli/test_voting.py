@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.towers import verified
 from policies.voting import at_least, plan
 from tests.cli.commands import ended, started, until
-from tests.towers import verified
 
 PLAN = ("program", "plan-votes")
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.towers import solution, verified
 from cortex import journal
 from cortex.limits import Limits
 from cortex.programs.hanoi import Hanoi, move_of, moved, pegs_said
 from cortex.reply import Malformed
 from tests.stage import Stage, asked
-from tests.towers import solution, verified
 
 
 def said_of(stage: Stage) -> list[int]:
