@@ -132,6 +132,7 @@ def plan(seed: int) -> Plan:
     made.provider = _provider(chance, made)
     _refusals(random.Random(f"{seed}/refusals"), made)
     _terms(random.Random(f"{seed}/terms"), made)
+    _votes(random.Random(f"{seed}/votes"), made)
     _batches(random.Random(f"{seed}/batches"), made)
     more = random.Random(f"{seed}/more")
     made.troubles_at = sorted((*_troubles(chance, made), *_aimed(more, made)), key=lambda trouble: trouble.at_s)
@@ -204,6 +205,13 @@ def _terms(chance: random.Random, made: Plan) -> None:
             job.goal_timeout_s = goal_s
         if chance.random() < 0.08:
             job.deadline_s = all_s
+
+
+def _votes(chance: random.Random, made: Plan) -> None:
+    """Some of those who let the first to arrive decide have first-to-ahead-by-k decide."""
+    for job in made.jobs:
+        if job.program == "voter" and chance.random() < 0.5:
+            job.program = "elector"
 
 
 def _batches(chance: random.Random, made: Plan) -> None:

@@ -29,7 +29,7 @@ def double_grant_after_restart(patch: Patch) -> None:
     patch.setattr(lending, "_free", lambda state, pool: max(0, pool.allowed.concurrency - pool.in_use))
 
 
-@planted("a grant counts from when it is given, until it is known to be heard", 3)
+@planted("a grant counts from when it is given, until it is known to be heard", 5)
 def grants_count_when_heard(patch: Patch) -> None:
     issue = lending.issue
 
@@ -43,7 +43,7 @@ def grants_count_when_heard(patch: Patch) -> None:
     patch.setattr(lending, "issue", forgotten)
 
 
-@planted("a lease that ran out stays counted until its last call has ended", 20, likely=_cut)
+@planted("a lease that ran out stays counted until its last call has ended", 56, likely=_cut)
 def lease_without_quarantine(patch: Patch) -> None:
     renew = claiming._renew
 
@@ -62,7 +62,7 @@ def breaker_ignored_by_select(patch: Patch) -> None:
     patch.setattr(pools, "choose", lambda states: choose([BreakerState.CLOSED for _ in states]))
 
 
-@planted("never more than n probes are unresolved", 164, likely=troubled("overloaded", "hangs"))
+@planted("never more than n probes are unresolved", 42, likely=troubled("overloaded", "hangs"))
 def probe_leak(patch: Patch) -> None:
     def always(policy: Any, one: Any, at_s: float) -> int:
         return int(policy.probes) if one.state is BreakerState.HALF_OPEN else 0
@@ -127,7 +127,7 @@ def never_restarted(patch: Patch) -> None:
     patch.setattr(restart, "decide", lambda policy, deaths, at_s: restart.Verdict(False, 1e6, "died"))
 
 
-@planted("what a memo tells is taken in by a cortex that came back", 213, likely=_again)
+@planted("what a memo tells is taken in by a cortex that came back", 84, likely=_again)
 def memo_ignored(patch: Patch) -> None:
     patch.setattr(pools, "adopt", lambda state, claim, out: None)
 
@@ -145,7 +145,7 @@ def grant_serial_ignored(patch: Patch) -> None:
     patch.setattr(lease.Lease, "_take", any_serial)
 
 
-@planted("what is reserved counts against the cap", 44, likely=_capped)
+@planted("what is reserved counts against the cap", 50, likely=_capped)
 def reservation_forgotten(patch: Patch) -> None:
     def allows(self: Any, charge: Any, max_cost_nusd: int | None, max_job_tokens: int | None) -> bool:
         return max_cost_nusd is None or self.known_nusd + self.assumed_nusd + charge.nusd <= max_cost_nusd
@@ -194,7 +194,7 @@ def nothing_is_ever_killed(patch: Patch) -> None:
     patch.setattr(restart, "rung", gentle)
 
 
-@planted("what hangs while it is to end is killed", 37, likely=troubled("hung"))
+@planted("what hangs while it is to end is killed", 116, likely=troubled("hung"))
 def hung_retirement_unnoticed(patch: Patch) -> None:
     patch.setattr(staff, "_WATCHED", staff._WORKING)
 

@@ -19,6 +19,8 @@ from tests.simulation.loop import NOBODY, Life
 USAGE = Usage(40, 2)
 REFUSED = " refused"
 """How rows end that the provider finds fault with."""
+ELECT = "elect "
+"""How questions begin that are voted on."""
 SOON_S = 0.02
 """How long a refusal takes."""
 
@@ -78,6 +80,8 @@ class Provider:
         """By endpoint: which share of its requests fares how. An empty kind: every kind of failure."""
         self.seconds: Counter[tuple[str, int]] = Counter()
         """(what, second) -> requests that were begun, throttled, answered, failed or refused in it."""
+        self._votes: Counter[str] = Counter()
+        """Replies given to each question that is voted on."""
         self.blocked = False
         self.credit = math.inf
         """Answers until the account is blocked."""
@@ -142,7 +146,15 @@ class Provider:
         took_s = self.latency_s()
         self._loop.call_later(took_s, self._over, request, pool, context=NOBODY)
         await asyncio.sleep(took_s)
-        return reply(said(request.text))
+        return reply(self._voted(request.text) if request.text.startswith(ELECT) else said(request.text))
+
+    def _voted(self, text: str) -> str:
+        """One vote. Of each question one reply is wrong and another a red flag; whoever gets these cannot win."""
+        time, self._votes[text] = self._votes[text], self._votes[text] + 1
+        draw = blake2b(text.encode(), digest_size=3).digest()
+        if time == draw[1] % 4:
+            return "c"
+        return "?" if time == draw[2] % 4 else elected(text)
 
     def _over(self, request: Request, pool: Pool) -> None:
         pool.answering -= 1
@@ -235,6 +247,11 @@ def said(text: str) -> str:
     if draw == 7:
         return "?"
     return "ab"[draw % 2]
+
+
+def elected(text: str) -> str:
+    """What all votes on a question but one are for."""
+    return "ab"[blake2b(text.encode(), digest_size=1).digest()[0] % 2]
 
 
 _replies: dict[str, Reply] = {}

@@ -51,6 +51,7 @@ BATCHING = Batching(gather_s=0.2, gather_max_s=2.0, settle_s=120.0, submit_timeo
 PROGRAMS = {
     "planner": ("tests.toys:Planner", {"roots": ["r", "s"], "deep": 3}),
     "voter": ("tests.toys:Voter", {"questions": ["q0", "q1", "q2"], "votes": 5, "kind": "majority"}),
+    "elector": ("tests.toys:Elector", {"chains": ["p", "q"], "length": 6, "ahead": 2}),
     "nester": ("tests.toys:Nester", {"roots": ["r", "s"]}),
     "watcher": ("tests.toys:Watcher", {"asks": 6, "trust_s": 3.0}),
 }

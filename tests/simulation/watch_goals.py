@@ -11,6 +11,7 @@ from cortex import commands, events
 from cortex.goals import Goal, Status
 from cortex.state import State
 from policies.join import Join
+from tests.simulation.provider import ELECT, elected
 from tests.simulation.watch import JobWatch, Observer, Watch
 
 SHARE_MIN = 20
@@ -35,6 +36,8 @@ class GoalsWatch(Observer):
         self._watch = watch
         self._waiting: dict[str, dict[int, tuple[Join, float]]] = defaultdict(dict)
         """By job and goal: the join it waits for, and when its time is over; 0: never."""
+        self._links: dict[str, dict[tuple[str, int], str]] = defaultdict(dict)
+        """By job: who won which link of which chain."""
         self._rows: dict[str, _Rows] = defaultdict(_Rows)
 
     def turned(self, record: JobWatch, turn: events.Turn, out: list[commands.Command]) -> None:
@@ -43,6 +46,8 @@ class GoalsWatch(Observer):
         assert k is not None
         if not k.terms.streams:
             self._joins(record.name, k, turn.at_s)
+            if k.terms.program.endswith(":Elector"):
+                self._winners(record.name, out)
         elif k.terms.limits.max_failed is not None:
             self._failures(record.name, k, k.terms.limits.max_failed, out)
 
@@ -65,6 +70,20 @@ class GoalsWatch(Observer):
                     self._watch.say(f"{job}: goal {goal.id} goes on before its join, {join.kind}, is met")
                 if goal.status not in (Status.FAILED, Status.ABANDONED) and goal.partial == _enough(k, goal, join):
                     self._watch.say(f"{job}: goal {goal.id} merges what its join, {join.kind}, had, as partial: {goal.partial}")
+
+    # -- elections -----------------------------------------------------------------------------------------------------
+
+    def _winners(self, job: str, out: list[commands.Command]) -> None:
+        """Whatever was lost, throttled, discarded or came late: who has won is what all replies but one said."""
+        for command in out:
+            if type(command) is commands.Emit and isinstance(command.value, list):
+                chain, place, winner = command.value
+                before = self._links[job]
+                right = elected(f"{ELECT}{chain} {place} {before.get((chain, place - 1), '')}")
+                if winner != right:
+                    self._watch.say(f"{job}: {winner!r} has won link {place} of {chain}, all votes but one were for {right!r}")
+                if before.setdefault((chain, place), winner) != winner:
+                    self._watch.say(f"{job}: link {place} of {chain} is won by another than before")
 
     # -- rows that fail ------------------------------------------------------------------------------------------------
 
