@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+import statistics
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +25,8 @@ WINDOW = 4_000
 """M and a reply, in tokens."""
 TARGET = 0.999
 """That no node of any function of a depth is judged wrongly, with planned votes."""
+REPEATS = 10
+"""Readings of the same functions, by reasoners of other seeds, over which the F1 without votes is averaged."""
 METHODS = ("one-shot", "tree", "history", "focused")
 _SIGNS = {1: "nonnegative", 0: "either", -1: "nonpositive"}
 
@@ -106,19 +110,23 @@ def measure(small: bool = False, seed: int = 1) -> dict[str, Any]:
             score, ended = _scored(known, name, ahead, seed)
             row[method] = {
                 "f1": score, "calls": ended.samples, "largest_prompt_tokens": ended.largest_prompt_tokens,
+                "largest_request_tokens": ended.provider.tally.largest_request_tokens,
                 "input_tokens": ended.provider.tally.input_tokens,
             }  # fmt: skip
+        scores = [_scored(known, "focused", 1, seed + place)[0] for place in range(REPEATS)]
+        row["focused"] |= {"f1": statistics.fmean(scores), "error": statistics.stdev(scores) / math.sqrt(REPEATS)}
         rows.append(row)
     last = rows[-1]
     return {
-        "window_tokens": WINDOW, "target": TARGET, "rows": rows,
+        "window_tokens": WINDOW, "target": TARGET, "repeats": REPEATS, "rows": rows,
         "holds": {
             "one-atom prompts err, at every depth": all(row["error_min"] > 0 for row in rows),
             "focused with planned votes stays at 1.0": all(row["voted"]["f1"] == 1.0 for row in rows),
             "focused without votes falls as predicted": all(
-                abs(row["focused"]["f1"] - row["expected"]) < 0.12 for row in rows
-            ) and last["expected"] < rows[0]["expected"],
-            "one shot falls, though within M": last["one-shot"]["f1"] < min(0.9, rows[0]["one-shot"]["f1"]),
+                abs(row["focused"]["f1"] - row["expected"]) < 3 * row["focused"]["error"] + 0.01 for row in rows
+            ) and last["focused"]["f1"] < rows[0]["focused"]["f1"],
+            "one shot falls, though within M": last["one-shot"]["f1"] < min(0.9, rows[0]["one-shot"]["f1"])
+            and all(row["one-shot"]["largest_request_tokens"] <= WINDOW for row in rows),
             "the largest focused prompt is bounded": max(row["voted"]["largest_prompt_tokens"] for row in rows)
             < 1.25 * rows[0]["voted"]["largest_prompt_tokens"],
         },

@@ -22,6 +22,7 @@ from cortex.state import Goal, Item, State
 from policies.voting import chain_success, k_min, step_success, votes_expected
 
 P, TARGET = 0.9, 0.95
+P_WITHOUT_VOTES, RUNS_WITHOUT_VOTES = 0.99, 60
 DISKS = range(8, 17)
 STEPS_MIN = 8_192
 """Short chains are run again, with other seeds, until there are so many steps: else chance hides two in a hundred."""
@@ -100,7 +101,9 @@ def slope(rows: Sequence[dict[str, Any]]) -> float:
 # -- without each part ------------------------------------------------------------------------------------------------
 
 
-def without_votes(p: float = 0.99, runs: int = 60, disks: Sequence[int] = range(2, 10)) -> list[dict[str, Any]]:
+def without_votes(
+    p: float = P_WITHOUT_VOTES, runs: int = RUNS_WITHOUT_VOTES, disks: Sequence[int] = range(2, 10)
+) -> list[dict[str, Any]]:
     """Share of chains that come to their end when each move is asked for once."""
     found = []
     for count in disks:
@@ -121,7 +124,8 @@ def with_history(disks: int = 11, k: int = 3, stretches: int = 8, seed: int = 1)
         marks: dict[int, int] = {}
 
         def watch(state: State, marks: dict[int, int] = marks) -> None:
-            marks[state.emitted * stretches // steps] = state.tally.calls
+            counted = state.tally.calls - state.tally.failures.get("malformed", 0)
+            marks[state.emitted * stretches // steps] = counted
 
         ended = run(program, SimulatorSettings(seed=seed), watch=watch)
         counts = [marks.get(place, 0) for place in range(stretches)]
@@ -161,13 +165,15 @@ def measure(small: bool = False) -> dict[str, Any]:
     """Everything here, and whether it holds."""
     rows = cost(range(8, 12), 4_096) if small else cost()
     laws = fits(rows)
-    bare = without_votes(runs=20, disks=range(2, 7)) if small else without_votes()
+    runs = 20 if small else RUNS_WITHOUT_VOTES
+    bare = without_votes(runs=runs, disks=range(2, 7)) if small else without_votes()
     grown = with_history(disks=9) if small else with_history()
     fixed = fixed_k(disks=range(8, 11)) if small else fixed_k()
     per_step = [row["samples_per_step"] for row in fixed]
     return {
         "p": P, "target": TARGET, "cost": rows, "fits": laws, "rises_with_ln_s": slope(rows),
-        "without_votes": bare, "with_history": grown, "fixed_k": fixed,
+        "p_without_votes": P_WITHOUT_VOTES, "runs_without_votes": runs, "without_votes": bare,
+        "with_history": grown, "fixed_k": fixed,
         "holds": {
             "votes per step within 2 % of the formula": all(abs(row["off"]) < 0.02 for row in rows),
             "votes per step rise with ln s": slope(rows) > 0.95,
@@ -178,5 +184,7 @@ def measure(small: bool = False) -> dict[str, Any]:
             "with the history kept votes per step grow": _late(grown, "history") > 1.03 * _early(grown, "history")
             and _late(grown, "history") > 1.03 * _late(grown, "clean"),
             "k fixed is linear": max(per_step) < 1.05 * min(per_step),
+            "a prompt grows with the disks, not with the steps": rows[-1]["largest_prompt_tokens"]
+            <= rows[0]["largest_prompt_tokens"] + 2 * len(rows),
         },
     }  # fmt: skip

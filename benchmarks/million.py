@@ -64,7 +64,7 @@ def main() -> int:
     return 0 if found["verified"] else 1
 
 
-_COUNTED = ("requests", "wrong_answers", "largest_prompt_tokens", "prompts_too_long", "second_complete_answers")
+_COUNTED = ("requests", "wrong_answers", "largest_prompt_tokens", "prompts_too_long")
 
 
 def _measured(given: argparse.Namespace, folder: Path, asked: list[str]) -> dict[str, Any]:

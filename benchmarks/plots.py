@@ -1,42 +1,60 @@
-"""The claims as pictures, PNG and SVG. Needs matplotlib, of the extra ``claims``."""
+"""The claims as pictures, PNG and SVG. Needs matplotlib, of the extra ``claims``.
+
+A picture is a row of ``PICTURES``: the part whose figures it draws, its file, one function that draws and one that says
+what stands below it. Every caption begins by saying that the provider is simulated.
+"""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.claims_hanoi import GROWTHS
 from policies.voting import k_min, votes_expected
 
 SIMULATED = "Simulated provider: a bounded reasoner that reads its prompt alone and errs at a stated rate."
+PANEL_INCHES = (5.2, 4.6)
+CAPTION_CHARACTERS = 84
+"""In a line below one panel."""
+
+
+class Picture(NamedTuple):
+    """One file of plots."""
+
+    part: str
+    name: str
+    panels: int
+    plot: Callable[[Any, dict[str, Any]], None]
+    """Draws what was found on the axes of its panels."""
+    caption: Callable[[dict[str, Any]], str]
 
 
 def draw(found: dict[str, Any], folder: Path) -> list[str]:
-    """Every plot that there are figures for; the files. Raises ``ModuleNotFoundError`` without matplotlib."""
+    """Every picture that there are figures for; the files. Raises ``ModuleNotFoundError`` without matplotlib."""
     folder.mkdir(parents=True, exist_ok=True)
-    files: list[str] = []
-    if "hanoi" in found:
-        files += _saved(folder / "hanoi-cost", 2, _cost, found["hanoi"], _cost_caption(found["hanoi"]))
-        files += _saved(folder / "hanoi-ablations", 3, _ablations, found["hanoi"], _ablations_caption(found["hanoi"]))
-    if "convex" in found:
-        files += _saved(folder / "convex-f1", 1, _f1, found["convex"], _f1_caption(found["convex"]))
-    return files
+    return [file for each in PICTURES if each.part in found for file in _saved(folder, each, found[each.part])]
 
 
-def _saved(path: Path, panels: int, plot: Callable[[Any, Any], None], found: Any, caption: str) -> list[str]:
+def _saved(folder: Path, picture: Picture, found: dict[str, Any]) -> list[str]:
     import matplotlib
 
     matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = path.name  # the same figures make the same file
+    matplotlib.rcParams["svg.hashsalt"] = picture.name  # the same figures make the same file
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(1, panels, figsize=(5.2 * panels, 4.6), squeeze=False, layout="constrained")
-    plot(axes[0], found)
+    wide, high = PANEL_INCHES
+    figure, axes = pyplot.subplots(
+        1, picture.panels, figsize=(wide * picture.panels, high), squeeze=False, layout="constrained"
+    )
+    picture.plot(axes[0], found)
     for axis in axes[0]:
         axis.grid(True, alpha=0.3)
         axis.legend(fontsize=8)
-    figure.supxlabel(f"{SIMULATED}\n{caption}", fontsize=8)
+    caption = f"{SIMULATED} {picture.caption(found)}"
+    figure.supxlabel(textwrap.fill(caption, CAPTION_CHARACTERS * picture.panels), fontsize=8)
+    path = folder / picture.name
     files = [str(path.with_suffix(form)) for form in (".png", ".svg")]
     for file in files:
         figure.savefig(file, dpi=140, metadata={"Date": None} if file.endswith("svg") else None)
@@ -44,57 +62,81 @@ def _saved(path: Path, panels: int, plot: Callable[[Any, Any], None], found: Any
     return files
 
 
+def _doubling(axis: Any, steps: Sequence[int]) -> None:
+    """Lengths that double from one to the next, each with its own number below it."""
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(steps, [f"{each:,}" for each in steps], rotation=45, fontsize=8)
+    axis.set_xticks([], minor=True)
+
+
+# -- Towers of Hanoi ------------------------------------------------------------------------------------------------
+
+
 def _cost(axes: Any, found: dict[str, Any]) -> None:
     rows: Sequence[dict[str, Any]] = found["cost"]
     steps = [row["steps"] for row in rows]
     totals = [row["samples_per_step"] * row["steps"] for row in rows]
-    axes[0].loglog(steps, totals, "o", label="measured")
+    axes[0].loglog(steps, totals, "o", label="measured", zorder=3)
     for name, law in GROWTHS.items():
         scale = totals[0] / law(steps[0])
-        axes[0].loglog(steps, [scale * law(each) for each in steps], "--", label=f"as {name}")
-    axes[0].set(title="Samples in all", xlabel="steps", ylabel="samples")
+        off = found["fits"][name]
+        axes[0].plot(steps, [scale * law(each) for each in steps], "--", label=f"as {name} (fitted: {off:.2f} off)")
+    axes[0].set(title="Samples in all", xlabel="steps, s", ylabel="samples")
     fine = [round(steps[0] * (steps[-1] / steps[0]) ** (place / 400)) for place in range(401)]
     planned = [votes_expected(found["p"], k_min(found["p"], found["target"], each)) for each in fine]
-    axes[1].semilogx(fine, planned, "-", alpha=0.6, label="formula, k planned for each length")
-    axes[1].semilogx(steps, [row["votes_per_step"] for row in rows], "o", label="measured")
-    axes[1].set(title="Counted votes a step", xlabel="steps", ylabel="votes")
+    axes[1].plot(fine, planned, "-", alpha=0.6, label="formula, k planned for each length")
+    axes[1].plot(steps, [row["votes_per_step"] for row in rows], "o", label="measured")
+    axes[1].set(title="Counted votes a step", xlabel="steps, s", ylabel="votes")
+    for axis in axes:
+        _doubling(axis, steps)
 
 
 def _cost_caption(found: dict[str, Any]) -> str:
     off = max(abs(row["off"]) for row in found["cost"])
+    largest = max(row["largest_prompt_tokens"] for row in found["cost"])
     return (
-        f"Towers of Hanoi, one move a call; a counted vote is right with p = {found['p']}, wrong ones all agree; k"
-        f" planned for {found['target']:g}. Farthest from the formula: {off:.2%}."
+        f"Towers of Hanoi, one move a call; a counted vote is right with p = {found['p']}, wrong ones all agree; k is"
+        f" planned so that all steps are right with probability {found['target']:g}. Laws of growth drawn through the"
+        " first point; how far off each is with its constant fitted, root mean square of natural logarithms. Votes a"
+        f" step are at most {off:.2%} off the formula. Largest prompt: {largest} tokens."
     )
 
 
 def _ablations(axes: Any, found: dict[str, Any]) -> None:
     rows = found["without_votes"]
-    axes[0].errorbar(
-        [row["steps"] for row in rows], [row["solved"] for row in rows], [row["error"] for row in rows], fmt="o",
-        label="one call a move",
-    )  # fmt: skip
-    axes[0].plot([row["steps"] for row in rows], [row["expected"] for row in rows], "-", label="p^s")
-    axes[0].set(title="Without votes: chains without error", xlabel="steps", ylabel="share", xscale="log")
+    steps = [row["steps"] for row in rows]
+    solved, error = [row["solved"] for row in rows], [2 * row["error"] for row in rows]
+    axes[0].errorbar(steps, solved, error, fmt="o", capsize=3, label="one call a move, two standard errors")
+    axes[0].plot(steps, [row["expected"] for row in rows], "-", label="p^s")
+    axes[0].set(title="Without votes: chains without error", xlabel="steps, s", ylabel="share", ylim=(0, 1.1))
+    _doubling(axes[0], steps)
     rows = found["with_history"]
     for name, label in (("history", "every move so far in the prompt"), ("clean", "the previous move alone")):
         axes[1].plot([row["steps"] for row in rows], [row[name] for row in rows], "o-", label=label)
-    axes[1].set(title="With the history kept: samples a step", xlabel="moves made", ylabel="samples")
+    axes[1].set(title="With the history kept: votes a step", xlabel="moves made", ylabel="votes", ylim=(2.9, None))
     rows = found["fixed_k"]
+    steps = [row["steps"] for row in rows]
     totals = [row["samples_per_step"] * row["steps"] for row in rows]
-    axes[2].loglog([row["steps"] for row in rows], totals, "o-", label="samples, k = 3")
-    axes[2].set(title="k fixed: linear, and less and less sure", xlabel="steps", ylabel="samples")
+    axes[2].loglog(steps, totals, "o", label="samples, k = 3")
+    axes[2].plot(steps, [totals[0] * each / steps[0] for each in steps], "--", color="C0", label="as s")
+    axes[2].set(title="k fixed: linear, and less and less sure", xlabel="steps, s", ylabel="samples")
+    _doubling(axes[2], steps)
     sure = axes[2].twinx()
-    sure.semilogx([row["steps"] for row in rows], [row["success_expected"] for row in rows], "r--")
-    sure.set_ylabel("probability that all are right (dashed)")
+    sure.plot(steps, [row["success_expected"] for row in rows], "r:", label="all steps right (right scale)")
+    sure.set(ylabel="probability", ylim=(0, 1))
+    sure.legend(fontsize=8, loc="upper center")
 
 
 def _ablations_caption(found: dict[str, Any]) -> str:
     tokens = found["with_history"][-1]
     return (
-        "Left: p = 0.99. Middle: the error follows from the text (tokens, paragraphs, nesting); the largest prompts had"
+        f"Left: p = {found['p_without_votes']}, {found['runs_without_votes']} chains a length. Middle: k = 3, how often"
+        " a reply is wrong follows from its prompt (tokens, paragraphs, nesting); the largest prompts had"
         f" {tokens['history tokens']:,} and {tokens['clean tokens']:,} tokens. Right: p = {found['p']}."
     )
+
+
+# -- convexity ------------------------------------------------------------------------------------------------------
 
 
 def _f1(axes: Any, found: dict[str, Any]) -> None:
@@ -104,19 +146,29 @@ def _f1(axes: Any, found: dict[str, Any]) -> None:
         "one-shot": "one shot", "tree": "one shot, syntax tree given", "history": "a call a node, full history",
         "focused": "a call a node, focused", "voted": "a call a node, focused, voted on",
     }  # fmt: skip
-    for name, label in names.items():
-        axes[0].plot(depths, [row[name]["f1"] for row in rows], "o-", label=label)
+    for (name, label), mark in zip(names.items(), "osv^D", strict=True):
+        axes[0].plot(depths, [row[name]["f1"] for row in rows], f"{mark}-", markersize=5, label=label)
     axes[0].plot(depths, [row["expected"] for row in rows], "k:", label="focused, as predicted")
-    axes[0].set(title="Convex, concave or neither", xlabel="depth of composition", ylabel="F1 (macro)", ylim=(0, 1.03))
+    axes[0].set(title="Convex, concave or neither", xlabel="depth of composition", ylabel="F1 (macro)", ylim=(0, 1.05))
+    for name, label in (*list(names.items())[:3], ("voted", "focused")):
+        tokens = [row[name]["largest_prompt_tokens"] for row in rows]
+        axes[1].plot(depths, tokens, "o-", markersize=5, label=label)
+    axes[1].axhline(found["window_tokens"], color="k", linestyle=":", label="M and a reply")
+    axes[1].set(title="Largest prompt", xlabel="depth of composition", ylabel="tokens", yscale="log")
 
 
 def _f1_caption(found: dict[str, Any]) -> str:
     rows = found["rows"]
     low, high = min(row["error_min"] for row in rows), max(row["error_max"] for row in rows)
-    names = ("one-shot", "history", "voted")
-    largest = [max(row[name]["largest_prompt_tokens"] for row in rows) for name in names]
     return (
-        f"{rows[0]['functions']} functions a depth. One-atom prompts err in {low:.3%} to {high:.3%} of counted replies."
-        f" Largest prompts: one shot {largest[0]}, history {largest[1]}, focused {largest[2]} tokens; M and a reply are"
-        f" {found['window_tokens']}."
+        f"{rows[0]['functions']} functions a depth; focused: the mean of {found['repeats']} readings of them. One-atom"
+        f" prompts err in {low:.3%} to {high:.3%} of counted replies; k is planned for {found['target']:g} that no node"
+        f" of a depth is judged wrongly (k = {rows[0]['k']} to {rows[-1]['k']})."
     )
+
+
+PICTURES = (
+    Picture("hanoi", "hanoi-cost", 2, _cost, _cost_caption),
+    Picture("hanoi", "hanoi-ablations", 3, _ablations, _ablations_caption),
+    Picture("convex", "convex-f1", 2, _f1, _f1_caption),
+)
