@@ -24,6 +24,16 @@ def satisfied(k: State, program: Program) -> bool:
         return False
 
 
+def conclude(k: State, program: Program) -> None:
+    """Nothing is left to do: the job is complete, or has failed where its program says that it has no answer."""
+    try:
+        k.why = program.unmet(k)
+    except Exception as error:  # an author's code may raise anything
+        stop(k, said("unmet", error))
+        return
+    k.outcome = "failed" if k.why else "complete"
+
+
 def may_begin(k: State) -> bool:
     """Whether anything new may be asked: not in a job that stops, is past its deadline, or is paused for good."""
     return not k.closing and (k.paused is None or pauses.waits(k))

@@ -13,7 +13,7 @@ from cortex import attempts, commands, deadlines, errands, events, hedges, pause
 from cortex.asking import ask
 from cortex.authored import Out, faulty, fold_reply, give_up, said, stop
 from cortex.changes import Ask, Change, Vote
-from cortex.ending import finish, may_begin, satisfied, see_end, see_failures
+from cortex.ending import conclude, finish, may_begin, satisfied, see_end, see_failures
 from cortex.errands import believed
 from cortex.intake import take
 from cortex.moves import OPEN, wake
@@ -49,7 +49,7 @@ def step(k: State, program: Program, turn: events.Turn) -> list[commands.Command
             hedges.look(k, out)
         select(k, program, turn, out)
     if not k.outcome and satisfied(k, program):
-        k.outcome = "complete"
+        conclude(k, program)
     see_end(k)
     if k.outcome and not k.finished:
         finish(k, out)

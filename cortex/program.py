@@ -96,6 +96,10 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the top goal is met; by default when no goal is left and the source is read to its end."""
         return k.live == 0 and k.source_ended
 
+    def unmet(self, k: State) -> str:
+        """Why the job has failed, though nothing is left to do: one line; by default it has not."""
+        return ""
+
     def differs(self, kind: str, value: Any, goal: Goal | None) -> str:
         """One line for its author: replayed, it made this goal, or none, where its journal has such a one; empty where
         the difference means nothing."""

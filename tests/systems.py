@@ -13,13 +13,15 @@ from typing import Any
 import msgspec
 
 import cortex
+from benchmarks.towers import verified
 from cortex.program import Program
 from cortex.programs.chatloop import chatloop
 from cortex.programs.convex import Convex
+from cortex.programs.crystal import crystal
 from cortex.programs.hanoi import Hanoi
 from cortex.programs.notes import Notes, notes_from
 from cortex.programs.ralph import Ralph
-from tests.towers import verified
+from cortex.programs.rlm import rlm
 from tests.workshop import CHECK, TASK, workshop
 
 
@@ -61,6 +63,22 @@ async def capitals(ctx: cortex.Context, rounds: int = 12) -> list[str]:
     return said
 
 
+REVIEWS = "\n".join(f"Review {n} of K-{n % 9}: {'a late delivery, sadly' if n % 4 else 'it works'}." for n in range(600))
+LATE = sum(n % 9 == 3 and n % 4 > 0 for n in range(600))
+PIECE = """
+lines = context.splitlines()
+parts = [lines[at:at + 40] for at in range(0, len(lines), 40)]
+asked = "How many of the reviews of K-3 mention a late delivery? Answer with the number alone."
+replies = llm_map([asked + "\\n\\n" + "\\n".join(part) for part in parts])
+submit(sum(int(each) for each in replies))
+"""
+
+
+def _rlm(**more: Any) -> Program:
+    asked = "How many of the reviews of K-3 mention a late delivery?"
+    return rlm(question=asked, context=REVIEWS, returns="number", **more)
+
+
 def _ralph(folder: Path, items: int, output_tokens_max: int = 400) -> Program:
     work = workshop(folder / "work", items)
     return Ralph(folder=str(work), task=TASK, check=CHECK, view_bytes=1_000, output_tokens_max=output_tokens_max)
@@ -88,6 +106,15 @@ SYSTEMS = (
     System(
         name="flow", made=lambda folder: capitals(), prompt_tokens_max=80, midway=6, local_end="answer",
         right=lambda answer, rows: len(answer) == 12 and set(answer) <= {"yes", "no"},
+    ),
+    System(
+        name="rlm", made=lambda folder: _rlm(), prompt_tokens_max=2_200, midway=3, local_end="over_budget",
+        local=lambda folder: _rlm(piece_tokens_max=40), right=lambda answer, rows: answer == LATE,
+    ),
+    System(
+        name="crystal", prompt_tokens_max=1_500, midway=3, local_end="answer", right=lambda answer, rows: answer == LATE,
+        made=lambda folder: crystal(pieces=(PIECE,), context=REVIEWS, returns="number"),
+        local=lambda folder: crystal(pieces=('submit(llm("The sky is"))',)),
     ),
     System(
         name="ralph", made=lambda folder: _ralph(folder, 24), prompt_tokens_max=1_400, midway=2, local_end="over_budget",

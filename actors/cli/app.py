@@ -79,7 +79,7 @@ def batch(input: Input, output: Output, options: Options) -> int:  # noqa: A002 
 @takes(*RUNNING)
 def run(
     program: Annotated[
-        str, typer.Argument(help="a ready one (`cortex program list`), module:Class, file.py:Class or a saved NAME.toml")
+        str, typer.Argument(help="see `cortex program list`; or module:Class, file.py:Class, a saved NAME.toml")
     ],
     options: Options,
     inputs: Annotated[list[str], typer.Argument(help="folders, text files or JSON Lines")] = _NOTHING,

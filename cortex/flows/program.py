@@ -242,6 +242,11 @@ class Flow(Program, frozen=True, dict=True):
             live.note(goal)
         yield Fail(goal, failure.message)
 
+    def unmet(self, k: State) -> str:
+        """Rows may fail each on its own; of a run that is the whole job, its failure is the job's."""
+        failed = [goal.failure for goal in k.goals_of(RUN) if goal.failure is not None and not k.terms.streams]
+        return f"{failed[0].kind}: {failed[0].message}" if failed else ""
+
     def answer(self, k: State) -> Any:
         runs = list(k.goals_of(RUN))
         if k.terms.streams:

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from actors.driver import Driver
+from actors.offered import Offered
 from actors.opening import Opening, this_owner
 from actors.records import last_state
 from actors.rounds.tree import STORE
 from actors.simulator.inprocess import SimulatedModel
 from actors.simulator.settings import SimulatorSettings
 from actors.store import Folder
-from actors.offered import Offered
 from cortex.limits import Limits, Route, Terms
 from cortex.program import params_of
 from cortex.programs.ralph import Ralph

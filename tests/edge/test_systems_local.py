@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.local,
     pytest.mark.skipif(not local.installed(), reason="the extra `local` is not installed"),
 ]
-BOUNDS = {"prompt_tokens_max": 900, "max_output_tokens": 40, "max_job_tokens": 1_500, "deadline": "+2m"}
+BOUNDS = {"prompt_tokens_max": 900, "max_output_tokens": 40, "max_job_tokens": 1_500, "deadline": "+4m"}
 """Within which it must come to its end."""
 
 

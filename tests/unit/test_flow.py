@@ -145,6 +145,8 @@ def test_map_raises_the_first_failure_and_lets_the_others_go():
     driver = ran(each(), lambda text: Failure(FailureKind.REJECTED, "so", status=400) if text == "1" else text)
     assert driver.k.goals[1].failure.kind == FailureKind.REJECTED
     assert [goal.status.name for goal in driver.goals("ask")].count("ABANDONED") == 3
+    assert driver.k.outcome == "failed"
+    assert driver.k.why.startswith("rejected: test_flow.py:") and driver.k.why.endswith(": so")
 
 
 def test_map_has_so_many_under_way_at_once():
