@@ -79,13 +79,14 @@ class Timed:
     def __init__(self, model: Any) -> None:
         self._model = model
         self.endpoint, self.rate = model.endpoint, None
-        self.first: tuple[float, float] | None = None
-        self.last = (0.0, 0.0)
+        self.first_s = self.last_s = self.cpu_s = 0.0
+        """When; and what this process had used of a core by the first time."""
 
     async def call(self, body: bytes, **how: Any) -> Reply | Failure:
         """Note the time, and pass it on."""
-        self.last = time.perf_counter(), _cpu_s()
-        self.first = self.first or self.last
+        self.last_s = time.perf_counter()
+        if not self.first_s:
+            self.first_s, self.cpu_s = self.last_s, _cpu_s()
         return await self._model.call(body, **how)  # type: ignore[no-any-return]
 
     async def count_tokens(self, body: bytes) -> int | None:
@@ -107,10 +108,10 @@ def inline(model: Any, disks: int, folder: Path) -> dict[str, float]:
     timed = Timed(model)
     with tempfile.TemporaryDirectory(dir=folder) as state:
         done = cortex.run(Hanoi(disks=disks, k=K), model=timed, state=state, cluster="inline", progress=False)
-    assert done.answer["solved"] and timed.first is not None, done
+    assert done.answer["solved"], done
     steps = 2**disks - 2  # between the first call of the first and the last call of the last
-    took_s, cpu_s = timed.last[0] - timed.first[0], timed.last[1] - timed.first[1]
-    return {"steps_per_s": steps / took_s, "cpu_us_per_step": cpu_s / steps * 1e6}
+    rate, cpu_s = steps / (timed.last_s - timed.first_s), _cpu_s() - timed.cpu_s
+    return {"steps_per_s": rate, "cpu_us_per_step": cpu_s / steps * 1e6}
 
 
 def commit_us(folder: Path) -> float:
