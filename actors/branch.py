@@ -249,7 +249,7 @@ class Branch:
         courier = self._couriers.get(job)
         if courier is None:
             channel = self._runtime.peer(f"channel:{job}")
-            courier = self._couriers[job] = Courier(self.name, self.incarnation, channel)
+            courier = self._couriers[job] = Courier(self.name, self.incarnation, channel, lambda: bool(self._under))
         return courier
 
     def _enqueue(self, under: _Under) -> None:

@@ -291,7 +291,8 @@ class Channel:
                     each.durable.set_exception(StoreError(self.broken))
                 else:
                     each.durable.set_result(None)
-            await asyncio.sleep(0)  # those who were answered may put what they have before the next turn
+            if self._inbox:
+                await asyncio.sleep(0)  # those who were answered may put what they have before the next turn
         self._news.set()
 
     async def _something(self) -> None:

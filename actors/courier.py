@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -22,10 +23,14 @@ _encoder = msgspec.msgpack.Encoder()
 class Courier:
     """Whatever is ready goes at once; what becomes ready meanwhile goes together."""
 
-    def __init__(self, sender: str, incarnation: str, channel: Peer) -> None:
+    def __init__(
+        self, sender: str, incarnation: str, channel: Peer, more: Callable[[], bool] = lambda: True
+    ) -> None:  # fmt: skip
+        """``more`` says whether anything may become ready soon."""
         self._sender = sender
         self._incarnation = incarnation
         self._channel = channel
+        self._more = more
         self._ready: list[tuple[tuple[int, int], bytes]] = []
         self._kept: set[tuple[int, int]] = set()
         self._under_way = 0
@@ -57,7 +62,8 @@ class Courier:
 
     async def _carry(self) -> None:
         try:
-            await asyncio.sleep(0)  # what becomes ready in this same round of the loop travels along
+            if self._more():
+                await asyncio.sleep(0)  # what becomes ready in this same round of the loop travels along
             self._gathering = False
             while self._ready:
                 keys, blob = self._packed()

@@ -1,0 +1,59 @@
+"""What a courier takes along, and when it goes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from actors.courier import Courier
+from cortex import events
+from policies.failure import Failure, FailureKind
+
+
+class Channel:
+    """Takes whatever comes."""
+
+    name = "channel:j"
+
+    def __init__(self) -> None:
+        self.messages: list[int] = []
+
+    async def ask(self, method: str, *args: Any) -> None:
+        self.messages.append(len(msgspec.msgpack.decode(args[2])))
+
+    def tell(self, method: str, *args: Any) -> None:
+        raise AssertionError("a courier asks")
+
+
+def _event(goal: int) -> events.Broke:
+    return events.Broke(goal, "0", 1, Failure(FailureKind.TRANSIENT, "cut"))
+
+
+async def test_what_is_ready_in_the_same_round_goes_together() -> None:
+    channel = Channel()
+    courier = Courier("branch:1", "1", channel, lambda: True)
+    courier.add(_event(1))
+    asyncio.get_running_loop().call_soon(courier.add, _event(2))
+    courier.add(_event(3))
+    await _rounds(4)
+    assert channel.messages == [3]
+
+
+@pytest.mark.parametrize(("more", "rounds"), [(False, 1), (True, 2)])
+async def test_where_nothing_more_is_under_way_it_goes_a_round_earlier(more: bool, rounds: int) -> None:
+    channel = Channel()
+    courier = Courier("branch:1", "1", channel, lambda: more)
+    courier.add(_event(1))
+    courier.add(_event(2))
+    for passed in range(1, rounds + 1):
+        assert channel.messages == []
+        await asyncio.sleep(0)
+        assert passed < rounds or channel.messages == [2]
+
+
+async def _rounds(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
