@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.functions import LABELS, function
 from benchmarks.towers import verified
 from policies.voting import at_least, plan
 from tests.cli.commands import ended, started, until
@@ -62,3 +63,21 @@ def test_towers_killed_twice_come_to_the_same_end(cortex):
     answer = done.last["answer"]
     assert (answer["solved"], answer["moves"]) == (True, 127)
     assert done.last["failures"]["malformed"] > 0 and answer["samples"] > 5 * 127
+
+
+def test_judgements_killed_in_the_middle_come_to_the_same_end(cortex):
+    """Functions of several depths, so that some are judged when the others are half way."""
+    known = [function(1, depth, LABELS[depth % 3]) for depth in (4, 8, 16, 32)]
+    run = ("run", "convex", "-p", f"functions={json.dumps([each.text for each in known])}", "-p", "k=4", "--model", "sim")
+    run = (*run, "--sim", "error=0.02", "--sim", "latency_ms=20", "-o", "labels.jsonl", "--job", "labels", "--json")
+    labels = Path("labels.jsonl")
+    with started(*run) as child:
+        until(lambda: labels.exists() and labels.read_text().count("\n") >= 1)
+        child.kill()
+        ended(child)
+    assert labels.read_text().count("\n") < len(known)
+    done = cortex(*run)
+    assert (done.code, done.last["outcome"]) == (0, "complete")
+    judged = dict(json.loads(line) for line in labels.read_text().splitlines())
+    assert judged == {place: each.curvature for place, each in enumerate(known)}
+    assert done.last["failures"]["lost"] > 0
