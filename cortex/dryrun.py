@@ -138,7 +138,9 @@ class DryRun:
         """Try it, begun at this time; ``heard`` is what else came to the job: its rows, answers from outside."""
         for stamp, event in heard:
             self._push(stamp, event)
-        self._turn(at_s, events.Opened(self.k.terms, 1), events.Granted(PERMITS))
+        routes = self.k.terms.routes  # fallbacks are asked nothing: what they answered is looked for as theirs
+        places = [0, *range(1 + len(self.k.terms.fallbacks), len(routes))]
+        self._turn(at_s, events.Opened(self.k.terms, 1), *(events.Granted(PERMITS, place) for place in places))
         ticks = 0
         while not self.k.outcome or (self.k.outcome == "partial" and self._coming):
             due_s = None if self.k.outcome else self.k.due_at_s()
@@ -224,7 +226,7 @@ class DryRun:
     def _questions(self, call: commands.Call) -> Iterable[bytes]:
         """The call's own hash, then those that the job's other routes would have asked it under."""
         yield call.hash
-        for route in self.k.terms.fallbacks:
+        for route in () if call.route else self.k.terms.fallbacks:
             yield question_hash(route.endpoint, with_model(call.body, route.model), call.sample)
 
     def _answer(self, call: commands.Call, stamp: Stamp) -> events.Event:
@@ -237,7 +239,7 @@ class DryRun:
 
     def _new(self, call: commands.Call) -> NewCall:
         totals, goal = self.totals, self.k.goals.get(call.goal)
-        size, route = len(call.body), self.k.terms.route
+        size, route = len(call.body), self.k.terms.routes[call.route]
         if totals.asked_bytes and totals.asked_tokens:
             input_tokens = -(-size * totals.asked_tokens // totals.asked_bytes)
         else:

@@ -241,6 +241,33 @@ def fork(
     return fork_job(name, at, program, output, options)
 
 
+@app.command()
+@takes(*LOOKING)
+def diff(
+    job: Job, options: Options,
+    other: Annotated[str, typer.Argument(help="the job to compare it with", metavar="OTHER")],
+) -> int:  # fmt: skip
+    """Compare two jobs of one program: outcome, results row by row, calls; exit code 0 the same, 1 different."""
+    from actors.cli.comparing import diff as compare
+
+    return compare(job, other, options)
+
+
+@app.command()
+@takes("state", "overwrite", "verbose")
+def export(
+    job: Job, options: Options,
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="calls.parquet, .csv or .jsonl; - for stdout", metavar="FILE")
+    ],
+    no_text: Annotated[bool, typer.Option("--no-text", help="without prompts and replies")] = False,
+) -> int:  # fmt: skip
+    """Write a job's calls as a table, a line each: what was asked, what came of it, what it cost."""
+    from actors.cli.exporting import export as write
+
+    return write(job, output, no_text, options)
+
+
 @programs.command("plan-votes")
 @takes("as_json", "verbose")
 def plan_votes(
