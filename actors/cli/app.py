@@ -16,7 +16,7 @@ app = typer.Typer(
     epilog="Exit codes: 0 complete; 1 failed, or a row failed; 2 bad usage, or rows refused before sending; "
     "3 partial and resumable (cap, deadline, blocked account, drain); 130 interrupted, 143 terminated.",
 )  # fmt: skip
-programs = typer.Typer(help="Programs: what they need.", no_args_is_help=True)
+programs = typer.Typer(help="Programs: which there are, one to begin with, what they need.", no_args_is_help=True)
 app.add_typer(programs, name="program")
 
 Input = Annotated[
@@ -266,6 +266,27 @@ def export(
     from actors.cli.exporting import export as write
 
     return write(job, output, no_text, options)
+
+
+@programs.command("list")
+@takes("as_json", "verbose")
+def list_programs(options: Options) -> int:
+    """List the ready programs, with their parameters."""
+    from actors.cli.writing import list_programs as show
+
+    return show(options)
+
+
+@programs.command("new")
+@takes("verbose")
+def new_program(
+    options: Options,
+    file: Annotated[str, typer.Argument(help="a Python file that is not there yet", metavar="FILE")],
+) -> int:
+    """Write a small flow of your own to begin with, and its test."""
+    from actors.cli.writing import new_program as write
+
+    return write(file)
 
 
 @programs.command("plan-votes")

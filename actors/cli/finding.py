@@ -97,8 +97,15 @@ def told_of(type_: type[Program]) -> str:
     """What a program is and takes, for ``cortex run PROGRAM --help``."""
     named = type_.name or type_.__name__
     lines = [f"{named}: {inspect.cleandoc(type_.__doc__ or '') or 'a program'}", ""]
-    fields = msgspec.structs.fields(type_)
-    for field in fields:
+    taken = [f"  -p {name}=…   {kind}, {default}" for name, kind, default in parameters_of(type_)]
+    lines += [*taken, "" if taken else "  it takes no parameters"]
+    return "\n".join([*lines, "cortex run --help: the other options"])
+
+
+def parameters_of(type_: type[Program]) -> list[tuple[str, str, str]]:
+    """(name, type, ``needed`` or its default) of each parameter of a program."""
+    told = []
+    for field in msgspec.structs.fields(type_):
         if get_origin(field.type) is Union or isinstance(field.type, UnionType):
             kinds = [each for each in get_args(field.type) if each is not msgspec.UnsetType]
             kind = " | ".join(_kind(each) for each in kinds)
@@ -106,8 +113,8 @@ def told_of(type_: type[Program]) -> str:
             kind = _kind(field.type)
         needed = field.required or field.default is msgspec.UNSET
         default = "needed" if needed else f"default {_shown(field)}"
-        lines.append(f"  -p {field.encode_name}=…   {kind}, {default}")
-    return "\n".join([*lines, "" if fields else "  it takes no parameters", "cortex run --help: the other options"])
+        told.append((field.encode_name, kind, default))
+    return told
 
 
 def _kind(type_: Any) -> str:
