@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from actors.batches import PERMITS, Submissions
+from actors.cluster.heap import unwatched
 from actors.dispatch import Dispatch
 from actors.inbox import Entry, Traces, entry, split
 from actors.lease import Lease
@@ -23,6 +24,7 @@ from actors.memory import Memory
 from actors.opening import Opening, owner_record, rekeyed_batch, resuming_batch
 from actors.outlet import Outlet, Projection
 from actors.ports import Runtime
+from actors.records import replayed
 from actors.store import Journal, StoreError
 from actors.summary import summary
 from actors.tasks import Errands
@@ -91,7 +93,7 @@ class Channel:
         held = await self._dispatch.meet(tuple(branches), epoch)
         self._errands.staffed(tuple(workers))
         batch, anew = resuming_batch(k, opening, epoch, held, self._journal.account(self._journal.seq))
-        if k is not None and not anew and (differs := k.differs or self._program.remade(k)):
+        if k is not None and not anew and (differs := self._differs(k)):
             raise StoreError(f"job {self.job}: {differs}. Undo that, or begin anew under another --job: no equal "
                              "question is paid again")
         batch += [events.Granted(PERMITS, place) for place, route in enumerate(terms.routes) if route.batched]
@@ -116,15 +118,11 @@ class Channel:
 
     def _replayed(self) -> State | None:
         """K from the last snapshot and what came after it; None for a journal without a turn."""
-        if self._journal.seq == 0:
-            return None
-        snapshot = self._journal.latest_snapshot()
-        after = snapshot[0] if snapshot else self._journal.opened_at()
-        k = journal.decode_state(snapshot[1]) if snapshot else None
-        turns = (turn for _, turn in self._journal.turns(after))
-        if k is None and after == self._journal.seq:
-            return None  # it died between noting the opening and writing it
-        return journal.replay(k, turns, lambda terms: self._runtime.load_program(terms.program, terms.params_json))
+        return replayed(self._journal, lambda terms: self._runtime.load_program(terms.program, terms.params_json))
+
+    def _differs(self, k: State) -> str:
+        with unwatched():
+            return k.differs or self._program.remade(k)
 
     async def close(self) -> None:
         """Stop without ending the job: what is in flight is in the journal as asked."""

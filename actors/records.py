@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import msgspec
 
+from actors.cluster.heap import unwatched
 from actors.joblock import is_held
 from actors.opening import Owner
 from actors.programs import load
 from actors.store import Folder, Journal, NoSuchJob
 from cortex import journal
-from cortex.events import Turn
 from cortex.limits import Terms
+from cortex.program import Program
 from cortex.state import State
 
 
@@ -80,20 +81,23 @@ def last_state(folder: Folder, job: str) -> State:
     """K of a job as its journal has it, read without touching it. Raises ``NoSuchJob``."""
     source = Journal(folder.journal_path(job))
     try:
-        snapshot = source.latest_snapshot()
-        last = snapshot[0] if snapshot else source.opened_at()
-
-        def turns() -> Iterator[Turn]:
-            nonlocal last
-            for seq, turn in source.turns(last):
-                last = seq
-                yield turn
-
-        k = journal.decode_state(snapshot[1]) if snapshot else None
-        if k is None and source.seq == 0:
+        last = source.seq
+        k = replayed(source, lambda terms: load(terms.program, terms.params_json), last)
+        if k is None:
             raise NoSuchJob(f"job {job} never began")
-        k = journal.replay(k, turns(), lambda terms: load(terms.program, terms.params_json))
         journal.put_right(k, source.account(last))
         return k
     finally:
         source.close()
+
+
+def replayed(source: Journal, program: Callable[[Terms], Program], upto: int | None = None) -> State | None:
+    """K from the last snapshot and what came after it, to a turn or to the last one; None where no turn opens it."""
+    snapshot = source.latest_snapshot()
+    after = snapshot[0] if snapshot else source.opened_at()
+    if snapshot is None and after == source.seq:
+        return None  # it never began, or died between noting its opening and writing it
+    with unwatched():
+        k = journal.decode_state(snapshot[1]) if snapshot else None
+        turns = (turn for seq, turn in source.turns(after) if upto is None or seq <= upto)
+        return journal.replay(k, turns, program)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 YOUNG_MAX = 50_000
 """Objects made, less those that went, before the young are looked at: Python's own 700 is one turn of a channel."""
@@ -15,3 +17,15 @@ def settle() -> None:
     """
     gc.set_threshold(YOUNG_MAX, 20, 20)
     gc.freeze()
+
+
+@contextmanager
+def unwatched() -> Iterator[None]:
+    """Look for no garbage at all while the block runs: for a replay, which makes many records and no cycles."""
+    watched = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if watched:
+            gc.enable()
