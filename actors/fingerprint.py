@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
+from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, Literal, get_origin
 
 import cortex
 from cortex.program import Program
@@ -28,16 +30,64 @@ def fingerprint_of(type_: type[Program], params_json: bytes, cells: dict[str, by
 
 
 def source_of(type_: type, cells: dict[str, bytes]) -> bytes:
-    """Source of the module that defines a class, else of the class alone (a notebook), else its name."""
+    """Source of the module that defines a class, else of the class alone (a notebook), else its name.
+
+    A script that is run is the module that others import from its file. Of a flow in a notebook it is the function's,
+    with whatever of other cells it speaks of.
+    """
     if type_.__module__ == "__main__" and type_.__qualname__ in cells:
         return cells[type_.__qualname__]
     module = sys.modules.get(type_.__module__)
     try:
-        if type_.__module__ != "__main__" and module is not None:
+        if module is not None and _has_file(type_):
             return inspect.getsource(module).encode()
+        function = getattr(type_, "function", None)
+        if isinstance(function, FunctionType):
+            return "\0".join(_spoken_of(function)).encode()
         return inspect.getsource(type_).encode()
     except (OSError, TypeError):
         return type_.__qualname__.encode()
+
+
+def _has_file(type_: type) -> bool:
+    """Whether a class stands in a module with a file: not in a cell, nor at a prompt."""
+    return type_.__module__ != "__main__" or _folder(sys.modules["__main__"]) is not None
+
+
+def _spoken_of(function: FunctionType) -> Iterator[str]:
+    """Source of a function, then of the functions and classes of other cells that it uses; and what constants are."""
+    waiting: list[Any] = [function]
+    seen: set[int] = set()
+    while waiting:
+        one = waiting.pop(0)
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        inner = getattr(one, "function", None)
+        if isinstance(inner, FunctionType):
+            waiting.append(inner)  # another flow
+            continue
+        try:
+            yield inspect.getsource(one) if isinstance(one, (FunctionType, type)) else repr(one)
+        except (OSError, TypeError):
+            yield one.__qualname__
+        if isinstance(one, FunctionType):
+            names = sorted({name for code in _codes(one.__code__) for name in code.co_names})
+            known = [one.__globals__[name] for name in names if name in one.__globals__]
+            waiting += [each for each in known if _of_a_cell(each, function)]
+
+
+def _of_a_cell(value: Any, function: FunctionType) -> bool:
+    if isinstance(value, (FunctionType, type)):
+        return value.__module__ == function.__module__
+    return isinstance(value, (str, bytes, int, float, bool)) or get_origin(value) is Literal
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
 
 
 def modules_of(type_: type[Program]) -> set[str]:
@@ -54,7 +104,7 @@ def _take(base: type, update: object, cells: dict[str, bytes], seen: set[str]) -
     text = source_of(base, cells)
     update(text)
     module = sys.modules.get(base.__module__)
-    if base.__module__ == "__main__" or module is None or base.__module__ in seen:
+    if not _has_file(base) or module is None or base.__module__ in seen:
         return
     seen.add(base.__module__)
     for name in sorted(_beside(module, seen)):

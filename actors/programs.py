@@ -62,8 +62,8 @@ def find(where: str) -> type[Program]:
         else:
             _look_in(Path.cwd())
             module = importlib.import_module(module_name)
-    except Exception as error:  # an author's module may raise anything while it is imported
-        raise NoSuchProgram(f"program {where!r} cannot be imported: {type(error).__name__}: {error}") from None
+    except (Exception, SystemExit) as error:  # an author's module may raise anything while it is imported
+        raise _not_imported(where, error) from None
     found: object = module
     for part in class_name.split("."):
         found = getattr(found, part, None)
@@ -107,13 +107,18 @@ def programs_in(path: str) -> list[str]:
     """Names of the programs that a file defines. Raises ``NoSuchProgram``."""
     try:
         module = _file(Path(path))
-    except Exception as error:  # an author's module may raise anything while it is imported
-        raise NoSuchProgram(f"program {path!r} cannot be imported: {type(error).__name__}: {error}") from None
+    except (Exception, SystemExit) as error:  # an author's module may raise anything while it is imported
+        raise _not_imported(path, error) from None
     own = _FILE_MODULE + sha256(str(Path(path).resolve()).encode()).hexdigest()[:12]
     return [
         name for name, value in vars(module).items()
         if isinstance(value, type) and issubclass(value, Program) and value.__module__ == own
     ]  # fmt: skip
+
+
+def _not_imported(where: str, error: BaseException) -> NoSuchProgram:
+    said = " ".join(str(error).split())
+    return NoSuchProgram(f"program {where!r} cannot be imported: {type(error).__name__}: {said}")
 
 
 def _file(path: Path) -> object:

@@ -204,3 +204,51 @@ def test_a_flow_that_is_not_deterministic_is_named_and_goes_on_when_it_is_put_ri
     monkeypatch.delenv("MOOD")
     assert cortex("answer", "mine", "more=1").code == 0
     assert cortex("resume", "mine").code == 0
+
+
+BAD = {
+    "foreign.py": "import cortex, asyncio\n@cortex.flow\nasync def f(ctx):\n    await asyncio.sleep(0.1)\n",
+    "future.py": "import cortex\nclass Odd:\n    def __await__(self):\n        yield 7\n@cortex.flow\nasync def f(ctx):\n    await Odd()\n",
+    "clock.py": "import cortex, time\n@cortex.flow\nasync def f(ctx):\n    return time.time()\n",
+    "today.py": "import cortex\nfrom datetime import datetime\ndef when():\n    return datetime.now()\n@cortex.flow\nasync def f(ctx):\n    return str(when())\n",
+    "syntax.py": "import cortex\n@cortex.flow\nasync def f(ctx)\n    pass\n",
+    "missing.py": "import nothing_of_that_name\n",
+    "raises.py": "raise ValueError('one line\\nand another')\n",
+    "leaves.py": "import sys\nsys.exit(3)\n",
+    "none.py": "class Plain:\n    pass\ndef f(ctx): pass\n",
+    "plain.py": "import cortex\n@cortex.flow\ndef f(ctx):\n    return 1\n",
+    "bare.py": "import cortex\n@cortex.flow\nasync def f():\n    return 1\n",
+    "stars.py": "import cortex\n@cortex.flow\nasync def f(ctx, *texts):\n    return 1\n",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("where", "words"), [
+    ("foreign.py", ("foreign.py:4 uses asyncio.sleep", "await ctx.sleep(seconds)")),
+    ("clock.py", ("clock.py:4 uses time.time", "ask ctx.now()")),
+    ("today.py", ("today.py:4 uses datetime.now", "ask ctx.now()")),
+    ("syntax.py", ("syntax.py", "SyntaxError", "line 3")),
+    ("missing.py", ("missing.py", "cannot be imported", "No module named 'nothing_of_that_name'")),
+    ("raises.py", ("raises.py", "ValueError: one line and another")),
+    ("leaves.py", ("leaves.py", "cannot be imported", "SystemExit: 3")),
+    ("none.py", ("none.py: it holds no cortex.Program",)),
+    ("none.py:Plain", ("none.py:Plain is no cortex.Program",)),
+    ("none.py:f", ("none.py:f is no cortex.Program",)),
+    ("none.py:Gone", ("none.py has no Gone",)),
+    ("nowhere.py", ("nowhere.py", "there is no file")),
+    ("no.such:Thing", ("no.such:Thing", "No module named 'no'")),
+    ("nothing", ("no program 'nothing': ready ones are",)),
+    ("plain.py", ("plain.py", "f is no async function")),
+    ("bare.py", ("bare.py", "f takes no ctx")),
+    ("stars.py", ("stars.py", "*texts cannot be given by name")),
+])  # fmt: skip
+def test_a_program_that_cannot_be_one_is_one_line(cortex, where, words):
+    for name, text in BAD.items():
+        Path(name).write_text(text)
+    cortex("run", where, *SIM).refused(*words)
+
+
+def test_a_flow_that_awaits_something_foreign_fails_with_its_file_and_line(cortex):
+    Path("future.py").write_text(BAD["future.py"])
+    done = cortex("run", "future.py", *SIM)
+    assert done.code == 1
+    assert "future.py:7 awaits a int, which only an event loop answers" in "\n".join(done.said())

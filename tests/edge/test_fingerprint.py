@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ import cortex
 from actors import programs
 from actors.fingerprint import fingerprint_of
 from cortex.programs.notes import Notes
+from tests.structure import ROOT
 
 PROGRAM = """
 import json
@@ -53,3 +57,29 @@ def test_the_prompts_of_a_ready_program_are_a_part_of_it(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Path, "read_bytes", changed)
     assert fingerprint_of(Notes, b"{}", {}) != first
+
+
+SCRIPT = """
+import cortex
+
+@cortex.flow
+async def asks(ctx, word: str = "x"):
+    return await ctx.ask(word)
+
+if __name__ == "__main__":
+    import sys
+    from actors import programs
+    sys.stdout.write(programs.fingerprint(programs.place_of(asks), b"{}"))
+"""
+
+
+def test_a_script_that_is_run_is_the_same_program_as_its_file(tmp_path: Path) -> None:
+    """So `cortex resume` goes on with what a script began, and does not begin it anew."""
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout == programs.fingerprint(f"{path}:asks", b"{}")
+    path.write_text(SCRIPT.replace("ask(word)", "ask(word + '?')"))
+    programs.forget(f"{path}:asks")
+    assert done.stdout != programs.fingerprint(f"{path}:asks", b"{}")

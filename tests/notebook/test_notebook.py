@@ -95,3 +95,47 @@ def test_what_goes_wrong_is_one_clear_line(kernel: Any) -> None:
     assert "SetupError: no key in the environment" in shown
     assert "Traceback" not in shown
     assert "destination.py" not in shown
+
+
+FLOW = '''
+from typing import Literal
+
+ASK = "Say {word}"
+
+def worded(word):
+    return ASK.format(word=word)
+
+class Kind:
+    """Of another cell."""
+
+@cortex.flow
+async def said(ctx, word: str):
+    ctx.log("asks for", word)
+    first = await ctx.ask(worded(word))
+    return [first, await ctx.ask(f"again {word}")]
+'''
+EDITS = {
+    "so": ('f"again {word}"', 'f"once more {word}"'),
+    "thus": ('"Say {word}"', '"Speak {word}"'),
+    "indeed": ("return ASK", "return 'Please: ' + ASK"),
+}
+"""By the word that is asked for, so that each is another question: in the flow's own cell, in a constant of another one,
+in a function of another one."""
+
+
+@pytest.mark.parametrize("word", EDITS)
+def test_a_flow_whose_cell_was_edited_begins_anew_and_pays_for_what_is_new_alone(kernel: Any, word: str) -> None:
+    run = f"r = cortex.run(said(word={word!r}), model='sim', progress=False); print(r.job, r.facts['paid_calls'], r.calls)"
+    _run(kernel, FLOW)
+    job, *counts = _run(kernel, run).split()
+    assert counts == ["2", "2"]
+    assert _run(kernel, run).split() == [job, *counts]
+    changed = FLOW.replace(*EDITS[word])
+    assert changed != FLOW
+    _run(kernel, changed)
+    assert _run(kernel, run).split() == [job, "3", "2"], "one question was another, and one was remembered"
+
+
+def test_what_a_flow_logs_is_shown_below_the_cell(kernel: Any) -> None:
+    _run(kernel, FLOW)
+    assert ": asks for hush" in _run(kernel, "r = cortex.run(said(word='hush'), model='sim')")
