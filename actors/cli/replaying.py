@@ -97,7 +97,7 @@ def _said(job: str, tried: DryRun, outcome: str, changed: bool) -> list[str]:
     if totals.runs_reused:
         reused += f", {_many(totals.runs_reused, 'tool result')}"
     if totals.failed:
-        reused += f", {_many(totals.failed, 'failure')} (a run would ask those again)"
+        reused += f", {_many(totals.failed, 'failure')} (a run would ask again)"
     lines.append(f"reused    {reused}")
     if k.terms.streams:
         lines.append(f"rows      {k.tally.succeeded:,} succeeded, {k.tally.failed:,} failed")

@@ -146,6 +146,21 @@ def test_a_batch_and_what_it_could_not_do(cortex):
     assert told["reused_calls"] + len(told["new_calls"]) == 20
 
 
+def test_a_call_that_failed_for_good_fails_as_it_did(cortex):
+    """The provider refused it; nobody was ever answered, and the program goes on as it went then."""
+    requests(Path("in.jsonl"), 3)
+    lines = [json.loads(line) for line in Path("in.jsonl").read_text().splitlines()]
+    lines[1]["params"]["temperature"] = 7
+    Path("in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert cortex("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "b").code == 1
+    done = cortex("replay", "b", "--json")
+    told = json.loads(done.out)
+    assert (done.code, told["outcome"]) == (0, "complete")
+    assert (told["reused_calls"], told["failed_calls"], told["new_calls"]) == (2, 1, [])
+    assert (told["rows_succeeded"], told["rows_failed"]) == (2, 1)
+    assert "1 failure (a run would ask again)" in cortex("replay", "b").out
+
+
 def test_what_is_wrong_is_one_line(cortex):
     cortex("replay", "nobody").refused("no job 'nobody'")
     _begun(cortex)
