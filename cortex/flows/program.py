@@ -20,6 +20,8 @@ from cortex.state import ENDED, Goal, State, Status
 from policies.failure import Failure, FailureKind
 
 RUN = "run"
+_KINDS = ("timer", "tool", "child", "wait", "ask")
+"""What a run asks for, in the order in which it is offered: questions last, since they take permits."""
 
 
 class _Tools(Mapping[str, Callable[..., Any]]):
@@ -166,12 +168,13 @@ class Flow(Program, frozen=True, dict=True):
         live = self._live(k)
         if k.open_by_kind.get(RUN):
             live.restless.update(dict.fromkeys(goal.id for goal in k.open(RUN)))
-        waiting, live.restless = live.restless, {}
-        for goal_id in waiting:
-            run_goal = k.goals.get(goal_id)
-            if run_goal is not None and run_goal.status not in ENDED:
-                yield from self._gone_on(live, k, run_goal)
-        for kind in ("timer", "tool", "child", "wait"):
+        if live.restless:
+            waiting, live.restless = live.restless, {}
+            for goal_id in waiting:
+                run_goal = k.goals.get(goal_id)
+                if run_goal is not None and run_goal.status not in ENDED:
+                    yield from self._gone_on(live, k, run_goal)
+        for kind in _KINDS:
             if not k.open_by_kind.get(kind):
                 continue
             for goal in k.open(kind):
@@ -180,10 +183,6 @@ class Flow(Program, frozen=True, dict=True):
                     if kind == "timer":
                         live.note(goal)
                     yield request.wish(goal)
-        for goal in k.open("ask"):
-            request = live.request(goal)
-            if request is not None:
-                yield request.wish(goal)
 
     def _gone_on(self, live: _Live, k: State, goal: Goal) -> list[Change]:
         bad = goal.value.get("bad")
@@ -201,18 +200,16 @@ class Flow(Program, frozen=True, dict=True):
         live = self._live(k)
         request = live.request(goal)
         if not isinstance(request, Question):
-            yield Abandon(goal)  # let go by what has ended before it in this turn
-            return
+            return (Abandon(goal),)  # let go by what has ended before it in this turn
         try:
             answer = request.returns.read(reply)
         except Malformed as error:
             if request.again is None or goal.resamples < request.again:
                 raise
             live.note(goal)
-            yield Fail(goal, str(error))
-            return
+            return (Fail(goal, str(error)),)
         live.note(goal)
-        yield Resolve(goal, answer)
+        return (Resolve(goal, answer),)
 
     def absorbed(self, k: State, goal: Goal, value: Any) -> Iterable[Change]:
         live = self._live(k)

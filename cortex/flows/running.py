@@ -204,6 +204,15 @@ class Run:
         """What has ended since it was last looked at."""
         self._see(k, goal)
         self._link()
+        if len(self.news) == 1:  # as one thing after the other has it
+            (child,) = self.news
+            found = k.goals.get(child)
+            if found is None or found.status in ENDED:
+                self.news.clear()
+                self._settle([found] if found is not None else [])
+            else:
+                self._settle([])
+            return
         news = [child for child in self.news if child in k.goals]
         ended = self._ended(news)
         self.news = set(news).difference(goal.id for goal in ended) if len(ended) < len(news) else set()
@@ -230,6 +239,8 @@ class Run:
     def _settle(self, ended: list[Goal]) -> None:
         """Let the coroutines run as far as they come with what these goals came to."""
         self._run_on(ended)
+        if not self._anew:
+            return
         rounds = 0
         while self._anew:
             self._begin()
