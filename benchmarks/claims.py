@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks import claims_convex, claims_hanoi, figures
+from benchmarks import claims_convex, claims_hanoi, claims_rlm, figures
 
-PARTS = {"hanoi": claims_hanoi.measure, "convex": claims_convex.measure}
+PARTS = {"hanoi": claims_hanoi.measure, "convex": claims_convex.measure, "rlm": claims_rlm.measure}
 
 
 def main() -> int:

@@ -167,8 +167,48 @@ def _f1_caption(found: dict[str, Any]) -> str:
     )
 
 
+# -- rlm ------------------------------------------------------------------------------------------------------------
+
+
+def _rlm(axes: Any, found: dict[str, Any]) -> None:
+    for name, label in (("keyed", "where code can leave something out"), ("plain", "where every line must be read")):
+        rows = [row for row in found["tokens"] if row["question"] == name]
+        lengths = [row["reviews"] for row in rows]
+        axes[0].loglog(lengths, [row["rlm"]["tokens"] for row in rows], "o-", label=f"rlm, {label}")
+    asked = [row for row in rows if row["one_shot"]["answered"]]
+    tokens = [row["one_shot"]["tokens"] for row in asked]
+    axes[0].loglog([row["reviews"] for row in asked], tokens, "s-", label="one shot")
+    axes[0].loglog(lengths, [row["needed_at_once"] for row in rows], "k:", label="one shot, did it fit")
+    axes[0].axhline(found["window_tokens"], color="grey", linewidth=0.8)
+    axes[0].set(title="Tokens of a question over reviews", xlabel="reviews, a line each", ylabel="tokens")
+    rows = found["wall"]
+    axes[1].loglog([row["at_once"] for row in rows], [row["wall_s"] for row in rows], "o-", label="rlm, in process")
+    axes[1].set(title=f"Wall time of {rows[0]['subcalls']} sub-calls", xlabel="at once, at most", ylabel="s")
+    rows = found["kept"]
+    runs = [row["run"] for row in rows]
+    axes[2].plot(runs, [row["written_each_time"]["tokens"] for row in rows], "s-", label="written each time")
+    axes[2].plot(runs, [row["tokens"] for row in rows], "o-", label="written once and kept")
+    axes[2].set(title="A kept program: tokens of a run", xlabel="run, each on new input", ylabel="tokens")
+    axes[2].set_ylim(bottom=0)
+
+
+def _rlm_caption(found: dict[str, Any]) -> str:
+    largest = max(row["rlm"]["largest_prompt_tokens"] for row in found["tokens"])
+    told = []
+    for peer in found["peers"]:
+        names = [name for name in ("cortex", "rlms") if name in peer]
+        took = ", ".join(f"{name} {peer[name]['calls']} calls in {peer[name]['wall_s']:.1f} s" for name in names)
+        told.append(f"at {peer['latency_ms']:g} ms a call {took}")
+    beside = f" Side by side over HTTP: {'; '.join(told)}." if told else ""
+    return (
+        f"M and a reply are {found['window_tokens']:,} tokens (grey); the largest prompt of rlm had {largest:,}. The"
+        f" reasoner writes programs of two shapes that it knows.{beside}"
+    )
+
+
 PICTURES = (
     Picture("hanoi", "hanoi-cost", 2, _cost, _cost_caption),
     Picture("hanoi", "hanoi-ablations", 3, _ablations, _ablations_caption),
     Picture("convex", "convex-f1", 2, _f1, _f1_caption),
+    Picture("rlm", "rlm", 3, _rlm, _rlm_caption),
 )
