@@ -182,7 +182,8 @@ def _rlm(axes: Any, found: dict[str, Any]) -> None:
     axes[0].axhline(found["window_tokens"], color="grey", linewidth=0.8)
     axes[0].set(title="Tokens of a question over reviews", xlabel="reviews, a line each", ylabel="tokens")
     rows = found["wall"]
-    axes[1].loglog([row["at_once"] for row in rows], [row["wall_s"] for row in rows], "o-", label="rlm, in process")
+    axes[1].semilogx([row["at_once"] for row in rows], [row["wall_s"] for row in rows], "o-", label="rlm, in process")
+    axes[1].set_ylim(bottom=0)
     axes[1].set(title=f"Wall time of {rows[0]['subcalls']} sub-calls", xlabel="at once, at most", ylabel="s")
     rows = found["kept"]
     runs = [row["run"] for row in rows]
@@ -199,7 +200,7 @@ def _rlm_caption(found: dict[str, Any]) -> str:
         names = [name for name in ("cortex", "rlms") if name in peer]
         took = ", ".join(f"{name} {peer[name]['calls']} calls in {peer[name]['wall_s']:.1f} s" for name in names)
         told.append(f"at {peer['latency_ms']:g} ms a call {took}")
-    beside = f" Side by side over HTTP: {'; '.join(told)}." if told else ""
+    beside = f"\nSide by side over HTTP: {'; '.join(told)}." if told else ""
     return (
         f"M and a reply are {found['window_tokens']:,} tokens (grey); the largest prompt of rlm had {largest:,}. The"
         f" reasoner writes programs of two shapes that it knows.{beside}"

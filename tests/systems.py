@@ -109,7 +109,7 @@ SYSTEMS = (
     ),
     System(
         name="rlm", made=lambda folder: _rlm(), prompt_tokens_max=2_200, midway=3, local_end="over_budget",
-        local=lambda folder: _rlm(piece_tokens_max=40), right=lambda answer, rows: answer == LATE,
+        local=lambda folder: _rlm(reply_tokens=40), right=lambda answer, rows: answer == LATE,
     ),
     System(
         name="crystal", prompt_tokens_max=1_500, midway=3, local_end="answer", right=lambda answer, rows: answer == LATE,

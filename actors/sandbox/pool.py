@@ -36,7 +36,13 @@ class _Child:
 
     def run(self, body: bytes, within_s: float) -> Outcome:
         """Have something run. Afterwards it may be ``dead``."""
-        watch = threading.Timer(within_s, self._process.kill)
+        late = threading.Event()
+
+        def kill() -> None:
+            late.set()
+            self._process.kill()
+
+        watch = threading.Timer(within_s, kill)
         watch.daemon = True
         watch.start()
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -49,9 +55,8 @@ class _Child:
             pass
         finally:
             watch.cancel()
-        late = watch.finished.is_set() and self._process.poll() is not None and self._process.returncode == -9
         self.end()
-        if late:
+        if late.is_set():
             return Outcome(refusal=Refusal.TIME, why="it was stopped: it was silent for too long")
         return Outcome(refusal=Refusal.CRASHED, why="its process died, of too much memory perhaps")
 

@@ -33,13 +33,13 @@ _KINDS: dict[str, tuple[type, ...]] = {"text": (str,), "number": (int, float), "
 @flow
 async def rlm(
     ctx: Context, question: str, context: Any = "", returns: Kind = "text", turns: int = 8, preview: int = 1_000,
-    errors: int = 3, depth: int = 0, calls: int = 1_000, piece_tokens_max: int = 2_000,
+    errors: int = 3, depth: int = 0, calls: int = 1_000, reply_tokens: int = 2_000,
 ) -> Any:  # fmt: skip
     """Answer a question about a context of any length by programs that the model writes.
 
     At most ``turns`` pieces are written, and ``errors`` more in place of pieces that failed. ``preview``: characters of
     the context that the writing model is shown (0: none). ``depth``: how often ``rlm`` may call itself. ``calls``: of
-    all pieces together. ``piece_tokens_max``: of one reply of the writing model.
+    all pieces together. ``reply_tokens``: of a piece and what is said around it.
     """
     if turns < 1 or preview < 0 or errors < 0 or depth < 0:
         raise ValueError("turns must be 1 or more, preview, errors and depth 0 or more")
@@ -50,10 +50,9 @@ async def rlm(
     while len(told) < turns + errors:
         turn = 1 + sum(not each.fault for each in told)
         prompt = writing(question, context, returns, preview, told, turn, turns, recurses)
-        code = code_of(await ctx.ask(prompt, max_tokens=piece_tokens_max))
+        code = code_of(await ctx.ask(prompt, max_tokens=reply_tokens))
         if code:
-            deeper = {"returns": "text", "turns": turns, "preview": preview, "errors": errors, "depth": depth - 1,
-                      "piece_tokens_max": piece_tokens_max}  # fmt: skip
+            deeper = {"turns": turns, "preview": preview, "errors": errors, "depth": depth - 1, "calls": calls}
             piece, outcome = await ran(ctx, kept, code, names, bounds, recurses, deeper)
         else:
             piece, outcome = Piece(""), Outcome(refusal=Refusal.SYNTAX, why="the reply holds no fenced code")

@@ -15,15 +15,22 @@ from typing import Any
 import msgspec
 import pytest
 
+from actors.sandbox import pool
 from actors.sandbox.child import GRACE_S
 from actors.sandbox.futures import awaited
 from actors.sandbox.pool import Sandbox
+from actors.worker import Worker
 from cortex.sandbox import Bounds, Outcome, Piece, Refusal, Said
+from cortex.sandbox import sandbox as declared
+from tests.edge.test_worker import Program, Runtime
 from tests.escapes import ESCAPES
 
 BOUNDS = Bounds(time_s=0.4, memory_mb=64, output_chars=20_000, calls=40, answer_bytes=100_000)
 SLACK_S = 2.0
 """Starting another process in place of a killed one, on a busy machine."""
+
+
+linux = pytest.mark.skipif(not os.path.isdir("/proc"), reason="no /proc tells of processes here")
 
 
 @pytest.fixture(scope="module")
@@ -174,6 +181,42 @@ def test_a_process_that_is_killed_in_the_middle_is_a_refusal_and_another_takes_i
     assert to_the_end(sandbox, "submit(1)")[0].answer == 1
 
 
+@linux
+def test_a_child_that_is_silent_is_killed_and_so_is_its_interpreter(monkeypatch):
+    monkeypatch.setattr(pool, "SILENT_S", 0.5)
+    box, others = Sandbox(), _children(os.getpid())
+    assert box.outcome([Piece("1")], {}, BOUNDS).refusal is None
+    child, = set(_children(os.getpid())).difference(others)
+    interpreters = _children(child)
+    assert interpreters
+    os.kill(child, signal.SIGSTOP)
+    outcome = box.outcome([Piece("submit(1)")], {}, BOUNDS)
+    assert outcome.refusal == Refusal.TIME and "silent" in outcome.why
+    assert box.outcome([Piece("submit(2)")], {}, BOUNDS).answer == 2
+    until_gone(interpreters)
+    box.close()
+
+
+@linux
+async def test_a_worker_that_runs_what_means_no_good_serves_the_next_and_is_not_stuck():
+    others = set(_children(os.getpid()))
+    worker = Worker("worker:1", Runtime(Program(sandbox=declared)))
+
+    async def ran(code: str) -> Outcome:
+        arguments = msgspec.msgpack.encode({"pieces": [{"code": code}], "names": {}, "bounds": {"time_s": 0.4}})
+        blob = await worker.run("p", b"{}", "sandbox", arguments, "j/1/t", 30.0)
+        value, _, failure = msgspec.msgpack.decode(blob)
+        assert failure is None
+        return msgspec.convert(value, Outcome)
+
+    assert (await ran("while True:\n    pass")).refusal == Refusal.TIME
+    many = await asyncio.gather(*(ran(code) for code in ("import socket", "'x' * 10**12", "submit(1)", "1 / 0", "submit(2)")))
+    assert [each.refusal or each.answer for each in many] == [Refusal.FORBIDDEN, Refusal.MEMORY, 1, Refusal.RAISED, 2]
+    assert not worker.busy
+    await worker.close()
+    assert set(_children(os.getpid())) <= others
+
+
 def test_a_large_context_costs_little_each_time_it_is_run_again(sandbox):
     context = "a line of some length, as they come\n" * 30_000  # 1 MB
     code = "n = 0\nfor line in context.splitlines()[:30]:\n    n += len(llm(line[:5]))\nsubmit(n)"
@@ -188,7 +231,7 @@ def test_bounds_make_sense():
         Bounds(time_s=0)
 
 
-@pytest.mark.skipif(not os.path.isdir("/proc"), reason="no /proc tells of processes here")
+@linux
 def test_the_interpreters_end_with_whoever_began_them():
     code = (
         "from actors.sandbox.pool import Sandbox\nfrom cortex.sandbox import Piece\n"
@@ -202,14 +245,19 @@ def test_the_interpreters_end_with_whoever_began_them():
     child.wait()
     child.stdout.close()
     assert len(children) == 2
+    until_gone(children)
+
+
+def until_gone(pids: list[int]) -> None:
     end_s = time.monotonic() + 10
-    while any(_runs(each) for each in children):
-        assert time.monotonic() < end_s, "an interpreter outlived its worker"
+    while any(_runs(each) for each in pids):
+        assert time.monotonic() < end_s, "a process outlived who began it"
         time.sleep(0.05)
 
 
 def _children(pid: int) -> list[int]:
-    return [int(each) for each in os.listdir("/proc") if each.isdigit() and _stat(each)[1:2] == [str(pid)]]
+    found = [int(each) for each in os.listdir("/proc") if each.isdigit() and _stat(each)[1:2] == [str(pid)]]
+    return [each for each in found if _runs(each)]
 
 
 def _runs(pid: int) -> bool:
