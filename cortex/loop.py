@@ -62,6 +62,10 @@ def absorb(k: State, program: Program, event: events.Answered, out: Out) -> None
         fold_reply(k, program, goal, event.reply, out)
 
 
+MADE_MAX = 4_096
+"""Goals made in one turn that may each be found too large; a program that for ever makes others is stopped."""
+
+
 def select(k: State, program: Program, turn: events.Turn, out: Out) -> None:
     """Let the program choose until permits, money or its own wishes run out.
 
@@ -70,7 +74,7 @@ def select(k: State, program: Program, turn: events.Turn, out: Out) -> None:
     """
     rounds_max = k.terms.limits.selects_max
     rounds_left = rounds_max + 4 * k.live  # a goal may be found too large three times, and then given up
-    symbolic, paused = 0, k.paused
+    symbolic, paused, made_max = 0, k.paused, k.next_goal + MADE_MAX
     while symbolic < rounds_max and rounds_left > 0:
         k.short = k.elsewhere = False
         k.wishes = True
@@ -78,7 +82,7 @@ def select(k: State, program: Program, turn: events.Turn, out: Out) -> None:
         if calls_max <= 0:
             k.unseen = k.unseen or _brings_news(turn)
             return
-        k.unseen = False
+        k.unseen, made = False, k.next_goal
         asks: list[Ask | Vote] = [*votes.wanted(k, calls_max)] if k.elections else []
         changed: list[Change] = []
         try:
@@ -94,7 +98,7 @@ def select(k: State, program: Program, turn: events.Turn, out: Out) -> None:
         if k.outcome or k.paused is not paused or not (changed or ((moved or k.wishes) and not k.short)):
             return
         symbolic += bool(changed) and not moved
-        rounds_left -= 1
+        rounds_left += 4 * (min(k.next_goal, made_max) - min(made, made_max)) - 1
     stop(k, f"select made {rounds_max} rounds of changes in one turn")
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+import cortex
 from cortex import commands, events, journal
 from cortex.changes import Ask, Reopen, Resolve
 from cortex.limits import Limits
 from cortex.prompt import Part, Prompt, Role, Rule
 from cortex.reply import Malformed, Usage
 from cortex.state import Goal, Status
+from tests.driver import Driver
 from tests.stage import PRICE, USAGE, Flat, Stage, asked, of, prompt, puppet, reply
 
 BOUND = Limits(output_tokens_max=10)
@@ -332,3 +334,32 @@ def test_the_usage_is_settled_before_the_program_sees_the_reply():
     Stage(puppet(begin=lambda k: [Goal("x", "v")], absorb=absorb)).answer()
     assert seen == [(1, 0), (1, 0)]  # once for K, once for its shadow
     assert USAGE.input_tokens_billed == 10
+
+
+@cortex.flow
+async def maps(ctx, prompts: int, size: int):
+    """All of them at once, and each one fails by itself."""
+    said = await ctx.map(lambda n: ctx.ask(f"{n} " + "x" * size, on_failure="keep"), range(prompts))
+    return [str(getattr(each, "kind", each)) for each in said]
+
+
+@cortex.flow
+async def insists(ctx):
+    """Asks what does not fit, another one each time, for ever."""
+    number = 0
+    while True:
+        number += 1
+        await ctx.ask(f"{number} " + "x" * 9_000, on_failure="keep")
+
+
+def test_calls_that_were_made_in_this_turn_and_do_not_fit_fail_one_by_one_and_not_the_job():
+    driver = Driver(maps(prompts=300, size=9_000), lambda text: "ok", limits=Limits(prompt_tokens_max=500, concurrency=3))
+    driver.run()
+    assert driver.k.outcome == "complete", driver.k.why
+    assert driver.program.answer(driver.k) == ["too_large"] * 300
+
+
+def test_a_program_that_asks_for_ever_what_does_not_fit_is_stopped():
+    driver = Driver(insists(), lambda text: "ok", limits=Limits(prompt_tokens_max=500))
+    driver.run()
+    assert (driver.k.outcome, driver.k.why) == ("failed", "select made 64 rounds of changes in one turn")
