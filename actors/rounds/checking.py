@@ -13,6 +13,7 @@ import threading
 from pathlib import Path
 from typing import Any, Final
 
+from actors.provider.credential import Credential, CredentialError, scrub
 from actors.rounds.keeping import Keeping
 from actors.rounds.tree import FolderRefused
 from policies.progress import failing, fingerprint
@@ -76,7 +77,7 @@ def checked(keeping: Keeping, check: str, timeout_s: float) -> dict[str, Any]:
     try:
         child = subprocess.Popen(
             _command(check, keeping.folder), cwd=keeping.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, start_new_session=True,
+            stderr=subprocess.STDOUT, start_new_session=True, env=_environ(),
         )  # fmt: skip
     except OSError as error:
         raise FolderRefused(f"the check cannot be started: {error}") from None
@@ -126,6 +127,16 @@ def _command(check: str, folder: Path) -> list[str]:
     if found is None:
         return ["/bin/sh", "-c", check]
     return [sys.executable, "-c", _CALLED, str(folder / Path(found[1]).expanduser()), found[2], str(folder)]
+
+
+def _environ() -> dict[str, str]:
+    """The environment without a key: a check runs what a model wrote, and what it says goes into prompt and journal."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH_TOKEN")}
+    credential = None
+    with contextlib.suppress(CredentialError):
+        credential = Credential.from_environ(environ)
+    scrub(environ, credential)
+    return environ
 
 
 def _read(child: subprocess.Popen[bytes], said: _Said) -> None:

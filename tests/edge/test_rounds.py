@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from actors.opening import process_started
 from actors.rounds import editing, folder_closed, folder_opened, folder_round
-from actors.rounds.checking import SAID_BYTES_MAX, checked, script_of
 from actors.rounds.keeping import Keeping
 from actors.rounds.tree import STORE, FolderRefused, tree_of
 
@@ -220,14 +217,12 @@ def test_all_files_of_a_folder_are_not_deleted_in_one_round(folder):
 
 def test_edits_of_one_file_follow_each_other(folder):
     number = opened(folder)["number"]
-    (folder / "open.txt").write_text("no end of line")
     edits = [
         {"do": "append", "path": "a.txt", "text": "x\n"},
         {"do": "replace", "path": "a.txt", "old": "old\n", "new": "new\n"},
         {"do": "write", "path": "e.txt", "text": "e\n"},
         {"do": "delete", "path": "e.txt"},
     ]
-    (folder / "open.txt").unlink()
     assert round_(folder, number, *edits)["refused"] == ""
     assert state(folder)["a.txt"] == "new\nx\n" and "e.txt" not in state(folder)
 
@@ -269,27 +264,6 @@ def test_a_view_is_bounded_however_much_there_is(folder):
     assert cut and all(text.endswith("\n") for text in cut)
 
 
-@pytest.mark.parametrize(
-    ("check", "script"),
-    [
-        ("python3 check.py", ["check.py"]),
-        ("python3.11 -u ./sub/check.py --all", ["sub/check.py"]),
-        (f"{sys.executable} check.py", ["check.py"]),
-        ("./check.sh -q", ["check.sh"]),
-        ("check.py:passes", ["check.py"]),
-        ("bash check.sh", ["check.sh"]),
-        ("python3 main.py | grep ok", []),
-        ("test -f a.txt && python3 check.py", []),
-        ("diff wanted.txt out.txt", ["diff"]),
-        ("make test", ["make"]),
-        ("echo 'open", []),
-        ("", []),
-    ],
-)
-def test_the_file_that_is_the_check_is_known_where_it_is_plain(check, script):
-    assert script_of(check) == script
-
-
 def test_the_checks_own_file_cannot_be_changed_unless_the_user_says_so(folder):
     (folder / "check.py").write_text("raise SystemExit(1)")
     number = opened(folder)["number"]
@@ -300,101 +274,9 @@ def test_the_checks_own_file_cannot_be_changed_unless_the_user_says_so(folder):
     assert round_(folder, seen["number"], edit, check=command, protect=[])["check"]["passed"]
 
 
-# -- the check -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("check", "passed", "exit_code", "failing", "said"),
-    [
-        ("true", True, 0, None, ""),
-        ("echo all passed; exit 1", False, 1, None, "all passed"),  # what it says is not what it finds
-        ("echo 7 missing", True, 0, 7, "7 missing"),
-        ("exit 300000", False, None, None, None),
-        ("no-such-command-anywhere", False, 127, None, None),
-        ("kill -9 $$", False, -9, None, ""),
-        ("echo said >&2; exit 3", False, 3, None, "said"),
-        ("read x", False, 1, None, ""),  # nobody is there to answer
-    ],
-)
-def test_a_check_passes_by_its_exit_code_alone(folder, checking, check, passed, exit_code, failing, said):
-    found = checked(checking, check, 20.0)
-    assert found["passed"] is passed and found["failing"] == failing
-    assert exit_code is None or found["exit"] == exit_code
-    assert said is None or found["said"] == said
-
-
-FUNCTIONS = """
-def nothing(folder): return None
-def true(folder): return True
-def zero(folder): return 0
-def none_left(folder): return []
-def false(folder): return False
-def three(folder): return 3
-def findings(folder):
-    import pathlib
-    return [f"{path.name}: wrong" for path in sorted(pathlib.Path(folder).glob("*.txt"))]
-def text(folder): return "a.txt: wrong"
-def raises(folder): raise KeyError("inside")
-def ends(folder): raise SystemExit(0)
-"""
-
-
-@pytest.mark.parametrize(
-    ("name", "passed", "failing", "said"),
-    [
-        ("nothing", True, None, ""),
-        ("true", True, None, ""),
-        ("zero", True, None, ""),
-        ("none_left", True, None, ""),
-        ("false", False, None, ""),
-        ("three", False, 3, "3 remaining"),
-        ("findings", False, 2, "a.txt: wrong\nb.txt: wrong\n2 remaining"),
-        ("text", False, 1, "a.txt: wrong\n1 remaining"),
-        ("raises", False, None, "KeyError: 'inside'"),
-        ("absent", False, None, "KeyError: 'absent'"),
-    ],
-)
-def test_a_function_says_what_is_left(folder, checking, name, passed, failing, said):
-    (folder.parent / "checks.py").write_text(FUNCTIONS)
-    found = checked(checking, f"../checks.py:{name}", 20.0)
-    assert (found["passed"], found["failing"]) == (passed, failing)
-    assert found["said"] == said or (said and found["said"].endswith(said))
-
-
-def test_a_check_that_hangs_is_ended_with_all_that_it_started(folder, checking):
-    pids = folder.parent / "pids"
-    begun_s = time.monotonic()
-    found = checked(checking, f"sleep 60 & echo $! > {pids}; echo 2 missing; sleep 60", 0.5)
-    assert time.monotonic() - begun_s < 10
-    assert (found["passed"], found["exit"], found["failing"]) == (False, None, None)
-    assert "did not end within 0.5 s" in found["said"]
-    assert process_started(int(pids.read_text())) == "", "what it had started is gone too"
-
-
-def test_what_a_check_leaves_running_is_ended_with_it(folder, checking):
-    pids = folder.parent / "pids"
-    assert checked(checking, f"sleep 60 & echo $! > {pids}", 20.0)["passed"]
-    assert process_started(int(pids.read_text())) == ""
-
-
-def test_a_check_that_floods_is_cut_in_the_middle(folder, checking):
-    found = checked(checking, "echo begin; yes | head -c 5000000; echo 4 missing; false", 20.0)
-    assert len(found["said"]) < SAID_BYTES_MAX + 100
-    assert found["said"].startswith("begin") and found["said"].endswith("4 missing") and "left out" in found["said"]
-    assert found["failing"] == 4
-
-
 def test_a_check_that_a_crash_left_running_is_ended_before_anything_else(folder):
     number = opened(folder)["number"]
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as child:
         Keeping(folder).note_check(child.pid)
         round_(folder, number, WRITE)
         assert child.wait(10) == -9
-
-
-@pytest.fixture
-def checking(folder: Path) -> Keeping:
-    """The folder, claimed."""
-    keeping = Keeping(folder)
-    keeping.claim("job")
-    return keeping
