@@ -6,6 +6,7 @@ was before that round. So nothing is done twice, and no half of a round stays.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,45 +28,61 @@ def folder_opened(
     A round that an earlier life of the job left half done is undone first. Raises ``FolderRefused``.
     """
     keeping = Keeping(_place(folder))
-    keeping.claim(idempotency_key.partition("/")[0])
-    keeping.end_check()
-    begun = keeping.begun()
-    if begun is not None and keeping.has(begun) and not keeping.has(begun + 1):
-        keeping.restore(begun)
-    keeping.nothing_begun()
-    found = checked(keeping, check, check_timeout_s)
-    return _seen(keeping, FIRST, found, [task], show, [], view_bytes)
+    with keeping.held(_job(idempotency_key)):
+        begun = keeping.begun()
+        if begun is not None and keeping.has(begun) and not keeping.has(begun + 1):
+            keeping.restore(begun)
+        keeping.nothing_begun()
+        found = checked(keeping, check, check_timeout_s)
+        return _seen(keeping, FIRST, found, [task], show, [], view_bytes)
 
 
 def folder_round(
     folder: str, number: int, edits: list[dict[str, Any]], task: str, check: str, check_timeout_s: float,
     show: list[str], protect: list[str] | None, view_bytes: int, idempotency_key: str,
 ) -> dict[str, Any]:  # fmt: skip
-    """Apply a round's edits to the folder as it was before that round, and check it. Raises ``FolderRefused``."""
+    """Apply a round's edits to the folder as it was before that round, and check it.
+
+    Raises ``FolderRefused`` where it cannot be finished; then the folder is as it was, if it can be written at all.
+    """
     keeping = Keeping(_place(folder))
-    keeping.claim(idempotency_key.partition("/")[0])
-    keeping.end_check()
-    refused = ""
+    with keeping.held(_job(idempotency_key)):
+        refused = _begun(keeping, number)
+        try:
+            refused = refused or _applied(keeping, number, edits, check, protect)
+            found = checked(keeping, check, check_timeout_s)
+            changed = [] if refused else [edit["path"] for edit in edits]
+            seen = _seen(keeping, number + 1, found, [task], show, changed, view_bytes)
+        except FolderRefused:
+            if keeping.begun() == number:
+                with contextlib.suppress(FolderRefused, OSError):
+                    keeping.restore(number)
+            raise
+        return {**seen, "refused": refused, "changed": changed}
+
+
+def folder_closed(folder: str, idempotency_key: str) -> None:
+    """The work is over: take the job's snapshots away. A folder that is gone, or another's, has none."""
+    place = Path(folder).expanduser()
+    if place.is_dir():
+        keeping = Keeping(place)
+        with contextlib.suppress(FolderRefused), keeping.held(_job(idempotency_key)):
+            keeping.close()
+
+
+def _job(key: str) -> str:
+    return key.partition("/")[0]
+
+
+def _begun(keeping: Keeping, number: int) -> str:
+    """The folder as it was before this round; else why nothing may be applied to it."""
     if not keeping.has(number):
-        refused = "the folder's snapshot is gone: nothing was applied"
-    elif keeping.begun() == number:
+        return "the folder's snapshot is gone: nothing was applied"
+    if keeping.begun() == number:
         keeping.restore(number)
     elif digest_of(tree_of(keeping.folder)) != digest_of(keeping.kept(number)):
-        refused = "somebody else changed the folder meanwhile: nothing was applied"
-    if not refused:
-        refused = _applied(keeping, number, edits, check, protect)
-    found = checked(keeping, check, check_timeout_s)
-    changed = [] if refused else [edit["path"] for edit in edits]
-    return {
-        **_seen(keeping, number + 1, found, [task], show, changed, view_bytes), "refused": refused, "changed": changed
-    }  # fmt: skip
-
-
-def folder_closed(folder: str) -> None:
-    """The work is over: take the snapshots away. A folder that is gone has none."""
-    place = Path(folder)
-    if place.is_dir():
-        Keeping(place).close()
+        return "somebody else changed the folder meanwhile: nothing was applied"
+    return ""
 
 
 def _applied(

@@ -7,9 +7,11 @@ what stood where is written last, whole or not at all; without it there is no sn
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,22 @@ class Keeping:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._store = folder / STORE
+
+    @contextlib.contextmanager
+    def held(self, job: str) -> Iterator[None]:
+        """The job's, and one at a time: a worker that was taken for dead, and lives, is waited for.
+
+        A check that a crash left running is ended first. Raises ``FolderRefused``.
+        """
+        handle = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            with contextlib.suppress(OSError):  # a file system that knows no locks
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            self.claim(job)
+            self.end_check()
+            yield
+        finally:
+            os.close(handle)
 
     def claim(self, job: str) -> None:
         """This job works on the folder from now on. Raises ``FolderRefused`` where another does."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator
 from hashlib import blake2b
@@ -18,6 +19,8 @@ IGNORED: Final = frozenset(
     | {".pytest_cache", ".mypy_cache", ".ruff_cache", ".DS_Store"}
 )
 """Names that are no part of the work wherever they stand: neither shown, nor kept, nor changed."""
+_NO_NAME: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+"""Control characters, and bytes that are no UTF-8."""
 FILES_MAX: Final = 5_000
 FILE_BYTES_MAX: Final = 32 << 20
 BYTES_MAX: Final = 256 << 20
@@ -64,8 +67,11 @@ def _walked(folder: Path, prefix: str) -> Iterator[tuple[str, Entry]]:
         if entry.name in IGNORED:
             continue
         path, place = prefix + entry.name, folder / entry.name
-        if entry.is_symlink():
-            yield path, Entry("link", os.readlink(place))
+        leads = os.readlink(place) if entry.is_symlink() else ""
+        if _NO_NAME.search(entry.name + leads):
+            raise FolderRefused(f"{folder} holds a name that cannot be shown, {entry.name!r}: rename it")
+        if leads:
+            yield path, Entry("link", leads)
         elif entry.is_dir():
             if not _holds_jobs(place):
                 yield path, Entry("folder", "")

@@ -215,9 +215,16 @@ class Ralph(Program, frozen=True):
             note = f"No answer was usable: {failure.message}"[:NOTES_MAX]
             yield from self._after(msgspec.structs.replace(standing, quiet=standing.quiet + 1, note=note))
             return
-        rounds = _standing(goal).round - 1 if goal.kind in _ROUND else 0
-        yield from _told_end({"passed": False, "ended": failure.kind, "rounds": rounds, "check": failure.message})
         yield Fail(goal, failure.message, failure.kind)
+        if goal.kind == "leave":
+            yield from _told_end(goal.value["answer"])
+            return
+        folder, rounds = self.folder, 0
+        if goal.kind in _ROUND:
+            standing = _standing(goal)
+            folder, rounds = standing.folder, standing.round - 1
+        said = {"rounds": rounds, "failing": None, "check": failure.message}
+        yield Goal("leave", {"folder": folder, "answer": {"passed": False, "ended": failure.kind, **said}})
 
     def _after(self, standing: Standing) -> Iterable[Change]:
         """What follows a round: the end, or the next one, framed as the last ones deserve."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def test_opened_it_is_checked_shown_and_claimed_and_at_the_end_nothing_of_ours_i
     assert view["texts"][0] == ["sub/c.sh", "#!/bin/sh\n", True] and view["more"] == 0
     with pytest.raises(FolderRefused, match="job job works on"):
         opened(folder, key="other/1/tool-1")
-    folder_closed(str(folder))
+    folder_closed(str(folder), KEY)
     assert not (folder / STORE).exists()
     opened(folder, key="other/1/tool-1")
 
@@ -162,7 +163,7 @@ def test_what_somebody_else_changed_meanwhile_is_not_written_over(folder):
 
 def test_snapshots_that_somebody_deleted_cost_a_round_and_nothing_else(folder):
     number = opened(folder)["number"]
-    folder_closed(str(folder))
+    folder_closed(str(folder), KEY)
     seen = round_(folder, number, WRITE, check="false")
     assert "snapshot is gone" in seen["refused"] and state(folder)["a.txt"] == "old\n"
     assert round_(folder, seen["number"], WRITE)["refused"] == ""
@@ -227,7 +228,36 @@ def test_edits_of_one_file_follow_each_other(folder):
     assert state(folder)["a.txt"] == "new\nx\n" and "e.txt" not in state(folder)
 
 
-@pytest.mark.parametrize("made", ["missing", "file", "large", "many", "link"])
+def test_a_round_that_cannot_be_finished_leaves_the_folder_as_it_was(folder, monkeypatch):
+    number = opened(folder)["number"]
+    before = tree_of(folder)
+    monkeypatch.setattr("actors.rounds.folder.make", _half_made)
+    with pytest.raises(FolderRefused, match="no space"):
+        round_(folder, number, WRITE, APPEND)
+    assert tree_of(folder) == before
+
+
+def _half_made(folder: Path, texts: dict[str, str]) -> None:
+    path, text = next(iter(texts.items()))
+    (folder / path).write_text(text)
+    raise FolderRefused("no space left")
+
+
+def test_who_comes_to_a_folder_that_is_worked_on_waits_and_another_job_does_not_take_its_snapshots_away(folder):
+    opened(folder)
+    folder_closed(str(folder), "other/1/tool-1")
+    assert Keeping(folder).has(1)
+    order = []
+    with Keeping(folder).held("job"):
+        second = threading.Thread(target=lambda: order.append(opened(folder)["number"]))
+        second.start()
+        second.join(0.2)
+        order.append("first is done")
+    second.join(20)
+    assert order == ["first is done", 1]
+
+
+@pytest.mark.parametrize("made", ["missing", "file", "large", "many", "link", "name"])
 def test_a_folder_that_cannot_be_worked_on_is_refused_in_a_line(folder, monkeypatch, made):
     if made == "missing":
         folder = folder / "nowhere"
@@ -237,6 +267,8 @@ def test_a_folder_that_cannot_be_worked_on_is_refused_in_a_line(folder, monkeypa
         monkeypatch.setattr("actors.rounds.tree.FILE_BYTES_MAX", 3)
     elif made == "many":
         monkeypatch.setattr("actors.rounds.tree.FILES_MAX", 2)
+    elif made == "name":
+        (folder / "two\nlines").write_text("x")
     else:
         (folder / STORE).symlink_to(folder.parent)
     with pytest.raises(FolderRefused) as refused:

@@ -159,7 +159,11 @@ def test_a_folder_that_cannot_be_worked_on_ends_it_in_a_line():
 
     gone = Failure(FailureKind.FAULTY, "no folder work")
     stage.turn(events.Observed(said.goal, said.attempt, None, 1.0, gone))
-    assert stage.program.answer(stage.k) == {"passed": False, "ended": "faulty", "rounds": 0, "check": "no folder work"}
+    leaving = [each for each in stage.said if isinstance(each, commands.RunTool)][-1]
+    assert (leaving.tool, leaving.arguments) == ("folder_closed", {"folder": "work"})
+    stage.turn(events.Observed(leaving.goal, leaving.attempt, None, 2.0, None))
+    answer = {"passed": False, "ended": "faulty", "rounds": 0, "failing": None, "check": "no folder work"}
+    assert stage.program.answer(stage.k) == answer and stage.emitted == [answer]
     assert stage.k.outcome == "complete" and stage.k.tally.failed == 1
 
 
