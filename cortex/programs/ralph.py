@@ -7,6 +7,8 @@ when it is over: the check does. Whether it gets anywhere is judged by the folde
 
 The folder is kept before a round and put back before the same round is made again, so that a crash leaves no half of
 one. It must be where the workers are: on this machine (``--cluster inline`` or ``local``), or on a disk they all share.
+Where the account's quota is used up the job pauses, as every job does; ``--wait-blocked 12h`` has it wait, with a probe
+now and then, and go on by itself.
 """
 
 from __future__ import annotations

@@ -176,6 +176,14 @@ def test_what_does_not_fit_is_cut_the_least_wanted_first():
     assert "text 0" in text and "Do it." in text and "3 missing" in text and "text 7" not in text
 
 
+def test_of_very_many_files_no_more_are_shown_than_a_prompt_may_have_parts():
+    first = seen()
+    first["view"]["texts"] = [[f"f{number}.txt", f"text {number};", True] for number in range(300)]
+    text = asked(Work(first=first).stage.call())
+    assert "text 0;" in text and "text 299;" not in text and "3 missing" in text
+    assert 150 < text.count("File f") < 200
+
+
 def test_k_stays_as_small_as_it_begins():
     work = Work(quiet_rounds=99, rounds=99)
     sizes = set()
