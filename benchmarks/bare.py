@@ -17,6 +17,7 @@ from actors.simulator.settings import SimulatorSettings
 from cortex import commands, events, journal
 from cortex.limits import Limits, Route, Terms
 from cortex.loop import step
+from cortex.plain import plain
 from cortex.program import Program
 from cortex.reply import Reply, Usage
 from cortex.state import State
@@ -66,10 +67,17 @@ def run(
         emitted += [command.value for command in out if type(command) is commands.Emit]
         if watch is not None:
             watch(k)
-        happened = tuple(_answered(provider, command) for command in out if type(command) is commands.Call)
+        answered = tuple(_answered(provider, command) for command in out if type(command) is commands.Call)
+        ran = tuple(_ran(program, command, at_s) for command in out if type(command) is commands.RunTool)
+        happened = answered + ran
     if k.outcome != "complete":
         raise RuntimeError(f"{k.outcome}: {k.why}")
     return Ended(k, emitted, program.answer(k), provider)
+
+
+def _ran(program: Program, run: commands.RunTool, at_s: float) -> events.Observed:
+    """A tool of the program, run here. One that raises is the benchmark's own mistake."""
+    return events.Observed(run.goal, run.attempt, plain(program.tools[run.tool](**run.arguments)), at_s)
 
 
 def _answered(provider: Provider, call: commands.Call) -> events.Answered:

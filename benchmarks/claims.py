@@ -13,9 +13,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks import claims_convex, claims_hanoi, claims_rlm, figures
+from benchmarks import claims_convex, claims_hanoi, claims_recovery, claims_rlm, figures
 
-PARTS = {"hanoi": claims_hanoi.measure, "convex": claims_convex.measure, "rlm": claims_rlm.measure}
+PARTS = {
+    "hanoi": claims_hanoi.measure, "convex": claims_convex.measure, "rlm": claims_rlm.measure,
+    "recovery": claims_recovery.measure,
+}  # fmt: skip
 
 
 def main() -> int:

@@ -207,9 +207,33 @@ def _rlm_caption(found: dict[str, Any]) -> str:
     )
 
 
+# -- recovery -------------------------------------------------------------------------------------------------------
+
+
+def _recovery(axes: Any, found: dict[str, Any]) -> None:
+    rows = found["rows"]
+    lengths = [row["notes"] for row in rows]
+    for move in [name for name in rows[0] if name != "notes"]:
+        style = "k:" if move == "none" else "o-"
+        label = "one conversation" if move == "none" else move
+        for axis, what in zip(axes, ("tokens", "largest_prompt_tokens", "success"), strict=True):
+            axis.plot(lengths, [row[move][what] for row in rows], style, label=label)
+    axes[0].set(title="Tokens a run", xlabel="notes", ylabel="tokens", yscale="log")
+    axes[1].set(title="Largest prompt", xlabel="notes", ylabel="tokens", yscale="log")
+    axes[2].set(title="Runs with the right counts", xlabel="notes", ylabel="share", ylim=(0, 1.03))
+
+
+def _recovery_caption(found: dict[str, Any]) -> str:
+    return (
+        f"Notes read, labelled and counted with the same two tools; {found['runs']} runs a point; a bounded"
+        f" conversation deals with {found['part']} notes. No votes, no checks."
+    )
+
+
 PICTURES = (
     Picture("hanoi", "hanoi-cost", 2, _cost, _cost_caption),
     Picture("hanoi", "hanoi-ablations", 3, _ablations, _ablations_caption),
     Picture("convex", "convex-f1", 2, _f1, _f1_caption),
     Picture("rlm", "rlm", 3, _rlm, _rlm_caption),
+    Picture("recovery", "recovery", 3, _recovery, _recovery_caption),
 )

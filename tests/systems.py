@@ -21,6 +21,7 @@ from cortex.programs.crystal import crystal
 from cortex.programs.hanoi import Hanoi
 from cortex.programs.notes import Notes, notes_from
 from cortex.programs.ralph import Ralph
+from cortex.programs.recovery import recovery
 from cortex.programs.rlm import rlm
 from tests.workshop import CHECK, TASK, workshop
 
@@ -108,13 +109,17 @@ SYSTEMS = (
         right=lambda answer, rows: len(answer) == 12 and set(answer) <= {"yes", "no"},
     ),
     System(
-        name="rlm", made=lambda folder: _rlm(), prompt_tokens_max=2_200, midway=3, local_end="over_budget",
-        local=lambda folder: _rlm(reply_tokens=40), right=lambda answer, rows: answer == LATE,
+        name="rlm", made=lambda folder: _rlm(), prompt_tokens_max=2_200, midway=3, local_end="malformed",
+        local=lambda folder: _rlm(preview=100, errors=1, reply_tokens=40), right=lambda answer, rows: answer == LATE,
     ),
     System(
         name="crystal", prompt_tokens_max=1_500, midway=3, local_end="answer", right=lambda answer, rows: answer == LATE,
         made=lambda folder: crystal(pieces=(PIECE,), context=REVIEWS, returns="number"),
         local=lambda folder: crystal(pieces=('submit(llm("The sky is"))',)),
+    ),
+    System(
+        name="recovery", made=lambda folder: recovery(count=6, part=3), prompt_tokens_max=1_200, midway=5,
+        local_end="over_budget", local=lambda folder: recovery(count=1), right=lambda answer, rows: answer["right"],
     ),
     System(
         name="ralph", made=lambda folder: _ralph(folder, 24), prompt_tokens_max=1_400, midway=2, local_end="over_budget",

@@ -8,6 +8,7 @@ READY = {
     "hanoi": "cortex.programs.hanoi:Hanoi",
     "notes": "cortex.programs.notes:Notes",
     "ralph": "cortex.programs.ralph:Ralph",
+    "recovery": "cortex.programs.recovery:recovery",
     "rlm": "cortex.programs.rlm:rlm",
 }
 """Name -> ``module:Class``. Names, not imports: a program is loaded when it is run."""

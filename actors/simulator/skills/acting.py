@@ -5,9 +5,9 @@ done *for each item* of a line ``Items: a, b, c``, with arguments named (``with 
 arguments given (``with {"command": "next_task"}``), where one may be repeated ``until it says "..."``.
 
 Nothing is known of any tool but what the request says of it. An argument ``item`` is the item; one that has an ``enum``
-is judged from what the tools said of this item; any other is what they said last. How far the work has come is read off
-the conversation: the uses of tools in it, and lines ``ITEM: LABEL`` that somebody wrote into it. A reader goes on after
-the item that it dealt with last, and does not look back: what was passed over stays undone.
+is judged from what the tools, or else the task, said of this item; any other is what they said last. How far the work
+has come is read off the conversation: the uses of tools in it, and lines ``ITEM: LABEL`` that somebody wrote into it. A
+reader goes on after the item that it dealt with last, and does not look back: what was passed over stays undone.
 
 It may be mistaken as such loops are: a tool that is not the one (each that is offered is as likely), a wrong argument,
 an item passed over, one done twice, an end too early. One that misses the form says what it would do, and does nothing.
@@ -31,6 +31,7 @@ _UNTIL: Final = re.compile(r",? until it says \"([^\"]+)\"$", re.IGNORECASE)
 _ITEMS: Final = re.compile(r"^items:\s*(.+)$", re.MULTILINE | re.IGNORECASE)
 _EACH: Final = re.compile(r"\bfor each item\b", re.IGNORECASE)
 _LINE: Final = re.compile(r"^\s*[-*]?\s*([\w./-]+): ([\w -]+)$", re.MULTILINE)
+_TOLD: Final = re.compile(r"^([\w./-]+): (.+)$", re.MULTILINE)
 _ALTERNATIVES: Final = r"\b{}: ([\w-]+(?:\|[\w-]+)+)"
 _SO_FAR: Final = re.compile(r"\b(?:write down|list|note|sum up)\b[^.\n]{0,80}\b(?:done|so far)\b", re.IGNORECASE)
 _COUNTS: Final = re.compile(r"\banswer with how many\b", re.IGNORECASE)
@@ -103,6 +104,11 @@ class _Rounds:
                 self.uses[items[at]].append(use)
                 last = at
         self.noted = self._noted()
+        self.texts: dict[str, list[str]] = {}
+        """What the task itself says of an item, ``ITEM: TEXT``: as good as a tool that says it."""
+        for item, said in _TOLD.findall(scene.task):
+            if item in self.place and item not in self.noted:
+                self.texts.setdefault(item, []).append(said)
         self.last = last
 
     def _noted(self) -> dict[str, str]:
@@ -158,7 +164,7 @@ class _Rounds:
         return Deed(f"There is no tool {step.name}.")
 
     def _filled(self, names: Iterable[str], schemas: dict[str, Any], said: str, item: str) -> dict[str, Any]:
-        heard = [use.said for use in self.uses[item] if not use.failed]
+        heard = [use.said for use in self.uses[item] if not use.failed] or self.texts.get(item, [])
         given: dict[str, Any] = {}
         for name in names:
             allowed = (schemas.get(name) or {}).get("enum") or _alternatives(name, said)

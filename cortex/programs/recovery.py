@@ -1,0 +1,160 @@
+"""``recovery``: the ways back from a scheduler that is kept in a conversation, side by side on one task.
+
+The task, the two tools and every word of it are ``chatloop``'s: read notes, label them, count the labels. What differs
+is one *move*, applied alone, with the same bound on a conversation: ``part`` notes.
+
+    none            one conversation holds everything: the form to recover from
+    compaction      after every part the model writes down what is done, and a fresh conversation begins with that
+    externalisation what was recorded stands outside; after every part a fresh conversation reads back what is not done
+                    yet, and a last one what was recorded
+    re-derivation   nothing is kept but one number: each label is counted in a pass of its own over all parts
+    recursion       the notes are halved until a half is no more than a part; each part has a conversation of its own
+    frontloading    what needs no model is done before: the conversation begins with the notes' texts, and reads none
+
+The first two and the last leave a model in charge of the whole; re-derivation and recursion give it a part, and code
+adds up. None is the clean form, in which code keeps all the books (``chatloop -p form=clean``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import cortex
+from cortex.conversation import Conversation
+from cortex.programs import labels
+from cortex.programs.chatloop import NUDGE, NUDGES_MAX, REPLY_TOKENS_MAX, TOOLS, Books, turns_max
+from cortex.programs.labels import LABELS, READ, RECORD, record
+from cortex.programs.labels import read as read  # a tool of this flow's too
+from policies.failure import FailureKind
+
+Move = Literal["none", "compaction", "externalisation", "re-derivation", "recursion", "frontloading"]
+Counts = dict[str, int] | None
+
+SO_FAR = "Write down what is done so far, a line each: item: label"
+SUMMARY_TOKENS_MAX = 4_096
+RECORDED = "Recorded so far:"
+_TWO_STEPS = "1. call read with item\n2. call record"
+_ONE_STEP = "1. call record"
+
+
+@cortex.flow
+async def recovery(
+    ctx: cortex.Context, move: Move = "externalisation", count: int = 24, part: int = 8, seed: int = 0
+) -> dict[str, Any]:
+    """Label ``count`` notes and count the labels, with one move against a conversation that grows."""
+    if part < 1:
+        raise ValueError(f"part must be 1 or more, not {part}")
+    items = labels.names(count, seed)
+    books = Books(items)
+    try:
+        counts = await _MOVES[move](ctx, books, items, part)
+        ended = "answered" if counts is not None else "no answer in the form asked for"
+    except cortex.CallFailed as failed:
+        if failed.kind != FailureKind.TOO_LARGE:
+            raise
+        counts, ended = None, "a conversation is too large"
+    return {
+        "move": move, "items": count, "counts": counts, "right": counts == labels.truth(items), "ended": ended,
+        "turns": books.turns, "missed": books.missed, "twice": books.twice, "refused": books.refused,
+    }  # fmt: skip
+
+
+async def _talked(
+    ctx: cortex.Context, books: Books, talk: Conversation, turns: int, sample: int = 0
+) -> tuple[Conversation, Counts, bool]:
+    """Go on with a conversation for at most so many replies: as it is then, what it answered, whether it has ended."""
+    nudges = 0
+    for _ in range(turns):
+        said = await ctx.ask(talk, max_tokens=REPLY_TOKENS_MAX, sample=sample)
+        books.turns += 1
+        if said.uses:
+            results = [await ctx.use(use, TOOLS) for use in said.uses]
+            for use, result in zip(said.uses, results, strict=True):
+                books.note(use, result)
+            talk = talk.replied(said, results)
+            continue
+        counts = labels.counts_in(said.text)
+        talk = talk.replied(said)
+        if counts is not None or nudges == NUDGES_MAX:
+            return talk, counts, True
+        nudges += 1
+        talk = talk.said(NUDGE)
+    return talk, None, False
+
+
+def _begun(items: Sequence[str], more: str = "") -> Conversation:
+    task = labels.task(items)
+    return Conversation("loop", tools=(READ, RECORD)).said(f"{task}\n\n{more}" if more else task)
+
+
+async def _whole(ctx: cortex.Context, books: Books, items: Sequence[str], sample: int = 0) -> Counts:
+    """All of these items in one conversation."""
+    _, counts, _ = await _talked(ctx, books, _begun(items), turns_max(len(items)), sample)
+    return counts
+
+
+async def _none(ctx: cortex.Context, books: Books, items: Sequence[str], part: int) -> Counts:
+    return await _whole(ctx, books, items)
+
+
+async def _compaction(ctx: cortex.Context, books: Books, items: Sequence[str], part: int) -> Counts:
+    talk = _begun(items)
+    while books.turns < turns_max(len(items)):
+        talk, counts, ended = await _talked(ctx, books, talk, 2 * part)
+        if ended:
+            return counts
+        said = await ctx.ask(talk.said(SO_FAR), max_tokens=SUMMARY_TOKENS_MAX)
+        books.turns += 1
+        talk = _begun(items, f"Done so far:\n{said.text}")
+    return None
+
+
+async def _externalisation(ctx: cortex.Context, books: Books, items: Sequence[str], part: int) -> Counts:
+    while (left := [item for item in items if item not in books.recorded]) and books.turns < turns_max(len(items)):
+        await _talked(ctx, books, _begun(left), 2 * part)
+    lines = [f"{item}: {said[-1]}" for item, said in books.recorded.items()]
+    _, counts, _ = await _talked(ctx, books, _begun(items, "\n".join([RECORDED, *lines])), turns_max(0))
+    return counts
+
+
+async def _rederivation(ctx: cortex.Context, books: Books, items: Sequence[str], part: int) -> Counts:
+    counts = dict.fromkeys(LABELS, 0)
+    for sample, label in enumerate(LABELS):  # the same conversations again: a remembered reply would be kept state
+        for begin in range(0, len(items), part):
+            found = await _whole(ctx, books, items[begin : begin + part], sample)
+            if found is None:
+                return None
+            counts[label] += found[label]
+    return {str(label): number for label, number in counts.items()}
+
+
+async def _recursion(ctx: cortex.Context, books: Books, items: Sequence[str], part: int) -> Counts:
+    if len(items) <= part:
+        return await _whole(ctx, books, items)
+    middle = len(items) // 2
+    halves = await ctx.map(lambda half: _recursion(ctx, books, half, part), [items[:middle], items[middle:]])
+    one, two = halves
+    return None if one is None or two is None else {label: one[label] + two[label] for label in LABELS}
+
+
+async def _frontloading(ctx: cortex.Context, books: Books, items: Sequence[str], part: int) -> Counts:
+    texts = await ctx.map(lambda item: ctx.run(read, item), items)
+    notes = "\n".join(f"{item}: {text}" for item, text in zip(items, texts, strict=True))
+    task = labels.task(items).replace(_TWO_STEPS, _ONE_STEP)
+    talk = Conversation("loop", tools=(RECORD,)).said(f"{task}\n\nTheir texts:\n{notes}")
+    _, counts, _ = await _talked(ctx, books, talk, turns_max(len(items)))
+    return counts
+
+
+_MOVES = {
+    "none": _none,
+    "compaction": _compaction,
+    "externalisation": _externalisation,
+    "re-derivation": _rederivation,
+    "recursion": _recursion,
+    "frontloading": _frontloading,
+}
+MOVES: tuple[Move, ...] = ("compaction", "externalisation", "re-derivation", "recursion", "frontloading")
+
+__all__ = ["MOVES", "Move", "record", "recovery"]
