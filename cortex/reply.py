@@ -36,20 +36,6 @@ class Usage(msgspec.Struct, frozen=True, array_like=True):
         return self.input_tokens + self.cache_read_tokens + self.cache_creation_tokens
 
 
-class Reply(msgspec.Struct, frozen=True, array_like=True):
-    """One complete reply: the provider's message as JSON, kept to the byte, and what the core reads of it."""
-
-    body: bytes
-    stop_reason: str
-    model: str
-    usage: Usage
-
-    @property
-    def text(self) -> str:
-        """The text blocks of the message, joined. Empty where the model gave none (a refusal, say)."""
-        return text_of(self.body)
-
-
 class Text(msgspec.Struct, frozen=True, tag="text", tag_field="type"):
     """A text that the model, or its user, says."""
 
@@ -78,6 +64,9 @@ class Said(msgspec.Struct, frozen=True):
 
     blocks: tuple[Block, ...]
     stop_reason: str = "end_turn"
+    usage: Usage = Usage()
+    cost_nusd: int | None = None
+    """What its tokens cost at the route's price, in billionths of a US dollar; None where no price is known."""
 
     @property
     def text(self) -> str:
@@ -88,6 +77,20 @@ class Said(msgspec.Struct, frozen=True):
     def uses(self) -> tuple[ToolUse, ...]:
         """The uses of tools that it asks for; without any, it has done its turn."""
         return tuple(block for block in self.blocks if isinstance(block, ToolUse))
+
+
+class Reply(msgspec.Struct, frozen=True, array_like=True):
+    """One complete reply: the provider's message as JSON, kept to the byte, and what the core reads of it."""
+
+    body: bytes
+    stop_reason: str
+    model: str
+    usage: Usage
+
+    @property
+    def text(self) -> str:
+        """The text blocks of the message, joined. Empty where the model gave none (a refusal, say)."""
+        return text_of(self.body)
 
 
 class _Block(msgspec.Struct):
@@ -137,7 +140,7 @@ def as_said(reply: Reply) -> Said:
         raise Malformed("the reply is empty")
     if reply.stop_reason == "max_tokens" and isinstance(blocks[-1], ToolUse):
         raise Malformed("the reply was cut within a tool's input: it needs more max_tokens")
-    return Said(blocks, reply.stop_reason)
+    return Said(blocks, reply.stop_reason, reply.usage)
 
 
 def _block(fields: dict[str, Any]) -> Block:

@@ -23,6 +23,7 @@ from cortex.programs.notes import Notes, notes_from
 from cortex.programs.ralph import Ralph
 from cortex.programs.recovery import recovery
 from cortex.programs.rlm import rlm
+from cortex.programs.toolloop import toolloop
 from tests.workshop import CHECK, TASK, workshop
 
 
@@ -103,6 +104,10 @@ SYSTEMS = (
         name="notes", made=_notes, prompt_tokens_max=2_500, midway=3, local_end="answer",
         local=lambda folder: Notes(question=QUESTION, notes=notes_from(TWO), answer_words_max=30),
         right=lambda answer, rows: bool(answer["text"]) and not answer["partial"],
+    ),
+    System(
+        name="toolloop", made=lambda folder: toolloop(count=6, at_most=3), prompt_tokens_max=1_200, midway=6,
+        local_end="over_budget", local=lambda folder: toolloop(count=1), right=lambda answer, rows: answer["right"],
     ),
     System(
         name="flow", made=lambda folder: capitals(), prompt_tokens_max=80, midway=6, local_end="answer",

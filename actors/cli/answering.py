@@ -1,4 +1,4 @@
-"""``answer``: what a person says to a job that waits for it."""
+"""``answer`` and ``approve``: what a person says to a job that waits for it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,46 @@ from actors.cli.telling import OVER
 from actors.ports import Peer
 from actors.records import last_state
 from actors.session import who
+from actors.store import Folder
+from cortex.flows.context import APPROVAL
+from cortex.state import State
 
 
 def answer(job: str, pairs: list[str], options: Options) -> int:
     """``cortex answer``; the exit code: 0 when the job has taken all of it."""
     folder = named_folder(options)
+    return _give(folder, job, dict(map(_named, pairs)))
+
+
+def approve(job: str, names: list[str], deny: bool, options: Options) -> int:
+    """``cortex approve``; without names: what waits for an approval."""
+    folder = named_folder(options)
+    if names:
+        return _give(folder, job, {f"{APPROVAL}{name.removeprefix(APPROVAL)}": not deny for name in names})
+    if deny:
+        raise CommandError("deny what? name it")
     k = last_state(folder, job)
-    given = dict(map(_named, pairs))
+    waiting = [name for name in ([] if k.outcome in OVER else k.awaited()) if name.startswith(APPROVAL)]
+    listed = {name.removeprefix(APPROVAL): _about(k, name) for name in waiting}
+    if options.as_json:
+        print(msgspec.json.encode({"job": job, "approvals": listed}).decode())
+    elif listed:
+        print("\n".join(f"{name}  {said}" if said != name else name for name, said in listed.items()))
+    else:
+        say(f"job {job} waits for no approval")
+    return COMPLETE
+
+
+def _about(k: State, name: str) -> str:
+    """What whoever waits says of it; a flow says so in its goal's value."""
+    values = [k.goals[goal].value for goal in k.expected[name] if goal in k.goals]
+    said = [str(value[1]) for value in values if isinstance(value, list) and len(value) > 1]
+    return said[0].removeprefix(APPROVAL) if said else ""
+
+
+def _give(folder: Folder, job: str, given: dict[str, Any]) -> int:
+    """Tell the job these answers; the exit code: 0 when it has taken all of them."""
+    k = last_state(folder, job)
     if k.outcome in OVER:
         raise CommandError(f"job {job} is {k.outcome} already: it waits for nothing")
     unknown = [name for name in given if name not in (waits := k.awaited())]

@@ -133,6 +133,21 @@ def answer(
     return give(job, answers, options)
 
 
+@app.command()
+@takes(*LOOKING)
+def approve(
+    job: Job, options: Options,
+    goals: Annotated[
+        list[str], typer.Argument(help="what to approve; none: list what waits", metavar="GOAL...")
+    ] = _NOTHING,
+    deny: Annotated[bool, typer.Option("--deny", help="say no instead")] = False,
+) -> int:  # fmt: skip
+    """Approve what a job asks a person for, or deny it; one that rests goes on with `cortex resume`."""
+    from actors.cli.answering import approve as give
+
+    return give(job, list(goals or ()), deny, options)
+
+
 @app.command("set")
 @takes(*LOOKING, said=BOUNDS)
 def change(job: Job, options: Options) -> int:

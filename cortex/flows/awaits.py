@@ -183,15 +183,15 @@ class Child(Request):
 class Outside(Request):
     """An answer that somebody gives under a name."""
 
-    __slots__ = ("name", "returns")
+    __slots__ = ("about", "name", "returns")
     kind = "wait"
 
-    def __init__(self, name: str, returns: Returns) -> None:
+    def __init__(self, name: str, returns: Returns, about: str = "") -> None:
         super().__init__()
-        self.name, self.returns = name, returns
+        self.name, self.returns, self.about = name, returns, about
 
     def preview(self) -> str:
-        return self.name
+        return self.about or self.name
 
     def identity(self) -> Any:
         return self.name

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 AT_ONCE = 1_000
 """Entries of one map that are under way at once, where it does not say: so that a million of them need no memory."""
+APPROVAL = "approve:"
+"""What an answer's name begins with that ``cortex approve`` gives."""
 _POLICIES = ("keep", "drop", "raise")
 
 
@@ -148,6 +150,15 @@ class Context:
         if not name:
             raise ValueError("an answer needs a name")
         return Outside(name, returns_of(returns))
+
+    def approved(self, name: str, about: str = "") -> Awaited:
+        """Wait until somebody has approved this, or denied it: ``cortex approve JOB NAME``, with ``--deny``. A bool.
+
+        ``about`` is what they read who are to decide.
+        """
+        if not name:
+            raise ValueError("an approval needs a name")
+        return Outside(f"{APPROVAL}{name}", returns_of(bool), about)
 
     def sleep(self, seconds: float) -> Awaited:
         """Go on after so many seconds."""

@@ -13,11 +13,13 @@ from cortex.events import Row
 from cortex.flows.awaits import FlowError, Outside, Question, Request, ToolRun
 from cortex.flows.context import Context, hints_of
 from cortex.flows.pure import first
+from cortex.flows.returns import SAID
 from cortex.flows.running import Differs, Run, Start, named
 from cortex.program import Program
 from cortex.reply import Malformed, Reply
 from cortex.state import ENDED, Goal, State, Status
 from policies.failure import Failure, FailureKind
+from policies.price import cost_nusd
 
 RUN = "run"
 _KINDS = ("timer", "tool", "child", "wait", "ask")
@@ -208,6 +210,9 @@ class Flow(Program, frozen=True, dict=True):
                 raise
             live.note(goal)
             return (Fail(goal, str(error)),)
+        price = k.terms.route.price
+        if request.returns is SAID and price is not None:
+            answer["cost_nusd"] = cost_nusd(price, reply.usage)
         live.note(goal)
         return (Resolve(goal, answer),)
 

@@ -10,5 +10,6 @@ READY = {
     "ralph": "cortex.programs.ralph:Ralph",
     "recovery": "cortex.programs.recovery:recovery",
     "rlm": "cortex.programs.rlm:rlm",
+    "toolloop": "cortex.programs.toolloop:toolloop",
 }
 """Name -> ``module:Class``. Names, not imports: a program is loaded when it is run."""

@@ -37,7 +37,7 @@ def read(item: str, text: str = "") -> str:
     return text or note(item)
 
 
-@tool
+@tool(repeatable=True)
 def record(item: str, label: Label) -> str:
     """Record the label of a note."""
     return f"recorded: {item} is {label}"

@@ -33,6 +33,7 @@ _EACH: Final = re.compile(r"\bfor each item\b", re.IGNORECASE)
 _LINE: Final = re.compile(r"^\s*[-*]?\s*([\w./-]+): ([\w -]+)$", re.MULTILINE)
 _TOLD: Final = re.compile(r"^([\w./-]+): (.+)$", re.MULTILINE)
 _ALTERNATIVES: Final = r"\b{}: ([\w-]+(?:\|[\w-]+)+)"
+_MISSING: Final = re.compile(r"^not done yet: (.+)$", re.MULTILINE | re.IGNORECASE)
 _SO_FAR: Final = re.compile(r"\b(?:write down|list|note|sum up)\b[^.\n]{0,80}\b(?:done|so far)\b", re.IGNORECASE)
 _COUNTS: Final = re.compile(r"\banswer with how many\b", re.IGNORECASE)
 FAILED_MAX: Final = 3
@@ -134,6 +135,11 @@ class _Rounds:
 
     def _next(self) -> int | None:
         """The place of the item to go on with."""
+        told = [said for text in self.scene.told for said in _MISSING.findall(text)][-1:]
+        missing = {each.strip() for each in ",".join(told).split(",")}
+        for at, item in enumerate(self.items):
+            if item in missing and self._due(item) is not None:
+                return at
         start = max(self.last, 0)
         return next((at for at in range(start, len(self.items)) if self._due(self.items[at]) is not None), None)
 

@@ -1,0 +1,147 @@
+"""What a task is shown of the state: selected, compared, merged and restated by code."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from cortex.control import returns
+from cortex.control.commands import Compare, Merge, Project
+from cortex.control.state import Control
+from cortex.control.tasks import Refused, Status, Task
+
+
+def named(task: Task) -> str:
+    """A task in a few words."""
+    said = " ".join((task.framing or task.goal).split())
+    return f"task {task.id} ({said[:50]})"
+
+
+def result(task: Task) -> str:
+    """What it came to, or where it stands."""
+    if task.status == Status.DONE:
+        return returns.shown(task.value)
+    return f"{task.status}{': ' + task.why if task.why else ''}"
+
+
+def members(c: Control, me: Task, group: int) -> list[Task]:
+    """A fork's branches, or all children. Raises ``Refused`` where there are none."""
+    found = [task for task in c.children(me) if group in (0, task.group)]
+    if not found:
+        raise Refused(f"task {me.id} has no {'children' if not group else f'group {group}'}")
+    return found
+
+
+def project(c: Control, me: Task, wanted: Project) -> str:
+    """The part of the state that was asked for."""
+    mine = [c.tasks[each] for each in wanted.of] if _known(c, wanted.of) else [*c.children(me)]
+    lines = _PARTS[wanted.what](c, me, mine)
+    return "\n".join(lines[-wanted.last :] if wanted.last > 0 else lines) or "nothing"
+
+
+def _known(c: Control, of: Sequence[int]) -> bool:
+    unknown = [each for each in of if each not in c.tasks]
+    if unknown:
+        raise Refused(f"there is no task {unknown[0]}")
+    return bool(of)
+
+
+def _task(c: Control, me: Task, _: list[Task]) -> list[str]:
+    return [f"task {me.id}: {me.goal}", f"status: {me.status}, try {me.tries}, depth {me.depth}",
+            *([f"items: {', '.join(me.items)}"] if me.items else [])]  # fmt: skip
+
+
+def _budget(c: Control, me: Task, _: list[Task]) -> list[str]:
+    spent, bounds = c.spent, c.bounds
+    most = {"turns": bounds.turns_max, "tokens": bounds.tokens_max, "tools": bounds.tools_max}
+    lines = [f"{name}: {getattr(spent, name)} of {bound or 'any'}" for name, bound in most.items()]
+    return [*lines, f"seconds: {spent.seconds:.0f} of {bounds.seconds_max or 'any'}",
+            f"USD: {spent.nusd / 1e9:g} of {bounds.usd_max or 'any'}"]  # fmt: skip
+
+
+_PARTS: dict[str, Any] = {
+    "task": _task,
+    "budget": _budget,
+    "results": lambda c, me, of: [f"{named(task)}: {result(task)}" for task in of],
+    "failures": lambda c, me, of: [f"{named(task)}: {task.why}" for task in of if task.status == Status.FAILED],
+    "deeds": lambda c, me, of: [
+        f"{deed.tool} {msgspec.json.encode(deed.given, order='sorted').decode()}"
+        for task in (of or [me]) for deed in task.deeds
+    ],
+    "checkpoints": lambda c, me, of: [
+        f"{name}: {each.note}" for name, each in c.checkpoints.items() if each.task == me.id
+    ],
+    "approvals": lambda c, me, of: [
+        f"{name}: {'open' if each.granted is None else 'granted' if each.granted else 'denied'}"
+        for name, each in c.approvals.items()
+    ],
+    "missing": lambda c, me, of: me.missing(),
+}  # fmt: skip
+
+
+def merge(c: Control, me: Task, wanted: Merge) -> tuple[str, list[Task]]:
+    """One result of many, and those that it is without. Raises ``Refused`` while some of them live."""
+    of = members(c, me, wanted.group)
+    live = [str(task.id) for task in of if task.live]
+    if live:
+        raise Refused(f"not yet: {', '.join(live)} {'has' if len(live) == 1 else 'have'} not ended")
+    done = [task for task in of if task.status == Status.DONE]
+    without = [task for task in of if task.status != Status.DONE]
+    if not done:
+        raise Refused("none of them came to a result")
+    return _MERGED[wanted.how](done), without
+
+
+def _sum(done: list[Task]) -> str:
+    counts: Counter[str] = Counter()
+    total: float = 0
+    for task in done:
+        value = task.value
+        if isinstance(value, dict) and all(type(each) in (int, float) for each in value.values()):
+            for name, number in value.items():
+                counts[name] += number
+        elif type(value) in (int, float):
+            total += value
+        else:
+            raise Refused(f"the result of task {task.id} is neither a number nor counts")
+    if counts and total:
+        raise Refused("some results are numbers and others counts")
+    return returns.shown(dict(counts)) if counts else f"{total:g}"
+
+
+def _majority(done: list[Task]) -> str:
+    said = Counter(returns.shown(task.value) for task in done)
+    value, votes = said.most_common(1)[0]
+    if 2 * votes <= len(done):
+        raise Refused(f"no majority: {', '.join(f'{name[:60]!r} {count}' for name, count in said.items())}")
+    return value
+
+
+_MERGED: dict[str, Any] = {
+    "sum": _sum,
+    "majority": _majority,
+    "first": lambda done: returns.shown(done[0].value),
+    "list": lambda done: "\n".join(f"{named(task)}: {returns.shown(task.value)}" for task in done),
+}
+
+
+def compare(c: Control, me: Task, wanted: Compare) -> str:
+    """The results side by side."""
+    of = members(c, me, wanted.group)
+    said = Counter(returns.shown(task.value) for task in of if task.status == Status.DONE)
+    lines = [f"{named(task)}: {result(task)}" for task in of]
+    most = f"{said.most_common(1)[0][1]} of {len(of)} agree" if said else f"0 of {len(of)} have a result"
+    return "\n".join([*lines, most])
+
+
+def restated(c: Control, me: Task, note: str) -> str:
+    """The state of a task in short, for a context that begins anew."""
+    lines = [f"{len(me.deeds)} uses of tools so far."] if me.deeds else []
+    done = {value for deed in me.deeds for value in map(str, deed.given.values())}
+    if me.items:
+        lines.append(f"Done so far: {', '.join(item for item in me.items if item in done) or 'none'}")
+    lines += [f"{named(task)}: {result(task)}" for task in c.children(me)]
+    return "\n".join([*lines, note] if note else lines)

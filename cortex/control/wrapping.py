@@ -1,0 +1,54 @@
+"""Deterministic transforms of a tool's result, applied before the model is told; it does not know of them.
+
+head:N        its first N characters            lines:N     its first N lines
+fields:a,b    of JSON, these fields alone       sort        its lines in order, each once
+match:WORD    the lines that hold this word
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+_FORM = re.compile(r"(?:head|lines):[1-9]\d{0,8}|fields:[\w,]+|sort|match:.+")
+
+
+def known(transform: str) -> None:
+    """Raises ``ValueError`` where there is no such transform."""
+    if _FORM.fullmatch(transform) is None:
+        raise ValueError(f"no transform {transform!r}: head:N, lines:N, fields:a,b, sort, match:WORD")
+
+
+def transformed(text: str, transforms: Iterable[str]) -> str:
+    """The text after all of these, in their order."""
+    for transform in transforms:
+        name, _, rest = transform.partition(":")
+        if name == "head":
+            text = text[: int(rest)]
+        elif name == "fields":
+            text = _fields(text, rest.split(","))
+        else:
+            lines = text.splitlines()
+            lines = lines[: int(rest)] if name == "lines" else sorted(set(lines)) if name == "sort" else [
+                line for line in lines if rest in line
+            ]  # fmt: skip
+            text = "\n".join(lines)
+    return text
+
+
+def _fields(text: str, names: list[str]) -> str:
+    """Of a JSON object, or a list of them; anything else as it is."""
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return text
+    return msgspec.json.encode(
+        [_some(each, names) for each in value] if isinstance(value, list) else _some(value, names)
+    ).decode()
+
+
+def _some(value: Any, names: list[str]) -> Any:
+    return {name: value[name] for name in names if name in value} if isinstance(value, dict) else value

@@ -1,0 +1,91 @@
+"""``toolloop``: a framework-owned tool loop that recovers explicit control through one extra tool, backed by K.
+
+The same task as ``chatloop``: read notes, give each a label, count the labels; the same model, the same two tools. The
+conversation no longer holds the scheduler: the model gives ``control`` a command, and a state machine in K splits the
+notes into subtasks, lets one after the other have the loop, each in a fresh conversation with its own tools, stop
+condition and return protocol, and adds up what they return.
+
+    cortex run toolloop -p count=30 -p at_most=8
+    cortex run toolloop -p count=4 -p 'rules={"approve": ["record"]}'        cortex approve JOB record-1
+    cortex run toolloop -p count=30 -p 'bounds={"tokens_max": 5000}'
+
+For a task of one's own: ``cortex.control.run`` in a flow, with a ``Task`` and one's tools.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+import cortex
+from cortex import control
+from cortex.control import Bounds, Control, Each, Kit, Rules, Stop, Task
+from cortex.control.tasks import Status
+from cortex.programs import labels
+from cortex.programs.labels import READ, RECORD, read, record
+from cortex.reply import ToolUse
+
+STEPS = """Do these steps:
+1. call control with {{"command": "push_subtasks", "at_most": {at_most}}}
+2. call control with {{"command": "next_task"}}, until it says "no task is left"
+3. call control with {{"command": "merge", "how": "sum"}}
+
+Then answer with what the last call said, and nothing else."""
+NO_BOUNDS, NO_RULES = Bounds(), Rules()
+COMMANDS = ("push_subtasks", "next_task", "merge", "retry", "project")
+
+
+@cortex.flow
+async def toolloop(
+    ctx: cortex.Context, count: int = 12, at_most: int = 6, seed: int = 0, notes: dict[str, str] | None = None,
+    apart: bool = False, bounds: Bounds = NO_BOUNDS, rules: Rules = NO_RULES, task: Task | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Label ``count`` notes, or one's own (``notes``, text by name), ``at_most`` in a subtask, and count the labels.
+
+    ``apart``: each subtask is a job of its own. ``bounds`` and ``rules`` are those of ``cortex.control``; ``task``
+    takes the place of the first task.
+    """
+    items = list(notes) if notes else labels.names(count, seed)
+    if task is None and bounds.breadth_max * at_most < len(items):
+        bounds = msgspec.structs.replace(bounds, breadth_max=-(-len(items) // at_most))
+
+    def job_of(c: Control) -> cortex.Program:
+        first = msgspec.structs.replace(c.task, apart=False, status=Status.PENDING)
+        return toolloop(notes=notes, task=first, bounds=_left(c), rules=rules)
+
+    def adds(use: ToolUse) -> dict[str, str]:
+        return {"text": labels.own_text(use.input.get("item"), notes)}
+
+    kit = Kit((read, record), {"read": READ, "record": RECORD}, adds, job_of)
+    done = await control.run(ctx, control.begun(task or first_task(items, at_most, apart), bounds, rules), kit)
+    spent = {name: getattr(done.spent, name) for name in ("turns", "tokens", "tools", "nusd")}
+    told: dict[str, Any] = {
+        "answer": done.root.value, "ended": done.ended, "degraded": list(done.degraded), "tasks": len(done.tasks),
+        "spent": spent,
+    }  # fmt: skip
+    return told if notes or task else {**told, "right": done.root.value == labels.truth(items)}
+
+
+def first_task(items: list[str], at_most: int, apart: bool = False) -> Task:
+    """The task of this program, as its first task has it."""
+    each = Each(
+        labels.task(["{items}"]), tools=("read", "record"), returns="counts", apart=apart,
+        stop=Stop(covers="record", turns_max=4 * at_most + 20),
+    )  # fmt: skip
+    return Task(
+        1, STEPS.format(at_most=at_most), items=tuple(items), grants=("read", "record"), commands=COMMANDS,
+        returns="counts", each=each,
+    )  # fmt: skip
+
+
+def _left(c: Control) -> Bounds:
+    """What a job of its own may still use of what this run may."""
+    bounds, spent = c.bounds, c.spent
+    return msgspec.structs.replace(
+        bounds,
+        turns_max=max(1, bounds.turns_max - spent.turns) if bounds.turns_max else 0,
+        tokens_max=max(1, bounds.tokens_max - spent.tokens) if bounds.tokens_max else 0,
+        tools_max=max(1, bounds.tools_max - spent.tools) if bounds.tools_max else 0,
+        usd_max=max(1e-9, bounds.usd_max - spent.nusd / 1e9) if bounds.usd_max else 0,
+    )

@@ -1,0 +1,71 @@
+"""Runs of the control runtime, over plain values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from cortex.control import Bounds, Control, Each, Task, begun, course
+from cortex.control.commands import KINDS
+from cortex.control.machine import handle
+
+ALL = tuple(KINDS)
+EACH = Each("label {items}", tools=("read",), returns="counts")
+
+
+def run(*given: dict[str, Any], c: Control | None = None, **root: Any) -> Control:
+    """A run after these commands; none may be refused."""
+    c = c or started(**root)
+    for each in given:
+        done = handle(c, each)
+        assert not done.failed, done.said
+        c = done.control
+    return c
+
+
+def started(bounds: Bounds | None = None, **root: Any) -> Control:
+    fields: dict[str, Any] = {"goal": "all", "commands": ALL, "tools": ("read", "record"), "each": EACH, **root}
+    return begun(Task(1, **fields), bounds)
+
+
+def cmd(command: str, **fields: Any) -> dict[str, Any]:
+    return {"command": command, **fields}
+
+
+def push(*children: dict[str, Any]) -> dict[str, Any]:
+    return cmd("push_subtasks", children=[{"goal": "part", "commands": list(ALL), **each} for each in children])
+
+
+NEXT, TWO = cmd("next_task"), push({}, {})
+
+
+def statuses(c: Control) -> list[str]:
+    return [str(task.status) for task in c.tasks.values()]
+
+
+def said(c: Control, command: dict[str, Any]) -> str:
+    done = handle(c, command)
+    assert not done.failed, done.said
+    return done.said
+
+
+def refused(c: Control, command: dict[str, Any]) -> str:
+    """Why a command is refused; it must have changed nothing."""
+    done = handle(c, command)
+    assert done.failed and not done.handed
+    assert done.control is c
+    assert "\n" not in done.said and done.said.startswith("refused: ")
+    return done.said.removeprefix("refused: ")
+
+
+def branched(*values: str, returns: str = "text") -> Control:
+    c = run(cmd("fork", framings=[f"view {n}" for n in range(len(values))]), returns=returns)
+    for value in values:
+        c = run(NEXT, c=c)
+        c = course.heard(course.answered(c, value) if value != "FAIL" else _fail_for_good(c))[0]
+    return c
+
+
+def _fail_for_good(c: Control) -> Control:
+    return course.failed(c.with_task(msgspec.structs.replace(c.task, tries=9)), "bad")
