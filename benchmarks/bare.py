@@ -49,11 +49,12 @@ class Ended(msgspec.Struct):
 
 
 def run(
-    program: Program, settings: SimulatorSettings, concurrency: int = 256, watch: Callable[[State], None] | None = None
+    program: Program, settings: SimulatorSettings, concurrency: int = 256,
+    watch: Callable[[State], None] | None = None, parts_max: int = 200,
 ) -> Ended:  # fmt: skip
     """Run a program to its end. ``watch`` sees K after every turn. Raises ``RuntimeError`` where its job fails."""
     provider = Provider(settings)
-    limits = Limits(concurrency=concurrency, window_rows=max(2_048, concurrency))
+    limits = Limits(concurrency=concurrency, window_rows=max(2_048, concurrency), parts_max=parts_max)
     route = Route(endpoint="sim", model="sim", context_window=settings.context_window)
     terms = Terms(job="claim", program="claim", params_json=b"{}", fingerprint="", route=route, limits=limits)
     k, emitted = journal.open_job(terms), []

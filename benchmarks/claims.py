@@ -13,11 +13,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks import claims_convex, claims_hanoi, claims_recovery, claims_rlm, figures
+from benchmarks import claims_chat, claims_convex, claims_hanoi, claims_recovery, claims_rlm, claims_surface, figures
 
 PARTS = {
     "hanoi": claims_hanoi.measure, "convex": claims_convex.measure, "rlm": claims_rlm.measure,
-    "recovery": claims_recovery.measure,
+    "chat": claims_chat.measure, "surface": claims_surface.measure, "recovery": claims_recovery.measure,
 }  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks import plots_loops
 from benchmarks.claims_hanoi import GROWTHS
 from policies.voting import k_min, votes_expected
 
@@ -235,5 +236,7 @@ PICTURES = (
     Picture("hanoi", "hanoi-ablations", 3, _ablations, _ablations_caption),
     Picture("convex", "convex-f1", 2, _f1, _f1_caption),
     Picture("rlm", "rlm", 3, _rlm, _rlm_caption),
+    Picture("chat", "chat-loop", 3, plots_loops.chat, plots_loops.chat_caption),
+    Picture("surface", "tool-surface", 2, plots_loops.surface, plots_loops.surface_caption),
     Picture("recovery", "recovery", 3, _recovery, _recovery_caption),
 )
