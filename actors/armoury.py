@@ -25,7 +25,7 @@ class Arming(msgspec.Struct, frozen=True, kw_only=True):
     pool_name: str = ""
     """What the cortex calls what the provider limits together there."""
     fallbacks: tuple[Arming, ...] = ()
-    """What opens the job's fallbacks, in their order."""
+    """What opens the job's fallbacks and then the routes of its roles, in their order."""
     concurrency: int = 100
     timeouts: TimeoutPolicy = TimeoutPolicy()
 
@@ -48,7 +48,7 @@ def encode(arming: Arming) -> bytes:
 
 
 def routes_of(blob: bytes) -> tuple[tuple[str, str, bytes], ...]:
-    """(route name, pool name, what makes its model) of each route that an arming opens: the job's own, its fallbacks.
+    """(route name, pool name, what makes its model) of each route that an arming opens: the job's own, then the others.
 
     A call names its route by the place here.
     """

@@ -12,7 +12,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -102,7 +102,7 @@ class Job:
 
     def __init__(
         self, order: Order, model: Model | None, progress: bool | Callable[[dict[str, Any]], None],
-        others: tuple[Model | None, ...] = (),
+        others: tuple[Model | None, ...] = (), players: Mapping[str, Model] | None = None,
     ) -> None:  # fmt: skip
         self._sink = _QueueSink()
         self._bar = Bar() if progress is True else None
@@ -110,8 +110,9 @@ class Job:
         self._facts: dict[str, Any] = {"outcome": "starting"}
         self._show = show
         self._session = Session(
-            order, dict(os.environ), sink=self._sink, progress=self._shown, model=model, others=others
-        )
+            order, dict(os.environ), sink=self._sink, progress=self._shown, model=model, others=others,
+            players=players,
+        )  # fmt: skip
         self.name = self._session.job
         if self._bar is not None:
             bar = self._bar
@@ -209,6 +210,7 @@ def new_loop() -> asyncio.AbstractEventLoop:
 def submit(
     program: Program, *, model: str | Model = "", job: str = "", state: str = "", cluster: str = "auto",
     base_url: str = "", price: str = "", via: str = MESSAGES, fallback: str | Model | Sequence[str | Model] = (),
+    roles: Mapping[str, str | Model] | None = None,
     limits: Limits | None = None, fresh: bool = False, progress: bool | Callable[[dict[str, Any]], None] = False,
     wish: Wish | None = None, max_cost: float | str | None = None, max_job_tokens: int | None = None,
     max_output_tokens: int | None = None, prompt_tokens_max: int | None = None, concurrency: int | None = None,
@@ -221,6 +223,7 @@ def submit(
 
     ``model``: ``"local"``, ``"sim"``, a provider's model, or an object with the face of ``actors.model_port.Model``.
     ``fallback``: where calls go while the breaker of the model is open, as on the command line, or such objects.
+    ``roles``: by their names, the models of roles (``ctx.ask(…, model="judge")``), as ``fallback`` takes them.
     ``via``: ``"messages"``, or ``"batches"``: half the price, and an answer may take a day.
     The bounds are those of ``cortex batch --help``: ``max_cost`` in USD, ``rpm``, ``itpm`` and ``otpm`` a minute,
     ``deadline`` as ``"+6h"``, ISO 8601, a ``datetime`` or seconds since 1970, durations as ``"15m"`` or seconds,
@@ -240,17 +243,22 @@ def submit(
     try:
         bounds = bounded(limits or Limits(), asked, time.time())
         fallbacks = tuple(wording.fallback(each) if isinstance(each, str) else Wish() for each in others)
+        cast = {
+            role: wording.role(f"{role}={each}")[1] if isinstance(each, str) else Wish(model=wording.role_name(role))
+            for role, each in (roles or {}).items()
+        }
     except ValueError as error:
         raise SetupError(str(error)) from None
     name = model if isinstance(model, str) else ""
     own = wish or Wish(model=name, base_url=base_url, price=price, via=via)
-    own = msgspec.structs.replace(own, fallbacks=fallbacks or own.fallbacks)
+    own = msgspec.structs.replace(own, fallbacks=fallbacks or own.fallbacks, roles=cast or own.roles)
     order = Order(
         program=program, wish=own, limits=bounds, job=job,
         state=state or os.environ.get("CORTEX_STATE", STATE_DEFAULT), cluster=cluster, fresh=fresh,
     )  # fmt: skip
     given = None if isinstance(model, str) else model
-    return Job(order, given, progress, tuple(None if isinstance(each, str) else each for each in others))
+    players = {role: each for role, each in (roles or {}).items() if not isinstance(each, str)}
+    return Job(order, given, progress, tuple(None if isinstance(each, str) else each for each in others), players)
 
 
 def run(program: Program, **options: Any) -> Result:

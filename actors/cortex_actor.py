@@ -14,7 +14,7 @@ import msgspec
 from actors.breakers import Mirror
 from actors.ports import Gone, Runtime
 from actors.supervising import Supervision
-from cortex import health, orders, scheduler
+from cortex import families, health, orders, scheduler
 from cortex.cluster import NEVER, Cluster, Settings
 from cortex.health import Buffer
 from cortex.signals import Claims, Grant, Report, staff_digest
@@ -138,6 +138,8 @@ class Cortex:
         claims = _claims_decoder.decode(blob)
         job = claims.job
         out = self._step(orders.Joined(self._runtime.monotonic_s(), claims), job)
+        for role in claims.others:
+            out += self._step(orders.Joined(self._runtime.monotonic_s(), role), role.job)
         self._awaited.discard(job)
         self._all_heard()
         self._see_told(job, claims.staff)
@@ -243,7 +245,7 @@ class Cortex:
         pushes: dict[str, list[Grant]] = {}
         for order in out:
             if isinstance(order, Grant):
-                pushes.setdefault(order.job, []).append(order)
+                pushes.setdefault(families.spoken_for(order.job), []).append(order)
             elif isinstance(order, orders.Start | orders.Ping | orders.Kill | orders.Retire):
                 self._supervision.carry_out(order)
             elif isinstance(order, orders.Moved):
@@ -252,8 +254,9 @@ class Cortex:
                 for job in list(self._told):
                     self._tell_staff(job)
             elif isinstance(order, orders.Condemn):
-                self._condemned[order.job] = order.story
-                self._runtime.peer(f"channel:{order.job}").tell("condemn", order.story)
+                job = families.spoken_for(order.job)
+                self._condemned[job] = order.story
+                self._runtime.peer(f"channel:{job}").tell("condemn", order.story)
         for job, grants in pushes.items():
             self._runtime.peer(f"channel:{job}").tell("granted", _encoder.encode(grants))
         self._tick_on()

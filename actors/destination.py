@@ -16,7 +16,7 @@ from actors.errors import ClearError
 from actors.model_port import Model
 from actors.provider.credential import Credential, CredentialError, without_password
 from actors.simulator.settings import SimulatorSettings
-from cortex.limits import BATCHES, MESSAGES, Limits, Route
+from cortex.limits import BATCHES, MESSAGES, Limits, Route, Terms
 from policies.price import PRICE_FORM, Price, batch_price, parse_price
 from policies.route import pool_name, route_name
 
@@ -42,8 +42,11 @@ class Destination(msgspec.Struct, frozen=True):
     """Calls that it can take at once; more would wait for a connection until that counts as a failure."""
     fallbacks: tuple[Route, ...] = ()
     """Where work moves, in this order; ``arming.fallbacks`` opens them."""
+    role_routes: tuple[Route, ...] = ()
+    roles: dict[str, int] = msgspec.field(default_factory=dict)
+    """As in ``Terms``; the last of ``arming.fallbacks`` open them."""
     narrow: dict[str, int] = msgspec.field(default_factory=dict)
-    """Pools of fallbacks that can take only so many calls at once."""
+    """Pools of other routes that can take only so many calls at once."""
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,13 +61,16 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """By which of the provider's roads, as in ``Route``."""
     fallbacks: tuple[Wish, ...] = ()
     """Where work moves, in this order, while the breaker of what stands before is open."""
+    roles: dict[str, Wish] = msgspec.field(default_factory=dict)
+    """The models of roles. One without an address is where the job's own model is, and goes by the same road."""
 
 
 def destination(
     wish: Wish, limits: Limits, environ: Mapping[str, str], model: Model | None = None,
-    others: Sequence[Model | None] = (),
+    others: Sequence[Model | None] = (), players: Mapping[str, Model] | None = None,
 ) -> Destination:  # fmt: skip
-    """Resolve a wish and its fallbacks. ``model``, and ``others`` for the fallbacks, are an author's own objects.
+    """Resolve a wish, its fallbacks and its roles. ``model``, ``others`` for the fallbacks and ``players`` for the
+    roles are an author's own objects.
 
     Raises ``SetupError``: no key and no model, no price where a cap in money needs one, a fallback that leads to where
     the work comes from.
@@ -72,20 +78,33 @@ def destination(
     given = [model, *others, *[None] * (len(wish.fallbacks) - len(others))]
     wishes = list(zip((wish, *wish.fallbacks), given, strict=True))
     _refuse_loop(wishes, environ)
+    cast = Cast(wish, model, environ, players or {})
     found: list[Destination] = []
     try:
         for place, (each, object_) in enumerate(wishes):
-            found.append(_one(each, limits, environ, object_, fallback=place > 0))
+            found.append(_one(each, limits, environ, object_, f"--fallback {each.model}" if place else ""))
+        for role, each, object_ in cast.own:
+            found.append(_one(each, limits, environ, object_, f"--role {role}={each.model}"))
     except BaseException:
         _close_all(found)
         raise
     own, *rest = found
+    said = [own.notice, *(f"{role}: {each.notice}" for (role, _, _), each in _told(cast, rest, own.notice))]
+    routes = tuple(each.route for each in rest)
     return Destination(
         route=own.route, arming=msgspec.structs.replace(own.arming, fallbacks=tuple(each.arming for each in rest)),
-        notice=own.notice, close=lambda: _close_all(found), concurrency_max=own.concurrency_max,
-        fallbacks=tuple(each.route for each in rest),
-        narrow={each.arming.pool_name: each.concurrency_max for each in rest if each.concurrency_max is not None},
+        notice="; ".join(filter(None, said)), close=lambda: _close_all(found),
+        concurrency_max=own.concurrency_max if not cast.own else None,
+        fallbacks=routes[: len(wish.fallbacks)], role_routes=routes[len(wish.fallbacks) :], roles=cast.roles,
+        narrow={each.arming.pool_name: each.concurrency_max for each in (found if cast.own else rest)
+                if each.concurrency_max is not None},
     )  # fmt: skip
+
+
+def _told(cast: Cast, rest: list[Destination], said: str) -> list[tuple[Player, Destination]]:
+    """Roles whose model has something that its user should know, and was not told."""
+    pairs = zip(cast.own, rest[len(rest) - len(cast.own) :], strict=True)
+    return [(player, each) for player, each in pairs if each.notice and each.notice != said]
 
 
 def _close_all(found: list[Destination]) -> None:
@@ -103,6 +122,53 @@ def _refuse_loop(wishes: Sequence[tuple[Wish, Model | None]], environ: Mapping[s
             more = "" if seen[key] == said else f" ({seen[key]} is the same)"
             raise SetupError(f"--fallback {said}: this route is named twice{more}: a fallback must lead elsewhere")
         seen[key] = said
+
+
+Player = tuple[str, Wish, Model | None]
+"""A role, its model as it was named, or the object that it is."""
+
+
+class Cast:
+    """Which model has which role: ``roles`` as in ``Terms``, and ``own``, the routes that roles alone are asked on,
+    each with the first of its roles. Raises ``SetupError`` where two prices are named for one route."""
+
+    def __init__(
+        self, wish: Wish, model: Model | None, environ: Mapping[str, str], players: Mapping[str, Model]
+    ) -> None:  # fmt: skip
+        self.roles: dict[str, int] = {}
+        self.own: list[Player] = []
+        lanes = {_whereto(wish, model, environ): 0}
+        wishes = [wish]
+        for role, said in wish.roles.items():
+            player = players.get(role)
+            each = said if player is not None else _beside(said, wish)
+            key = _whereto(each, player, environ)
+            if key not in lanes:
+                lanes[key] = len(wishes)
+                wishes.append(each)
+                self.own.append((role, each, player))
+            elif each.price not in ("", wishes[lanes[key]].price):
+                whose = f"--role {self.own[lanes[key] - 1][0]}" if lanes[key] else "--model"
+                raise SetupError(f"--role {role}={each.model}: {whose} names it without this price: give both the same")
+            self.roles[role] = lanes[key]
+
+
+def wish_at(wish: Wish, terms: Terms, place: int) -> Wish:
+    """What leads to one of a job's routes, without the others."""
+    lane = terms.lane_at(place)
+    role = next((name for name, its in terms.roles.items() if its == lane), "") if lane else ""
+    found = wish.fallbacks[place - 1] if place and not lane else _beside(wish.roles[role], wish) if role else wish
+    return msgspec.structs.replace(found, fallbacks=(), roles={})
+
+
+def _beside(role: Wish, own: Wish) -> Wish:
+    """What was not said of a role's model is as with the job's own."""
+    apart = ("sim", "local")
+    if role.model == own.model == "sim" and role.simulated is None:
+        role = msgspec.structs.replace(role, simulated=own.simulated)
+    if role.model not in apart and not role.base_url and own.model not in apart:
+        role = msgspec.structs.replace(role, base_url=own.base_url)
+    return role if role.model == "local" else msgspec.structs.replace(role, via=own.via)
 
 
 def _whereto(wish: Wish, model: Model | None, environ: Mapping[str, str]) -> tuple[str, str]:
@@ -137,14 +203,13 @@ def endpoint_of(base_url: str) -> str:
 
 
 def _one(
-    wish: Wish, limits: Limits, environ: Mapping[str, str], model: Model | None, fallback: bool
+    wish: Wish, limits: Limits, environ: Mapping[str, str], model: Model | None, option: str
 ) -> Destination:
-    """One route, named and priced."""
-    option = f"--fallback {wish.model}" if fallback else "--price"
+    """One route, named and priced. ``option`` named it; empty for the job's own."""
     try:
         price = parse_price(wish.price) if wish.price else None
     except ValueError as error:
-        raise SetupError(f"{option}: {error}") from None
+        raise SetupError(f"{option or '--price'}: {error}") from None
     batched = _batched(wish, model)
     if model is not None:
         found = _given(model, wish)
@@ -160,7 +225,7 @@ def _one(
         route = msgspec.structs.replace(route, via=BATCHES, price=price)
     if limits.max_cost_nusd is not None and route.price is None:
         found.close()
-        how = f"--fallback {wish.model},input=3,output=15" if fallback else f"--price, {PRICE_FORM}"
+        how = f"{option},input=3,output=15" if option else f"--price, {PRICE_FORM}"
         raise SetupError(f"no price known for {route.model!r}, so --max-cost cannot hold: give {how}")
     if limits.output_tokens_max >= route.context_window:
         found.close()
@@ -267,4 +332,6 @@ def remember(wish: Wish) -> str:
     return msgspec.json.encode(wish).decode()
 
 
-__all__: list[Any] = ["Destination", "SetupError", "Wish", "destination", "endpoint_of", "remember", "remembered"]
+__all__: list[Any] = [
+    "Destination", "SetupError", "Wish", "destination", "endpoint_of", "remember", "remembered", "wish_at",
+]  # fmt: skip

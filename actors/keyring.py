@@ -44,6 +44,8 @@ class Keyring:
         self._doors: dict[str, tuple[Door, ...]] = {}
         self._past: dict[str, list[Door]] = {}
         """What was given before: calls may still be under way through it."""
+        self._leaving: dict[int, Model] = {}
+        """Models that are to be closed."""
 
     def __contains__(self, family: str) -> bool:
         return family in self._doors
@@ -78,13 +80,21 @@ class Keyring:
         gone = [*self._doors.pop(family, ()), *self._past.pop(family, ())]
         kept = [door for doors in self._doors.values() for door in doors]
         self._counts.keep({door.route for door in kept})
-        models = {id(door.model): door.model for door in gone}
-        for model in models.values():
+        for model in (door.model for door in gone):
             if not any(door.model is model for door in kept):
-                with contextlib.suppress(Exception):  # whatever it is, nobody needs it any more
-                    await model.close()
+                self._leaving[id(model)] = model
+        await self._let_go()
+
+    async def _let_go(self) -> None:
+        """Close what nobody needs any more. What is under way when this is cut short is closed by ``close``."""
+        while self._leaving:
+            key, model = next(iter(self._leaving.items()))
+            with contextlib.suppress(Exception):  # whatever it is, nobody needs it any more
+                await model.close()
+            self._leaving.pop(key, None)
 
     async def close(self) -> None:
         """Close all."""
         for family in list(self._doors):
             await self.drop(family)
+        await self._let_go()

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from actors.ports import Away, Gone, Runtime
-from cortex import events
+from cortex import events, lanes
 from cortex.cluster import LEASE_S
+from cortex.families import member_of
 from cortex.limits import Route
 from cortex.permits import Share, by_hand
 from cortex.signals import Claim, Claims, Grant
@@ -39,11 +40,14 @@ _grants_decoder = msgspec.msgpack.Decoder(tuple[Grant, ...])
 class _Place:
     """One route of the job, as this side holds it."""
 
-    __slots__ = ("at", "blocked", "coming", "heard", "pool", "route", "told")
+    __slots__ = ("at", "blocked", "coming", "heard", "lane", "member", "pool", "route", "told")
 
-    def __init__(self, at: int, route: Route) -> None:
+    def __init__(self, at: int, route: Route, lane: int, member: str) -> None:
         self.at = at
         """Among the routes of the terms."""
+        self.lane = lane
+        self.member = member
+        """The name by which its lane claims it."""
         names = (route.endpoint, route.credential, route.model)
         self.route = route_name(*names)
         self.pool = pool_name(*names)
@@ -90,8 +94,10 @@ class Lease:
         self._until_s = float("-inf")
         self._put_aside = True
         """Nothing is held: no lease yet, or none any more."""
-        self._told = (0, 0)
-        """Calls and tool runs that the cortex was told last are wanted."""
+        self._told: tuple[list[int], int] = ([0], 0)
+        """Calls, by lane, and tool runs that the cortex was told last are wanted."""
+        self._wanted_s: dict[int, float] = {}
+        """When each lane wanted something last, where there are several."""
         self._left = False
         self._stir = asyncio.Event()
         self._sure = True
@@ -122,10 +128,13 @@ class Lease:
         k = self._state()
         wanted, runs = self._wanted(k)
         told, told_runs = self._told
+        if len(wanted) > 1:
+            stirs = self._stirs(k, wanted, told)
+        else:
+            stirs = (wanted[0] > told[0] and leased(k) < wanted[0]) or (wanted[0] == 0 < told[0])
         if (
             k.outcome
-            or (wanted > told and leased(k) < wanted)
-            or (wanted == 0 < told)
+            or stirs
             or runs > told_runs
         ):
             self._stir.set()
@@ -133,6 +142,17 @@ class Lease:
         for place in self._places:
             if place.overtaken(k.shares[place.at]):
                 self._stir.set()
+
+    def _stirs(self, k: State, wanted: list[int], told: list[int]) -> bool:
+        """The same by lanes. One that a flow comes back to every moment keeps a permit meanwhile."""
+        now_s = self._runtime.monotonic_s()
+        stirs = False
+        for lane, want in enumerate(wanted):
+            then = told[lane] if lane < len(told) else 0
+            if want:
+                self._wanted_s[lane] = now_s
+            stirs |= (want > then and leased(k, lane) < want) or (want == 0 and then > 1)
+        return stirs
 
     def taken(self, event: events.Granted) -> None:
         """A grant is in K now."""
@@ -194,39 +214,76 @@ class Lease:
             _log.error("the cortex refuses the claims of %s: %s", self._job, error)
             return False
         self._sure = True
-        if claims.claims:  # else it draws on no pool, and there is nothing to hold
+        if claims.claims or claims.others:  # else it draws on no pool, and there is nothing to hold
             self._answered(_grants_decoder.decode(blob), asked_s)
         return True
 
-    def _wanted(self, k: State) -> tuple[int, int]:
-        """Calls and tool runs. What a tool reads may be believed for a moment only: a permit is kept for the call."""
+    def _wanted(self, k: State) -> tuple[list[int], int]:
+        """Calls, by lane, and tool runs. What a tool reads may be believed for a moment only: a permit is kept for the
+        call."""
         runs = self._runs()
+        if not k.terms.role_routes:
+            return [self._demand(k, runs)], runs
+        wanted = lanes.demands(k)
+        for lane, want in enumerate(wanted):
+            drawn = drawing(k, lane)
+            places = k.terms.lane_places(lane)
+            if len(drawn) < len(places):
+                elsewhere = sum(k.shares[at].in_flight for at in places) - sum(share.in_flight for share in drawn)
+                wanted[lane] = max(0, want - elsewhere) if drawn else 0
+            if drawn and not lane:
+                wanted[0] = wanted[0] or min(1, runs)
+        return wanted, runs
+
+    def _demand(self, k: State, runs: int) -> int:
+        """Calls of a job with one lane, as most have."""
         drawn = drawing(k)
         if not drawn:
-            return 0, runs
+            return 0
         demand = k.demand()
         if drawn is not k.shares:  # what is in flight elsewhere draws on no pool
             demand -= sum(share.in_flight for share in k.shares) - sum(share.in_flight for share in drawn)
-        return max(0, demand) or min(1, runs), runs
+        return max(0, demand) or min(1, runs)
+
+    def _kept(self, wanted: list[int]) -> list[int]:
+        """What is claimed for each lane: what it wants, and where that is little now a permit for the next call."""
+        if len(wanted) == 1:
+            return wanted
+        now_s = self._runtime.monotonic_s()
+        return [want or int(now_s < self._wanted_s.get(lane, -RENEW_S) + RENEW_S) for lane, want in enumerate(wanted)]
 
     def _claims(self) -> Claims:
         k = self._state()
-        terms, limits, tally = k.terms, k.terms.limits, k.tally
-        places = [_Place(at, route) for at, route in enumerate(terms.routes) if not route.batched]
+        terms = k.terms
+        members = [self._job] * (1 + len(terms.role_routes))
+        for role, lane in reversed(terms.roles.items()):
+            members[lane] = member_of(self._job, role) if lane else self._job
+        laned = [(at, route, terms.lane_at(at)) for at, route in enumerate(terms.routes) if not route.batched]
+        places = [_Place(at, route, lane, members[lane]) for at, route, lane in laned]
         if [(place.at, place.route) for place in places] != [(place.at, place.route) for place in self._places]:
             self._places = places
+        wanted, runs = self._wanted(k)
+        self._told = self._kept(wanted), runs
+        own, *others = [self._claims_of(k, lane, member) for lane, member in enumerate(members)]
+        return msgspec.structs.replace(
+            own, demand=runs, staff=self._staff(), others=tuple(each for each in others if each.claims)
+        )
+
+    def _claims_of(self, k: State, lane: int, member: str) -> Claims:
+        limits, tally = k.terms.limits, k.tally
         claims = []
         for place in self._places:
+            if place.lane != lane:
+                continue
             share = k.shares[place.at]
             place.told = place.held(share)
             blocked = share.blocked.message if share.blocked is not None else ""
             place.blocked = bool(blocked)
             claims.append(Claim(place.route, place.pool, place.told, place.heard, share.memo, blocked))
-        self._told = self._wanted(k)
         return Claims(
-            self._job, k.epoch, self._granter, self._told[0], limits.concurrency, tuple(claims), limits.priority,
+            member, k.epoch, self._granter, self._told[0][lane], limits.concurrency, tuple(claims), limits.priority,
             limits.headroom, k.longest_timeout_s, k.successes + tally.succeeded + sum(tally.failures.values()),
-            self._told[1], self._staff(), by_hand(limits),
+            rates=by_hand(limits),
         )  # fmt: skip
 
     def _answered(self, grants: Iterable[Grant], asked_s: float) -> None:
@@ -247,12 +304,15 @@ class Lease:
 
     def _is_more(self, grant: Grant) -> bool:
         """Such a grant may come from a cortex that is over, when the next has already heard how little is held here."""
-        place = next((place for place in self._places if place.route == grant.route), None)
+        place = self._place(grant)
         return place is not None and grant.permits > place.held(self._state().shares[place.at])
+
+    def _place(self, grant: Grant) -> _Place | None:
+        return next((each for each in self._places if each.route == grant.route and each.member == grant.job), None)
 
     def _take(self, grant: Grant, anew: bool = False) -> None:
         """A grant newer than what was heard, or (``anew``) the one that was put aside when the lease ran out."""
-        place = next((place for place in self._places if place.route == grant.route), None)
+        place = self._place(grant)
         if place is None:
             return
         if grant.serial < place.heard or (grant.serial == place.heard and not anew):
@@ -273,13 +333,14 @@ class Lease:
         )  # fmt: skip
 
 
-def drawing(k: State) -> list[Share]:
-    """The shares of routes that draw on a pool: roads of message batches do not."""
-    if not k.terms.fallbacks and not k.terms.route.batched:
+def drawing(k: State, lane: int = 0) -> list[Share]:
+    """The shares of a lane's routes that draw on a pool: roads of message batches do not."""
+    if not (k.terms.fallbacks or k.terms.role_routes or k.terms.route.batched):
         return k.shares
-    return [share for share, route in zip(k.shares, k.terms.routes, strict=True) if not route.batched]
+    routes = k.terms.routes
+    return [k.shares[at] for at in k.terms.lane_places(lane) if not routes[at].batched]
 
 
-def leased(k: State) -> int:
-    """Permits that the cortex has leased to this job."""
-    return sum(share.permits for share in drawing(k))
+def leased(k: State, lane: int = 0) -> int:
+    """Permits that the cortex has leased to this lane of the job."""
+    return sum(share.permits for share in drawing(k, lane))

@@ -13,7 +13,7 @@ from actors.errors import ClearError
 from cortex import events
 from cortex.journal import decode_account, encode_account
 from cortex.ledger import Ledger
-from cortex.limits import Terms
+from cortex.limits import Route, Terms
 from cortex.state import State
 from policies.failure import Failure, FailureKind
 
@@ -84,10 +84,19 @@ def alive(owner: Owner) -> bool:
 
 
 def changed(old: Terms, new: Terms) -> bool:
-    """Whether the new run asks something else: another program, other parameters, release, endpoint or model."""
-    return (old.fingerprint, old.route.endpoint, old.route.model) != (
-        new.fingerprint, new.route.endpoint, new.route.model,
-    )  # fmt: skip
+    """Whether the new run asks something else: another program, other parameters, release, endpoint or model, or other
+    models for its roles."""
+    then, now = ((terms.fingerprint, _asked(terms.route), _cast(terms)) for terms in (old, new))
+    return then != now
+
+
+def _asked(route: Route) -> tuple[str, str]:
+    return route.endpoint, route.model
+
+
+def _cast(terms: Terms) -> dict[str, tuple[str, str]]:
+    """What each role asks that has a model of its own."""
+    return {role: _asked(terms.role_routes[lane - 1]) for role, lane in terms.roles.items() if lane}
 
 
 def resuming_batch(
@@ -112,7 +121,7 @@ def resuming_batch(
         if (k.terms.limits, k.terms.routes) != (now.limits, now.routes):
             if held and k.terms.fallbacks != now.fallbacks:
                 raise ClearError("calls of its last run are still under way: give other fallbacks when they are home")
-            batch.append(events.LimitsSet(opening.who, now.limits, now.route, now.fallbacks))
+            batch.append(_set(now, opening.who))
         batch += [_decided(number, name, opening.who) for number, name in opening.decided]
         if k.outcome == "partial" or k.stopping or k.paused is not None:
             batch.append(events.Resumed(opening.who))
@@ -122,8 +131,12 @@ def resuming_batch(
 def rekeyed_batch(terms: Terms, who: str, credentials: tuple[str, ...]) -> list[events.Event]:
     """The same routes under another key, whose fingerprint stands here for each, and leave to try them."""
     pairs = zip(terms.routes, credentials, strict=True)
-    own, *others = (msgspec.structs.replace(route, credential=credential) for route, credential in pairs)
-    return [events.LimitsSet(who, terms.limits, own, tuple(others)), events.Resumed(who)]
+    routes = tuple(msgspec.structs.replace(route, credential=credential) for route, credential in pairs)
+    return [_set(terms.with_routes(routes), who), events.Resumed(who)]
+
+
+def _set(now: Terms, who: str) -> events.LimitsSet:
+    return events.LimitsSet(who, now.limits, now.route, now.fallbacks, now.role_routes)
 
 
 def _refuse_to_lose(k: State, requests: int, now: Terms) -> None:

@@ -33,7 +33,7 @@ class Rotation:
         routes, renewed = tuple(route for route, _ in pairs), tuple(arming for _, arming in pairs)
         if routes == self.terms.routes:
             return False
-        self.terms = msgspec.structs.replace(self.terms, route=routes[0], fallbacks=routes[1:])
+        self.terms = self.terms.with_routes(routes)
         self.arming = msgspec.structs.replace(renewed[0], fallbacks=renewed[1:])
         return True
 

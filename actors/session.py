@@ -64,7 +64,8 @@ class Order(msgspec.Struct, kw_only=True):
         parts = [where, params_of(self.program).decode(), whole(self.input), whole(self.output)]
         parts += [self.places[CONTENT]] if CONTENT in self.places else []
         stem = Path(self.input).name.split(".")[0] if self.input not in ("", "-") else ""
-        base = "-".join(part for part in (where.rpartition(":")[2].lower(), _safe(stem)) if part)
+        name = where.rpartition(":")[2].rpartition("<locals>.")[2].lower()
+        base = "-".join(part for part in (name, _safe(stem)) if part)
         return f"{base}-{sha256(chr(0).join(parts).encode()).hexdigest()[:8]}"
 
 
@@ -92,12 +93,13 @@ def who() -> str:
 
 
 class Session:
-    """Runs an order. ``model``: an author's own model object, for inline runs; ``others``: those of its fallbacks."""
+    """Runs an order. ``model``: an author's own model object, for inline runs; ``others``: those of its fallbacks,
+    ``players`` of its roles."""
 
     def __init__(
         self, order: Order, environ: Mapping[str, str], *, source: Source | None = None, sink: Sink | None = None,
         progress: Callable[[dict[str, Any]], None] = lambda facts: None, model: Model | None = None,
-        others: tuple[Model | None, ...] = (),
+        others: tuple[Model | None, ...] = (), players: Mapping[str, Model] | None = None,
     ) -> None:  # fmt: skip
         self.order = order
         self.job = order.named()
@@ -111,6 +113,7 @@ class Session:
         self.heed: Callable[[Credential], None] = lambda credential: None
         """Told of each credential that is read in the middle of the run: no error may show it."""
         self._models = (model, *others)
+        self._players = dict(players or {})
         self._driver: Driver | None = None
         self._stopped: tuple[str, str] | None = None
         self.destination: Destination | None = None
@@ -128,8 +131,9 @@ class Session:
 
     async def _run(self) -> Ended:
         found = self.destination = self._nowhere() or destination(
-            self.order.wish, self.order.limits, self._environ, self._models[0], self._models[1:]
-        )
+            self.order.wish, self.order.limits, self._environ, self._models[0], self._models[1:],
+            self._players,
+        )  # fmt: skip
         try:
             cluster = self.cluster()
             terms = self.terms(found, cluster)
@@ -167,7 +171,8 @@ class Session:
             limits = bounds(limits, simulated=found.arming.simulated is not None, own=own)
         return Terms(
             job=self.job, program=where, params_json=params, fingerprint=programs.fingerprint(where, params),
-            route=found.route, fallbacks=found.fallbacks, limits=limits, streams=self._source is not None,
+            route=found.route, fallbacks=found.fallbacks, role_routes=found.role_routes, roles=found.roles,
+            limits=limits, streams=self._source is not None,
             fresh=order.fresh, places=places,
         )  # fmt: skip
 
@@ -188,17 +193,22 @@ class Session:
             return None
         where, params = programs.place_of(type(order.program)), params_of(order.program)
         same = before.fingerprint == programs.fingerprint(where, params)
-        if not same or before.places.get("wish") != remember(order.wish) or any(self._models):
+        if not same or before.places.get("wish") != remember(order.wish) or self._own_objects():
             return None
         if last_state(self.folder, self.job).outcome != "complete":
             return None
         nowhere = Arming(endpoint=before.route.endpoint, simulated=SimulatorSettings())
-        return Destination(before.route, nowhere, fallbacks=before.fallbacks)
+        return Destination(
+            before.route, nowhere, fallbacks=before.fallbacks, role_routes=before.role_routes, roles=before.roles
+        )
+
+    def _own_objects(self) -> bool:
+        return any(self._models) or bool(self._players)
 
     async def _runtime(self, cluster: str) -> Any:
         if cluster == "inline":
             return InlineRuntime()
-        if any(self._models):
+        if self._own_objects():
             raise SetupError("a model object lives in this process: give --cluster inline, or name a model")
         from actors.runtime import start_runtime
 

@@ -14,7 +14,7 @@ from policies.price import usd
 def summary(k: State) -> dict[str, Any]:
     """The fields of ``--json``; money in USD, times in seconds."""
     tally, ledger = k.tally, k.ledger
-    own, others = k.terms.route, k.terms.fallbacks
+    own, *others = k.terms.routes
     priced = own.price is not None and all(_priced(route) for route in others)
     return {
         "job": k.terms.job,

@@ -39,9 +39,16 @@ def _refused(share: Share) -> bool:
 def _route(k: State, place: int, route: Route) -> dict[str, Any]:
     share = k.shares[place]
     return {
-        "route": named(route), "permits": share.permits, "in_flight": share.in_flight, "why": share.why,
+        "route": named(route), "roles": _roles(k, place), "permits": share.permits, "in_flight": share.in_flight,
+        "why": share.why,
         "held_until_s": share.hold_until_s if share.hold_until_s > k.at_s else 0.0,
     }  # fmt: skip
+
+
+def _roles(k: State, place: int) -> list[str]:
+    """The roles that are asked of this route alone."""
+    lane = k.terms.lane_at(place)
+    return [role for role, its in k.terms.roles.items() if its == lane] if lane else []
 
 
 def named(route: Route) -> str:
@@ -62,11 +69,15 @@ def waits(k: State) -> list[str]:
         said.append(f"{k.paused.kind}{until}: {_short(k.paused.message)}")
     elif k.hold_until_s > k.at_s:
         said.append(f"the provider says to wait until {time_of_day(k.hold_until_s)}")
-    place = _place(k)
-    for each, share in enumerate(k.shares[: place + 1]):
+    place, fallbacks = _place(k), len(k.terms.fallbacks)
+    for each, share in enumerate(k.shares):
+        if place < each <= fallbacks or not (each <= fallbacks or _busy(k, k.terms.lane_at(each))):
+            continue
         if share.why and not share.why.startswith(PACED_BY):
             why = _when(k, share)
-            said.append(why if len(k.shares) == 1 else f"{k.terms.routes[each].model}: {why}")
+            said.append(why if len(k.shares) == 1 else f"{_who(k, each)}: {why}")
+        if each > fallbacks and share.blocked is not None and k.paused is None:
+            said.append(f"{_who(k, each)}: {share.blocked.kind}: {_short(share.blocked.message)}")
     if place:
         said.append(f"on the fallback {k.terms.routes[place].model}")
     if _paced(k, place):
@@ -79,6 +90,17 @@ def waits(k: State) -> list[str]:
     return [each for each in said if each]
 
 
+def _who(k: State, place: int) -> str:
+    """The model in this place, with the roles that it has."""
+    roles = _roles(k, place)
+    return k.terms.routes[place].model + (f" ({', '.join(roles)})" if roles else "")
+
+
+def _busy(k: State, lane: int) -> bool:
+    """Whether a role has calls that wait, or are out."""
+    return bool(k.parked.get(lane)) or any(k.shares[place].in_flight for place in k.terms.lane_places(lane))
+
+
 def _when(k: State, share: Share) -> str:
     """Why a share is small, and until when, where that is known: an open breaker names its next look."""
     if share.again_at_s <= k.at_s:
@@ -87,11 +109,12 @@ def _when(k: State, share: Share) -> str:
 
 
 def _place(k: State) -> int:
-    """The route that calls go to now: the first with a permit, else the one that most are out on."""
-    for place, share in enumerate(k.shares):
-        if share.permits and share.starts:
+    """The route that the job's own calls go to now: the first with a permit, else the one that most are out on."""
+    places = k.terms.lane_places(0)
+    for place in places:
+        if k.shares[place].permits and k.shares[place].starts:
             return place
-    return max(range(len(k.shares)), key=lambda place: (k.shares[place].in_flight, -place))
+    return max(places, key=lambda place: (k.shares[place].in_flight, -place))
 
 
 def _paced(k: State, place: int) -> bool:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
 from actors.armoury import encode, make_model
 from actors.batch_orders import passes
 from actors.destination import Wish, destination
@@ -18,11 +16,12 @@ PAUSE_S = 1.0
 
 
 async def withdraw(wish: Wish, limits: Limits, environ: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
-    """Ask for no further request of these batches to be worked off. Why not, by name, for those where that failed.
+    """Ask for no further request of these batches, all of one route, to be worked off. Why not, by name, for those
+    where that failed.
 
     Raises ``SetupError`` where there is no key.
     """
-    found = destination(msgspec.structs.replace(wish, fallbacks=()), limits, environ)
+    found = destination(wish, limits, environ)
     try:
         model = make_model(encode(found.arming))
         try:

@@ -17,9 +17,11 @@ from actors.simulator.settings import SettingsError, SimulatorSettings, settings
 from policies.price import PRICE_FORM, parse_price
 
 UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+_ROLE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,39}")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _PRICES = ("input", "output", "cache_read", "cache_creation", "cache_creation_1h")
 DURATION_FORM = "write it like 90s, 15m, 2h or 1d"
+ROLE_FORM = "write NAME=MODEL, like judge=claude-opus-4-5; the name begins with a letter and holds no blank"
 FALLBACK_FORM = "write MODEL, MODEL@https://HOST, or MODEL,input=3,output=15 (USD per million tokens)"
 
 
@@ -95,6 +97,21 @@ def simulated(pairs: list[str]) -> SimulatorSettings | None:
         raise ValueError(str(error)) from None
 
 
+def role(text: str) -> tuple[str, Wish]:
+    """A role and its model, from ``NAME=MODEL`` and what else ``fallback`` takes."""
+    name, equals, model = (piece.strip() for piece in text.partition("="))
+    if not equals or not model:
+        raise ValueError(f"{text!r}: {ROLE_FORM}")
+    return role_name(name), fallback(model)
+
+
+def role_name(name: str) -> str:
+    """The name of a role, if it can be one."""
+    if not _ROLE.fullmatch(name):
+        raise ValueError(f"{name!r}: {ROLE_FORM}")
+    return name
+
+
 def fallback(text: str) -> Wish:
     """A route to fall back to, from ``MODEL[@URL][,input=…,output=…]``; ``sim`` takes the simulator's settings too."""
     head, *pairs = (piece.strip() for piece in text.split(","))
@@ -106,6 +123,8 @@ def fallback(text: str) -> Wish:
     others = [pair for pair in pairs if pair.partition("=")[0].strip() not in _PRICES]
     if others and model != "sim":
         raise ValueError(f"{text!r}: cannot read {others[0]!r}: {FALLBACK_FORM}")
+    if "://" in model:
+        raise ValueError(f"{model.partition('@')[0]!r}: an address begins with http:// or https://: {FALLBACK_FORM}")
     if url and model in ("sim", "local"):
         raise ValueError(f"{text!r}: {model} has no address")
     try:

@@ -27,24 +27,26 @@ def question_hash(endpoint: str, body: bytes, sample: str) -> bytes:
 def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]) -> bool:
     """Send this goal's call, share one that asks the same at this moment (then True), or note that the ledger refuses.
 
-    It goes to the first route, by preference, that has a permit free. ``once`` says that no two questions of the run
-    are equal. Raises ``DoesNotFit`` where no prompt within M can be made of it, having changed nothing.
+    It goes to the first route of its role's lane, by preference, that has a permit free. ``once`` says that no two
+    questions of the run are equal. Raises ``DoesNotFit`` where no prompt within M can be made of it, having changed
+    nothing.
     """
     terms, limits = k.terms, k.terms.limits
-    place = way(k)
+    lane = terms.roles.get(wish.role, 0) if wish.role else 0
+    place = way(k, lane)
     if place < 0:
         return False
     output_tokens_max = wish.output_tokens_max or limits.output_tokens_max
     tokens_max = terms.prompt_tokens_max(output_tokens_max, place)
-    body, constructor, text_bytes, bound = wish.made or rendered(k, wish, output_tokens_max, tokens_max)
+    body, constructor, text_bytes, bound = wish.made or rendered(k, wish, output_tokens_max, tokens_max, lane)
     sample = wish.sample if wish.sample is not None else goal.sample
-    question = sent = question_hash(terms.route.endpoint, body, sample)
+    route = terms.role_routes[lane - 1] if lane else terms.route
+    question = sent = question_hash(route.endpoint, body, sample)
     if not once and (shared := _same_question(k, question)) is not None:
-        _asks_now(k, goal, sample, constructor, question)
+        _asks_now(k, goal, sample, constructor, question, lane)
         shared.followers.append(goal.id)
         return True
-    route = terms.route
-    if place:
+    if place and not lane:
         if wish.prompt is None and not _fits_there(k, bound, tokens_max, output_tokens_max):
             return False
         route = terms.fallbacks[place - 1]
@@ -60,7 +62,7 @@ def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]
         return False
     if goal.tries >= TRIES_MAX:
         raise ValueError(f"more than {TRIES_MAX} attempts at one goal: {goal.story()}")
-    _asks_now(k, goal, sample, constructor, question)
+    _asks_now(k, goal, sample, constructor, question, lane)
     attempt = goal.tries = goal.tries + 1
     k.ledger.reserve(charge)
     paced = begin(k, place, charge.tokens - output_tokens_max, output_tokens_max)
@@ -97,8 +99,9 @@ def _fits_there(k: State, bound: int, tokens_max: int, output_tokens_max: int) -
     return False
 
 
-def _asks_now(k: State, goal: Goal, sample: str, constructor: str, question: bytes) -> None:
+def _asks_now(k: State, goal: Goal, sample: str, constructor: str, question: bytes, lane: int) -> None:
     set_status(k, goal, ASKED)
+    goal.lane = lane
     if k.reading:
         k.reading.pop(goal.id, None)
     if goal.question != question:
@@ -114,7 +117,9 @@ def _same_question(k: State, question: bytes) -> Flight | None:
     return None if flight is None or flight.abandoned else flight
 
 
-def rendered(k: State, wish: Ask, output_tokens_max: int, tokens_max: int) -> tuple[bytes, str, int, int]:
+def rendered(
+    k: State, wish: Ask, output_tokens_max: int, tokens_max: int, lane: int
+) -> tuple[bytes, str, int, int]:  # fmt: skip
     """The request, its constructor's name, the UTF-8 bytes of its text, from which the estimate learns, and the most
     tokens that it can be.
 
@@ -127,11 +132,13 @@ def rendered(k: State, wish: Ask, output_tokens_max: int, tokens_max: int) -> tu
     if wish.prompt is None:
         if wish.body is None:
             raise ValueError("an Ask needs a prompt or a body")
-        return wish.body, AS_GIVEN, 0, body_tokens_bound(wish.body)
+        body = with_model(wish.body, k.terms.role_routes[lane - 1].model) if lane else wish.body
+        return body, AS_GIVEN, 0, body_tokens_bound(body)
     prompt, text = wish.prompt, wish.prompt.text()
     parts_max = k.terms.limits.parts_max
     if len(prompt.parts) > parts_max or tokens_bound(text) > tokens_max:  # its bytes alone do not prove that it fits
         prompt = prompt.fit(tokens_max, k.tokens, parts_max)
         text = prompt.text()
-    body = request_body(prompt, k.terms.route.model, output_tokens_max, wish.params)
+    model = k.terms.role_routes[lane - 1].model if lane else k.terms.route.model
+    body = request_body(prompt, model, output_tokens_max, wish.params)
     return body, prompt.constructor, len(text.encode()), body_tokens_bound(body)

@@ -37,6 +37,8 @@ class Ask(msgspec.Struct, frozen=True):
     uses: tuple[Item, ...] = ()
     made: tuple[bytes, str, int, int] | None = None
     """What the prompt was made into already, as ``cortex.asking.rendered`` says it."""
+    role: str = ""
+    """Which model is asked: the one that the job's user gave this role, else the job's own."""
 
 
 class Vote(msgspec.Struct, frozen=True):
@@ -56,6 +58,8 @@ class Vote(msgspec.Struct, frozen=True):
     samples_max: int = 0
     """Samples after which the goal fails, MALFORMED, with nobody ahead; 0: 20 k + 20."""
     uses: tuple[Item, ...] = ()
+    role: str = ""
+    """As in ``Ask``."""
 
 
 class Resolve(msgspec.Struct, frozen=True):

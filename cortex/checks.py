@@ -44,13 +44,14 @@ def _goals(k: State) -> Iterator[str]:
 def _status(
     k: State, goal: Goal, awaited: set[tuple[bytes, int]], woken: set[tuple[float, int]], timed: set[tuple[float, int]]
 ) -> Iterator[str]:  # fmt: skip
-    offered = goal.id in k.open_by_kind.get(goal.kind, ())
+    places = [k.open_by_kind.get(goal.kind, ()), k.parked.get(goal.lane, ()), k.called]
+    offered = sum(goal.id in place for place in places)
     delayed = goal.status == Status.OPEN and goal.due_at_s > 0
     task = k.errand_of(goal)
     if task is not None and task.abandoned:
         task = None
     if offered != (goal.status == Status.OPEN and not delayed):
-        yield "an open goal is offered or delayed, never both, and no other is offered"
+        yield "an open goal is offered or delayed, or named and parked: one of these; and no other is"
     if goal.due_at_s > 0 and (goal.due_at_s, goal.id) not in woken:
         yield "nothing will wake it"
     if goal.status == Status.ASKED and (goal.question, goal.id) not in awaited and goal.id not in k.elections:

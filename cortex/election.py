@@ -49,6 +49,7 @@ class Election(msgspec.Struct, array_like=True):
     """Votes of this round that are."""
     candidates: list[Candidate] = msgspec.field(default_factory=list)
     """What earlier rounds were for."""
+    role: str = ""
 
 
 def next_sample(election: Election) -> int:

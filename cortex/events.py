@@ -160,6 +160,8 @@ class LimitsSet(_Event, frozen=True, tag="limits_set"):
     """Given where the credential or the price changed; another endpoint or model would be another job."""
     fallbacks: tuple[Route, ...] | None = None
     """Given where these changed: they may be others than before, or none."""
+    role_routes: tuple[Route, ...] = ()
+    """The same routes under other credentials or at other prices; none: as they were."""
 
 
 class Stopped(_Event, frozen=True, tag="stopped"):

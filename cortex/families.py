@@ -6,7 +6,10 @@ family share these bounds, and the weight that one job would have. The bounds ar
 told them last: ``cortex set`` on it holds for its children too. On top come the few probes of a half open route, which
 must not wait until the others have nothing in flight elsewhere.
 
-``Cluster.kin`` names the families of more than one, so that a job without children pays for none of this.
+Where roles of a job have routes of their own, these are members too: each claims what it wants of its routes by a name
+of its own, though one channel speaks for all of them, and sees to it that together they keep the bounds.
+
+``Cluster.kin`` names the families of more than one channel, so that a job without children pays for none of this.
 """
 
 from __future__ import annotations
@@ -22,15 +25,31 @@ Rates = tuple[float, float, float]
 
 
 def root_of(job: str) -> str:
-    """The name of the job at the root: ``~`` stands in the names of child jobs alone."""
+    """The name of the job at the root: ``~`` stands in the names of other members alone."""
     return job.partition("~")[0]
+
+
+def member_of(job: str, role: str) -> str:
+    """The name by which a job claims what this role of it wants. Child jobs have numbers, roles have names."""
+    return f"{job}~{role}"
+
+
+def spoken_for(name: str) -> str:
+    """The job whose channel speaks for the member of this name: itself, unless it is a role's."""
+    job, _, last = name.rpartition("~")
+    return job if job and not last.isdecimal() else name
+
+
+def spoken_by(state: Cluster, job: str) -> list[str]:
+    """The members that this job's channel speaks for, itself the first of them, as far as they have joined."""
+    return [name for name in state.jobs if spoken_for(name) == job]
 
 
 def count(state: Cluster, job: str) -> None:
     """This job has come or gone: who is of its family now."""
     root = root_of(job)
     members = tuple(name for name in state.jobs if root_of(name) == root)
-    if len(members) > 1:
+    if len({spoken_for(name) for name in members}) > 1:
         state.kin[root] = members
     else:
         state.kin.pop(root, None)

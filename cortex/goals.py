@@ -71,6 +71,8 @@ class Goal(msgspec.Struct):
     broken: int = 0
     """Attempts of this sample that failed, as the retry policy counts them; ``throttles`` of them by the rate limit."""
     throttles: int = 0
+    lane: int = 0
+    """Which of the job's lanes it was asked on last, or waits for (``Terms.roles``)."""
     question: bytes = b""
     """Hash of what was asked last and is not yet absorbed: a reply to anything else comes too late."""
     hedge: int = 0

@@ -41,7 +41,7 @@ def _affordable(k: State, flight: Flight) -> bool:
     k.retries = lapsed(policy, k.retries, k.successes)
     return (
         len(k.flights) < limits.concurrency
-        and way(k) >= 0
+        and way(k, k.terms.lane_at(flight.route)) >= 0
         and k.shares[flight.route].free(k.at_s) > 0
         and k.retries < budget(policy, k.successes)
         and k.ledger.allows(flight.charge, limits.max_cost_nusd, limits.max_job_tokens)

@@ -83,13 +83,13 @@ def _granted(k: State, program: Program, event: events.Granted, out: Out) -> Non
     share.why, share.memo = event.why, event.memo
     share.again_at_s = k.at_s + event.again_s if event.again_s else 0.0
     granted_pace(share, k.at_s, (event.requests_per_s, event.input_tokens_per_s, event.output_tokens_per_s))
-    if len(k.shares) > 1:
+    if k.terms.fallbacks:
         _see_way(k)
 
 
 def _see_way(k: State) -> None:
     """Work that moves to a fallback does not sit out the waits that the route before it asked for."""
-    own, *others = k.shares
+    own, *others = k.shares[: 1 + len(k.terms.fallbacks)]
     if own.permits and own.starts < 0:
         k.moved = False
     elif not k.moved and any(share.permits and share.starts for share in others):
@@ -131,7 +131,10 @@ def _written(k: State, program: Program, event: events.Written, out: Out) -> Non
 
 
 def _limits_set(k: State, program: Program, event: events.LimitsSet, out: Out) -> None:
-    k.terms = msgspec.structs.replace(k.terms, limits=event.limits, route=event.route or k.terms.route)
+    k.terms = msgspec.structs.replace(
+        k.terms, limits=event.limits, route=event.route or k.terms.route,
+        role_routes=event.role_routes or k.terms.role_routes,
+    )  # fmt: skip
     if event.fallbacks is not None and event.fallbacks != k.terms.fallbacks:
         reroute(k, event.fallbacks)
     k.short = False

@@ -144,6 +144,11 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     route: Route
     fallbacks: tuple[Route, ...] = ()
     """Where work moves, in this order, while a route's breaker is open."""
+    role_routes: tuple[Route, ...] = ()
+    """Routes that are asked for a role alone."""
+    roles: dict[str, int] = msgspec.field(default_factory=dict)
+    """The lane of each role that was given a model: 0 the job's own, else its route's number, from 1, among
+    ``role_routes``. A role that is not here has the job's own model."""
     limits: Limits = Limits()
     streams: bool = False
     """Whether rows of a source follow; without it the source counts as read to its end."""
@@ -155,10 +160,13 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """The job that it was forked from: chance is drawn in that one's name, so that it replays as it was."""
 
     def __post_init__(self) -> None:
-        named = [route_name(route.endpoint, route.credential, route.model) for route in self.routes]
-        again = next((name for name in named if named.count(name) > 1), None)
-        if again is not None:
-            raise ValueError(f"a fallback must be another route: {again} is named twice")
+        for what, routes in (("a fallback", (self.route, *self.fallbacks)), ("a role's", self.role_routes)):
+            named = [route_name(route.endpoint, route.credential, route.model) for route in routes]
+            again = next((name for name in named if named.count(name) > 1), None)
+            if again is not None:
+                raise ValueError(f"{what} must be another route: {again} is named twice")
+        if set(self.roles.values()) - {0} != set(range(1, 1 + len(self.role_routes))):
+            raise ValueError(f"roles {self.roles} for {len(self.role_routes)} routes of their own")
 
     @property
     def drawn_as(self) -> str:
@@ -167,15 +175,29 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def routes(self) -> tuple[Route, ...]:
-        """The job's own route, then its fallbacks: grants, flights and calls name a route by its place here."""
-        return (self.route, *self.fallbacks)
+        """The job's own route, its fallbacks, its roles': grants, flights and calls name a route by its place here."""
+        return (self.route, *self.fallbacks, *self.role_routes)
+
+    def with_routes(self, routes: tuple[Route, ...]) -> Terms:
+        """The same with these in their places: another credential, another price."""
+        end = 1 + len(self.fallbacks)
+        return msgspec.structs.replace(self, route=routes[0], fallbacks=routes[1:end], role_routes=routes[end:])
+
+    def lane_at(self, place: int) -> int:
+        """The lane that the route in this place belongs to: 0 is the job's own route with its fallbacks."""
+        return max(0, place - len(self.fallbacks))
+
+    def lane_places(self, lane: int) -> range:
+        """The places of a lane's routes, by preference."""
+        own = 1 + len(self.fallbacks)
+        return range(own) if not lane else range(own + lane - 1, own + lane)
 
     def prompt_tokens_max(self, output_tokens_max: int, place: int = 0) -> int:
         """M for a call that may answer with so many tokens, on the route in this place.
 
         The window less the reply, or the user's smaller number.
         """
-        route = self.fallbacks[place - 1] if place else self.route
+        route = self.routes[place] if place else self.route
         room = route.context_window - output_tokens_max
         own = self.limits.prompt_tokens_max
         return room if own is None else min(room, own)

@@ -9,7 +9,7 @@ call's id, and the order of everything is the journal's.
 
 from __future__ import annotations
 
-from cortex import attempts, commands, deadlines, errands, events, hedges, pauses, submissions, votes
+from cortex import attempts, commands, deadlines, errands, events, hedges, lanes, pauses, submissions, votes
 from cortex.asking import ask
 from cortex.authored import Out, faulty, fold_reply, give_up, said, stop
 from cortex.changes import Ask, Change, Vote
@@ -50,6 +50,7 @@ def step(k: State, program: Program, turn: events.Turn) -> list[commands.Command
         select(k, program, turn, out)
     if not k.outcome and satisfied(k, program):
         conclude(k, program)
+    lanes.see_pause(k)
     see_end(k)
     if k.outcome and not k.finished:
         finish(k, out)
@@ -75,18 +76,25 @@ def select(k: State, program: Program, turn: events.Turn, out: Out) -> None:
     rounds_max = k.terms.limits.selects_max
     rounds_left = rounds_max + 4 * k.live  # a goal may be found too large three times, and then given up
     symbolic, paused, made_max = 0, k.paused, k.next_goal + MADE_MAX
+    several = bool(k.terms.role_routes)
     while symbolic < rounds_max and rounds_left > 0:
         k.short = k.elsewhere = False
         k.wishes = True
         calls_max = room(k)
-        if calls_max <= 0:
+        if calls_max <= 0 and not (several and (k.looking or _brings_news(turn))):
             k.unseen = k.unseen or _brings_news(turn)
+            if several:
+                lanes.park(k, ())
             return
         k.unseen, made = False, k.next_goal
-        asks: list[Ask | Vote] = [*votes.wanted(k, calls_max)] if k.elections else []
+        asks: list[Ask | Vote] = [*votes.wanted(k, calls_max)] if k.elections and not several else []
+        waiting: list[Ask | Vote] = []
         changed: list[Change] = []
         try:
-            k.wishes = _gather(k, program, calls_max, asks, changed)
+            if several:
+                more, waiting = False, lanes.gather(k, program, asks, changed)
+            else:
+                more = _gather(k, program, calls_max, asks, changed)
             if changed:
                 apply(k, changed, out, by=None, program=program)
         except Exception as error:  # an author's code may raise anything
@@ -94,8 +102,11 @@ def select(k: State, program: Program, turn: events.Turn, out: Out) -> None:
             return
         under_way = len(k.flights)
         moved = _ask_all(k, program, asks, out)
-        k.wishes &= moved or len(k.flights) > under_way
-        if k.outcome or k.paused is not paused or not (changed or ((moved or k.wishes) and not k.short)):
+        more &= moved or len(k.flights) > under_way
+        k.wishes = more
+        if several:
+            lanes.park(k, waiting if k.short else (*asks, *waiting))
+        if k.outcome or k.paused is not paused or not (changed or ((moved or more) and not k.short)):
             return
         symbolic += bool(changed) and not moved
         rounds_left += 4 * (min(k.next_goal, made_max) - min(made, made_max)) - 1
@@ -112,6 +123,8 @@ def _brings_news(turn: events.Turn) -> bool:
 
 def _gather(k: State, program: Program, calls_max: int, asks: list[Ask | Vote], changed: list[Change]) -> bool:
     """What the program wants now: up to ``calls_max`` calls, and the changes beside them. Whether it may want more."""
+    if k.elections:
+        asks += votes.wanted(k, calls_max)
     if len(asks) == calls_max:
         return True
     for wish in program.select(k):

@@ -33,13 +33,23 @@ def set_status(k: State, goal: Goal, to: Status) -> None:
     if to not in TRANSITIONS[now]:
         legal(goal, now, to)
     if now == OPEN:
-        k.open_by_kind[goal.kind].pop(goal.id, None)
+        take_back(k, goal)
         if goal.due_at_s:
             goal.due_at_s = 0.0
             k.resting -= 1
     elif now == WAITING:
         goal.expects = None
     goal.status = to
+
+
+def take_back(k: State, goal: Goal) -> None:
+    """The goal is offered to select no more."""
+    k.open_by_kind[goal.kind].pop(goal.id, None)
+    if k.parked or k.called:
+        k.called.pop(goal.id, None)
+        lane = k.parked.get(goal.lane)
+        if lane is not None and lane.pop(goal.id, HELD) is None and not lane:
+            del k.parked[goal.lane]
 
 
 def asked(k: State, goal: Goal) -> None:
@@ -66,10 +76,13 @@ def offer(k: State, goal: Goal, due_at_s: float) -> None:
 
 
 def hurry(k: State) -> None:
-    """There is another way now: goals that wait only because their last attempt failed are offered at once."""
+    """The job's own lane has another way now: goals of it that wait only because their last attempt failed are offered
+    at once."""
     for due_at_s, goal_id in sorted(k.delayed):
         goal = k.goals.get(goal_id)
-        if goal is not None and goal.status == Status.OPEN and goal.broken and goal.due_at_s == due_at_s:
+        if goal is None or goal.lane:
+            continue
+        if goal.status == Status.OPEN and goal.broken and goal.due_at_s == due_at_s:
             k.resting -= 1
             offer(k, goal, 0.0)
 

@@ -2,7 +2,8 @@
 
 No goal fails for it. While a route is blocked nothing is asked there but a probe that the cortex granted, or the one
 call with which a resumed job tries it; the first answer to one of these opens the route again. A job whose routes are
-all blocked is paused: it ends partial when its calls have come home, or waits, if its user wants that.
+all blocked is paused: it ends partial when its calls have come home, or waits, if its user wants that. Of a job whose
+roles have routes of their own the other lanes go on first (``cortex.lanes``).
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def waits(k: State) -> bool:
     return (
         k.paused is not None
         and k.at_s < k.paused_at_s + limits.blocked_wait_s
-        and all(share.blocked is not None for share in k.shares)
+        and (any if k.terms.role_routes else all)(share.blocked is not None for share in k.shares)
     )
 
 

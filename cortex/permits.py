@@ -1,12 +1,14 @@
 """A job's leave to make calls: what it may use of each of its routes, and what it uses; how many, and how fast.
 
-Routes are named by their place in the terms: the job's own is 0, then its fallbacks. A call goes to the first of them
+Routes are named by their place in the terms: the job's own is 0, then its fallbacks, then those of its roles. They form
+lanes: the own route and its fallbacks are one, each route of a role another. A call goes to the first route of its lane
 that has a permit free and is not ahead of its pace. A job that its pace holds back is woken some calls at a time, never
 once a call.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,7 +17,7 @@ from policies.failure import Failure
 from policies.pace import Pace, correct, due_at_s, set_rates, take
 
 if TYPE_CHECKING:
-    from cortex.limits import Limits, Route
+    from cortex.limits import Limits, Route, Terms
     from cortex.reply import Usage
     from cortex.state import Flight, State
 
@@ -118,13 +120,13 @@ def counted(usage: Usage) -> int:
 # -- before a call ---------------------------------------------------------------------------------------------------
 
 
-def way(k: State) -> int:
-    """The first route by preference that may be asked now; -1: none."""
+def way(k: State, lane: int = 0) -> int:
+    """The first route of a lane, by preference, that may be asked now; -1: none."""
     if k.pace is not None and due_at_s(k.pace) > k.at_s:
         return -1
-    if k.shares[0].free(k.at_s):
+    if not lane and k.shares[0].free(k.at_s):
         return 0
-    return next((place for place, share in enumerate(k.shares) if share.free(k.at_s)), -1)
+    return next((place for place in k.terms.lane_places(lane) if k.shares[place].free(k.at_s)), -1)
 
 
 def room(k: State) -> int:
@@ -132,11 +134,16 @@ def room(k: State) -> int:
     left = k.terms.limits.concurrency - len(k.flights)
     if k.pace is not None:
         left = min(left, _due(k, k.pace))
+    return min(left, rooms(k, k.shares))
+
+
+def rooms(k: State, shares: Sequence[Share]) -> int:
+    """Calls that may be begun now on these routes, as far as they go."""
     free = 0
-    for share in k.shares:
+    for share in shares:
         here = share.free(k.at_s)
         free += here if share.pace is None or not here else min(here, _due(k, share.pace))
-    return min(left, free)
+    return free
 
 
 def _due(k: State, pace: Pace) -> int:
@@ -232,8 +239,8 @@ def reroute(k: State, fallbacks: tuple[Route, ...]) -> None:
 
     While an attempt is under way on a route that goes, nothing changes: its permit and its price belong there.
     """
-    before = {_named(route): place for place, route in enumerate(k.terms.routes)}
-    after = {_named(route): place for place, route in enumerate((k.terms.route, *fallbacks))}
+    now = msgspec.structs.replace(k.terms, fallbacks=fallbacks)
+    before, after = _places(k.terms), _places(now)
     moved = {place: after.get(name, -1) for name, place in before.items()}
     if any(moved[flight.route] < 0 for flight in k.flights.values()):
         return
@@ -248,12 +255,15 @@ def reroute(k: State, fallbacks: tuple[Route, ...]) -> None:
                 attempt: msgspec.structs.replace(missing, route=moved.get(missing.route, -1))
                 for attempt, missing in goal.assumed.items()
             }
-    k.terms = msgspec.structs.replace(k.terms, fallbacks=fallbacks)
+    k.terms = now
 
 
-def _named(route: Route) -> tuple[str, str, str]:
-    """What makes a route the same one, under another key too."""
-    return route.endpoint, route.model, route.via
+def _places(terms: Terms) -> dict[tuple[int, str, str, str], int]:
+    """The places of the routes, by lane and what makes a route the same one, under another key too."""
+    return {
+        (terms.lane_at(place), route.endpoint, route.model, route.via): place
+        for place, route in enumerate(terms.routes)
+    }
 
 
 # -- time ------------------------------------------------------------------------------------------------------------
@@ -267,7 +277,7 @@ def held_until_s(k: State) -> float:
 
 def next_begin_s(k: State) -> float | None:
     """When time alone lets the next call begin that has a permit, or opens a route; None where none waits for time."""
-    if not k.wishes or not any(k.open_by_kind.values()):
+    if not k.wishes or not (any(k.open_by_kind.values()) or k.parked or k.called):
         return None
     own_s = due_at_s(k.pace) if k.pace is not None else 0.0
     times = []

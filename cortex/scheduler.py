@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import msgspec
 
-from cortex import claiming, health, lending, pools, staff, staffing, tooling
+from cortex import claiming, families, health, lending, pools, staff, staffing, tooling
 from cortex.cluster import LEASE_S, NEVER, Cluster, Settings
 from cortex.orders import (
     Admit,
@@ -159,7 +159,8 @@ def _rare(state: Cluster, event: Event, out: list[Command]) -> None:
     elif isinstance(event, Heard):
         _heard(state)
     elif isinstance(event, Left):
-        claiming.left(state, event.job)
+        for name in families.spoken_by(state, event.job):
+            claiming.left(state, name)
     elif isinstance(event, Begun):
         staff.begun(state, event.subject, event.node, event.incarnation)
     elif isinstance(event, There | Unheard):
@@ -168,9 +169,10 @@ def _rare(state: Cluster, event: Event, out: list[Command]) -> None:
         role, _, name = event.subject.partition(":")
         if role != "channel":
             staff.died(state, event, out)
-        elif event.gone and name in state.jobs:
-            claiming.died(state, name, out)
-            state.jobs[name].dead = True
+        elif event.gone:
+            for member in families.spoken_by(state, name):
+                claiming.died(state, member, out)
+                state.jobs[member].dead = True
     elif isinstance(event, Capped):
         _capped(state, event)
     elif isinstance(event, Drain):

@@ -130,6 +130,9 @@ class Claims(_Wire, frozen=True):
     """``staff_digest`` of the branches and workers that it knows of: it is told of them until this is right."""
     rates: tuple[float, float, float] = (0.0, 0.0, 0.0)
     """Requests, input and output tokens a second that its user allows it and its child jobs together; 0: no bound."""
+    others: tuple[Claims, ...] = ()
+    """The same for each of its roles that has a route of its own, under their names (``families.member_of``): told
+    together, so that nothing is unknown of a job that has been heard."""
 
 
 def staff_digest(branches: Iterable[str], workers: Iterable[str]) -> int:

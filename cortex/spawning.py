@@ -41,7 +41,7 @@ def spawn(k: State, change: Spawn, value: tuple[str, bytes], out: Out, program: 
 def _slice(k: State, goal: Goal) -> tuple[int | None, int | None]:
     """What a child job of this goal may spend: an equal share of what is left, for each open goal and one more."""
     limits = k.terms.limits
-    others = sum(len(index) for index in k.open_by_kind.values()) - (goal.status == Status.OPEN)
+    others = k.offered - (goal.status == Status.OPEN)
     return (
         _share(limits.max_cost_nusd, k.ledger.committed_nusd, others + 2),
         _share(limits.max_job_tokens, k.ledger.committed_tokens, others + 2),

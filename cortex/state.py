@@ -157,6 +157,12 @@ class State(msgspec.Struct):
     goals_by_kind: dict[str, dict[int, None]] = msgspec.field(default_factory=dict)
     items_by_kind: dict[str, dict[int, None]] = msgspec.field(default_factory=dict)
     open_by_kind: dict[str, dict[int, None]] = msgspec.field(default_factory=dict)
+    parked: dict[int, dict[int, None]] = msgspec.field(default_factory=dict)
+    """Open goals that select has named already, by the lane that had no permit free for them: in that order."""
+    called: dict[int, None] = msgspec.field(default_factory=dict)
+    """Of those, the ones that there are permits for now: select sees them again, before the others."""
+    looking: bool = False
+    """Select has more to name than was looked at in one turn."""
     delayed: list[tuple[float, int]] = msgspec.field(default_factory=list)
     """A heap of (when, goal): goals that are open but not due, and deadlines of joins."""
     deadlines: list[tuple[float, int]] = msgspec.field(default_factory=list)
@@ -250,6 +256,8 @@ class State(msgspec.Struct):
 
     def open(self, kind: str | None = None) -> Iterator[Goal]:
         """Goals that select may ask now, those that have been open longest first; of all kinds, kind by kind."""
+        if self.called:
+            yield from [goal for goal in map(self.goals.__getitem__, self.called) if _is(goal, kind)]
         kinds = [kind] if kind is not None else [each for each in self.open_by_kind if each != VOTE]
         for name in kinds:
             for goal_id in self.open_by_kind.get(name, ()):
@@ -271,10 +279,10 @@ class State(msgspec.Struct):
         """How many tokens a text has, estimated from the usage reported so far: for packing, not for the bound."""
         return self.estimate.tokens(len(text.encode()))
 
-    def prompt_tokens_max(self, output_tokens_max: int | None = None) -> int:
-        """M for a call that may answer with so many tokens, on the job's own route."""
+    def prompt_tokens_max(self, output_tokens_max: int | None = None, role: str = "") -> int:
+        """M for a call that may answer with so many tokens, on the job's own route or on that of a role."""
         out = output_tokens_max if output_tokens_max is not None else self.terms.limits.output_tokens_max
-        return self.terms.prompt_tokens_max(out)
+        return self.terms.prompt_tokens_max(out, self.terms.lane_places(self.terms.roles.get(role, 0))[0])
 
     def fresh(self, item: Item) -> bool:
         """Whether an item may be believed now. One that is no observation always may."""
@@ -316,6 +324,12 @@ class State(msgspec.Struct):
         return sum(share.permits for share in self.shares)
 
     @property
+    def offered(self) -> int:
+        """Open goals that wait for nothing but a permit and their turn."""
+        named = len(self.called) + sum(map(len, self.parked.values())) if self.parked or self.called else 0
+        return sum(map(len, self.open_by_kind.values())) + named
+
+    @property
     def overdue(self) -> bool:
         """Whether the job's deadline has passed."""
         deadline_at_s = self.terms.limits.deadline_at_s
@@ -329,9 +343,10 @@ class State(msgspec.Struct):
     @property
     def paused_until_s(self) -> float:
         """When the provider said that a paused job may go on; 0 where it named no time, or nothing is paused."""
-        if self.paused is None or any(share.blocked is None for share in self.shares):
+        blocked = [share for share in self.shares if share.blocked is not None]
+        if self.paused is None or not blocked or (len(blocked) < len(self.shares) and not self.terms.role_routes):
             return 0.0
-        times = [share.reset_s for share in self.shares]
+        times = [share.reset_s for share in blocked]
         return min(times) if min(times) > self.paused_at_s else 0.0
 
     @property
@@ -354,8 +369,7 @@ class State(msgspec.Struct):
         if self.paused is not None:
             more = int(self.live > 0 and not under_way)  # one, to find out
         elif self.wishes:
-            offered = sum(map(len, self.open_by_kind.values()))
-            more += offered or int(self.unseen and self.live > 0 and not under_way)  # one, so that select may look
+            more += self.offered or int(self.unseen and self.live > 0 and not under_way)  # one, so that select may look
         return min(under_way + more, max(under_way, self.terms.limits.concurrency))
 
     def due_at_s(self) -> float | None:
@@ -371,7 +385,13 @@ class State(msgspec.Struct):
         if self.paused is not None and self.at_s < (end_s := self.paused_at_s + self.terms.limits.blocked_wait_s):
             times.append(end_s)
         times += [made.due_at_s for made in self.submissions.values() if made.due_at_s]
+        if self.looking:
+            times.append(self.at_s)
         return min(times) if times else None
+
+
+def _is(goal: Goal, kind: str | None) -> bool:
+    return goal.kind == kind if kind is not None else goal.kind != VOTE
 
 
 TRIES_MAX = (1 << 20) - 1

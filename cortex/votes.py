@@ -38,9 +38,10 @@ def begin(k: State, goal: Goal, wish: Vote) -> None:
         raise ValueError(f"sample {goal.sample!r} has no next number")
     limits = k.terms.limits
     output_tokens_max = wish.output_tokens_max or limits.output_tokens_max
-    tokens_max = k.terms.prompt_tokens_max(output_tokens_max)
+    lane = k.terms.roles.get(wish.role, 0)
+    tokens_max = k.terms.prompt_tokens_max(output_tokens_max, k.terms.lane_places(lane)[0])
     ask = Ask(goal, wish.prompt, wish.body, output_tokens_max, wish.params)
-    body, constructor, text_bytes, bound = rendered(k, ask, output_tokens_max, tokens_max)
+    body, constructor, text_bytes, bound = rendered(k, ask, output_tokens_max, tokens_max, lane)
     if k.next_goal - 1 + wish.k > limits.goals_max:
         raise ValueError(f"more than {limits.goals_max} goals in one job")
     first = int(goal.sample)
@@ -49,7 +50,7 @@ def begin(k: State, goal: Goal, wish: Vote) -> None:
     goal.constructor = constructor
     if limits.goal_timeout_s is not None:
         begin_timeout(k, goal)
-    election = Election(wish.k, body, text_bytes, bound, output_tokens_max, first, end)
+    election = Election(wish.k, body, text_bytes, bound, output_tokens_max, first, end, role=wish.role)
     k.elections[goal.id] = election
     _next_round(k, goal, election, wish.k)
 
@@ -74,7 +75,7 @@ def wanted(k: State, calls_max: int) -> list[Ask]:
             break
         election = k.elections[vote.parent]
         made = (election.body, k.goals[vote.parent].constructor, election.text_bytes, election.tokens_bound)
-        asks.append(Ask(vote, output_tokens_max=election.output_tokens_max, made=made))
+        asks.append(Ask(vote, output_tokens_max=election.output_tokens_max, made=made, role=election.role))
     return asks
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from cortex.moves import be_woken, offer
+from cortex.moves import be_woken, offer, take_back
 from cortex.state import Flight, Goal, State, Status, Warmth
 
 CACHED_S = 300.0
@@ -65,7 +65,7 @@ def goes(k: State, goal: Goal, prefix: bytes) -> bool:
         return True
     be_woken(k, goal, warmth.until_s)
     k.resting += 1
-    k.open_by_kind[goal.kind].pop(goal.id, None)
+    take_back(k, goal)
     warmth.waiting.append(goal.id)
     return False
 

@@ -16,7 +16,17 @@ from actors.cli.finding import built, missing, program_named
 from actors.cli.keys import taken_environ
 from actors.cli.options import Options
 from actors.cli.problems import CommandError, say
-from actors.cli.settings import base_url_of, cluster_of, fallbacks_of, folder_of, limits_of, share_of, via_of, wish_of
+from actors.cli.settings import (
+    base_url_of,
+    cluster_of,
+    fallbacks_of,
+    folder_of,
+    limits_of,
+    roles_of,
+    share_of,
+    via_of,
+    wish_of,
+)
 from actors.cli.standings import forget_spool, spool_of, standing_of
 from actors.cli.telling import OVER
 from actors.cli.texts import files_of
@@ -97,6 +107,7 @@ def _program(where: str, inputs: list[str], pairs: list[str]) -> Program:
 def _prepared(options: Options) -> tuple[Folder, Limits]:
     share_of(options)
     fallbacks_of(options)
+    roles_of(options.role)
     via_of(options)
     limits = limits_of(options)
     return folder_of(options), limits

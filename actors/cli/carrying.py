@@ -15,6 +15,7 @@ from actors.cli.problems import PARTIAL, never_show, say, told
 from actors.cli.settings import share_of
 from actors.cli.standings import forget_spool, standing_of
 from actors.cli.telling import Standing, headline, why
+from actors.destination import Destination
 from actors.session import Session
 from actors.store import StoreError
 
@@ -73,7 +74,7 @@ def header(session: Session, note: str) -> str:
     """What runs, and where: said once, before the first figures."""
     found = session.destination
     where = session.cluster()
-    said = f"job {session.job}, model {found.route.model if found is not None else '?'}, cluster {where}"
+    said = f"job {session.job}, model {_models(found)}, cluster {where}"
     if session.order.cluster == "auto":
         said += " (auto)"
     now = "it runs there already: attached" if session.attached else note
@@ -82,6 +83,14 @@ def header(session: Session, note: str) -> str:
     for more in (found.notice if found is not None else "", now):
         said += f"; {more}" if more else ""
     return said
+
+
+def _models(found: Destination | None) -> str:
+    """The job's own model, and those of roles that have another."""
+    if found is None:
+        return "?"
+    others = [f"{role}={found.role_routes[lane - 1].model}" for role, lane in found.roles.items() if lane]
+    return ", ".join([found.route.model, *others])
 
 
 def report(standing: Standing, options: Options, said: str = "") -> int:

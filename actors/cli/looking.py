@@ -141,8 +141,9 @@ def _routes(standing: Standing) -> str:
     said = [str(facts["route"])]
     if standing.outcome in ("running", "detached"):
         said[0] += f", {facts['in_flight']} in flight of {facts['permits']} permits"
-    others = [each["route"] for each in facts["routes"] if not said[0].startswith(each["route"])]
-    return "; else ".join([*said, *others])
+    others = [each["route"] for each in facts["routes"] if not each["roles"] and not said[0].startswith(each["route"])]
+    roles = [f"{', '.join(each['roles'])}: {each['route']}" for each in facts["routes"] if each["roles"]]
+    return "; ".join(["; else ".join([*said, *others]), *roles])
 
 
 def _deadline(at_s: float | None) -> str:

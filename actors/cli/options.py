@@ -30,6 +30,7 @@ class Options(msgspec.Struct, kw_only=True):
     headroom: str = ""
     priority: str = ""
     fallback: list[str] = msgspec.field(default_factory=list)
+    role: list[str] = msgspec.field(default_factory=list)
     deadline: str = ""
     goal_timeout: str = ""
     max_failed: str = ""
@@ -86,6 +87,13 @@ _DECLARED: dict[str, tuple[Any, Any]] = {
             "MODEL@URL,input=3,output=15; may be repeated", "ROUTE",
         ),
     ),
+    "role": (
+        list[str],
+        _option(
+            "--role", "which model the program's calls of a role go to: judge=MODEL, and the rest as in --fallback; "
+            "without it the job's own; may be repeated", "NAME=ROUTE",
+        ),
+    ),
     "deadline": (str, _option("--deadline", "when to stop, partial: +6h, or an ISO 8601 time", "WHEN")),
     "goal_timeout": (str, _option("--goal-timeout", "longest that one row may take, retries included", "TIME")),
     "max_failed": (
@@ -129,7 +137,7 @@ GOING_ON = (
 )  # fmt: skip
 """Options under which a job may go on; all others are a part of what the job is."""
 RUNNING = (
-    "model", "base_url", "via", "job", "state", *BOUNDS, "max_output_tokens", "prompt_tokens_max", "fallback",
+    "model", "role", "base_url", "via", "job", "state", *BOUNDS, "max_output_tokens", "prompt_tokens_max", "fallback",
     "warm_prefix", "price", "cluster", "sim", "fresh", "overwrite", "accept_failed", "accept_partial", "as_json",
     "verbose",
 )  # fmt: skip

@@ -15,7 +15,7 @@ from actors.destination import Wish
 from actors.provider.credential import CredentialError, checked_url, without_password
 from actors.simulator.settings import SimulatorSettings
 from actors.store import Folder
-from actors.wording import fallback, simulated
+from actors.wording import fallback, role, simulated
 from cortex.limits import BATCHES, MESSAGES, Limits
 
 
@@ -40,7 +40,7 @@ def wish_of(options: Options, model: str) -> Wish:
         raise CommandError("--sim sets the simulated provider: give --model sim too")
     return Wish(
         model=model, base_url=base_url_of(options), price=options.price, simulated=simulated, via=via_of(options),
-        fallbacks=fallbacks_of(options) or (),
+        fallbacks=fallbacks_of(options) or (), roles=roles_of(options.role),
     )  # fmt: skip
 
 
@@ -77,6 +77,20 @@ def fallbacks_of(options: Options) -> tuple[Wish, ...] | None:
         return tuple(map(fallback, options.fallback))
     except ValueError as error:
         raise CommandError(f"--fallback {error}") from None
+
+
+def roles_of(said: list[str]) -> dict[str, Wish]:
+    """The models of roles, by name."""
+    found: dict[str, Wish] = {}
+    for text in said:
+        try:
+            name, wish = role(text)
+        except ValueError as error:
+            raise CommandError(f"--role {error}") from None
+        if name in found:
+            raise CommandError(f"--role {name} is given twice")
+        found[name] = wish
+    return found
 
 
 def base_url_of(options: Options) -> str:

@@ -20,7 +20,7 @@ from actors.cli.problems import COMPLETE, FAILED, CommandError, say
 from actors.cli.settings import limits_of, named_folder, shared_cluster
 from actors.cli.standings import standing_of
 from actors.cli.telling import OVER, Standing, headline
-from actors.destination import remembered
+from actors.destination import Wish, remembered, wish_at
 from actors.errors import ClearError
 from actors.joblock import is_held
 from actors.opening import Owner
@@ -53,11 +53,11 @@ def cancel(job: str, options: Options) -> int:
         return _told(
             standing_of(folder, job, k), options, f"job {job} is {k.outcome} already: nothing to cancel"
         )
-    left: list[str] = []
+    left: list[tuple[int, str]] = []
     if not told_its_run(folder, job, "cancel") and not told_its_cluster(folder, job, _stopping("cancel")):
         k = last_state(folder, job)
         if k.outcome not in OVER:
-            left = [made.name for made in k.submissions.values() if made.name]
+            left = [(made.route, made.name) for made in k.submissions.values() if made.name]
             amending.cancel(folder, job, who())
     k = last_state(folder, job)
     standing = standing_of(folder, job, k)
@@ -69,9 +69,14 @@ def cancel(job: str, options: Options) -> int:
     return _told(standing, options, f"cancelled by {who()}" if k.outcome == "cancelled" else "")
 
 
-def _withdrawn(folder: Folder, job: str, k: State, names: list[str]) -> None:
-    """Have the provider cancel the batches of a job that nobody runs; say which go on all the same."""
+def _withdrawn(folder: Folder, job: str, k: State, batches: list[tuple[int, str]]) -> None:
+    """Have the provider cancel the batches, by route, of a job that nobody runs; say which go on all the same."""
     wish = remembered(last_places(folder, job, k.terms))
+    for place in sorted({place for place, _ in batches}):
+        _withdrawn_there(wish_at(wish, k.terms, place), k, [name for at, name in batches if at == place])
+
+
+def _withdrawn_there(wish: Wish, k: State, names: list[str]) -> None:
     try:
         left = asyncio.run(withdraw(wish, k.terms.limits, taken_environ(), names))
     except ClearError as error:

@@ -97,6 +97,7 @@ class Provider:
         except BadRequest as error:
             tally.bad_requests += 1
             return _refused(None, Refusal(400, "invalid_request_error", str(error)))
+        tally.named(ask.model)
         if ask.input_tokens > tally.largest_prompt_tokens:
             tally.largest_prompt_tokens = ask.input_tokens
         if ask.input_tokens + ask.max_tokens > tally.largest_request_tokens:

@@ -9,6 +9,9 @@ _ANSWERED = 1 << 20
 """One number holds both counts of an identity: times seen in its low bits, complete answers above them."""
 
 
+MODELS_MAX = 1_000
+
+
 class Memory:
     """Counts by identity, of bounded size: the older half is forgotten when the younger half is full.
 
@@ -82,8 +85,15 @@ class Tally(msgspec.Struct):
     in_flight_max: int = 0
     token_counts: int = 0
     batches: int = 0
+    models: Counter[str] = msgspec.field(default_factory=Counter)
+    """Messages that arrived whole, by the model that they name; at most ``MODELS_MAX`` names."""
     faults: Counter[str] = msgspec.field(default_factory=Counter)
     skills: Counter[str] = msgspec.field(default_factory=Counter)
+
+    def named(self, model: str) -> None:
+        """A message names this model."""
+        if model in self.models or len(self.models) < MODELS_MAX:
+            self.models[model] += 1
 
     def plain(self) -> dict[str, Any]:
         """As plain values, for JSON."""

@@ -131,7 +131,7 @@ class Question(Request):
         if self.returns.instruction:
             prompt = prompt.noted(self.returns.instruction, "form")
         sample = str(self.sample + self.stride * goal.resamples)
-        return Ask(goal, prompt, None, self.output_tokens_max, self.params, sample)
+        return Ask(goal, prompt, None, self.output_tokens_max, self.params, sample, role=self.role)
 
     def value(self, kept: Any) -> Any:
         return self.returns.value(kept)
