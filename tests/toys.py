@@ -165,6 +165,35 @@ class Elector(Program, frozen=True):
             yield Goal("link", [chain, place + 1, reply.text])
 
 
+class Caster(Program, frozen=True):
+    """Drafts are asked of the job's own model, judged by its judge: by one call, by a vote, or in a child job."""
+
+    drafts: tuple[str, ...] = ("p", "q", "r")
+    spawns: bool = True
+
+    def begin(self, k: State) -> Iterable[Change]:
+        for draft in self.drafts:
+            yield Goal("draft", draft)
+
+    def select(self, k: State) -> Iterable[Any]:
+        for goal in k.open("draft"):
+            yield Ask(goal, prompt(f"draft {goal.value}"))
+        for goal in k.open("judgement"):
+            text = prompt(f"judge {goal.value}")
+            way = digest(goal.value) % 5
+            if way == 0 and self.spawns:
+                yield Spawn(goal, Caster((f"{goal.value}'",), False))
+            elif way < 3:
+                yield Vote(goal, text, k=2, role="judge")
+            else:
+                yield Ask(goal, text, role="judge")
+
+    def absorb(self, k: State, goal: Goal, reply: Reply) -> Iterable[Change]:
+        if goal.kind == "draft":
+            yield Goal("judgement", f"{goal.value}: {reply.text}")
+        yield Resolve(goal, reply.text)
+
+
 class Watcher(Program, frozen=True):
     """Asks about a page that must be fresh; every third reply asks for a deed, every fourth for a child job."""
 

@@ -38,6 +38,8 @@ class JobPlan:
     """Its own, from when it begins."""
     batches: bool = False
     """It goes by the provider's message batches."""
+    judge: bool = False
+    """A role of it has a model of its own."""
 
 
 @dataclass
@@ -134,6 +136,7 @@ def plan(seed: int) -> Plan:
     _terms(random.Random(f"{seed}/terms"), made)
     _votes(random.Random(f"{seed}/votes"), made)
     _batches(random.Random(f"{seed}/batches"), made)
+    _roles(random.Random(f"{seed}/roles"), made)
     more = random.Random(f"{seed}/more")
     made.troubles_at = sorted((*_troubles(chance, made), *_aimed(more, made)), key=lambda trouble: trouble.at_s)
     if chance.random() < 0.1:
@@ -225,6 +228,13 @@ def _batches(chance: random.Random, made: Plan) -> None:
         if chance.random() < 0.15 and job.program == "batch" and job.rows < 100:
             job.batches, job.fallback, job.hedge_after_s, job.requests_per_min = True, False, None, None
             job.concurrency, job.window_rows = max(8, job.concurrency), max(8, job.window_rows)
+
+
+def _roles(chance: random.Random, made: Plan) -> None:
+    """Jobs with a model for their judge."""
+    for job in made.jobs:
+        if chance.random() < 0.25 and job.program in ("planner", "voter"):
+            job.program, job.judge = "caster", True
 
 
 _CRASHES = ("crash", "crash", "crash", "crash_in_commit", "stand_still", "thought_dead", "gone", "cut_off")

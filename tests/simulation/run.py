@@ -44,6 +44,8 @@ from tests.simulation.watch_time import TimeWatch
 from tests.simulation.world import SimRuntime, World
 
 PRICE = Price(input_usd_per_mtok=3, output_usd_per_mtok=15)  # type: ignore[arg-type]
+FALLBACK = Route(endpoint="sim2", model="m", price=PRICE)
+JUDGE = Route(endpoint="sim2", model="big", price=Price(input_usd_per_mtok=9, output_usd_per_mtok=45))  # type: ignore[arg-type]
 RETRY = RetryPolicy(base_s=0.2, cap_s=2.0, attempts_max=4, timed_out_attempts_max=3, budget_floor=4)
 TIMEOUT = TimeoutPolicy(connect_s=1.0, first_byte_s=3.0, between_bytes_s=3.0, floor_s=4.0)
 BATCHING = Batching(gather_s=0.2, gather_max_s=2.0, settle_s=120.0, submit_timeout_s=70.0, poll_s=0.5, poll_max_s=5.0)
@@ -53,6 +55,7 @@ PROGRAMS = {
     "voter": ("tests.toys:Voter", {"questions": ["q0", "q1", "q2"], "votes": 5, "kind": "majority"}),
     "elector": ("tests.toys:Elector", {"chains": ["p", "q"], "length": 6, "ahead": 2}),
     "nester": ("tests.toys:Nester", {"roots": ["r", "s"]}),
+    "caster": ("tests.toys:Caster", {"drafts": [f"d{place}" for place in range(12)]}),
     "watcher": ("tests.toys:Watcher", {"asks": 6, "trust_s": 3.0}),
 }
 
@@ -78,7 +81,7 @@ class Driven:
 
 def terms(job: JobPlan, made: Plan) -> Terms:
     """What a job of the plan runs under."""
-    rows = job.rows if job.program == "batch" else 40
+    rows = job.rows if job.program == "batch" else 8 if job.judge else 40
     cap = None
     if job.cap_share:
         cap = max(1, int(job.cap_share * rows * 1_600_000))
@@ -97,7 +100,8 @@ def terms(job: JobPlan, made: Plan) -> Terms:
             endpoint="sim", model="m", price=batch_price(PRICE) if job.batches else PRICE,
             via=BATCHES if job.batches else MESSAGES,
         ), streams=job.program == "batch",
-        fallbacks=(Route(endpoint="sim2", model="m", price=PRICE),) if job.fallback else (),
+        fallbacks=(FALLBACK,) if job.fallback else (),
+        role_routes=(FALLBACK if job.fallback else JUDGE,) if job.judge else (), roles={"judge": 1} if job.judge else {},
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.simulation import planted_batches, planted_control, planted_time  # noqa: F401 - they plant
+from tests.simulation import planted_batches, planted_control, planted_roles, planted_time  # noqa: F401 - they plant
 from tests.simulation.planted import FAULTS, catch
 from tests.simulation.soak import across
 

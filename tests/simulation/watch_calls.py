@@ -178,7 +178,10 @@ class CallsWatch(Observer):
         if at_s < books.hold_until_s.get(call.route, 0.0):
             say(f"{name}: a call goes out at {at_s} though the provider said to wait")
         assert record.k is not None
-        rate = record.k.terms.limits.requests_per_min
+        terms = record.k.terms
+        if terms.roles and spoken(call.body).startswith("judge") != bool(terms.lane_at(call.route)):
+            say(f"{name}: {spoken(call.body)!r} goes out on route {call.route}")
+        rate = terms.limits.requests_per_min
         if rate:
             books.next_s = max(books.next_s, at_s) + 60.0 / rate
             if books.next_s > at_s + 1.0 + 120.0 / rate:

@@ -13,9 +13,12 @@ import msgspec
 
 from cortex import commands, events
 from cortex.cluster import LEASE_S, Cluster
+from cortex.families import member_of, spoken_for
+from cortex.limits import Route
 from cortex.orders import Capped, Joined, Left, Reported, Started
 from cortex.pools import Memo
 from cortex.signals import Claims, Grant
+from cortex.state import State
 from policies.breaker import BreakerState
 from policies.route import pool_name, route_name
 from tests.simulation.books import Held, Out
@@ -23,6 +26,20 @@ from tests.simulation.watch import JobWatch, Observer, Watch
 
 GRACE_S = 10.0
 """How much longer than its timeout a call may be out: a branch's grace, and the way home."""
+
+
+
+def named(route: Route) -> str:
+    """A route as the cortex names it."""
+    return route_name(route.endpoint, route.credential, route.model)
+
+
+def claimed_by(k: State, place: int) -> str:
+    """The name by which a route in this place is claimed."""
+    lane = k.terms.lane_at(place)
+    roles = [role for role, its in k.terms.roles.items() if lane and its == lane]
+    return member_of(k.terms.job, roles[0]) if roles else k.terms.job
+
 
 _claims = msgspec.msgpack.Decoder(Claims)
 _memo = msgspec.msgpack.Decoder(Memo).decode
@@ -77,7 +94,7 @@ class LeasesWatch(Observer):
         elif isinstance(event, Joined):
             self._joined(state, event, now_s)
         elif isinstance(event, Left):
-            for key in [key for key in self._held if key[0] == event.job]:
+            for key in [key for key in self._held if spoken_for(key[0]) == event.job]:
                 del self._held[key]
             self._over(event.job)
         elif isinstance(event, Capped) and event.caps.concurrency is not None:
@@ -212,27 +229,28 @@ class LeasesWatch(Observer):
 
     def turned(self, record: JobWatch, turn: events.Turn, out: list[commands.Command]) -> None:
         """A turn is on disk: calls came home, and new ones go out."""
-        k, job = record.k, record.name
+        k = record.k
         assert k is not None
         now_s = self._loop.time()
-        names = [route_name(route.endpoint, route.credential, route.model) for route in k.terms.routes]
+        names = [(claimed_by(k, at), named(route)) for at, route in enumerate(k.terms.routes)]
         for batch in turn.batches:
             for event in batch:
                 if isinstance(event, (events.Answered, events.Broke)):
-                    for name in names:
+                    for job, name in names:
                         self._back(name, (job, event.goal, event.attempt))
                 elif isinstance(event, events.Granted) and not k.terms.routes[event.route].batched:
-                    self._taken(job, names[event.route], event.permits, event.generation)
-                    self._told_cap(job, names[event.route], event.memo)
+                    self._taken(*names[event.route], event.permits, event.generation)
+                    self._told_cap(*names[event.route], event.memo)
                 elif isinstance(event, (events.Rejoined, events.Recalled, events.Opened)):
-                    self._keep(job, names, {(flight.goal, flight.attempt) for flight in k.flights.values()})
+                    self._keep(names, {(flight.goal, flight.attempt) for flight in k.flights.values()})
         for command in out:
             if type(command) is commands.Call and not k.terms.routes[command.route].batched:
-                self._call(job, names[command.route], command, now_s)
+                self._call(*names[command.route], command, now_s)
             elif type(command) is commands.Finish:
-                self._keep(job, names, set())
-                self._over(job)
-                self._until_s[job] = 0.0  # it will use nothing any more, whether or not a cortex hears of that
+                self._keep(names, set())
+                for job in {job for job, _ in names}:
+                    self._over(job)
+                    self._until_s[job] = 0.0  # it will use nothing any more, whether or not a cortex hears of that
 
     def _taken(self, job: str, route: str, permits: int, generation: int) -> None:
         out, held = self._routes.get(route), self._held.get((job, route))
@@ -256,8 +274,8 @@ class LeasesWatch(Observer):
             out.calls.pop(key, None)
             out.probes.pop(key, None)
 
-    def _keep(self, job: str, names: list[str], kept: set[tuple[int, int]]) -> None:
-        for name in names:
+    def _keep(self, names: list[tuple[str, str]], kept: set[tuple[int, int]]) -> None:
+        for job, name in names:
             out = self._routes.get(name)
             for key in [key for key in out.calls if key[0] == job and key[1:] not in kept] if out is not None else ():
                 self._back(name, key)
@@ -309,18 +327,19 @@ class LeasesWatch(Observer):
         """A message leaves: no claim takes back what an earlier one has heard."""
         if method != "join":
             return
-        claims = _claims.decode(args[0])
-        for claim in claims.claims:
-            key = (claims.job, claims.epoch, claims.cortex, claim.route)
-            if claim.heard < self._heard.get(key, 0):
-                self._watch.say(f"{claims.job} has taken in grant {claim.heard} after a newer one")
-            self._heard[key] = claim.heard
+        own = _claims.decode(args[0])
+        for claims in (own, *own.others):
+            for claim in claims.claims:
+                key = (claims.job, claims.epoch, claims.cortex, claim.route)
+                if claim.heard < self._heard.get(key, 0):
+                    self._watch.say(f"{claims.job} has taken in grant {claim.heard} after a newer one")
+                self._heard[key] = claim.heard
 
     def answered(self, message: Any, value: Any) -> None:
         """The answer to a claim has reached the channel: its lease is counted from when it asked."""
         grants = _grants.decode(value)
-        for grant in grants[:1]:
-            life = self._world.lives.get(f"channel:{grant.job}")
+        for grant in {grant.job: grant for grant in grants}.values():
+            life = self._world.lives.get(f"channel:{spoken_for(grant.job)}")
             if life is message.life:
                 until_s = message.sent_s + grant.for_s
                 self._lease_s[grant.job] = max(self._lease_s.get(grant.job, 0.0), until_s)
@@ -334,8 +353,9 @@ class LeasesWatch(Observer):
 
     def took(self, job: str, epoch: int) -> None:
         """A new incarnation of a channel has no lease yet."""
-        self._lease_s.pop(job, None)
-        self._granter.pop(job, None)
+        for table in (self._lease_s, self._granter):
+            for name in [name for name in table if spoken_for(name) == job]:
+                del table[name]  # type: ignore[attr-defined]
 
     def asked(self, request: Any) -> None:
         """A request reaches the provider."""

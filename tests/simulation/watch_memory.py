@@ -16,8 +16,8 @@ from cortex.pools import Memo
 from cortex.signals import Claims, Grant
 from policies import limit
 from policies.breaker import BreakerState
-from policies.route import route_name
 from tests.simulation.watch import JobWatch, Observer, Watch
+from tests.simulation.watch_leases import claimed_by, named
 
 _claims = msgspec.msgpack.Decoder(Claims).decode
 _memo = msgspec.msgpack.Decoder(Memo).decode
@@ -71,12 +71,13 @@ class MemoryWatch(Observer):
         if k is None or claims.epoch != k.epoch:
             return
         kept = {
-            route_name(route.endpoint, route.credential, route.model): share.memo
-            for route, share in zip(k.terms.routes, k.shares, strict=True)
+            (claimed_by(k, at), named(route)): share.memo
+            for at, (route, share) in enumerate(zip(k.terms.routes, k.shares, strict=True))
         }
-        for claim in claims.claims:
-            if claim.memo != kept[claim.route]:
-                self._watch.say(f"{claims.job} does not tell what it was given to keep of {claim.route}")
+        for each in (claims, *claims.others):
+            for claim in each.claims:
+                if claim.memo != kept[each.job, claim.route]:
+                    self._watch.say(f"{each.job} does not tell what it was given to keep of {claim.route}")
 
     # -- the cortex ----------------------------------------------------------------------------------------------------
 

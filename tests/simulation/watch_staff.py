@@ -9,6 +9,7 @@ from collections import defaultdict
 from typing import Any
 
 from cortex.cluster import Cluster
+from cortex.families import spoken_for
 from cortex.orders import Condemn, Moved
 from policies.breaker import BreakerState
 from tests.simulation.loop import Life
@@ -42,7 +43,7 @@ class StaffWatch(Observer):
         for order in out:
             if isinstance(order, Condemn):
                 policy = state.settings.channel
-                deaths = self._since(self._epochs[order.job], policy.period_s)
+                deaths = self._since(self._epochs[spoken_for(order.job)], policy.period_s)
                 if deaths < policy.restarts_max:
                     self._watch.say(f"{order.job} is condemned ({order.story}), {deaths} epochs of it began lately")
             elif isinstance(order, Moved) and (order.old, order.new) == (BreakerState.CLOSED, BreakerState.OPEN):
