@@ -39,13 +39,13 @@ def _refused(share: Share) -> bool:
 def _route(k: State, place: int, route: Route) -> dict[str, Any]:
     share = k.shares[place]
     return {
-        "route": named(route), "roles": _roles(k, place), "permits": share.permits, "in_flight": share.in_flight,
+        "route": named(route), "roles": roles_at(k, place), "permits": share.permits, "in_flight": share.in_flight,
         "why": share.why,
         "held_until_s": share.hold_until_s if share.hold_until_s > k.at_s else 0.0,
     }  # fmt: skip
 
 
-def _roles(k: State, place: int) -> list[str]:
+def roles_at(k: State, place: int) -> list[str]:
     """The roles that are asked of this route alone."""
     lane = k.terms.lane_at(place)
     return [role for role, its in k.terms.roles.items() if its == lane] if lane else []
@@ -92,7 +92,7 @@ def waits(k: State) -> list[str]:
 
 def _who(k: State, place: int) -> str:
     """The model in this place, with the roles that it has."""
-    roles = _roles(k, place)
+    roles = roles_at(k, place)
     return k.terms.routes[place].model + (f" ({', '.join(roles)})" if roles else "")
 
 

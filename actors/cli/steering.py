@@ -28,6 +28,7 @@ from actors.ports import Away, ClusterError, Gone, Peer
 from actors.records import last_owner, last_places, last_state
 from actors.session import who
 from actors.store import Folder
+from actors.waiting import roles_at
 from actors.withdrawal import withdraw
 from cortex.limits import Limits
 from cortex.state import State
@@ -157,9 +158,12 @@ def change(job: str, options: Options) -> int:
     before, after = k.terms.limits, limits_of(options, k.terms.limits)
     if k.outcome in OVER:
         raise CommandError(f"job {job} is {k.outcome} already: it has no more use for bounds")
-    unpriced = next((route.model for route in k.terms.routes if route.price is None), None)
+    unpriced = next((at for at, route in enumerate(k.terms.routes) if route.price is None), None)
     if after.max_cost_nusd is not None and unpriced is not None:
-        raise CommandError(f"no price is known for {unpriced!r}, so --max-cost cannot hold: resume it with --price")
+        model = k.terms.routes[unpriced].model
+        role = next(iter(roles_at(k, unpriced)), "")
+        how = f"run it again with --role {role}={model},input=3,output=15" if role else "resume it with --price"
+        raise CommandError(f"no price is known for {model!r}, so --max-cost cannot hold: {how}")
     said = changes(before, after)
     if not said:
         say(f"job {job} has these bounds already")

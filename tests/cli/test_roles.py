@@ -169,6 +169,17 @@ def test_a_role_is_paid_at_its_price_within_the_cap(cortex, far):
     assert cortex(*[*command[:-2], "--job", "less"], *prices[:2], "--max-cost", "0.00001").code == 3
 
 
+def test_a_cap_that_is_set_later_needs_the_roles_price_too(cortex, far):
+    far.bad["large"] = [http(LOW, 400)]
+    assert cortex(*run(far), "--price", "input=1,output=1").code == 3
+    cortex("set", "mine", "--max-cost", 1).refused("no price is known for 'large'", "--role judge=large,input=3,output=15")
+    del far.bad["large"]
+    command = [f"{each},input=3,output=15" if each == "judge=large" else each for each in run(far)]
+    done = cortex(*command, "--price", "input=1,output=1", "--max-cost", 1, "--json")
+    assert (done.code, done.last["outcome"]) == (0, "complete")
+    assert Counter(text for _, text in far.asked if text.startswith("Draft")).most_common(1)[0][1] == 1
+
+
 def test_a_child_job_has_the_same_roles(cortex, far):
     assert cortex(*run(far, "above"), "--json").last["answer"] == ["small on Final 0", "small on Final 1"]
     right(far)
