@@ -123,8 +123,6 @@ def _brings_news(turn: events.Turn) -> bool:
 
 def _gather(k: State, program: Program, calls_max: int, asks: list[Ask | Vote], changed: list[Change]) -> bool:
     """What the program wants now: up to ``calls_max`` calls, and the changes beside them. Whether it may want more."""
-    if k.elections:
-        asks += votes.wanted(k, calls_max)
     if len(asks) == calls_max:
         return True
     for wish in program.select(k):

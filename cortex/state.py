@@ -326,8 +326,7 @@ class State(msgspec.Struct):
     @property
     def offered(self) -> int:
         """Open goals that wait for nothing but a permit and their turn."""
-        named = len(self.called) + sum(map(len, self.parked.values())) if self.parked or self.called else 0
-        return sum(map(len, self.open_by_kind.values())) + named
+        return sum(map(len, (*self.open_by_kind.values(), *self.parked.values(), self.called)))
 
     @property
     def overdue(self) -> bool:
@@ -380,13 +379,11 @@ class State(msgspec.Struct):
             times.append(deadline_at_s)
         if self.unhedged and (slow_s := next(iter(self.unhedged.values()))) > self.at_s:
             times.append(slow_s)
-        if (begin_s := next_begin_s(self)) is not None:
-            times.append(begin_s)
+        times += [begin_s] if (begin_s := next_begin_s(self)) is not None else []
         if self.paused is not None and self.at_s < (end_s := self.paused_at_s + self.terms.limits.blocked_wait_s):
             times.append(end_s)
         times += [made.due_at_s for made in self.submissions.values() if made.due_at_s]
-        if self.looking:
-            times.append(self.at_s)
+        times += [self.at_s] * self.looking
         return min(times) if times else None
 
 

@@ -112,7 +112,7 @@ async def test_errors_go_back_bounded_and_at_most_n_times(tmp_path):
     assert "You have this one turn. Submit an answer now." in said
     model = Scripted(*["raise ValueError('x' * 100000)"] * 3)
     run = await solved(tmp_path / "more", model, errors=2)
-    assert (run.facts["outcome"], len(model.writing)) == ("complete", 3)
+    assert (run.facts["outcome"], len(model.writing)) == ("failed", 3)
     assert "no answer after 3 pieces of program; the last: raised (line 1): ValueError: xxx" in run.facts["failed_said"]
     assert len(model.writing[2]) < 6_000
 

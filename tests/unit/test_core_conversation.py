@@ -114,7 +114,7 @@ def test_a_reply_is_read_block_by_block() -> None:
     thought = {"type": "thinking", "thinking": "hm", "signature": "s"}
     use = {"type": "tool_use", "id": "t1", "name": "look", "input": {"item": "a"}, "caller": {"type": "direct"}}
     said = as_said(reply(thought, {"type": "text", "text": "Well."}, use, stop_reason="tool_use"))
-    assert said == Said((Other(thought), Text("Well."), USE), "tool_use")
+    assert said == Said((Other(thought), Text("Well."), USE), "tool_use", Usage(1, 1))
     assert (said.text, said.uses) == ("Well.", (USE,))
     again = Conversation("t").said("x").replied(said, [ToolResult("t1", "y")])
     assert again.fields()["messages"][1]["content"][0] == thought
