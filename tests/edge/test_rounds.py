@@ -125,6 +125,18 @@ def test_a_job_that_begins_anew_finds_no_half_of_a_round(folder, monkeypatch):
     assert state(folder) == before
 
 
+def test_a_round_that_was_whole_once_and_is_cut_when_it_is_repeated_is_half_a_round_too(folder, monkeypatch):
+    number = opened(folder)["number"]
+    before = state(folder)
+    round_(folder, number, WRITE, check="false")
+    monkeypatch.setattr("actors.rounds.folder.checked", lambda *_: (_ for _ in ()).throw(Killed()))
+    with pytest.raises(Killed):
+        round_(folder, number, WRITE)
+    monkeypatch.undo()
+    opened(folder)
+    assert state(folder) == before
+
+
 def test_what_a_finished_round_left_stays_when_a_job_begins_anew(folder):
     number = opened(folder)["number"]
     round_(folder, number, WRITE, check="false")
