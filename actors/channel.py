@@ -87,7 +87,7 @@ class Channel:
         if terms is None:
             raise StoreError(f"the journal of {self.job} is empty: run it again")
         self._dispatch = Dispatch(self.job, self._runtime, terms.limits, self._put_events)
-        self._errands = Errands(self.job, self._folder, self._runtime, self._put_events)
+        self._errands = Errands(self.job, self._folder, self._runtime, self._put_events, self._traces.say)
         self._program = self._runtime.load_program(terms.program, terms.params_json)
         branches, workers = await self._runtime.peer("cortex").ask("staff", bool(self._program.tools))
         held = await self._dispatch.meet(tuple(branches), epoch)

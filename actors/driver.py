@@ -16,6 +16,7 @@ import msgspec
 from actors import caps, control
 from actors.armoury import Arming, encode
 from actors.errors import ClearError
+from actors.inbox import Heard
 from actors.opening import Opening
 from actors.ports import Away, Cut, Gone, Peer, Runtime
 from actors.rotation import Rotation
@@ -110,8 +111,7 @@ class Driver:
         self._caps = caps.Watch(self._control, opening.terms, narrow)
         self._rotation = rotation
         self._log = log
-        self._epoch = self._said = 0
-        """Lines of the program that were shown, of this incarnation of the channel."""
+        self._heard = Heard()
         self._wanted: tuple[str, str] | None = None
         self._begun = False
         self._facts: dict[str, Any] = {}
@@ -316,15 +316,11 @@ class Driver:
         return facts["outcome"] != "running" or bool(facts["broken"])
 
     async def _refresh(self) -> dict[str, Any]:
-        facts = self._facts = msgspec.json.decode(await self._ask("status", self._said))
-        if facts["epoch"] > self._epoch:  # a channel that was started again counts from the first line on
-            self._epoch, self._said = facts["epoch"], 0
-        elif facts["epoch"] == self._epoch:
-            for number, line in facts["lines"]:
-                if number > self._said:  # two may have asked at once
-                    self._said = number
-                    self._log(line)
-        return self._facts
+        facts: dict[str, Any] = msgspec.json.decode(await self._ask("status", self._heard.said))
+        self._facts = facts
+        for line in self._heard.news(facts):
+            self._log(line)
+        return facts
 
     async def _ask(self, method: str, *args: Any) -> Any:
         return await self._patiently(self._channel, method, *args)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Iterable
+from typing import Any
 
 from cortex import commands, events, journal
 
@@ -46,6 +47,28 @@ def split(inbox: list[Entry]) -> tuple[list[Entry], list[Entry]]:
     return inbox[:count], inbox[count:]
 
 
+class Heard:
+    """What the program of a channel says, as whoever asks for its status hears it: each line once."""
+
+    def __init__(self) -> None:
+        self._epoch = 0
+        self.said = 0
+        """Lines that were heard, of this incarnation of the channel."""
+
+    def news(self, facts: dict[str, Any]) -> list[str]:
+        """What is new in a status that was asked for with ``said``."""
+        lines = facts["lines"]
+        if facts["epoch"] > self._epoch:  # one that was started again counts from the first line on
+            if self.said:
+                lines = []  # but those were not asked for
+            self._epoch, self.said = facts["epoch"], 0
+        elif facts["epoch"] < self._epoch:
+            return []
+        new = [line for number, line in lines if number > self.said]  # two may have asked at once
+        self.said = max([self.said, *(number for number, _ in lines)])
+        return new
+
+
 class Traces:
     """What a traced program made in a turn, until the next turn takes it along: it needs no commit of its own."""
 
@@ -61,8 +84,12 @@ class Traces:
             self._made.append(events.Made(command.goal, command.kind, command.value))
         else:
             _log.info("%s: %s", self._job, command.text)
-            self._said += 1
-            self._lines.append((self._said, command.text[:LINE_CHARACTERS_MAX]))
+            self.say(command.text)
+
+    def say(self, text: str) -> None:
+        """A line for whoever watches: the program's own, or a child job's."""
+        self._said += 1
+        self._lines.append((self._said, text[:LINE_CHARACTERS_MAX]))
 
     def lines(self, after: int) -> list[tuple[int, str]]:
         """What the program has said since so many lines of its, each with its number."""

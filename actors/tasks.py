@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from actors.inbox import Heard
 from actors.opening import Opening, this_owner
 from actors.ports import Away, ClusterError, Gone, Runtime
 from actors.store import StoreError
@@ -31,8 +32,10 @@ class Errands:
     """Begins errands and puts what came of them into the inbox."""
 
     def __init__(
-        self, job: str, folder: str, runtime: Runtime, put: Callable[[list[events.Event]], None]
-    ) -> None:
+        self, job: str, folder: str, runtime: Runtime, put: Callable[[list[events.Event]], None],
+        say: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self._say = say
         self._job = job
         self._folder = folder
         self._runtime = runtime
@@ -176,10 +179,13 @@ class Errands:
     async def _returned(self, name: str, command: commands.Launch) -> events.Returned:
         """Wait for the child's end, however often its channel is started again meanwhile. Raises ``Gone``."""
         peer = self._runtime.peer(f"channel:{name}")
+        heard = Heard()
         while True:
             try:
                 await peer.ask("results", 1 << 60, CHILD_LOOK_S)
-                facts = msgspec.json.decode(await peer.ask("status"))
+                facts = msgspec.json.decode(await peer.ask("status", heard.said))
+                for line in heard.news(facts):
+                    self._say(f"{name}: {line}")
                 self._unarmed[name] = tuple(facts["unarmed"])
                 if facts["outcome"] == "running" and not facts["broken"]:
                     continue

@@ -151,9 +151,14 @@ LOGS = """
 import cortex
 
 @cortex.flow
+async def below(ctx):
+    ctx.log("is asked")
+    return await ctx.ask("Say something")
+
+@cortex.flow
 async def talks(ctx):
     ctx.log("begins with", 2)
-    said = await ctx.ask("Say something")
+    said = await ctx.run(below())
     await ctx.sleep(1.2)
     ctx.log("[bold]after that[/bold]")
     await ctx.wait("more")
@@ -164,15 +169,16 @@ async def talks(ctx):
 
 def test_what_a_flow_logs_is_shown_once_and_as_it_happens(cortex):
     Path("logs.py").write_text(LOGS)
-    with started("run", "logs.py", *SIM, "--job", "mine") as child:
+    with started("run", "logs.py:talks", *SIM, "--job", "mine") as child:
         err = child.stderr
         assert err is not None
         lines = [err.readline() for _ in range(2)]
         assert lines[0].startswith("cortex: job mine, model sim")
         assert lines[1] == "cortex: mine: begins with 2\n"
         assert child.poll() is None, "it was to be shown while it runs"
-        rest = child.communicate(timeout=60)[1].splitlines()
-        assert rest[0] == "cortex: mine: [bold]after that[/bold]"
+        rest = err.read().splitlines()
+        child.wait(60)
+        assert rest[:2] == ["cortex: mine: mine~2: is asked", "cortex: mine: [bold]after that[/bold]"]
         assert child.returncode == 3
     assert cortex("answer", "mine", "more=1").code == 0
     lines = cortex("resume", "mine").err.splitlines()

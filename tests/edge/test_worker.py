@@ -164,7 +164,7 @@ def _errands(worker: FakeWorker) -> tuple[Errands, Runtime, list[events.Event]]:
     runtime = Runtime(Program())
     runtime.peers["worker:0"] = worker
     put: list[events.Event] = []
-    return Errands("j", "", runtime, put.extend), runtime, put  # type: ignore[arg-type]
+    return Errands("j", "", runtime, put.extend, print), runtime, put  # type: ignore[arg-type]
 
 
 RUN = commands.RunTool(1, 1, "t", {}, "j/1/t", 5.0)
