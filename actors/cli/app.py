@@ -240,7 +240,7 @@ def inspect(
 
 
 @app.command()
-@takes("job", *LOOKING)
+@takes(*LOOKING, "overwrite", said=("job",))
 def fork(
     name: Annotated[str, typer.Argument(help="the job to fork, as `cortex jobs` lists it", metavar="JOB")],
     options: Options,

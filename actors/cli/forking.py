@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from actors.cli.beginning import check_output, sink_of
 from actors.cli.options import Options
 from actors.cli.problems import COMPLETE, CommandError, say
 from actors.cli.settings import folder_of, named_folder
@@ -31,6 +32,9 @@ def fork_job(job: str, at: int, program: str, output: str, options: Options) -> 
     if "~" in name or "~" in job:
         raise CommandError(f"job name {name!r}: '~' stands in the names of child jobs alone")
     folder = folder_of(options)
+    sink = sink_of(output, "", options.overwrite)
+    if sink is not None:
+        check_output(sink, output, options.overwrite)  # resuming cuts back what stands there
     k = fork(folder, Fork(job=job, at=at, name=name, output=output, program=program))
     standing = standing_of(folder, name, k)
     if options.as_json:

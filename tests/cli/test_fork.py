@@ -145,6 +145,9 @@ def test_what_cannot_be_forked_is_one_line_and_leaves_nothing(cortex):
     cortex("fork", "mine", "--at", 3, "--job", "mine").refused("there is a job mine already")
     cortex("fork", "mine", "--at", 3, "--job", "mine~3").refused("child jobs")
     cortex("fork", "mine", "--at", 3, "--job", "a/b").refused("job name")
+    Path("there.jsonl").write_text("another's")
+    cortex("fork", "mine", "--at", 3, "--job", "new", "-o", "there.jsonl").refused("there.jsonl exists")
+    cortex("fork", "mine", "--at", 3, "--job", "new", "-o", "no/where.jsonl").refused("no/where.jsonl")
     jobs = Folder(os.environ["CORTEX_STATE"]).path / "jobs"
     assert {path.name for path in jobs.iterdir() if "mine" not in path.name} == set()
     assert not [path for path in jobs.iterdir() if ".part" in path.name]
