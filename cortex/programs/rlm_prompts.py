@@ -122,17 +122,19 @@ def unquoted(why: str, answers: Sequence[str], code: str) -> str:
     they are an answer, or have eight characters in a row with one.
     """
     found = _WORDS.match(why)
-    if found is None or not any(answers):
+    said = "\0".join(filter(None, answers))
+    if found is None or not said:
         return why
     head, words = found.groups()
 
-    def foreign(text: str) -> bool:
-        return bool(text) and text not in code and any(text in each or (each and each in text) for each in answers)
+    def quoted(each: re.Match[str]) -> str:
+        text = each[0][1:-1]
+        foreign = text not in code and (text in said or any(one and one in text for one in answers))
+        return "'…'" if foreign else each[0]
 
-    words = _QUOTED.sub(lambda each: "'…'" if foreign(each[0][1:-1]) else each[0], words)
-    grams = (words[at : at + GRAM] for at in range(len(words) - GRAM + 1))
+    words = _QUOTED.sub(quoted, words)
+    grams = {words[at : at + GRAM] for at in range(len(words) - GRAM + 1)}
     last = words.rpartition(": ")[2]
-    if any(last and last in each for each in answers) or any(gram in each and gram not in code
-                                                             for gram in grams for each in answers):  # fmt: skip
+    if (last and last in said) or any(gram in said and gram not in code for gram in grams):
         words = "(its words quote an answer: print what you want to see)"
     return head + words

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import http, limits, loops, processes, rows
+from benchmarks import claims_rlm, http, limits, loops, processes, rows
 from benchmarks.memory import read
 from benchmarks.processes import Sample
 from benchmarks.server import RunningServer
@@ -80,3 +80,14 @@ def test_a_leak_is_seen_and_a_plateau_is_not() -> None:
     assert read(run(0.0))["second_half_rise_mb"] == 0
     assert read(run(40.0))["second_half_rise_mb"] == pytest.approx(20, abs=0.1)
     assert processes.fitted_slope([(1.0, 2.0)]) == 0
+
+
+def test_the_claims_about_rlm_know_what_is_right() -> None:
+    text, right = claims_rlm.reviews(300, 1)
+    lines = text.split("\n")
+    assert len(lines) == 300 and right[claims_rlm.PLAIN] == sum("late delivery" in line or "came late" in line for line in lines)
+    assert 0 < right[claims_rlm.KEYED] < right[claims_rlm.PLAIN]
+    (keyed, plain) = claims_rlm.tokens((60,), (1,))
+    assert keyed["rlm"]["right"] == plain["rlm"]["right"] == keyed["one_shot"]["right"] == plain["one_shot"]["right"] == 1
+    first, then = claims_rlm.kept(2, 60)
+    assert first["calls"] == first["written_each_time"]["calls"] and then["calls"] < then["written_each_time"]["calls"]
