@@ -25,9 +25,10 @@ async def crystal(
     """
     bounds, names = Bounds(calls=calls), {"context": context, "question": question}
     kept: list[Piece] = []
+    asked: set[tuple[str, int]] = set()
     said = "it ended and submitted nothing"
     for code in pieces:
-        piece, outcome = await ran(ctx, kept, code, names, bounds)
+        piece, outcome = await ran(ctx, kept, code, names, bounds, asked)
         kept.append(piece)
         wrong = fault(outcome, returns)
         if outcome.submitted and not wrong:

@@ -44,6 +44,7 @@ async def rlm(
     if turns < 1 or preview < 0 or errors < 0 or depth < 0:
         raise ValueError("turns must be 1 or more, preview, errors and depth 0 or more")
     bounds, recurses, names = Bounds(calls=calls), depth > 0, {"context": context, "question": question}
+    asked: set[tuple[str, int]] = set()
     kept: list[Piece] = []
     told: list[Told] = []
     failed = ""
@@ -53,7 +54,7 @@ async def rlm(
         code = code_of(await ctx.ask(prompt, max_tokens=reply_tokens))
         if code:
             deeper = {"turns": turns, "preview": preview, "errors": errors, "depth": depth - 1, "calls": calls}
-            piece, outcome = await ran(ctx, kept, code, names, bounds, recurses, deeper)
+            piece, outcome = await ran(ctx, kept, code, names, bounds, asked, recurses, deeper)
         else:
             piece, outcome = Piece(""), Outcome(refusal=Refusal.SYNTAX, why="the reply holds no fenced code")
         failed = fault(outcome, returns)
@@ -75,10 +76,13 @@ rlm.tools = {sandbox.__name__: sandbox}
 
 
 async def ran(
-    ctx: Context, kept: Sequence[Piece], code: str, names: dict[str, Any], bounds: Bounds, recurses: bool = False,
-    deeper: dict[str, Any] | None = None,
+    ctx: Context, kept: Sequence[Piece], code: str, names: dict[str, Any], bounds: Bounds,
+    asked: set[tuple[str, int]], recurses: bool = False, deeper: dict[str, Any] | None = None,
 ) -> tuple[Piece, Outcome]:  # fmt: skip
-    """Run a piece to its end, after those kept: whenever it waits for calls, make them."""
+    """Run a piece to its end, after those kept: whenever it waits for calls, make them.
+
+    ``asked`` gathers all calls, also of pieces that were not kept: those that are made again are answered from memory.
+    """
     piece, seen = Piece(code), Counter[str]()
     while True:
         outcome: Outcome = await ctx.run(sandbox, [*kept, piece], names, bounds, recurses)
@@ -88,6 +92,10 @@ async def ran(
         for wanted in outcome.calls:  # equal ones are to differ, as they would anywhere else
             numbered.append((wanted, seen[wanted.prompt]))
             seen[wanted.prompt] += 1
+        new = {(wanted.prompt, sample) for wanted, sample in numbered} - asked
+        if len(asked) + len(new) > bounds.calls:
+            return piece, Outcome(refusal=Refusal.CALLS, why=f"more than {bounds.calls:,} calls, with those before")
+        asked |= new
         said = await ctx.map(lambda each: _said(ctx, each[0], each[1], deeper or {}), numbered, at_once=bounds.calls)
         piece = msgspec.structs.replace(piece, said=(*piece.said, *said), seal=outcome.seal)
 

@@ -171,6 +171,15 @@ async def test_equal_prompts_of_a_piece_are_different_samples_and_an_error_pays_
     assert run.facts["reused_calls"] == 3
 
 
+async def test_the_bound_of_calls_holds_for_all_pieces_also_those_that_were_not_kept(tmp_path):
+    first = "for n in range(10):\n    llm(f'first {n}')\nwhile True:\n    pass"
+    model = Scripted(first, "llm_map([f'second {n}' for n in range(6)])", "submit(len(llm_map([f'first {n}' for n in range(9)])))")
+    run = await solved(tmp_path, model, calls=15)
+    assert "time" in model.writing[1] and "calls: more than 15 calls, with those before" in model.writing[2]
+    assert run.answer == 9
+    assert len(model.prompts) == 10
+
+
 async def test_it_recurses_to_the_stated_depth_by_child_jobs(tmp_path):
     def write(model: Scripted, prompt: str) -> str:
         inner = "Question: inner" in prompt
