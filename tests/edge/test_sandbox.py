@@ -73,6 +73,14 @@ def test_it_ends_in_its_refusal_within_its_limits_and_the_next_one_is_served(san
     assert (after.submitted, after.answer) == (True, 3)
 
 
+def test_a_new_piece_after_others_has_its_own_time_and_no_more(sandbox):
+    bounds = Bounds(time_s=1.0)
+    began_s = time.monotonic()
+    outcome = sandbox.outcome([Piece("x = 1"), Piece("while True:\n    pass")], {}, bounds)
+    assert outcome.refusal == Refusal.TIME
+    assert 1.0 <= time.monotonic() - began_s < 2.8  # those before may take three times as long, being run again
+
+
 def test_nothing_is_left_of_one_piece_for_the_next_program(sandbox):
     to_the_end(sandbox, "secret = 'of another'")
     assert to_the_end(sandbox, "print(secret)")[0].refusal == Refusal.RAISED
