@@ -28,6 +28,8 @@ class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     returns: str = "text"
     framing: str = ""
     apart: bool = False
+    shows: tuple[int, ...] = ()
+    """Tasks whose results its first context shows."""
 
 
 class PushSubtasks(_Command, frozen=True, tag="push_subtasks"):

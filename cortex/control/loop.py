@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from cortex.control import commands, course, returns
+from cortex.control import commands, course, returns, views
 from cortex.control.machine import handle
 from cortex.control.state import Approval, Control, over_budget
 from cortex.control.tasks import Refused, Task
@@ -66,6 +66,13 @@ class Kit(msgspec.Struct, frozen=True):
     """Of one turn; None: as the job has it."""
 
 
+def alone(c: Control) -> Task:
+    """The active task as the first of a run of its own: what is projected into it goes with it."""
+    me = c.task
+    brief = "\n".join(each for each in (views.projected(c, me), me.brief) if each)
+    return _change(me, apart=False, shows=(), brief=brief, group=0)
+
+
 async def run(ctx: Context, control: Control, kit: Kit) -> Control:
     """Go on until the first task has ended, or a budget has; the state in which it did."""
     loop: Loop = Loop(control, ctx.now())
@@ -90,7 +97,7 @@ async def _round(ctx: Context, loop: Loop, kit: Kit) -> Loop:
     if task.apart and kit.apart is not None:
         return loop.at(await _apart(ctx, c, kit.apart(c)), task, None)
     if talk is None or talk.life != task.life:
-        talk = Talk(task.life, opening(task, kit))
+        talk = Talk(task.life, opening(c, task, kit))
     elif talk.open is not None:
         c, talk = await _closed(ctx, c, talk, said or "go on", kit)
         if c.active != task.id:
@@ -113,9 +120,15 @@ async def _round(ctx: Context, loop: Loop, kit: Kit) -> Loop:
     return loop.at(c, task, talk)
 
 
-def opening(task: Task, kit: Kit) -> Conversation:
+def opening(c: Control, task: Task, kit: Kit) -> Conversation:
     """The first that a task's conversation holds: what it is about, what it may use, what it returns."""
-    told = [task.framing, task.goal, task.brief, returns.asked(task.returns) if task.stop.on == "answer" else ""]
+    told = [
+        task.framing,
+        task.goal,
+        views.projected(c, task),
+        task.brief,
+        returns.asked(task.returns) if task.stop.on == "answer" else "",
+    ]
     tools = [kit.definitions[name] for name in task.tools]
     if task.commands:
         tools.append(commands.tool(task.commands))

@@ -93,10 +93,11 @@ def _made(c: Control, me: Task, wanted: list[commands.Wanted], group: int = 0) -
     for number, each in enumerate(wanted, start=max(c.tasks) + 1):
         tools = tuple(me.tools if each.tools is None else each.tools)
         _fits(me, each, tools)
+        views.known(c, each.shows)
         made.append(
             Task(
                 number, each.goal, me.id, me.depth + 1, Status.PENDING, each.items, tools, each.grants, each.commands,
-                each.stop, each.returns, me.each, each.framing, each.apart, group,
+                each.stop, each.returns, me.each, each.framing, each.apart, each.shows, group,
             )
         )  # fmt: skip
     ids = [task.id for task in made]

@@ -112,6 +112,8 @@ class Task(msgspec.Struct, frozen=True):
     framing: str = ""
     apart: bool = False
     """Whether it is a job of its own, with its own journal and budget."""
+    shows: tuple[int, ...] = ()
+    """Tasks whose results each context of its own begins with: what is projected into it, and nothing else is."""
     group: int = 0
     """The fork that it is a branch of."""
     children: tuple[int, ...] = ()

@@ -37,12 +37,13 @@ def members(c: Control, me: Task, group: int) -> list[Task]:
 
 def project(c: Control, me: Task, wanted: Project) -> str:
     """The part of the state that was asked for."""
-    mine = [c.tasks[each] for each in wanted.of] if _known(c, wanted.of) else [*c.children(me)]
+    mine = [c.tasks[each] for each in wanted.of] if known(c, wanted.of) else [*c.children(me)]
     lines = _PARTS[wanted.what](c, me, mine)
     return "\n".join(lines[-wanted.last :] if wanted.last > 0 else lines) or "nothing"
 
 
-def _known(c: Control, of: Sequence[int]) -> bool:
+def known(c: Control, of: Sequence[int]) -> bool:
+    """Whether there are any. Raises ``Refused`` where one of them is no task."""
     unknown = [each for each in of if each not in c.tasks]
     if unknown:
         raise Refused(f"there is no task {unknown[0]}")
@@ -80,6 +81,12 @@ _PARTS: dict[str, Any] = {
     ],
     "missing": lambda c, me, of: me.missing(),
 }  # fmt: skip
+
+
+def projected(c: Control, me: Task) -> str:
+    """What a task's context begins with of others' results."""
+    most = c.bounds.shown_max
+    return "\n".join(f"{named(c.tasks[each])}: {result(c.tasks[each])[:most]}" for each in me.shows)
 
 
 def merge(c: Control, me: Task, wanted: Merge) -> tuple[str, list[Task]]:

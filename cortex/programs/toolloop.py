@@ -21,7 +21,6 @@ import msgspec
 import cortex
 from cortex import control
 from cortex.control import Bounds, Control, Each, Kit, Rules, Stop, Task
-from cortex.control.tasks import Status
 from cortex.programs import labels
 from cortex.programs.labels import READ, RECORD, read, record
 from cortex.reply import ToolUse
@@ -51,8 +50,7 @@ async def toolloop(
         bounds = msgspec.structs.replace(bounds, breadth_max=-(-len(items) // at_most))
 
     def job_of(c: Control) -> cortex.Program:
-        first = msgspec.structs.replace(c.task, apart=False, status=Status.PENDING)
-        return toolloop(notes=notes, task=first, bounds=_left(c), rules=rules)
+        return toolloop(notes=notes, task=control.alone(c), bounds=_left(c), rules=rules)
 
     def adds(use: ToolUse) -> dict[str, str]:
         return {"text": labels.own_text(use.input.get("item"), notes)}
@@ -84,6 +82,7 @@ def _left(c: Control) -> Bounds:
     bounds, spent = c.bounds, c.spent
     return msgspec.structs.replace(
         bounds,
+        depth_max=max(0, bounds.depth_max - c.task.depth),
         turns_max=max(1, bounds.turns_max - spent.turns) if bounds.turns_max else 0,
         tokens_max=max(1, bounds.tokens_max - spent.tokens) if bounds.tokens_max else 0,
         tools_max=max(1, bounds.tools_max - spent.tools) if bounds.tools_max else 0,

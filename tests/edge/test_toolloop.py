@@ -14,11 +14,12 @@ from actors.simulator.inprocess import SimulatedModel
 from actors.simulator.settings import SimulatorSettings
 from actors.store import Folder
 from cortex import control
-from cortex.control import Bounds, Kit, Rules, Task, begun
+from cortex.control import Bounds, Kit, Rules, Task, begun, course
 from cortex.control.commands import KINDS
 from cortex.conversation import ToolDef
 from cortex.programs.toolloop import toolloop
 from tests.control import cmd, push
+from tests.control import run as state_after
 from tests.talker import Talker, ran, results, scripted
 
 EXACT = SimulatorSettings(error=0)
@@ -196,6 +197,16 @@ def test_branches_that_are_framed_alike_are_asked_apart(tmp_path: Path) -> None:
     assert results(model.asked[-1])[-1] == "task 2 (So.): a\ntask 3 (So.): b\ntask 4 (So.): c"
 
 
+def test_what_is_projected_into_a_subtask_is_all_that_it_is_shown(tmp_path: Path) -> None:
+    model = scripted(
+        pushed({"goal": "find"}, {"goal": "doubt"}), NEXT, "42", NEXT, "not at all",
+        pushed({"goal": "use it", "shows": [2]}), NEXT, "used", "all",
+    )  # fmt: skip
+    assert work(model, tmp_path)["value"] == "all"
+    assert first_text(model.asked[7]) == "use it\n\ntask 2 (find): 42"
+    assert len(model.asked[7]["messages"]) == 1
+
+
 def test_a_task_that_was_suspended_goes_on_in_its_own_conversation(tmp_path: Path) -> None:
     model = scripted(
         PARTS, NEXT, ("look", {"item": "a"}), use("suspend", why="need more"),
@@ -316,3 +327,12 @@ def test_the_state_is_kept_in_k_turn_by_turn(tmp_path: Path) -> None:
     done = ran(worked(task={}), Talker(said), tmp_path, job="mine")
     assert done.answer["value"] == "done"
     assert seen and seen == sorted(seen) and seen[-1] >= 3
+
+
+def test_a_task_that_is_a_job_of_its_own_takes_its_projection_along() -> None:
+    c = state_after(push({"goal": "find"}), cmd("next_task"))
+    c = course.heard(course.answered(c, "42"))[0]
+    c = state_after(push({"goal": "use it", "shows": [2], "apart": True}), cmd("next_task"), c=c)
+    first = control.alone(c)
+    assert (first.goal, first.shows, first.apart, first.brief) == ("use it", (), False, "task 2 (find): 42")
+    begun(first)

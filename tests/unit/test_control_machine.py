@@ -95,6 +95,7 @@ def test_limits_of_depth_breadth_number_and_retries(bounds: Bounds, before: list
         ({"stop": {"turns_max": 0}}, "one turn at least"),
         ({"stop": {"covers": "erase"}}, "needs that tool"),
         ({"stop": {"on": 3}}, "push_subtasks: Expected `str`, got `int`"),
+        ({"shows": [9]}, "there is no task 9"),
         ({"colour": "red"}, "push_subtasks: Object contains unknown field `colour`"),
     ],
 )
