@@ -47,7 +47,9 @@ READ, RECORD = ToolDef.of(read, hidden=("text",)), ToolDef.of(record)
 
 
 def names(count: int, seed: int = 0) -> list[str]:
-    """Names of so many notes."""
+    """Names of so many notes. Raises ``ValueError`` for none."""
+    if count < 1:
+        raise ValueError(f"count must be 1 or more, not {count}")
     return [f"note-{seed}-{place}" for place in range(1, count + 1)]
 
 

@@ -45,6 +45,8 @@ async def toolloop(
     ``apart``: each subtask is a job of its own. ``bounds`` and ``rules`` are those of ``cortex.control``; ``task``
     takes the place of the first task.
     """
+    if at_most < 1:
+        raise ValueError(f"at_most must be 1 or more, not {at_most}")
     items = list(notes) if notes else labels.names(count, seed)
     if task is None and bounds.breadth_max * at_most < len(items):
         bounds = msgspec.structs.replace(bounds, breadth_max=-(-len(items) // at_most))

@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
+from actors.records import last_state
 from actors.simulator.inprocess import SimulatedModel
 from actors.simulator.settings import SimulatorSettings
+from actors.store import Folder
 from cortex.programs import labels
 from cortex.programs.chatloop import NUDGE, NUDGES_MAX, chatloop, turns_max
+from cortex.programs.toolloop import toolloop
 from tests.talker import Talker, ran, results, scripted
 
 EXACT = {"missed": 0, "twice": 0, "refused": 0, "ended": "answered", "right": True}
@@ -38,6 +41,15 @@ def test_the_conversation_holds_all_that_was_done_and_the_clean_call_one_note(tm
         ran(chatloop(count=20, form=form), model, tmp_path / form)  # type: ignore[arg-type]
         largest[form] = model.provider.tally.largest_prompt_tokens
     assert largest["clean"] < 100 < 1_500 < largest["chat"]
+
+
+@pytest.mark.parametrize("program", [chatloop(count=0), toolloop(count=-1), toolloop(at_most=0)])
+def test_what_cannot_be_counted_is_one_line(program: Any, tmp_path: Path) -> None:
+    done = ran(program, SimulatedModel(SimulatorSettings(error=0)), tmp_path)
+    assert (done.outcome, done.calls) == ("failed", 0) or done.answer is None
+    k = last_state(Folder(tmp_path), Folder(tmp_path).jobs()[0])
+    (failure,) = [goal.failure for goal in k.goals.values() if goal.failure is not None]
+    assert "must be 1 or more" in failure.message and "\n" not in failure.message
 
 
 def test_ones_own_notes(tmp_path: Path) -> None:
