@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import os
 import queue
+import shutil
+import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
@@ -32,6 +35,10 @@ from cortex.limits import MESSAGES, Limits
 from cortex.program import Program
 
 _END = object()
+IN_MEMORY = "/dev/shm"
+ROOM_BYTES = 1 << 30
+Given = str | Model | Callable[..., Any]
+"""A model by its name, an object, or a function of the prompt."""
 
 
 class Result:
@@ -102,8 +109,11 @@ class Job:
 
     def __init__(
         self, order: Order, model: Model | None, progress: bool | Callable[[dict[str, Any]], None],
-        others: tuple[Model | None, ...] = (), players: Mapping[str, Model] | None = None,
+        others: tuple[Model | None, ...] = (), players: Mapping[str, Model] | None = None, folder: str = "",
     ) -> None:  # fmt: skip
+        self._folder = folder
+        """Goes when the job has ended."""
+        self._scripted: list[Any] = [each for each in (model, *others, *(players or {}).values()) if scripted(each)]
         self._sink = _QueueSink()
         self._bar = Bar() if progress is True else None
         show = progress if callable(progress) else self._bar.show if self._bar is not None else _silent
@@ -139,6 +149,10 @@ class Job:
         except BaseException as error:
             self._error = error
         finally:
+            for model in self._scripted:
+                self._error, model.trouble = model.trouble or self._error, None
+            if self._folder:
+                shutil.rmtree(self._folder, ignore_errors=True)
             if self._bar is not None:
                 self._bar.close()
             self._sink.news.put(_END)
@@ -208,9 +222,9 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 
 def submit(
-    program: Program, *, model: str | Model = "", job: str = "", state: str = "", cluster: str = "auto",
-    base_url: str = "", price: str = "", via: str = MESSAGES, fallback: str | Model | Sequence[str | Model] = (),
-    roles: Mapping[str, str | Model] | None = None,
+    program: Program, *, model: Given = "", job: str = "", state: str = "", cluster: str = "auto",
+    base_url: str = "", price: str = "", via: str = MESSAGES, fallback: Given | Sequence[Given] = (),
+    roles: Mapping[str, Given] | None = None,
     limits: Limits | None = None, fresh: bool = False, progress: bool | Callable[[dict[str, Any]], None] = False,
     wish: Wish | None = None, max_cost: float | str | None = None, max_job_tokens: int | None = None,
     max_output_tokens: int | None = None, prompt_tokens_max: int | None = None, concurrency: int | None = None,
@@ -221,7 +235,8 @@ def submit(
 ) -> Job:  # fmt: skip
     """Start a program and go on; the job tells the rest.
 
-    ``model``: ``"local"``, ``"sim"``, a provider's model, or an object with the face of ``actors.model_port.Model``.
+    ``model``: ``"local"``, ``"sim"``, a provider's model; an object with the face of ``actors.model_port.Model``; or,
+    to try a program, a function of the prompt (see ``cortex.testing``).
     ``fallback``: where calls go while the breaker of the model is open, as on the command line, or such objects.
     ``roles``: by their names, the models of roles (``ctx.ask(…, model="judge")``), as ``fallback`` takes them.
     ``via``: ``"messages"``, or ``"batches"``: half the price, and an answer may take a day.
@@ -240,30 +255,58 @@ def submit(
     }  # fmt: skip
     several = isinstance(fallback, Sequence) and not isinstance(fallback, str)
     others: list[Any] = list(fallback) if several else [fallback]  # type: ignore[arg-type]
+    named: Any = _taken(model, "model")
+    others = [_taken(each, "fallback") for each in others]
+    cast_of = {role: _taken(each, f"role {role}") for role, each in (roles or {}).items()}
     try:
         bounds = bounded(limits or Limits(), asked, time.time())
         fallbacks = tuple(wording.fallback(each) if isinstance(each, str) else Wish() for each in others)
         cast = {
             role: wording.role(f"{role}={each}")[1] if isinstance(each, str) else Wish(model=wording.role_name(role))
-            for role, each in (roles or {}).items()
+            for role, each in cast_of.items()
         }
     except ValueError as error:
         raise SetupError(str(error)) from None
-    name = model if isinstance(model, str) else ""
+    name = named if isinstance(named, str) else ""
     own = wish or Wish(model=name, base_url=base_url, price=price, via=via)
     own = msgspec.structs.replace(own, fallbacks=fallbacks or own.fallbacks, roles=cast or own.roles)
+    players = {role: each for role, each in cast_of.items() if not isinstance(each, str)}
+    trial = not state and any(map(scripted, (named, *others, *players.values())))
+    folder = _passing_folder() if trial else ""
     order = Order(
         program=program, wish=own, limits=bounds, job=job,
-        state=state or os.environ.get("CORTEX_STATE", STATE_DEFAULT), cluster=cluster, fresh=fresh,
+        state=state or folder or os.environ.get("CORTEX_STATE", STATE_DEFAULT), cluster=cluster, fresh=fresh,
     )  # fmt: skip
-    given = None if isinstance(model, str) else model
-    players = {role: each for role, each in (roles or {}).items() if not isinstance(each, str)}
-    return Job(order, given, progress, tuple(None if isinstance(each, str) else each for each in others), players)
+    given = None if isinstance(named, str) else named
+    alone = tuple(None if isinstance(each, str) else each for each in others)
+    return Job(order, given, progress, alone, players, folder)
+
+
+def _passing_folder() -> str:
+    """A folder for a job that nobody goes on with: in memory where there is room, since a disk would be waited for."""
+    room = os.access(IN_MEMORY, os.W_OK) and shutil.disk_usage(IN_MEMORY).free >= ROOM_BYTES
+    return tempfile.mkdtemp(prefix="cortex-", dir=IN_MEMORY if room else None)
+
+
+def scripted(model: Any) -> bool:
+    """Whether this is a model for trying a program, as those of ``cortex.testing`` are."""
+    return bool(getattr(model, "scripted", False))
+
+
+def _taken(given: Any, what: str) -> Any:
+    """A model's name, an object that is one, or what a function makes."""
+    if isinstance(given, str) or (hasattr(given, "call") and not isinstance(given, type)):
+        return given
+    if callable(given) and not isinstance(given, type):
+        from actors.scripted import ScriptedModel
+
+        return ScriptedModel(given)
+    raise SetupError(f"{what}: give a name, a function of the prompt or a model, not {given!r:.60}")
 
 
 def run(program: Program, **options: Any) -> Result:
     """Run a program to its end. Takes what ``submit`` takes; shows progress unless told not to."""
-    options.setdefault("progress", True)
+    options.setdefault("progress", not scripted(options.get("model")) and not inspect.isfunction(options.get("model")))
     return submit(program, **options).result()
 
 

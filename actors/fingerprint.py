@@ -6,6 +6,7 @@ import ast
 import inspect
 import sys
 from collections.abc import Iterator
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
@@ -127,16 +128,22 @@ def _beside(module: ModuleType, seen: set[str]) -> set[str]:
 
 def _imported(module: ModuleType) -> set[str]:
     try:
-        tree = ast.parse(inspect.getsource(module))
+        return set(_named_in(inspect.getsource(module)))
     except (OSError, TypeError, SyntaxError):
         return set()
+
+
+@lru_cache(maxsize=256)
+def _named_in(source: str) -> frozenset[str]:
+    """Modules that a source text imports. Remembered: whoever tests a program begins many jobs of it."""
+    tree = ast.parse(source)
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
-    return names
+    return frozenset(names)
 
 
 def _folder(module: ModuleType) -> Path | None:

@@ -177,9 +177,11 @@ class Session:
         )  # fmt: skip
 
     def cluster(self) -> str:
-        """Where the job runs: ``auto`` is the Ray that ``RAY_ADDRESS`` names, else this process."""
+        """Where the job runs: ``auto`` is the Ray that ``RAY_ADDRESS`` names, else this process, where objects live."""
         if self.order.cluster != "auto":
             return self.order.cluster
+        if self._own_objects():
+            return "inline"
         return self._environ.get("RAY_ADDRESS") or "inline"
 
     # -- parts -----------------------------------------------------------------------------------------------------
