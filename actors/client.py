@@ -66,6 +66,8 @@ class Result:
         said = [f"{self.job}: {self.outcome}", f"{len(self.rows)} rows", f"{self.calls} calls"]
         if self.cost_usd is not None:
             said.append(f"{self.cost_usd:.4f} USD")
+        if self.facts["rows_failed"]:
+            said.append(f"{self.facts['rows_failed']} failed, the last: {self.facts['failed_said']}")
         if self.failures:
             said.append("failed attempts: " + ", ".join(f"{n} {kind}" for kind, n in self.failures.items()))
         if self.why:

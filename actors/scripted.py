@@ -33,6 +33,8 @@ _STOP = Failure(FailureKind.BLOCKED, "the test's own model does not know what to
 class NoReply(ClearError, AssertionError):
     """A model of a test was asked what it has no answer to. One line that shows the prompt."""
 
+    __module__ = "cortex.testing"  # where its users have it from
+
 
 class Asked(msgspec.Struct, frozen=True):
     """One call that such a model got."""

@@ -66,4 +66,8 @@ def __getattr__(name: str) -> Any:
                 raise
             raise hides("actors", "a folder or file named actors") from None
         return {"run": run, "submit": submit, "attach": attach}[name]
+    if name == "testing":
+        import cortex.testing as testing
+
+        return testing
     raise AttributeError(f"module 'cortex' has no attribute {name!r}")

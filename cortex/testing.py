@@ -14,11 +14,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from cortex.at_home import hides
+
 if TYPE_CHECKING:
-    from actors.scripted import Asked as Asked
-    from actors.scripted import NoReply as NoReply
-    from actors.scripted import RecordedModel as RecordedModel
-    from actors.scripted import ScriptedModel as ScriptedModel
+    Asked: Any
+    NoReply: Any
+    RecordedModel: Any
+    ScriptedModel: Any
 
 __all__ = ["Asked", "NoReply", "RecordedModel", "ScriptedModel"]
 
@@ -26,7 +28,12 @@ __all__ = ["Asked", "NoReply", "RecordedModel", "ScriptedModel"]
 def __getattr__(name: str) -> Any:
     """The other lazy door to the edge."""
     if name in __all__:
-        from actors import scripted
-
-        return getattr(scripted, name)
+        try:
+            from actors.scripted import Asked, NoReply, RecordedModel, ScriptedModel
+        except ModuleNotFoundError as error:
+            if error.name not in ("actors", "actors.scripted"):
+                raise
+            raise hides("actors", "a folder or file named actors") from None
+        found = (Asked, NoReply, RecordedModel, ScriptedModel)
+        return dict(zip(__all__, found, strict=True))[name]
     raise AttributeError(f"module 'cortex.testing' has no attribute {name!r}")

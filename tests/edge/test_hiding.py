@@ -13,11 +13,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.parametrize("name", ["actors", "policies"])
 @pytest.mark.parametrize("form", ["{name}.py", "{name}/__init__.py"])
-def test_what_hides_a_package_is_named(tmp_path: Path, name: str, form: str) -> None:
+@pytest.mark.parametrize("door", ["run", "testing.ScriptedModel"])
+def test_what_hides_a_package_is_named(tmp_path: Path, name: str, form: str, door: str) -> None:
     hiding = tmp_path / form.format(name=name)
     hiding.parent.mkdir(exist_ok=True)
     hiding.write_text("x = 1")
-    (tmp_path / "script.py").write_text("import cortex; cortex.run")
+    (tmp_path / "script.py").write_text(f"import cortex; cortex.{door}")
     ran = subprocess.run(
         [sys.executable, "script.py"], cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
     )
