@@ -107,7 +107,7 @@ def _program(where: str, inputs: list[str], pairs: list[str]) -> Program:
 def _prepared(options: Options) -> tuple[Folder, Limits]:
     share_of(options)
     fallbacks_of(options)
-    roles_of(options.role)
+    roles_of(options)
     via_of(options)
     limits = limits_of(options)
     return folder_of(options), limits

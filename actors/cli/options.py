@@ -31,6 +31,7 @@ class Options(msgspec.Struct, kw_only=True):
     priority: str = ""
     fallback: list[str] = msgspec.field(default_factory=list)
     role: list[str] = msgspec.field(default_factory=list)
+    sub_model: str = ""
     deadline: str = ""
     goal_timeout: str = ""
     max_failed: str = ""
@@ -94,6 +95,7 @@ _DECLARED: dict[str, tuple[Any, Any]] = {
             "without it the job's own; may be repeated", "NAME=ROUTE",
         ),
     ),
+    "sub_model": (str, _option("--sub-model", "the model of the calls that a written program makes: --role sub=…", "ROUTE")),
     "deadline": (str, _option("--deadline", "when to stop, partial: +6h, or an ISO 8601 time", "WHEN")),
     "goal_timeout": (str, _option("--goal-timeout", "longest that one row may take, retries included", "TIME")),
     "max_failed": (
@@ -137,7 +139,7 @@ GOING_ON = (
 )  # fmt: skip
 """Options under which a job may go on; all others are a part of what the job is."""
 RUNNING = (
-    "model", "role", "base_url", "via", "job", "state", *BOUNDS, "max_output_tokens", "prompt_tokens_max", "fallback",
+    "model", "role", "sub_model", "base_url", "via", "job", "state", *BOUNDS, "max_output_tokens", "prompt_tokens_max", "fallback",
     "warm_prefix", "price", "cluster", "sim", "fresh", "overwrite", "accept_failed", "accept_partial", "as_json",
     "verbose",
 )  # fmt: skip

@@ -40,7 +40,7 @@ def wish_of(options: Options, model: str) -> Wish:
         raise CommandError("--sim sets the simulated provider: give --model sim too")
     return Wish(
         model=model, base_url=base_url_of(options), price=options.price, simulated=simulated, via=via_of(options),
-        fallbacks=fallbacks_of(options) or (), roles=roles_of(options.role),
+        fallbacks=fallbacks_of(options) or (), roles=roles_of(options),
     )  # fmt: skip
 
 
@@ -79,10 +79,10 @@ def fallbacks_of(options: Options) -> tuple[Wish, ...] | None:
         raise CommandError(f"--fallback {error}") from None
 
 
-def roles_of(said: list[str]) -> dict[str, Wish]:
+def roles_of(options: Options) -> dict[str, Wish]:
     """The models of roles, by name."""
     found: dict[str, Wish] = {}
-    for text in said:
+    for text in [*options.role, *([f"sub={options.sub_model}"] if options.sub_model else [])]:
         try:
             name, wish = role(text)
         except ValueError as error:

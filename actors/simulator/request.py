@@ -141,7 +141,11 @@ def read(body: bytes, counting: bool = False) -> Ask:
     tool, schema = _answer_form(got) if shaped else ("", None)
     scene = None
     if got.tools and not tool and (got.tool_choice or {}).get("type") != "none":
-        scene = scene_of(got.messages, system, offers_of(bytes(got.tools)), _result_text)
+        try:
+            offers = offers_of(bytes(got.tools))
+        except ValueError as error:
+            raise BadRequest(str(error)) from None
+        scene = scene_of(got.messages, system, offers, _result_text)
         whole = f"{whole}\0{bytes(got.tools).decode('utf-8', 'replace')}"
     return Ask(
         body_id=named,

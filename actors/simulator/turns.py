@@ -19,7 +19,18 @@ class Offer(NamedTuple):
     def properties(self) -> dict[str, Any]:
         """Its arguments' schemas, by name."""
         found = self.schema.get("properties")
-        return found if isinstance(found, dict) else {}
+        return {name: each for name, each in found.items() if isinstance(each, dict)} if isinstance(found, dict) else {}
+
+    @property
+    def required(self) -> list[str]:
+        """Names of those that must be given."""
+        found = self.schema.get("required")
+        return found if isinstance(found, list) else []
+
+    def allowed(self, name: str) -> list[str]:
+        """What a text argument may be, where its schema lists it."""
+        found = self.properties.get(name, {}).get("enum")
+        return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
 
 
 class Use(NamedTuple):
@@ -89,11 +100,21 @@ def unpaired(turns: Sequence[Turn]) -> str:
 
 
 def offers_of(tools: bytes) -> tuple[Offer, ...]:
-    """The tools that a request defines itself; those that the provider would run are left out."""
+    """The tools that a request defines itself; those that the provider would run are left out.
+
+    Raises ``ValueError`` with the provider's words for what is no list of tools.
+    """
+    given = msgspec.json.decode(tools)
+    if not isinstance(given, list):
+        raise ValueError("tools: Input should be a valid list")
     found = []
-    for tool in msgspec.json.decode(tools):
-        if isinstance(tool, dict) and isinstance(tool.get("input_schema"), dict) and tool.get("name"):
+    for at, tool in enumerate(given):
+        if not isinstance(tool, dict):
+            raise ValueError(f"tools.{at}: Input should be an object")
+        if isinstance(tool.get("input_schema"), dict) and tool.get("name"):
             found.append(Offer(str(tool["name"]), str(tool.get("description") or ""), tool["input_schema"]))
+    if len({offer.name for offer in found}) < len(found):
+        raise ValueError("tools: Tool names must be unique.")
     return tuple(found)
 
 

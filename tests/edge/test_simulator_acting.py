@@ -157,6 +157,8 @@ def test_one_tool_may_do_the_work_of_others() -> None:
     assert right(conversation) == ("do", given)
     intent = act(scene(conversation))
     assert intent is not None and ("", "do", {**given, "action": "read"}) in intent.wrong
+    assert ("", "do", {**given, "arguments": {"item": "n1", "label": "praise"}}) in intent.wrong
+    assert ("", "do", {**given, "arguments": {"item": "n2", "label": "bug"}}) in intent.wrong
 
 
 # ------------------------------------------------------------------------------------------------ at the provider
@@ -216,6 +218,37 @@ def test_unpaired_uses_are_refused_in_the_providers_words(content: Any, told: st
     orphan = [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "o", "content": "x"}]}]
     with pytest.raises(BadRequest, match="unexpected `tool_use_id`"):
         read(msgspec.json.encode({"model": "m", "max_tokens": 5, "messages": orphan}))
+
+
+@pytest.mark.parametrize(
+    ("tools", "told"),
+    [
+        (5, "tools: Input should be a valid list"), ({"a": 1}, "tools: Input should be a valid list"),
+        (["look"], "tools.0: Input should be an object"),
+        ([{"name": "a", "input_schema": {}}] * 2, "tools: Tool names must be unique."),
+    ],
+)  # fmt: skip
+def test_tools_that_are_none_are_refused_in_the_providers_words(tools: Any, told: str) -> None:
+    with pytest.raises(BadRequest, match=told):
+        read(
+            msgspec.json.encode(
+                {"model": "m", "max_tokens": 5, "tools": tools, "messages": [{"role": "user", "content": "x"}]}
+            )
+        )
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {},
+        {"properties": 3},
+        {"properties": {"item": True}, "required": 4},
+        {"properties": {"item": {"enum": 7}, "label": {"enum": [1]}}},
+    ],
+)
+def test_strange_schemas_break_nothing(schema: Any) -> None:
+    strange = ToolDef("read", "", schema)
+    assert right(talk(tools=(strange, ToolDef("record", "label: bug|praise", schema))))[0] == "read"
 
 
 # ------------------------------------------------------------------------------------------------ from a flow

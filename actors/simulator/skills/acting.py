@@ -158,24 +158,22 @@ class _Rounds:
         """A use of the step's tool for an item; where no such tool is offered, that is said."""
         offer = next((each for each in self.scene.offers if each.name == step.name), None)
         if offer is not None:
-            wanted = [
-                name for name in offer.properties if name in step.named or name in offer.schema.get("required", ())
-            ]
-            return Deed("", step.name, self._filled(wanted, offer.properties, offer.description, item))
+            wanted = [name for name in offer.properties if name in step.named or name in offer.required]
+            return Deed("", step.name, self._filled(offer, wanted, item))
         for each in self.scene.offers:
             field = _multiplexed(each, step.name)
             if field:
-                given = self._filled(step.named, {}, each.description, item)
-                return Deed("", each.name, {field: step.name, "arguments": given})
+                return Deed("", each.name, {field: step.name, "arguments": self._filled(each, step.named, item)})
         return Deed(f"There is no tool {step.name}.")
 
-    def _filled(self, names: Iterable[str], schemas: dict[str, Any], said: str, item: str) -> dict[str, Any]:
+    def _filled(self, offer: Offer, names: Iterable[str], item: str) -> dict[str, Any]:
+        """These arguments, for an item."""
         heard = [use.said for use in self.uses[item] if not use.failed] or self.texts.get(item, [])
         given: dict[str, Any] = {}
         for name in names:
-            allowed = (schemas.get(name) or {}).get("enum") or _alternatives(name, said)
+            allowed = _allowed(offer, name)
             if allowed:
-                given[name] = _judged("\n".join(heard), [str(each) for each in allowed])
+                given[name] = _judged("\n".join(heard), allowed)
             else:
                 given[name] = item if name == "item" else (heard[-1] if heard else item)
         return given
@@ -184,28 +182,28 @@ class _Rounds:
         item = self.items[at]
         for offer in self.scene.offers:
             if offer.name != right.name:
-                yield Deed("", offer.name, self._filled(offer.properties, offer.properties, offer.description, item))
-            elif _multiplexed(offer, step.name):
-                field = _multiplexed(offer, step.name)
-                for other in offer.properties[field]["enum"]:
-                    if other != step.name:
-                        yield Deed("", offer.name, {**right.given, field: other})
-        yield from self._wrong_arguments(at, right)
+                yield Deed("", offer.name, self._filled(offer, offer.properties, item))
+                continue
+            field = _multiplexed(offer, step.name)
+            for other in offer.allowed(field) if field else ():
+                if other != step.name:
+                    yield Deed("", offer.name, {**right.given, field: other})
+            for given in self._wrong_arguments(offer, right.given["arguments"] if field else right.given, at):
+                yield right._replace(given={**right.given, "arguments": given} if field else given)
         if at + 1 < len(self.items):
             yield self._deed(self.steps[0], self.items[at + 1])
         if at:
             yield self._deed(self.steps[-1], self.items[at - 1])
         yield self._answered().right
 
-    def _wrong_arguments(self, at: int, right: Deed) -> Iterator[Deed]:
-        offer = next((each for each in self.scene.offers if each.name == right.name), None)
-        for name, value in right.given.items() if offer is not None else ():
-            allowed = (offer.properties.get(name) or {}).get("enum") if offer is not None else None
-            others = [each for each in allowed or () if each != value and name in right.given]
-            if others and not _multiplexed(offer, str(value)):
-                yield right._replace(given={**right.given, name: others[0]})
+    def _wrong_arguments(self, offer: Offer, given: dict[str, Any], at: int) -> Iterator[dict[str, Any]]:
+        """Another of what an argument may be; another item."""
+        for name, value in given.items():
+            others = [each for each in _allowed(offer, name) if each != value]
+            if others:
+                yield {**given, name: others[0]}
             elif name == "item" and at + 1 < len(self.items):
-                yield right._replace(given={**right.given, name: self.items[at + 1]})
+                yield {**given, name: self.items[at + 1]}
 
     # -- what is said -----------------------------------------------------------------------------------------------
 
@@ -222,11 +220,11 @@ class _Rounds:
     def _allowed(self) -> list[str]:
         found: list[str] = []
         for offer in self.scene.offers:
-            if offer.name in self.names:
-                found += [str(each) for schema in offer.properties.values() for each in schema.get("enum") or ()]
-            else:
-                found += [each for step in self.steps for name in step.named
-                          for each in _alternatives(name, offer.description)]  # fmt: skip
+            named = (
+                offer.properties if offer.name in self.names else [name for step in self.steps for name in step.named]
+            )
+            if offer.name in self.names or any(_multiplexed(offer, name) for name in self.names):
+                found += [each for name in named for each in _allowed(offer, name)]
         return list(dict.fromkeys(found))
 
     def _answered(self) -> Intent:
@@ -271,11 +269,15 @@ def _multiplexed(offer: Offer | None, name: str) -> str:
     """The property by which this tool does others' work, where it names this one among them."""
     if offer is None or "arguments" not in offer.properties:
         return ""
-    return next((key for key, each in offer.properties.items() if name in (each.get("enum") or ())), "")
+    return next((key for key in offer.properties if name in offer.allowed(key)), "")
 
 
-def _alternatives(name: str, said: str) -> list[str]:
-    found = re.search(_ALTERNATIVES.format(re.escape(name)), said)
+def _allowed(offer: Offer, name: str) -> list[str]:
+    """What an argument may be, by the tool's schema or else by its description."""
+    allowed = offer.allowed(name)
+    if allowed:
+        return allowed
+    found = re.search(_ALTERNATIVES.format(re.escape(name)), offer.description)
     return found[1].split("|") if found else []
 
 
