@@ -95,7 +95,7 @@ _DECLARED: dict[str, tuple[Any, Any]] = {
             "without it the job's own; may be repeated", "NAME=ROUTE",
         ),
     ),
-    "sub_model": (str, _option("--sub-model", "the model of the calls that a written program makes: --role sub=…", "ROUTE")),
+    "sub_model": (str, _option("--sub-model", "short for --role sub=ROUTE: the calls of a written program", "ROUTE")),
     "deadline": (str, _option("--deadline", "when to stop, partial: +6h, or an ISO 8601 time", "WHEN")),
     "goal_timeout": (str, _option("--goal-timeout", "longest that one row may take, retries included", "TIME")),
     "max_failed": (
@@ -139,9 +139,9 @@ GOING_ON = (
 )  # fmt: skip
 """Options under which a job may go on; all others are a part of what the job is."""
 RUNNING = (
-    "model", "role", "sub_model", "base_url", "via", "job", "state", *BOUNDS, "max_output_tokens", "prompt_tokens_max", "fallback",
-    "warm_prefix", "price", "cluster", "sim", "fresh", "overwrite", "accept_failed", "accept_partial", "as_json",
-    "verbose",
+    "model", "role", "sub_model", "base_url", "via", "job", "state", *BOUNDS, "max_output_tokens", "prompt_tokens_max",
+    "fallback", "warm_prefix", "price", "cluster", "sim", "fresh", "overwrite", "accept_failed", "accept_partial",
+    "as_json", "verbose",
 )  # fmt: skip
 """Options of commands that begin a job."""
 

@@ -36,6 +36,11 @@ async def reviewed(ctx, rounds: int = 6) -> list[str]:
 
 
 @cortex.flow
+async def written(ctx) -> str:
+    return await ctx.ask("Sub: what a written program asks", model="sub")
+
+
+@cortex.flow
 async def above(ctx) -> str:
     return await ctx.run(reviewed(rounds=2))
 
@@ -124,6 +129,13 @@ def run(far: Far, flow: str = "reviewed", *more: object) -> tuple[object, ...]:
     """A command with two models."""
     return ("run", f"flows.py:{flow}", "--model", "small", "--base-url", far.url, "--role", "judge=large", "--job",
             "mine", *more)  # fmt: skip
+
+
+def test_the_model_of_written_programs_has_an_option_of_its_own(cortex, far):
+    command = ("run", "flows.py:written", "--model", "small", "--base-url", far.url, "--sub-model", "tiny")
+    assert cortex(*command).code == 0
+    assert far.models("Sub") == {"tiny"}
+    cortex(*command, "--role", "sub=other").refused("--role sub is given twice")
 
 
 def right(far: Far) -> None:
