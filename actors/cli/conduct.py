@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -40,11 +41,22 @@ class Conduct:
     def run(self) -> Ended:
         """Run to the end. Raises ``StoppedNow``, and what the session raises."""
         settle()
+        hook, sys.breakpointhook = sys.breakpointhook, self._breakpoint
         try:
             with asyncio.Runner(loop_factory=new_loop) as runner:
                 return runner.run(self._run())
         finally:
+            sys.breakpointhook = hook
             self._bar.close()
+
+    def _breakpoint(self, *args: Any, **named: Any) -> Any:
+        """A flow stops for its author: the live bar does not draw over the prompt."""
+        self._bar.close()
+        if os.environ.get("PYTHONBREAKPOINT"):
+            return sys.__breakpointhook__(*args, **named)
+        import pdb
+
+        return pdb.Pdb().set_trace(sys._getframe(1))  # where the flow is, not here
 
     def progress(self, facts: dict[str, Any]) -> None:
         """What the session tells: the first time, a line that says what runs where."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import select
+import sys
 from pathlib import Path
 
 import pytest
@@ -138,6 +141,28 @@ def test_breakpoint_stops_there():
     assert "-> return said" in out
     assert "('it', '" in out
     assert child.returncode == 0, err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
+def test_on_a_terminal_the_live_bar_does_not_draw_over_the_debugger(monkeypatch):
+    import pty
+
+    monkeypatch.setenv("TERM", "xterm")
+    ours, theirs = pty.openpty()
+    with started("run", "flows.py:stops", *SIM, stdin=theirs, stdout=theirs, stderr=theirs) as child:
+        os.close(theirs)
+        seen = b""
+        while b"(Pdb) " not in seen:
+            seen += os.read(ours, 4_096)
+        assert b"-> return said" in seen
+        more, _, _ = select.select([ours], [], [], 1.0)
+        assert not more, f"it drew over the prompt: {os.read(ours, 4_096)!r}"
+        os.write(ours, b"c\n")
+        while child.poll() is None:
+            with contextlib.suppress(OSError):  # the other end is gone
+                os.read(ours, 4_096)
+        assert child.returncode == 0
+    os.close(ours)
 
 
 def test_help_tells_what_a_flow_takes(cortex):
