@@ -22,8 +22,6 @@ from policies.failure import Failure, FailureKind
 from policies.price import cost_nusd
 
 RUN = "run"
-_KINDS = ("timer", "tool", "child", "wait", "ask")
-"""What a run asks for, in the order in which it is offered: questions last, since they take permits."""
 
 
 class _Tools(Mapping[str, Callable[..., Any]]):
@@ -176,7 +174,7 @@ class Flow(Program, frozen=True, dict=True):
                 run_goal = k.goals.get(goal_id)
                 if run_goal is not None and run_goal.status not in ENDED:
                     yield from self._gone_on(live, k, run_goal)
-        for kind in _KINDS:
+        for kind in ("timer", "tool", "child", "wait"):
             if not k.open_by_kind.get(kind):
                 continue
             for goal in k.open(kind):
@@ -185,6 +183,10 @@ class Flow(Program, frozen=True, dict=True):
                     if kind == "timer":
                         live.note(goal)
                     yield request.wish(goal)
+        for goal in k.open("ask"):  # of which some may stand elsewhere than in that index: called up for their lane
+            request = live.request(goal)
+            if request is not None:
+                yield request.wish(goal)
 
     def _gone_on(self, live: _Live, k: State, goal: Goal) -> list[Change]:
         bad = goal.value.get("bad")
