@@ -18,7 +18,7 @@ from cortex.limits import Route
 from cortex.loop import step
 from cortex.program import Program
 from cortex.reply import Reply
-from cortex.state import Flight, State, flight_key
+from cortex.state import Flight, Goal, State, flight_key
 from policies.price import cost_nusd
 
 
@@ -40,6 +40,7 @@ class CallLine(msgspec.Struct, kw_only=True):
     constructor: str | None = None
     model: str | None = None
     role: str | None = None
+    """The role that it has, where that was given a model of its own."""
     failure: str | None = None
     """Kind of its last failure, where it has one."""
     attempts: int | None = None
@@ -125,12 +126,17 @@ class _Reading:
         if line is None:
             line = self._open[call.goal, call.sample] = CallLine(
                 job=self._name, goal=call.goal, sample=call.sample, question=call.hash.hex(), status="open",
-                kind=goal.kind if goal is not None else None, role=getattr(goal, "role", "") or None,
+                kind=goal.kind if goal is not None else None, role=self._role(goal),
                 constructor=goal.constructor if goal is not None else None, attempts=0, asked_at_s=at_s,
                 prompt=text_of(call.body) if self._text else None,
             )  # fmt: skip
         line.attempts = (line.attempts or 0) + 1
         line.model = self._k.terms.routes[call.route].model
+
+    def _role(self, goal: Goal | None) -> str | None:
+        """The role that this goal's call has, where one was given a model of its own; several may share one."""
+        lane = goal.lane if goal is not None else 0
+        return ", ".join(role for role, own in self._k.terms.roles.items() if lane and own == lane) or None
 
     def _broke(self, event: events.Broke) -> None:
         line = self._open.get((event.goal, event.sample))
