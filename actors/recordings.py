@@ -116,7 +116,8 @@ class Recordings:
                 elif isinstance(event, events.Told) and number == 0:
                     self.told.append((stamp, event))
                 elif isinstance(event, events.LimitsSet) and number == 0 and event.route is not None:
-                    self.terms = msgspec.structs.replace(self.terms, route=event.route)
+                    roles = event.role_routes or self.terms.role_routes
+                    self.terms = msgspec.structs.replace(self.terms, route=event.route, role_routes=roles)
             if story is not None:
                 story.turn(turn)
 

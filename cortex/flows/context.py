@@ -44,8 +44,8 @@ class Context:
 
         ``returns``: a pydantic model, a msgspec struct, a ``Literal``, or any type that msgspec checks; asked for as a
         schema and checked. What does not fit is asked again, with the error, at most ``again`` times (else the job's
-        ``resamples_max``). Without it the answer is the reply's text. ``model``: the role that this call has; which model
-        that is, the user says (``cortex run … --role judge=MODEL``), else it is the job's own.
+        ``resamples_max``). Without it the answer is the reply's text. ``model``: the role that this call has; which
+        model that is, the user says (``cortex run … --role judge=MODEL``), else it is the job's own.
         ``params``: further fields of the request (``temperature``); ``max_tokens`` bounds the reply.
 
         Of a ``Conversation`` the answer is what is ``Said``: its text, and the uses of tools that it asks for.

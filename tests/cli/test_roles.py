@@ -218,6 +218,17 @@ def test_status_says_which_model_has_which_role(cortex, far):
 LOW = {"type": "error", "error": {"type": "invalid_request_error", "message": "Your credit balance is too low"}}
 
 
+def test_a_replay_asks_nothing_anew_and_prices_a_roles_new_calls_as_its_own(cortex, far):
+    command = [f"{each},input=100,output=100" if each == "judge=large" else each for each in run(far)]
+    cortex(*command, "--price", "input=1,output=1")
+    told = json.loads(cortex("replay", "mine", "--json").out)
+    assert (told["reused_calls"], told["new_calls"]) == (18, [])
+    Path("others.py").write_text(FLOWS.replace("Judge {place}", "Judge anew {place}"))
+    new = json.loads(cortex("replay", "mine", "--program", "others.py:reviewed", "--json").out)["new_calls"]
+    assert len(new) == 6
+    assert all(each["cost_usd"] == pytest.approx((each["input_tokens"] + each["output_tokens"]) / 1e4) for each in new)
+
+
 def test_while_a_role_is_blocked_the_rest_is_asked_and_resume_goes_on(cortex, far):
     far.bad["large"] = [http(LOW, 400)]
     done = cortex(*run(far))
