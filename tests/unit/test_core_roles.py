@@ -190,6 +190,20 @@ def test_the_users_bound_holds_over_all_lanes():
     assert len(stage.emitted) == 5
 
 
+def test_a_role_without_a_permit_takes_no_place_among_those_that_the_user_allows():
+    class Goes(Cast, frozen=True):
+        def absorb(self, k: State, goal: Goal, reply: Reply) -> Iterable[Change]:
+            yield Resolve(goal, reply.text)
+            if goal.value == "first":
+                yield from (Goal("text", "judge:a"), Goal("text", "b"))
+
+    limits = Limits(concurrency=1, output_tokens_max=10)
+    stage = Stage(Goes(("first",)), limits, permits=0, role_routes=(JUDGE,), roles={"judge": 1})
+    stage.turn(events.Granted(1))
+    stage.answer(goal=1)
+    assert under_way(stage) == [("b", 0)]
+
+
 def test_a_role_is_voted_on_its_own_route():
     class Elects(Cast, frozen=True):
         def select(self, k: State) -> Iterable[Any]:
