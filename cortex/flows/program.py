@@ -304,6 +304,8 @@ def flow(function: Callable[..., Any]) -> type[Flow]:
     for parameter in parameters[1:]:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
             raise TypeError(f"{name}: {parameter} cannot be given by name, as the parameters of a program are")
+        if parameter.name in _TAKEN:
+            raise TypeError(f"{name}: a parameter cannot be named {parameter.name}: every program has that for itself")
         kind = hints.get(parameter.name, Any)
         named_only |= parameter.kind == parameter.KEYWORD_ONLY
         if parameter.default is parameter.empty:
@@ -320,6 +322,9 @@ def flow(function: Callable[..., Any]) -> type[Flow]:
     )  # fmt: skip
     program: type[Flow] = made
     return program
+
+
+_TAKEN = frozenset({"function", *(each for each in dir(Flow) if not each.startswith("_"))} - {"name"})
 
 
 def _default(value: Any) -> Any:

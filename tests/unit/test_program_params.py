@@ -43,3 +43,18 @@ def test_what_does_not_fit_is_said_by_whoever_builds_it() -> None:
     wrong = Outer(rate="fast")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"Outer: .*rate"):
         build(Outer, params_of(wrong))
+
+
+@pytest.mark.parametrize("name", ["answer", "tools", "params", "select", "read", "function"])
+def test_a_flows_parameter_does_not_hide_what_a_program_has(name: str) -> None:
+    scope: dict[str, Any] = {}
+    exec(f"async def one(ctx, {name}: int = 1): return {name}", scope)
+    with pytest.raises(TypeError, match=f"one: a parameter cannot be named {name}: every program has that for itself"):
+        cortex.flow(scope["one"])
+
+
+def test_name_is_free() -> None:
+    async def greet(ctx: cortex.Context, name: str) -> str:
+        return name
+
+    assert cortex.flow(greet)(name="x").params() == {"name": "x"}
