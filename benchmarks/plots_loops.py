@@ -19,6 +19,8 @@ def chat(axes: Any, found: dict[str, Any]) -> None:
         errors = [row[form]["success_error"] for row in rows]
         axes[2].errorbar(items, [row[form]["success"] for row in rows], errors, fmt="o-", label=label)
     axes[2].plot(items, [row["clean"]["success_expected"] for row in rows], "k:", label="in code, as predicted")
+    axes[0].set_xticks(items, map(str, items), minor=False)
+    axes[0].tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
     axes[0].set(title="Input tokens of a run without mistakes", xlabel="notes", ylabel="tokens")
     axes[1].set(title="Calls of such a run", xlabel="notes", ylabel="calls")
     axes[2].set(title="Right counts at the end", xlabel="notes", ylabel="share of runs", ylim=(0, 1.03))
@@ -41,6 +43,9 @@ def surface(axes: Any, found: dict[str, Any]) -> None:
     for method, label in METHODS.items():
         axes[0].loglog(tools, [row[method]["tokens_a_call"] for row in rows], "o-", label=label)
         axes[1].semilogx(tools, [row[method]["wrong_per_thousand"] for row in rows], "o-", label=label)
+    for axis in axes:
+        axis.set_xticks(tools, map(str, tools), minor=False)
+        axis.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
     axes[0].set(title="Input tokens a call", xlabel="tools there are", ylabel="tokens")
     axes[1].set(title="Uses of a wrong tool", xlabel="tools there are", ylabel="of a thousand")
 
