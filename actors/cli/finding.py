@@ -47,7 +47,7 @@ def built(
 
     Raises ``CommandError`` naming the parameter that is unknown, missing or does not fit.
     """
-    named = type_.name or type_.__name__
+    named = called(type_)
     fields = {field.encode_name: field for field in msgspec.structs.fields(type_)}
     values: dict[str, Any] = {}
     for pair in pairs:
@@ -93,9 +93,14 @@ def _text(name: str, text: str) -> str:
         raise CommandError(said) from None
 
 
+def called(type_: type[Program]) -> str:
+    """What a program is called. A flow may have a parameter named ``name``, and has no other name then."""
+    return type_.name if isinstance(type_.name, str) and type_.name else type_.__name__
+
+
 def told_of(type_: type[Program]) -> str:
     """What a program is and takes, for ``cortex run PROGRAM --help``."""
-    named = type_.name or type_.__name__
+    named = called(type_)
     lines = [f"{named}: {inspect.cleandoc(type_.__doc__ or '') or 'a program'}", ""]
     taken = [f"  -p {name}=…   {kind}, {default}" for name, kind, default in parameters_of(type_)]
     lines += [*taken, "" if taken else "  it takes no parameters"]

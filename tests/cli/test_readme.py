@@ -14,15 +14,17 @@ ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 
 
-def test_the_first_program_runs(tmp_path: Path) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+def test_the_first_program_and_its_test_run(tmp_path: Path) -> None:
+    code, test = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     assert len(code.strip().splitlines()) <= 25
-    (tmp_path / "first.py").write_text(code)
-    ran = subprocess.run(
-        [sys.executable, "first.py"], cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert len(re.findall(r"'(?:bug|praise)'", ran.stdout)) == 2
+    (tmp_path / "triage.py").write_text(code)
+    (tmp_path / "test_triage.py").write_text(test)
+    for words, said in ((["triage.py"], r"'(?:bug|praise)', '(?:bug|praise)'"), (["-m", "pytest", "-q"], "1 passed")):
+        ran = subprocess.run(
+            [sys.executable, *words], cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+        )
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        assert re.search(said, ran.stdout)
 
 
 def test_every_command_and_option_it_names_exists() -> None:
@@ -33,7 +35,7 @@ def test_every_command_and_option_it_names_exists() -> None:
     assert commands >= {"batch", "status", "resume", "cancel", "set", "limit", "drain"}
     for command in sorted(commands):
         assert f"cortex {command}" in _help(command)
-    for command, words in re.findall(r"`cortex ([a-z]+) ([^`]*--[^`]*)`", README):
+    for command, words in re.findall(r"`cortex ((?:program )?[a-z-]+) ([^`]*--[^`]*)`", README):
         for option in re.findall(r"--[a-z-]+", words):
             assert option in _help(command), (command, option)
 
@@ -60,6 +62,6 @@ def test_the_options_about_limits_are_taken_as_they_stand(cortex) -> None:
 @functools.cache
 def _help(command: str) -> str:
     return subprocess.run(
-        [sys.executable, "-m", "actors.cli", command, "--help"], cwd=ROOT, capture_output=True, text=True, check=True,
+        [sys.executable, "-m", "actors.cli", *command.split(), "--help"], cwd=ROOT, capture_output=True, text=True, check=True,
         env={"COLUMNS": "200"},
     ).stdout  # fmt: skip
