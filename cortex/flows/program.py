@@ -212,9 +212,11 @@ class Flow(Program, frozen=True, dict=True):
                 raise
             live.note(goal)
             return (Fail(goal, str(error)),)
-        price = k.terms.route.price
-        if request.returns is SAID and price is not None:
-            answer["cost_nusd"] = cost_nusd(price, reply.usage)
+        if request.returns is SAID:
+            place = k.terms.lane_places(k.terms.roles.get(request.role, 0))[0]
+            price = k.terms.routes[place].price
+            if price is not None:
+                answer["cost_nusd"] = cost_nusd(price, reply.usage)
         live.note(goal)
         return (Resolve(goal, answer),)
 

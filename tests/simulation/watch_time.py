@@ -179,8 +179,9 @@ class TimeWatch(Observer):
         for name, record in self._watch.jobs.items():
             k, times = record.k, self._times[name]
             life = self._world.lives.get(f"channel:{name}")
-            if k is None or k.outcome or life is None or life.halted or not awake(life):
-                times.alive_s = now_s
+            hung = k is not None and bool(k.flights) and any(each.frozen for each in self._world.lives.values())
+            if k is None or k.outcome or life is None or life.halted or hung or not awake(life):
+                times.alive_s = now_s  # what a hung branch holds comes home when that one has been found and ended
                 continue
             limits, wall_s = k.terms.limits, self._epoch_s + now_s + life.node.wall_offset_s
             if now_s - times.alive_s < IN_TIME_S:
