@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from actors.armoury import Arming, encode
+from actors.driver import ARM_S
 from actors.opening import Opening
 from actors.ports import Away, ClusterError, Gone
 from actors.store import StoreError
@@ -87,8 +88,9 @@ class SimDriver:
 
     async def _arm(self, name: str) -> None:
         try:
-            await self._runtime.peer(name).ask("arm", self._terms.job, self._arming)
-        except (Away, Gone):
+            async with asyncio.timeout(ARM_S):
+                await self._runtime.peer(name).ask("arm", self._terms.job, self._arming)
+        except (Away, Gone, TimeoutError):
             pass  # the status names it, or its peers hand over
 
     async def _follow(self) -> bool:
