@@ -28,6 +28,9 @@ class Role(enum.StrEnum):
     CONNECTION = "connection"
 
 
+_SYSTEM = Role.SYSTEM  # looked up once: an enumeration's members are slow to find
+
+
 class Rule(enum.StrEnum):
     """What may be done to a part that does not fit."""
 
@@ -66,11 +69,11 @@ class Prompt(msgspec.Struct, frozen=True):
 
     def system(self) -> str:
         """The text of the system parts."""
-        return self.separator.join(part.render() for part in self.parts if part.role == Role.SYSTEM)
+        return self.separator.join([part.render() for part in self.parts if part.role == _SYSTEM])
 
     def user(self) -> str:
         """All other text, in the order given."""
-        said = self.separator.join(part.render() for part in self.parts if part.role != Role.SYSTEM)
+        said = self.separator.join([part.render() for part in self.parts if part.role != _SYSTEM])
         return said + self.separator + self.lead if self.lead and said else said + self.lead
 
     def text(self) -> str:

@@ -41,6 +41,8 @@ class System(msgspec.Struct, frozen=True, kw_only=True):
     """Answered calls after which it is surely in the middle."""
     local_end: str
     """What it comes to with the real small model, whose judgement is weak: ``answer``, or the kind that labels its end."""
+    local_tokens: int = 1_500
+    """And what that may use of them, together: so little that it is sure which bound is met first."""
     local: Callable[[Path], Program] | None = None
     """A shorter task for that one, where it needs one."""
 
@@ -98,7 +100,7 @@ SYSTEMS = (
     ),
     System(
         name="chatloop", made=lambda folder: chatloop(count=6), prompt_tokens_max=1_200, midway=5, local_end="over_budget",
-        local=lambda folder: chatloop(count=1), right=lambda answer, rows: answer["right"],
+        local=lambda folder: chatloop(count=1), local_tokens=1_250, right=lambda answer, rows: answer["right"],
     ),
     System(
         name="notes", made=_notes, prompt_tokens_max=2_500, midway=3, local_end="answer",
@@ -107,7 +109,7 @@ SYSTEMS = (
     ),
     System(
         name="toolloop", made=lambda folder: toolloop(count=6, at_most=3), prompt_tokens_max=1_200, midway=6,
-        local_end="over_budget", local=lambda folder: toolloop(count=1), right=lambda answer, rows: answer["right"],
+        local_end="over_budget", local=lambda folder: toolloop(count=1), local_tokens=1_000, right=lambda answer, rows: answer["right"],
     ),
     System(
         name="flow", made=lambda folder: capitals(), prompt_tokens_max=80, midway=6, local_end="answer",
@@ -124,7 +126,7 @@ SYSTEMS = (
     ),
     System(
         name="recovery", made=lambda folder: recovery(count=6, part=3), prompt_tokens_max=1_200, midway=5,
-        local_end="over_budget", local=lambda folder: recovery(count=1), right=lambda answer, rows: answer["right"],
+        local_end="over_budget", local=lambda folder: recovery(count=1), local_tokens=1_250, right=lambda answer, rows: answer["right"],
     ),
     System(
         name="ralph", made=lambda folder: _ralph(folder, 24), prompt_tokens_max=1_400, midway=2, local_end="over_budget",

@@ -52,11 +52,14 @@ async def test_it_works_in_rounds_until_the_check_passes_and_no_prompt_was_large
 
 
 async def test_mistakes_are_found_by_the_check_and_put_right_in_a_later_round(tmp_path):
-    folder = workshop(tmp_path / "work", ITEMS)
-    model = SimulatedModel(SimulatorSettings(seed=1, error=0.3))
-    run = await Run(tmp_path / "state", model, program=program(folder, quiet_rounds=9)).to_end()  # type: ignore[arg-type]
-    assert run.answer["passed"] and model.provider.tally.wrong_answers > 0
-    assert answers(folder) == solved(ITEMS)
+    wrong = 0
+    for seed in range(6):  # which prompts are mistaken depends on their text, and so on this machine's Python
+        folder = workshop(tmp_path / f"work-{seed}", ITEMS)
+        model = SimulatedModel(SimulatorSettings(seed=seed, error=0.3))
+        run = await Run(tmp_path / f"state-{seed}", model, program=program(folder, quiet_rounds=9)).to_end()  # type: ignore[arg-type]
+        assert run.answer["passed"] and answers(folder) == solved(ITEMS)
+        wrong += model.provider.tally.wrong_answers
+    assert wrong > 0
 
 
 @pytest.mark.parametrize("die_after", [0, 1, 2, 4])

@@ -335,7 +335,7 @@ def join_waits_for_all(patch: Patch) -> None:
 @planted("the user's concurrency bounds what is out")
 def concurrency_ignored(patch: Patch) -> None:
     patch.setattr(loop, "room", lambda k: 1_000)
-    patch.setattr(asking, "way", lambda k: 0)
+    patch.setattr(asking, "way", lambda k, lane=0: 0)
 
 
 @planted("a job that was resumed after a blocked account sends one call alone", 164, likely=troubled("blocked"))
