@@ -106,7 +106,8 @@ def select(k: State, program: Program, turn: events.Turn, out: Out) -> None:
         k.wishes = more
         if several:
             lanes.park(k, waiting if k.short else (*asks, *waiting))
-        if k.outcome or k.paused is not paused or not (changed or ((moved or more) and not k.short)):
+        news = bool(changed) and not (program.asks_at_once and _asked_at_once(changed, asks))
+        if k.outcome or k.paused is not paused or not (news or ((moved or more) and not k.short)):
             return
         symbolic += bool(changed) and not moved
         rounds_left += 4 * (min(k.next_goal, made_max) - min(made, made_max)) - 1
@@ -133,6 +134,12 @@ def _gather(k: State, program: Program, calls_max: int, asks: list[Ask | Vote], 
         if len(asks) == calls_max:
             return True
     return False
+
+
+def _asked_at_once(changed: list[Change], asks: list[Ask | Vote]) -> bool:
+    """Whether all that was changed are new goals, each of them asked for in the same round."""
+    asked = {wish.goal.id for wish in asks}
+    return all(type(change) is Goal and change.id in asked for change in changed)
 
 
 def _ask_all(k: State, program: Program, asks: list[Ask | Vote], out: Out) -> bool:

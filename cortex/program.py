@@ -57,6 +57,8 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     down, so that a replay in which it makes others is noticed."""
     files: ClassVar[str] = ""
     """The parameter that a command line's INPUTS are, whole files and folders; without one they are rows."""
+    asks_at_once: ClassVar[bool] = False
+    """A goal that select makes and asks for in one round changes nothing else that it would say."""
     asks_once: ClassVar[bool] = False
     """Every question of a run differs from every other, so looking for equal ones is not worth it."""
 

@@ -95,7 +95,8 @@ def _text(name: str, text: str) -> str:
 
 def called(type_: type[Program]) -> str:
     """What a program is called. A flow may have a parameter named ``name``, and has no other name then."""
-    return type_.name if isinstance(type_.name, str) and type_.name else type_.__name__
+    name: object = type_.name
+    return name if isinstance(name, str) and name else type_.__name__
 
 
 def told_of(type_: type[Program]) -> str:

@@ -96,6 +96,7 @@ class Flow(Program, frozen=True, dict=True):
 
     function: ClassVar[Callable[..., Any]]
     traced: ClassVar[bool] = True
+    asks_at_once: ClassVar[bool] = True
     required: ClassVar[tuple[str, ...]] = ()
     """Parameters without a default."""
 
@@ -168,12 +169,13 @@ class Flow(Program, frozen=True, dict=True):
         live = self._live(k)
         if k.open_by_kind.get(RUN):
             live.restless.update(dict.fromkeys(goal.id for goal in k.open(RUN)))
+        asks: list[Ask] = []
         if live.restless:
             waiting, live.restless = live.restless, {}
             for goal_id in waiting:
                 run_goal = k.goals.get(goal_id)
                 if run_goal is not None and run_goal.status not in ENDED:
-                    yield from self._gone_on(live, k, run_goal)
+                    yield from self._gone_on(live, k, run_goal, asks)
         for kind in ("timer", "tool", "child", "wait"):
             if not k.open_by_kind.get(kind):
                 continue
@@ -187,13 +189,18 @@ class Flow(Program, frozen=True, dict=True):
             request = live.request(goal)
             if request is not None:
                 yield request.wish(goal)
+        if not k.terms.role_routes:  # else they wait for their lanes, once they are in K
+            yield from asks
 
-    def _gone_on(self, live: _Live, k: State, goal: Goal) -> list[Change]:
+    def _gone_on(self, live: _Live, k: State, goal: Goal, asks: list[Ask]) -> list[Change]:
         bad = goal.value.get("bad")
         if bad:
             return [Fail(goal, bad, FailureKind.REJECTED)]
         run = live.run(goal)
         changed = run.go_on(k, goal)
+        if run.wishes:
+            asks += run.wishes
+            run.wishes = []
         if changed and isinstance(changed[-1], (Resolve, Fail)):
             live.forget(goal)
         elif run.restless:

@@ -19,8 +19,8 @@ from typing import Any
 import msgspec
 
 from cortex.attempts import drawn
-from cortex.changes import Abandon, Change, Checkpoint, Fail, Log, Resolve, Wait
-from cortex.flows.awaits import CallFailed, FlowError, Request, Saved
+from cortex.changes import Abandon, Ask, Change, Checkpoint, Fail, Log, Resolve, Wait
+from cortex.flows.awaits import CallFailed, FlowError, Question, Request, Saved
 from cortex.flows.places import raised_at, route
 from cortex.flows.returns import as_plain
 from cortex.flows.tasks import Task, Tasks
@@ -71,6 +71,8 @@ class Run:
         """Requests that K has no goal for yet, by their number."""
         self._made = self._linked = self._since = 0
         self._unwanted: list[Request] = []
+        self.wishes: list[Ask] = []
+        """Questions whose goals were made last: they may be asked as soon as those are in K."""
         self._logs: list[Log] = []
         self._marks: list[_Mark] = []
         self._passed = 0
@@ -287,7 +289,10 @@ class Run:
         self._since = k.next_goal
         for _, request in sorted(self._fresh.items()) if len(self._fresh) > 1 else self._fresh.items():
             value = [request.place, request.preview(), request.digest()]
-            yield Goal(request.kind, value, parent=goal.id, due_at_s=request.due_at_s)
+            made = Goal(request.kind, value, parent=goal.id, due_at_s=request.due_at_s)
+            if type(request) is Question and request.waiter is not None:
+                self.wishes.append(request.wish(made))
+            yield made
         if not self._unwanted:
             return
         unwanted, self._unwanted = self._unwanted, []
