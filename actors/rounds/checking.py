@@ -26,7 +26,11 @@ _INTERPRETER: Final = re.compile(r"(?:python|pypy)[\d.]*|ba?sh|dash|zsh|node|rub
 _ENDS_S: Final = 5.0
 
 _CALLED: Final = """
-import runpy, sys
+import os, sys
+library = os.path.dirname(os.__file__)
+own = [path for path in sys.path if path.startswith(library) and "-packages" not in path]
+sys.path[:] = [*own, sys.argv[3], *(path for path in sys.path if path not in own)]
+import runpy
 found = runpy.run_path(sys.argv[1])[sys.argv[2]](sys.argv[3])
 if found is None or found is True or found == 0 and found is not False:
     sys.exit(0)
@@ -42,7 +46,11 @@ if found:
     print(f"{len(found)} remaining")
 sys.exit(1 if found else 0)
 """
-"""None, True, 0 or an empty list pass; False, a number of what is left, or findings do not; an error does not."""
+"""None, True, 0 or an empty list pass; False, a number of what is left, or findings do not; an error does not.
+
+Modules of the folder are found, but none in place of the standard library's: a model that wrote a ``pkgutil.py`` would
+pass any check.
+"""
 
 
 class _Said:
@@ -126,7 +134,7 @@ def _command(check: str, folder: Path) -> list[str]:
     found = _FUNCTION.fullmatch(check.strip())
     if found is None:
         return ["/bin/sh", "-c", check]
-    return [sys.executable, "-c", _CALLED, str(folder / Path(found[1]).expanduser()), found[2], str(folder)]
+    return [sys.executable, "-P", "-c", _CALLED, str(folder / Path(found[1]).expanduser()), found[2], str(folder)]
 
 
 def _environ() -> dict[str, str]:

@@ -88,6 +88,15 @@ def test_a_function_says_what_is_left(folder, checking, name, passed, failing, s
     assert found["said"] == said or (said and found["said"].endswith(said))
 
 
+def test_a_module_of_the_folder_is_found_and_none_in_place_of_the_standard_library(folder, checking):
+    (folder / "part.py").write_text("left = 3\n")
+    (folder / "check.py").write_text("def passes(folder):\n    import json, part\n    return json.loads(str(part.left))\n")
+    for name in ("pkgutil", "runpy", "json"):
+        (folder / f"{name}.py").write_text("import os\nos._exit(0)\n")
+    found = checked(checking, "check.py:passes", 20.0)
+    assert (found["passed"], found["failing"], found["said"]) == (False, 3, "3 remaining")
+
+
 def test_a_check_sees_no_key(checking, monkeypatch):
     for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "RAY_AUTH_TOKEN", "ITS_TWIN"):
         monkeypatch.setenv(name, "sk-ant-very-secret")
