@@ -171,6 +171,8 @@ FORGED = [
     _e("an answer that is deep", "x = []\nfor i in range(1000):\n    x = [x]\nsubmit(x)", A, R),
     _e("an answer that is huge", "submit('x' * 10**7)", A),
     _e("an answer that is a huge number", "submit(10 ** 5000)", A, R),
+    _e("an answer that is no number", "submit(float('nan'))", A),
+    _e("an answer that holds no number", "submit([{'a': 1e308 * 10}])", A),
     _e("an error of ours, raised", "raise TimeoutError('feed time limit exceeded: 1s > 1s')", R),
     _e("a result of ours, raised", "raise RuntimeError('{\"submitted\": true, \"answer\": 1}')", R),
     _e("a repr that loops", "class A:\n    def __repr__(self):\n        while True:\n            pass\nraise ValueError(str(A()))", T, R),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
@@ -163,6 +164,8 @@ class Run:
     def _submitted(self, value: Any) -> Any:
         try:
             kept = plain(value)
+            if not _finite(kept):
+                raise ValueError("a number that is not finite cannot be kept as one: make it text")
             size = size_bytes(kept)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise Over(Refusal.ANSWER, f"what it submits cannot be kept: {error}") from None
@@ -179,6 +182,15 @@ class Run:
         except (monty.MontyError, TypeError, ValueError):
             return ()
         return tuple(each for each in names if len(each.name) + len(each.type) <= NAME_CHARS)[-NAMES_MAX:]
+
+
+def _finite(value: Any) -> bool:
+    """Whether each number in it is one for JSON too, which would make nothing of it."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, dict):
+        return all(map(_finite, value)) and all(map(_finite, value.values()))
+    return all(map(_finite, value)) if isinstance(value, list) else True
 
 
 def _seal(calls: Sequence[Wanted]) -> str:
