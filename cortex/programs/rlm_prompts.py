@@ -118,8 +118,8 @@ def code_of(reply: str) -> str:
 def unquoted(why: str, answers: Sequence[str], code: str) -> str:
     """An error's words without what they quote of answers: of those the model sees what its program prints.
 
-    What stands in quotes, in no code and in some answer, is such a quotation; and so are the words as a whole where
-    they are an answer, or have eight characters in a row with one.
+    What stands in quotes, in no code and in some answer, is such a quotation, and so is a whole answer where it stands
+    as a word; and so are the words as a whole where they are an answer, or have eight characters in a row with one.
     """
     found = _WORDS.match(why)
     said = "\0".join(filter(None, answers))
@@ -136,5 +136,8 @@ def unquoted(why: str, answers: Sequence[str], code: str) -> str:
     grams = {words[at : at + GRAM] for at in range(len(words) - GRAM + 1)}
     last = words.rpartition(": ")[2]
     if (last and last in said) or any(gram in said and gram not in code for gram in grams):
-        words = "(its words quote an answer: print what you want to see)"
+        return head + "(its words quote an answer: print what you want to see)"
+    for one in sorted({each.strip() for each in answers}, key=lambda each: (-len(each), each)):  # the same in any run
+        if one and one in words and one not in code:
+            words = re.sub(rf"(?<!\w){re.escape(one)}(?!\w)", "…", words)
     return head + words

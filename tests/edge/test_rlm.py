@@ -253,6 +253,8 @@ def test_what_is_in_k_is_described_by_type_and_size():
         ("raised: KeyError: yes", "raised: KeyError: (its words quote an answer: print what you want to see)"),
         ("raised (line 3): ValueError: bad 'yes, all of it'", "raised (line 3): ValueError: bad '…'"),
         ("raised: Exception: it said yes, all of it", "raised: Exception: (its words quote an answer: print what you want to see)"),
+        ("raised: ValueError: I got yes!", "raised: ValueError: I got …!"),
+        ("raised: ValueError: eyes", "raised: ValueError: eyes"),
         ("time: it was stopped", "time: it was stopped"),
         ("", ""),
     ],
