@@ -196,6 +196,15 @@ async def test_it_recurses_to_the_stated_depth_by_child_jobs(tmp_path):
     assert "rlm(question" not in flat.asked[0].decode()
 
 
+async def test_it_recurses_no_deeper_than_is_stated(tmp_path):
+    model = Scripted("")
+    code = "try:\n    found = rlm('deeper', context)\nexcept NameError:\n    found = 'the end'\nsubmit(found + '!')"
+    model._answer = lambda body: reply(f"```python\n{code if len(model.asked) < 9 else 'submit(0)'}\n```")
+    run = await solved(tmp_path, model, returns="text", depth=2, context="a")
+    assert run.answer == "the end!!!"
+    assert len(list((tmp_path / "jobs").glob("j~*.sqlite"))) == 2
+
+
 async def test_killed_in_the_middle_it_goes_on_and_pays_for_nothing_twice(tmp_path):
     straight = Scripted("print(1)", MAP, SUBMIT)
     answer = (await solved(tmp_path / "straight", straight)).answer

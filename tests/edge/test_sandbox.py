@@ -159,6 +159,14 @@ def test_hiding_what_tells_of_names_hides_the_names_and_no_more(sandbox):
     assert outcome.refusal is None and outcome.names == ()
 
 
+def test_the_bound_of_calls_is_that_of_all_pieces_together(sandbox):
+    first = Piece("a = llm_map([str(n) for n in range(30)])")
+    paused = sandbox.outcome([first], {}, BOUNDS)
+    first = Piece(first.code, tuple(Said("x") for _ in paused.calls), paused.seal)
+    assert sandbox.outcome([first, Piece("llm_map(['y'] * 11)")], {}, BOUNDS).refusal == Refusal.CALLS
+    assert len(sandbox.outcome([first, Piece("llm_map(['y'] * 10)")], {}, BOUNDS).calls) == 10
+
+
 def test_a_piece_that_makes_other_calls_when_it_is_run_again_is_refused(sandbox):
     paused = sandbox.outcome([Piece("submit(llm(context))")], {"context": "one"}, BOUNDS)
     changed = sandbox.outcome([Piece("submit(llm(context))", (Said("x"),), paused.seal)], {"context": "two"}, BOUNDS)
