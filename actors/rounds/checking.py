@@ -102,7 +102,7 @@ def checked(keeping: Keeping, check: str, timeout_s: float) -> dict[str, Any]:
         child.wait()
         keeping.check_over()
     reader.join(_ENDS_S)
-    text, code = said.text(), None if late else child.returncode
+    text, code = _without_key(said.text()), None if late else child.returncode
     if late:
         text = f"{text}\n[the check did not end within {timeout_s:g} s, and was ended]".strip()
     return {
@@ -145,6 +145,19 @@ def _environ() -> dict[str, str]:
         credential = Credential.from_environ(environ)
     scrub(environ, credential)
     return environ
+
+
+def _without_key(text: str) -> str:
+    """What a check said without the key that this process was begun with: the system shows that to its children."""
+    begun_with: dict[str, str] = {}
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/self/environ").read_text("utf-8", "replace").split("\0")
+        begun_with = dict(line.split("=", 1) for line in lines if "=" in line)
+    for environ in (begun_with, os.environ):
+        with contextlib.suppress(CredentialError):
+            if (credential := Credential.from_environ(environ)) is not None:
+                text = credential.redactor()(text)
+    return text
 
 
 def _read(child: subprocess.Popen[bytes], said: _Said) -> None:

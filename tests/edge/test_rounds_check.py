@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -101,6 +103,18 @@ def test_a_check_sees_no_key(checking, monkeypatch):
     for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "RAY_AUTH_TOKEN", "ITS_TWIN"):
         monkeypatch.setenv(name, "sk-ant-very-secret")
     assert checked(checking, "env", 20.0)["said"].count("secret") == 0
+
+
+def test_what_a_check_reads_of_the_process_that_began_it_is_told_without_the_key(folder):
+    code = (
+        "import os, sys\nfrom pathlib import Path\nfrom actors.rounds.checking import checked\n"
+        "from actors.rounds.keeping import Keeping\nos.environ.pop('ANTHROPIC_API_KEY')\n"
+        "keeping = Keeping(Path(sys.argv[1]))\nkeeping.claim('job')\n"
+        "print(checked(keeping, 'tr \"\\\\0\" \"\\\\n\" < /proc/$PPID/environ; echo seen', 20.0)['said'])"
+    )
+    environ = {**os.environ, "ANTHROPIC_API_KEY": "sk-ant-very-secret", "PYTHONPATH": str(Path.cwd())}
+    ran = subprocess.run([sys.executable, "-c", code, str(folder)], env=environ, capture_output=True, text=True, check=True)
+    assert "seen" in ran.stdout and "very-secret" not in ran.stdout
 
 
 def test_a_check_that_hangs_is_ended_with_all_that_it_started(folder, checking):
