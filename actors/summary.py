@@ -20,6 +20,7 @@ def summary(k: State) -> dict[str, Any]:
         "job": k.terms.job,
         "outcome": k.outcome or "running",
         "why": k.why,
+        "awaited": k.awaited(),
         "rows": tally.rows_read if k.terms.streams else tally.succeeded + tally.failed,
         "rows_succeeded": tally.succeeded,
         "rows_failed": tally.failed,

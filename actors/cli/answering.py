@@ -40,6 +40,7 @@ def approve(job: str, names: list[str], deny: bool, options: Options) -> int:
         print(msgspec.json.encode({"job": job, "approvals": listed}).decode())
     elif listed:
         print("\n".join(f"{name}  {said}" if said != name else name for name, said in listed.items()))
+        say(f"none of it is approved yet: cortex approve {job} NAME, or the same with --deny")
     else:
         say(f"job {job} waits for no approval")
     return COMPLETE

@@ -112,7 +112,9 @@ def report(standing: Standing, options: Options, said: str = "") -> int:
 def _last_failed(standing: Standing) -> str:
     """What went wrong, in a program that has no rows of which each would say so."""
     said = standing.facts["failed_said"]
-    return said if said and not standing.rows and not standing.facts["rows_refused"] else ""
+    if said in standing.facts["why"]:
+        return ""
+    return said if not standing.rows and not standing.facts["rows_refused"] else ""
 
 
 def _raised(standing: Standing) -> str:

@@ -34,8 +34,9 @@ def program_named(where: str) -> type[Program]:
 def _only_one(path: str) -> type[Program]:
     found = programs.programs_in(path)
     if len(found) != 1:
-        there = f"it holds {', '.join(found)}" if found else "it holds no cortex.Program"
-        raise CommandError(f"{path}: {there}: name the program as {path}:Class")
+        if not found:
+            raise CommandError(f"{path}: it holds no cortex.Program: no flow (@cortex.flow), and no class that is one")
+        raise CommandError(f"{path}: it holds {', '.join(found)}: name the program as {path}:{found[0]}")
     return programs.find(f"{path}:{found[0]}")
 
 
@@ -58,7 +59,9 @@ def built(
         if name not in fields:
             takes = ", ".join(known for known in fields if known not in given) or "none"
             raise CommandError(f"-p {name}: {named} has no such parameter; it takes: {takes}")
-        values[name] = _text(name, text) if fields[name].type is str else _plain(text)
+        if name in values:
+            raise CommandError(f"-p {name} is given twice")
+        values[name] = _text(name, text) if _kinds(fields[name].type) == [str] else _plain(text)
     if issubclass(type_, Flow) and (complaint := first(type_.function)):
         raise CommandError(f"{named}: {complaint}")
     try:
@@ -112,15 +115,18 @@ def parameters_of(type_: type[Program]) -> list[tuple[str, str, str]]:
     """(name, type, ``needed`` or its default) of each parameter of a program."""
     told = []
     for field in msgspec.structs.fields(type_):
-        if get_origin(field.type) is Union or isinstance(field.type, UnionType):
-            kinds = [each for each in get_args(field.type) if each is not msgspec.UnsetType]
-            kind = " | ".join(_kind(each) for each in kinds)
-        else:
-            kind = _kind(field.type)
+        kind = " | ".join(_kind(each) for each in _kinds(field.type))
         needed = field.required or field.default is msgspec.UNSET
         default = "needed" if needed else f"default {_shown(field)}"
         told.append((field.encode_name, kind, default))
     return told
+
+
+def _kinds(type_: Any) -> list[Any]:
+    """The types that a parameter may have; that a flow's may be left out at first (``UnsetType``) is none of them."""
+    if get_origin(type_) is Union or isinstance(type_, UnionType):
+        return [each for each in get_args(type_) if each is not msgspec.UnsetType]
+    return [type_]
 
 
 def _kind(type_: Any) -> str:

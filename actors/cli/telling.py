@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from decimal import Decimal
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ import msgspec
 from actors.cli.problems import COMPLETE, FAILED, PARTIAL, USAGE
 from actors.session import STATE_DEFAULT
 from actors.wording import clock
+from cortex.flows.context import APPROVAL
 
 FIELDS = (
     "job", "outcome", "rows", "rows_succeeded", "rows_failed", "calls", "attempts", "failures", "paid_calls",
@@ -35,6 +37,8 @@ _ADVICE = {
     "condemned": "see to what ends it (its memory, its node, its program), then resume",
 }
 """What to do, by the first word of why a job stopped. What is over a cap says so where it says how to go on."""
+
+_AWAITS = "waits for an answer"
 
 RESUMABLE = frozenset({"partial", "interrupted", "detached"})
 OVER = frozenset({"complete", "failed", "cancelled"})
@@ -155,10 +159,24 @@ def why(standing: Standing) -> str:
         return f"cancelled by {by}"
     if how == "drain":
         return f"drained by {by}: what was in flight is finished" if standing.facts["outcome"] == "partial" else ""
+    if how.startswith(_AWAITS):
+        return _awaits(standing)
     until_s = standing.facts["paused_until_s"]
     times = [f"the provider names the time: {clock(until_s)}"] if until_s else []
     advice = _ADVICE.get(said.partition(":")[0].strip(), "")
     return "; ".join([said.rstrip("."), *times, *([advice] if advice else [])])
+
+
+def _awaits(standing: Standing) -> str:
+    """What a job at rest still waits for: what it was given since it came to rest is not among it."""
+    names: list[str] = standing.facts["awaited"]
+    if not names:
+        return "it has the answer that it waited for: resume it"
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    approval = names[0].startswith(APPROVAL)
+    given = names[0].removeprefix(APPROVAL) if approval else f"{names[0]}=VALUE"
+    command = f"cortex {'approve' if approval else 'answer'} {standing.facts['job']} {quote(given)}{standing.where}"
+    return f"{_AWAITS}: {names[0]}{more}; give it, then resume: {command}"
 
 
 def _many(count: int, noun: str) -> str:

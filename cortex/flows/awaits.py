@@ -103,6 +103,10 @@ class Request(Awaited):
         """What the coroutine gets, of what K keeps."""
         return kept
 
+    def __str__(self) -> str:
+        """Refused: where an ``await`` is missing, an address in memory would be asked about, another at each replay."""
+        raise TypeError("what ctx gives is put into a text before it is awaited: write await before it")
+
 
 class Question(Request):
     """One bounded call."""

@@ -157,7 +157,10 @@ class Flow(Program, frozen=True, dict=True):
             for name, value in given.items():
                 if name not in kinds:
                     raise ValueError(f"{self.function.__name__} has no parameter {name!r}")
-                msgspec.convert(value, kinds[name], strict=False)
+                try:
+                    msgspec.convert(value, kinds[name], strict=False)
+                except ValueError as error:
+                    raise ValueError(f"{name}: {error}") from None
             missing = [name for name in self.required if name not in given and name not in self.params()]
             if missing:
                 raise ValueError(f"{self.function.__name__} needs {', '.join(missing)}")

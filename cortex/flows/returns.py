@@ -132,6 +132,8 @@ def _taken(value: Any) -> Any:
         return value.model_dump(mode="json")
     if hasattr(value, "kind") and hasattr(value, "story"):
         return {"failed": str(value.kind), "story": value.story}
+    if hasattr(value, "__await__"):
+        raise TypeError(f"{type(value).__name__} is not awaited: write await before it")
     raise TypeError(f"{type(value).__name__} cannot be kept: give text, numbers, lists, dicts, structs or models")
 
 

@@ -110,10 +110,13 @@ def _calls() -> int:
 def test_it_waits_for_a_person_at_rest_and_goes_on(cortex):
     done = cortex("run", "flows.py:approve", *SIM, "--job", "mine")
     assert done.code == 3
-    assert "waits for an answer: approved" in done.err
+    assert "waits for an answer: approved; give it, then resume: cortex answer mine approved=VALUE\n" in done.err
     assert "it waits for: approved" in cortex("answer", "mine", "aproved=yes").err
     assert "it still waits" in cortex("answer", "mine", "approved=perhaps").err
     assert cortex("answer", "mine", "approved=yes").code == 0
+    status = cortex("status", "mine").out
+    assert "it has the answer that it waited for: resume it" in status
+    assert "waits for an answer" not in status
     assert cortex("resume", "mine", "--json").last["answer"][1] is True
     assert "complete already" in cortex("answer", "mine", "approved=yes").err
 
@@ -134,6 +137,20 @@ def test_a_row_that_a_flow_cannot_take_has_a_line_that_says_why(cortex):
     assert sorted(lines) == [1, 2, 3, 4, 5]
     assert [lines[row]["failed"]["kind"] for row in (2, 3, 4)] == ["rejected"] * 3
     assert "row has no parameter 'txt'" in lines[2]["failed"]["message"]
+    Path("in.jsonl").write_text('{"text": ["a"]}\n')
+    cortex("run", "flows.py:row", "in.jsonl", "-o", "wrong.jsonl", *SIM)
+    message = json.loads(Path("wrong.jsonl").read_text())["failed"]["message"]
+    assert message == "row 1: text: Expected `str`, got `array`"
+
+
+def test_a_text_that_a_flow_needs_is_given_as_it_stands_or_by_its_file(cortex):
+    Path("one.py").write_text("import cortex\n\n@cortex.flow\nasync def one(ctx, text: str):\n    return text\n")
+    Path("said.txt").write_text("What the file holds.")
+    for given, meant in (("123", "123"), ("@said.txt", "What the file holds."), ("@@home", "@home")):
+        done = cortex("run", "one.py", "-p", f"text={given}", *SIM, "--json")
+        assert (done.code, done.last["answer"]) == (0, meant), done.err
+    cortex("run", "one.py", "-p", "text=@nowhere.txt", *SIM).refused("cannot read nowhere.txt")
+    cortex("run", "one.py", "-p", "text=a", "-p", "text=b", *SIM).refused("-p text is given twice")
 
 
 def test_breakpoint_stops_there():
@@ -216,7 +233,7 @@ def test_what_a_flow_logs_is_shown_once_and_as_it_happens(cortex):
     (("flows.py:walk",), ("walk needs steps: give -p steps=...",)),
     (("flows.py:walk", "-p", "steps=many"), ("-p steps: expected `int`, got `str`",)),
     (("flows.py:chance",), ("flows.py:", "uses random.random: ask ctx.random()")),
-    (("flows.py",), ("it holds walk, approve, row, stops, chance, moody: name the program as",)),
+    (("flows.py",), ("it holds walk, approve, row, stops, chance, moody: name the program as flows.py:walk",)),
 ])  # fmt: skip
 def test_what_is_wrong_is_one_line(cortex, command, words):
     done = cortex("run", *command, *SIM)

@@ -225,7 +225,7 @@ def test_each_row_is_a_run_and_a_bad_one_fails_alone():
     assert [lines[row]["failed"]["kind"] for row in (2, 3, 4, 5)] == ["rejected"] * 4
     said = [goal.failure.message for goal in stage.k.goals_of("run") if goal.failure is not None]
     assert said == [
-        "row 2: label has no parameter 'txt'", "row 3: Expected `str`, got `int`", "row 4: label needs text",
+        "row 2: label has no parameter 'txt'", "row 3: text: Expected `str`, got `int`", "row 4: label needs text",
         "row 5: a row is a JSON object whose fields are parameters",
     ]  # fmt: skip
     assert [lines[row]["failed"]["message"] for row in (2, 3, 4, 5)] == said

@@ -9,6 +9,7 @@ import pytest
 import cortex
 from cortex import commands, events, journal
 from cortex.program import build, params_of
+from tests.driver import Driver
 from tests.stage import Stage
 
 OUTSIDE = {"word": "one"}
@@ -47,3 +48,16 @@ def _made_last(stage: Stage) -> list[events.Event]:
     """What a channel writes down with its next turn."""
     made = [command for command in stage.said if isinstance(command, commands.Made)][-1]
     return [events.Made(made.goal, made.kind, made.value)]
+
+
+@pytest.mark.parametrize("how", ["text", "answer"])
+def test_what_is_not_awaited_is_never_asked_about_nor_kept(how):
+    @cortex.flow
+    async def forgets(ctx):
+        said = ctx.ask("Say something")
+        return await ctx.ask(f"And more than {said}") if how == "text" else said
+
+    driver = Driver(forgets(), lambda text: "ok")
+    driver.run()
+    assert driver.k.outcome == "failed"
+    assert "write await before it" in driver.k.why
