@@ -255,6 +255,10 @@ def submit(
         "headroom": headroom, "priority": priority, "deadline": deadline, "goal_timeout": goal_timeout,
         "max_failed": max_failed, "warm_prefix": warm_prefix, "hedge": hedge, "wait_blocked": wait_blocked,
     }  # fmt: skip
+    given_program: Any = program
+    if not isinstance(given_program, Program):
+        like = getattr(program, "__name__", "triage")
+        raise SetupError(f"give a program with its parameters, like {like}(...), not {program!r:.60}")
     several = isinstance(fallback, Sequence) and not isinstance(fallback, str)
     others: list[Any] = list(fallback) if several else [fallback]  # type: ignore[arg-type]
     named: Any = _taken(model, "model")

@@ -231,7 +231,8 @@ def passes(sandbox: Sandbox, pieces: tuple[str, ...], returns: str, case: Case) 
                 break
             new = [wanted.prompt for wanted in outcome.calls if wanted.prompt not in answers or wanted.recurse]
             if new:
-                return f"it asks what was not recorded: {' '.join(new[0].split())[:60]!r} and {len(new) - 1} more"
+                more = f" and {len(new) - 1} more" if len(new) > 1 else ""
+                return f"it asks what was not recorded: {' '.join(new[0].split())[:60]!r}{more}"
             said = list(piece.said)
             for wanted in outcome.calls:
                 there = answers[wanted.prompt]

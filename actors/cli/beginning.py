@@ -12,7 +12,7 @@ from typing import Any
 
 from actors import programs
 from actors.cli.carrying import Work, carry_out, report
-from actors.cli.finding import built, missing, program_named
+from actors.cli.finding import built, missing, program_named, told_of
 from actors.cli.keys import taken_environ
 from actors.cli.options import Options
 from actors.cli.problems import CommandError, say
@@ -102,6 +102,15 @@ def _program(where: str, inputs: list[str], pairs: list[str]) -> Program:
         return program_of(where, inputs, pairs)
     type_ = program_named(where)
     return built(type_, pairs, files_of(type_.files, inputs) if type_.files and inputs else {})
+
+
+def told(where: str) -> str:
+    """What a program is and takes, for ``cortex run PROGRAM --help``. Raises ``CommandError``, or ``CrystalError``."""
+    if where.partition("@")[0].endswith(SAVED):
+        from actors.cli.saving import told_of_saved
+
+        return told_of_saved(where)
+    return told_of(program_named(where))
 
 
 def _prepared(options: Options) -> tuple[Folder, Limits]:

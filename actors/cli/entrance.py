@@ -44,9 +44,9 @@ def _ran(arguments: list[str]) -> int:
     from actors.cli.app import app
 
     if arguments[:1] == ["run"] and "--help" in arguments[2:] and not arguments[1].startswith("-"):
-        from actors.cli.finding import program_named, told_of
+        from actors.cli.beginning import told
 
-        print(told_of(program_named(arguments[1])), flush=True)
+        print(told(arguments[1]), flush=True)
         return 0
     command: Any = get_command(app)
     try:

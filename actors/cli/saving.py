@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import cortex
-from actors.cli.finding import built
+from actors.cli.finding import built, parameters_of
 from actors.cli.options import Options
 from actors.cli.problems import COMPLETE, FAILED, CommandError, say
 from actors.cli.settings import folder_of
@@ -125,6 +125,15 @@ def program_of(where: str, inputs: list[str], pairs: list[str], folder: str = FO
             raise CommandError(f"-p {name}: that is the saved program's own")
     own = saved(where, folder).params()
     return built(crystal, pairs, {**own, **(files_of(crystal.files, inputs) if inputs else {})})
+
+
+def told_of_saved(where: str) -> str:
+    """What a saved program is and takes, for ``cortex run NAME.toml --help``."""
+    kept = saved(where, FOLDER)
+    taken = [f"  -p {name}=…   {kind}, {default}" for name, kind, default in parameters_of(crystal)
+             if name not in (*OWN, "question", "context")]  # fmt: skip
+    lines = [f"{kept.name}: saved, version {kept.version}: {kept.question}", "", *taken, ""]
+    return "\n".join([*lines, f"cortex run {where} INPUT; cortex run --help: the other options"])
 
 
 def _recorded(k: State, job: str) -> Recorded:

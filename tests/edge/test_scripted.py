@@ -222,6 +222,12 @@ def test_what_is_no_model_is_one_line(given):
         cortex.run(says(["a"]), model=given)
 
 
+@pytest.mark.parametrize("given", [says, "says", None])
+def test_what_is_no_program_is_one_line(given):
+    with pytest.raises(SetupError, match=r"^give a program with its parameters, like (says|triage)\(\.\.\.\), not "):
+        cortex.run(given, model="sim")
+
+
 @pytest.mark.parametrize("script", ["a text", 3, b"bytes"])
 def test_what_is_no_script(script):
     with pytest.raises(TypeError, match="a script is a dict of patterns"):
