@@ -278,8 +278,8 @@ def measure(small: bool = False) -> dict[str, Any]:
         "rlm takes fewer tokens than one shot where code can leave something out, from 400 reviews on": all(
             row["rlm"]["tokens"] < row["one_shot"]["tokens"] for row in keyed if row["reviews"] >= 400
         ),
-        "rlm answers at lengths that do not fit in one call": small
-        or (bool(beyond) and all(row["rlm"]["answered"] for row in beyond)),
+        "rlm is right at lengths that do not fit in one call, up to 1,600 reviews": small
+        or (bool(beyond) and all(row["rlm"]["right"] == row["rlm"]["of"] for row in beyond if row["reviews"] <= 1_600)),
         "its largest prompt does not grow with the text": last < 1.5 * first,
         "wall time falls as sub-calls go in parallel": all(
             then["wall_s"] < before["wall_s"] for before, then in itertools.pairwise(times)

@@ -111,6 +111,7 @@ ENDLESS = [
 ]
 MEMORY = [
     _e("a long text", "'x' * 10**11", M),
+    _e("lists of one list twice", "x = [0]\nfor i in range(40):\n    x = [x, x]\nsubmit(x)", M, T, X),
     _e("doubling", "a = 'x'\nwhile True:\n    a += a", M),
     _e("a growing list", "x = []\nwhile True:\n    x.append('abc' * 1000)", M, T),
     _e("a growing dict", "d = {}\nfor i in range(10**9):\n    d[i] = i", M, T),

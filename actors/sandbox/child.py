@@ -29,6 +29,8 @@ AGAIN = 3.0
 HEADROOM_MB = 1_000
 """What this process may have of memory beside what the code may have."""
 LENGTH_BYTES = 8
+READY = b"ready"
+"""What it says first."""
 _CLOCK = datetime(2000, 1, 1)  # noqa: DTZ001 - the sandbox's own, which stands still
 _FOR_GOOD = frozenset({Refusal.TIME, Refusal.MEMORY, Refusal.CRASHED, Refusal.DIFFERS, Refusal.CALLS})
 """What comes of these, when an earlier piece is run again, comes of the last one too."""
@@ -142,6 +144,7 @@ def main() -> None:
     with monty.Monty(
         binary_path=_binary(), min_processes=1, max_processes=1, feed_duration_limit_grace=GRACE_S
     ) as pool:
+        write(taken, READY)
         while body := read(given):
             work = msgspec.msgpack.decode(body, type=Work)
             write(taken, msgspec.msgpack.encode(came_to(pool, *work)))

@@ -12,13 +12,14 @@ from typing import Any
 
 import msgspec
 
-from actors.sandbox.child import AGAIN, GRACE_S, read, write
+from actors.sandbox.child import AGAIN, GRACE_S, READY, read, write
 from cortex.sandbox import Bounds, Outcome, Piece, Refusal
 
 CHILDREN_MAX = 4
 """Pieces that run at once; more of them wait."""
-SILENT_S = 15.0
-"""Beyond the time that its pieces may take: a start, and what goes through the pipe."""
+START_S = 60.0
+SILENT_S = 3.0
+"""Beyond the time that its pieces may take: what goes through the pipes, and is taken apart there."""
 _KEPT_ENVIRONMENT = ("LD_LIBRARY_PATH", "MONTY_BIN", "PATH", "SYSTEMROOT", "TMPDIR", "VIRTUAL_ENV")
 
 
@@ -27,6 +28,7 @@ class _Child:
 
     def __init__(self, memory_mb: int) -> None:
         self.memory_mb = memory_mb
+        self._begun = False
         environment = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
         environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(each) for each in sys.path)
         self._process = subprocess.Popen(
@@ -36,6 +38,22 @@ class _Child:
 
     def run(self, body: bytes, within_s: float) -> Outcome:
         """Have something run. Afterwards it may be ``dead``."""
+        late = False
+        if not self._begun:  # a start is nobody's computing
+            said, late = self._exchange(b"", START_S, len(READY))
+            self._begun = said == READY
+        if self._begun:
+            said, late = self._exchange(body, within_s, 4 * self.memory_mb * 1_000_000)
+            with contextlib.suppress(ValueError):
+                if said:
+                    return msgspec.msgpack.decode(said, type=Outcome)
+        self.end()
+        if late:
+            return Outcome(refusal=Refusal.TIME, why="it was stopped: it was silent for too long")
+        return Outcome(refusal=Refusal.CRASHED, why="its process died, of too much memory perhaps")
+
+    def _exchange(self, body: bytes, within_s: float, bytes_max: int) -> tuple[bytes, bool]:
+        """Say this, if anything, and hear what it says; whether it was killed for its silence."""
         late = threading.Event()
 
         def kill() -> None:
@@ -47,18 +65,13 @@ class _Child:
         watch.start()
         assert self._process.stdin is not None and self._process.stdout is not None
         try:
-            write(self._process.stdin, body)
-            said = read(self._process.stdout, 4 * self.memory_mb * 1_000_000)
-            if said:
-                return msgspec.msgpack.decode(said, type=Outcome)
+            if body:
+                write(self._process.stdin, body)
+            return read(self._process.stdout, bytes_max), late.is_set()
         except (OSError, EOFError, ValueError):
-            pass
+            return b"", late.is_set()
         finally:
             watch.cancel()
-        self.end()
-        if late.is_set():
-            return Outcome(refusal=Refusal.TIME, why="it was stopped: it was silent for too long")
-        return Outcome(refusal=Refusal.CRASHED, why="its process died, of too much memory perhaps")
 
     @property
     def dead(self) -> bool:
@@ -101,7 +114,9 @@ class Sandbox:
         with self._places:
             child = self._taken(bounds.memory_mb)
             try:
-                return child.run(body, len(pieces) * (AGAIN * bounds.time_s + GRACE_S) + SILENT_S)
+                again = len(pieces) if pieces and pieces[-1].said else len(pieces) - 1
+                times = (len(pieces) - again) + again * AGAIN
+                return child.run(body, times * bounds.time_s + len(pieces) * GRACE_S + SILENT_S)
             finally:
                 self._given_back(child)
 

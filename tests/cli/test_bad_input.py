@@ -144,7 +144,7 @@ def test_an_unknown_job(cortex, command):
         ("json:JSONDecoder", ["no cortex.Program"]),
         ("json:Nope", ["json has no Nope"]),
         ("broken.py:Label", ["broken.py:Label", "ZeroDivisionError"]),
-        ("two.py", ["two.py", "One, Two", "two.py:Class"]),
+        ("two.py", ["two.py", "One, Two", "two.py:One"]),
         ("empty.py", ["no cortex.Program"]),
         ("batch", ["cortex batch INPUT -o OUTPUT"]),
     ],

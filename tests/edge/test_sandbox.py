@@ -66,7 +66,7 @@ def test_it_ends_in_its_refusal_within_its_limits_and_the_next_one_is_served(san
     took_s = time.monotonic() - began_s
     assert outcome.refusal in escape.ends, outcome
     assert not outcome.submitted and not outcome.calls
-    assert took_s < (1 + pauses) * (3 * BOUNDS.time_s + GRACE_S) + SLACK_S
+    assert took_s < (1 + pauses) * (3 * BOUNDS.time_s + GRACE_S) + pool.SILENT_S + SLACK_S
     assert len(outcome.why) <= 300 and len(outcome.output) <= BOUNDS.shown_chars + 60
     assert "sk-never-seen" not in repr(outcome) and "root:" not in repr(outcome)
     after, _ = to_the_end(sandbox, "submit(len(context.splitlines()))")
