@@ -31,6 +31,7 @@ from actors.programs import load
 from actors.records import last_places, last_state
 from actors.session import STATE_DEFAULT, Ended, Order, Session, who
 from actors.store import Folder
+from cortex.flows import Flow
 from cortex.limits import MESSAGES, Limits
 from cortex.program import Program
 
@@ -259,6 +260,9 @@ def submit(
     if not isinstance(given_program, Program):
         like = getattr(program, "__name__", "triage")
         raise SetupError(f"give a program with its parameters, like {like}(...), not {program!r:.60}")
+    lacking = [name for name in program.required if name not in program.params()] if isinstance(program, Flow) else []
+    if lacking:
+        raise SetupError(f"{type(program).__name__} needs {', '.join(lacking)}")
     several = isinstance(fallback, Sequence) and not isinstance(fallback, str)
     others: list[Any] = list(fallback) if several else [fallback]  # type: ignore[arg-type]
     named: Any = _taken(model, "model")

@@ -44,10 +44,14 @@ class Hanoi(Program, frozen=True):
     disks: int = 3
     k: int = 3
 
-    def begin(self, k: State) -> Iterable[Change]:
-        """All disks on peg 0. A goal's value: the moves made so far, each disk's peg from disk 1 on, the last move."""
+    def __post_init__(self) -> None:
         if not 1 <= self.disks <= 64:
             raise ValueError(f"disks must be 1 to 64, not {self.disks}")
+        if self.k < 1:
+            raise ValueError(f"k must be 1 or more, not {self.k}")
+
+    def begin(self, k: State) -> Iterable[Change]:
+        """All disks on peg 0. A goal's value: the moves made so far, each disk's peg from disk 1 on, the last move."""
         yield Goal("move", [0, "0" * self.disks, None])
 
     def select(self, k: State) -> Iterable[Vote]:

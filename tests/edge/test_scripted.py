@@ -228,6 +228,11 @@ def test_what_is_no_program_is_one_line(given):
         cortex.run(given, model="sim")
 
 
+def test_a_flow_that_lacks_what_it_needs_is_refused_at_once():
+    with pytest.raises(SetupError, match="^triage needs texts$"):
+        cortex.run(triage(), model="sim")
+
+
 @pytest.mark.parametrize("script", ["a text", 3, b"bytes"])
 def test_what_is_no_script(script):
     with pytest.raises(TypeError, match="a script is a dict of patterns"):
