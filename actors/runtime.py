@@ -12,8 +12,8 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 import ray
+from msgspec.structs import replace
 from ray import cloudpickle, exceptions
 from ray._private import state
 from ray._private import worker as ray_worker
@@ -25,6 +25,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from actors.armoury import make_model
 from actors.cluster.keeper import Keeper
 from actors.cluster.leftovers import end_processes
+from actors.cluster.letters import post
 from actors.cluster.lifeline import Lifeline
 from actors.cluster.seat import process_class
 from actors.cluster.shelf import Notes, Shelf, Shelved
@@ -188,6 +189,7 @@ async def start_runtime(cluster: str, environ: Mapping[str, str]) -> RayRuntime:
 
 class RayRuntime(Machine, Shelved):
     """What actors and drivers know of a Ray cluster. Without a connection of its own it is an actor's."""
+
     def __init__(self, cluster: str, connection: _Connection | None = None, job: str = "") -> None:
         self.cluster = cluster
         self._connection = connection
@@ -224,9 +226,7 @@ class RayRuntime(Machine, Shelved):
         mine = this_owner(self.cluster)
         if private is None:
             return mine
-        return msgspec.structs.replace(
-            mine, ray_folder=private.folder, ray_mark=private.mark, ray_pids=private.processes()
-        )
+        return replace(mine, ray_folder=private.folder, ray_mark=private.mark, ray_pids=private.processes())
 
     # -- actors ----------------------------------------------------------------------------------------------------
 
@@ -362,7 +362,7 @@ class _RayPeer:
     async def _asked(self, method: str, args: tuple[Any, ...]) -> Any:
         try:
             handle = self._runtime.known(self.name) or await self._runtime.handle(self.name)
-            return await getattr(handle, method).remote(*args)
+            return await post(handle, method, args)
         except exceptions.RayTaskError as error:
             raise error.cause from None
         except exceptions.ActorUnavailableError:

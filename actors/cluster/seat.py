@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from actors.branch import Branch
 from actors.channel import Channel
 from actors.cluster.heap import settle
+from actors.cluster.letters import opened, sealed
 from actors.cortex_actor import Cortex
 from actors.ports import Away, Gone, Runtime
 from actors.worker import Worker
@@ -78,8 +79,8 @@ def process_class(role: str) -> type:
 
 
 def _forwarding(method: str) -> Any:
-    async def forward(self: Any, *args: Any) -> Any:
-        return await self.seat.call(method, args)
+    async def forward(self: Any, letter: bytes = b"") -> Any:
+        return await self.seat.heard(method, letter)
 
     forward.__name__ = forward.__qualname__ = method
     return forward
@@ -113,6 +114,12 @@ class Seat:
         return Worker(self.name, self._runtime)
 
     # -- being asked -----------------------------------------------------------------------------------------------
+
+    async def heard(self, method: str, letter: bytes) -> Any:
+        """Have the actor do something: arguments and answer under seal."""
+        if not letter:
+            return await self.call(method, ())
+        return sealed(await self.call(method, opened(letter)))
 
     async def call(self, method: str, args: tuple[Any, ...]) -> Any:
         """Have the actor do something. Raises what it raises; ``Away`` from one that never began."""

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from actors.cluster import seat as module
-from actors.cluster.seat import Seat, methods
+from actors.cluster.letters import post
+from actors.cluster.seat import Seat, methods, process_class
 from actors.ports import Away, Gone
 from cortex import __version__
 
@@ -214,3 +215,39 @@ async def test_a_channel_that_was_never_begun_does_not_stay() -> None:
 def test_a_role_can_be_asked_what_its_actor_does(role: str, some: set[str]) -> None:
     assert some | {"hello"} <= set(methods(role))
     assert not [name for name in methods(role) if name.startswith("_")]
+
+
+async def test_what_is_asked_and_answered_travels_as_one_string_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray has a serializer in Python for all else; and ``hello`` is understood by other releases."""
+    posted: list[tuple[str, tuple[Any, ...]]] = []
+    seat = _seat("branch", World())
+
+    async def beat(*args: Any) -> Any:
+        return {"armed": args == ("j", ("branch:1",))}
+
+    monkeypatch.setattr(seat._actor, "beat", beat, raising=False)
+
+    class Method:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        async def remote(self, *args: Any) -> Any:
+            posted.append((self.name, args))
+            return await _hosted(seat, self.name)(*args)
+
+    class Handle:
+        hello, beat = Method("hello"), Method("beat")
+
+    assert await post(Handle, "beat", ("j", ("branch:1",))) == {"armed": True}
+    assert (await post(Handle, "hello", ()))[0] == __version__
+    (_, (letter,)), (_, nothing) = posted
+    assert isinstance(letter, bytes)
+    assert isinstance(await seat.heard("beat", letter), bytes)
+    assert nothing == ()
+
+
+def _hosted(seat: Seat, method: str) -> Any:
+    """The method of the class that Ray runs, on a seat."""
+    hosted: Any = object.__new__(process_class("branch"))
+    hosted.seat = seat
+    return getattr(hosted, method)
