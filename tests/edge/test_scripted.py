@@ -229,7 +229,7 @@ def test_what_is_no_program_is_one_line(given):
 
 
 def test_a_flow_that_lacks_what_it_needs_is_refused_at_once():
-    with pytest.raises(SetupError, match="^triage needs texts$"):
+    with pytest.raises(SetupError, match=r"^triage needs texts$"):
         cortex.run(triage(), model="sim")
 
 
