@@ -14,6 +14,9 @@ MESSAGE_EVENTS_MAX = 256
 MESSAGE_BYTES_MAX = 90_000
 UNDER_WAY_MAX = 2
 """Messages on their way at once: one travels while the other is written to disk."""
+ANSWER_S = 20.0
+"""A message that has no answer by then is sent again: a call to an actor that was killed may never end. K knows what
+came twice."""
 PATIENCE_S = 600.0
 """How long a reply is kept for a channel that is gone: it was paid for, and the channel may be started again."""
 
@@ -89,9 +92,10 @@ class Courier:
         pause_s = 0.1
         while True:
             try:
-                await self._channel.ask("deliver", self._sender, self._incarnation, blob)
+                async with asyncio.timeout(ANSWER_S):
+                    await self._channel.ask("deliver", self._sender, self._incarnation, blob)
                 return
-            except Exception:  # away, gone, fenced, a full disk: whoever owns the job next shall have it
+            except Exception:  # silent, away, gone, fenced, a full disk: whoever owns the job next shall have it
                 if waited_s >= PATIENCE_S:
                     return
                 await asyncio.sleep(pause_s)

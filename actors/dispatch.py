@@ -26,6 +26,7 @@ from policies.failure import Failure, FailureKind
 BEAT_S = 1.0
 """How often a branch that has work is asked for a sign of life."""
 AWAY_S = BEAT_S / 4
+ANSWER_S = 30.0  # of one who takes work at once; a call to an actor that was killed may never end
 """How long to wait before a branch that did not answer is spoken to again."""
 TOGETHER_MAX = 64
 """Calls given to one branch in a row: more in a message gain little."""
@@ -214,12 +215,13 @@ class Dispatch:
         while True:
             try:
                 args = (self._job, self.epoch, meant_for, number, blob, self._links.able(PEERS_MAX))
-                said: str = await link.peer.ask("work", *args)
+                async with asyncio.timeout(ANSWER_S):
+                    said: str = await link.peer.ask("work", *args)
                 break
             except Gone:
                 await self._gone(link)
                 return
-            except Away:
+            except (Away, TimeoutError):
                 doubtful = bool(meant_for)  # what is meant for nobody is taken by nobody
                 self._down(link)
                 await self._inquire(link)

@@ -25,7 +25,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from actors.armoury import make_model
 from actors.cluster.keeper import Keeper
 from actors.cluster.leftovers import end_processes
-from actors.cluster.letters import post
+from actors.cluster.letters import cause_of, post
 from actors.cluster.lifeline import Lifeline
 from actors.cluster.seat import process_class
 from actors.cluster.shelf import Notes, Shelf, Shelved
@@ -364,7 +364,7 @@ class _RayPeer:
             handle = self._runtime.known(self.name) or await self._runtime.handle(self.name)
             return await post(handle, method, args)
         except exceptions.RayTaskError as error:
-            raise error.cause from None
+            raise cause_of(error.cause, self.name) from None
         except exceptions.ActorUnavailableError:
             raise Away(self.name) from None
         except (exceptions.RayActorError, exceptions.ActorUnschedulableError) as error:

@@ -6,8 +6,11 @@ So a message costs less CPU on both sides.
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 from typing import Any
+
+from actors.ports import Away
 
 OPEN = frozenset({"hello"})
 """What is asked and answered without a seal: other releases, which seal otherwise, understand that."""
@@ -21,6 +24,11 @@ def sealed(content: Any) -> bytes:
 def opened(letter: bytes) -> Any:
     """What was sealed."""
     return pickle.loads(letter)
+
+
+def cause_of(error: BaseException, name: str) -> BaseException:
+    """What an actor raised. One that ends cancels what it was doing: then it is away, and nobody here is cancelled."""
+    return Away(name) if isinstance(error, asyncio.CancelledError) else error
 
 
 async def post(handle: Any, method: str, args: tuple[Any, ...]) -> Any:

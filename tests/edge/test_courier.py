@@ -54,6 +54,25 @@ async def test_where_nothing_more_is_under_way_it_goes_a_round_earlier(more: boo
         assert passed < rounds or channel.messages == [2]
 
 
+async def test_a_message_that_nobody_answers_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the channel had been killed, and the call to it never came to an end."""
+    monkeypatch.setattr("actors.courier.ANSWER_S", 0.01)
+    channel = Channel()
+    answer = channel.ask
+    asked: list[str] = []
+
+    async def silent_once(method: str, *args: Any) -> Any:
+        asked.append(method)
+        return await (asyncio.Future() if len(asked) == 1 else answer(method, *args))
+
+    monkeypatch.setattr(channel, "ask", silent_once)
+    courier = Courier("branch:1", "1", channel, lambda: False)
+    courier.add(_event(1))
+    while courier.keys():
+        await asyncio.sleep(0.01)
+    assert (len(asked), channel.messages) == (2, [1])
+
+
 async def _rounds(count: int) -> None:
     for _ in range(count):
         await asyncio.sleep(0)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from actors.cluster import seat as module
-from actors.cluster.letters import post
+from actors.cluster.letters import cause_of, post
 from actors.cluster.seat import Seat, methods, process_class
 from actors.ports import Away, Gone
 from cortex import __version__
@@ -215,6 +215,12 @@ async def test_a_channel_that_was_never_begun_does_not_stay() -> None:
 def test_a_role_can_be_asked_what_its_actor_does(role: str, some: set[str]) -> None:
     assert some | {"hello"} <= set(methods(role))
     assert not [name for name in methods(role) if name.startswith("_")]
+
+
+def test_an_actor_that_cancels_what_it_does_cancels_nobody_else() -> None:
+    """It ends: whoever asked it is told that it is away, and tries again."""
+    assert isinstance(cause_of(asyncio.CancelledError(), "channel:j"), Away)
+    assert cause_of(error := ValueError("so"), "channel:j") is error
 
 
 async def test_what_is_asked_and_answered_travels_as_one_string_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
