@@ -68,8 +68,10 @@ async def test_a_message_that_nobody_answers_is_sent_again(monkeypatch: pytest.M
     monkeypatch.setattr(channel, "ask", silent_once)
     courier = Courier("branch:1", "1", channel, lambda: False)
     courier.add(_event(1))
-    while courier.keys():
+    for _ in range(500):
         await asyncio.sleep(0.01)
+        if not courier.keys():
+            break
     assert (len(asked), channel.messages) == (2, [1])
 
 
