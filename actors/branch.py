@@ -17,12 +17,13 @@ import msgspec
 
 from actors.batch_desk import Desk
 from actors.bound import Bound, over_bound
-from actors.counting import Count, Counts
+from actors.counting import Counts
 from actors.courier import Courier
 from actors.keyring import Keyring, family_of
 from actors.model_port import Model
 from actors.ports import Away, Gone, Runtime
 from actors.reporter import Reporter
+from actors.under_way import Under
 from cortex import commands, events
 from cortex.reply import Reply
 from cortex.signals import Report
@@ -43,29 +44,6 @@ _UNSENT = Failure(FailureKind.CANCELLED, "abandoned before it was sent", sent=Fa
 _calls_decoder = msgspec.msgpack.Decoder(tuple[commands.Call, ...])
 
 
-class _Under:
-    """One call under way here."""
-
-    __slots__ = ("call", "count", "deadline_s", "job", "stop_s", "streamed", "task", "verdict")
-
-    def __init__(self, job: str, call: commands.Call) -> None:
-        self.job = job
-        self.call = call
-        self.count: Count | None = None
-        """Where it is counted, from the moment at which its request goes out."""
-        self.deadline_s = float("inf")
-        self.task: asyncio.Task[None] | None = None
-        self.verdict: FailureKind | None = None
-        """Why its request was cancelled, if it was; ``stop_s`` says when."""
-        self.stop_s = 0.0
-        self.streamed = 0
-        """How much of its answer is here, in the model's own count: a long answer that grows is no stall."""
-
-    def see(self, streamed: int) -> None:
-        """More of the answer has come."""
-        self.streamed = streamed
-
-
 class Branch:
     """``make_model`` turns an arming (bytes that hold endpoint and credential) into a model; called once for each."""
 
@@ -81,10 +59,10 @@ class Branch:
         """Epoch and number of the last message of each job."""
         self._past: dict[str, None] = {}
         """Jobs that have ended: a message of theirs may still come a second time."""
-        self._queue: deque[_Under] = deque()
-        self._unarmed: dict[str, list[_Under]] = {}
-        self._under: dict[tuple[str, int, int], _Under] = {}
-        self._stuck: set[_Under] = set()
+        self._queue: deque[Under] = deque()
+        self._unarmed: dict[str, list[Under]] = {}
+        self._under: dict[tuple[str, int, int], Under] = {}
+        self._stuck: set[Under] = set()
         """Told as timed out or abandoned, and still not at an end."""
         self._idle: deque[asyncio.Future[None]] = deque()
         self._hands: set[asyncio.Task[None]] = set()
@@ -141,8 +119,9 @@ class Branch:
         armed = family_of(job) in self._keys
         if not armed:
             self._in_background(self._ask_peers(job, peers))
+        now_s = self._runtime.monotonic_s()
         for call in calls:
-            under = self._under[job, call.goal, call.attempt] = _Under(job, call)
+            under = self._under[job, call.goal, call.attempt] = Under(job, call, now_s)
             if armed:
                 self._enqueue(under)
             else:
@@ -252,7 +231,7 @@ class Branch:
             courier = self._couriers[job] = Courier(self.name, self.incarnation, channel, lambda: bool(self._under))
         return courier
 
-    def _enqueue(self, under: _Under) -> None:
+    def _enqueue(self, under: Under) -> None:
         self._queue.append(under)
         while self._idle:
             waiter = self._idle.popleft()
@@ -283,9 +262,9 @@ class Branch:
                 result = _UNSENT
             self._ended(under, result)
 
-    async def _call(self, under: _Under, task: asyncio.Task[None]) -> Reply | Failure:
+    async def _call(self, under: Under, task: asyncio.Task[None]) -> Reply | Failure:
         call = under.call
-        self._begin(under)
+        under.begin(self._runtime.monotonic_s())
         try:
             door = self._keys.door(family_of(under.job), call.route)
             model = door.model
@@ -293,7 +272,7 @@ class Branch:
                 refused = await over_bound(model, call)
                 if refused is not None:
                     return refused
-                self._begin(under)
+                under.begin(self._runtime.monotonic_s())
             count = under.count = door.count(call.generation)
             count.begin(model)
             return await model.call(
@@ -302,7 +281,7 @@ class Branch:
         except asyncio.CancelledError:
             if self._closing or under.verdict is None:
                 raise
-            return _stopped(under, self._elapsed_s(under))
+            return under.stopped(self._runtime.monotonic_s())
         except LookupError:
             return Failure(FailureKind.BLOCKED, f"route {call.route} of this job has no key here", sent=False)
         except Exception as error:  # a model never raises; one that does must not take the branch along
@@ -312,20 +291,12 @@ class Branch:
             while under.verdict is not None and not self._closing and task.uncancel() > 0:
                 pass  # it was asked to stop; this hand goes on
 
-    def _begin(self, under: _Under) -> None:
-        """Its time begins: nothing counts for which it was queued here, nor the time for which it was counted."""
-        under.deadline_s = self._runtime.monotonic_s() + under.call.timeout_s
-
-    def _elapsed_s(self, under: _Under) -> float:
-        if under.deadline_s == float("inf"):
-            return 0.0
-        return self._runtime.monotonic_s() - under.deadline_s + under.call.timeout_s
-
     # -- how it ends -----------------------------------------------------------------------------------------------
 
-    def _ended(self, under: _Under, result: Reply | Failure) -> None:
+    def _ended(self, under: Under, result: Reply | Failure) -> None:
         call = under.call
-        elapsed_s = self._elapsed_s(under)
+        now_s = self._runtime.monotonic_s()
+        elapsed_s = under.elapsed_s(now_s)
         self._stuck.discard(under)
         if self._under.pop((under.job, call.goal, call.attempt), None) is not None:
             self._done += 1
@@ -334,14 +305,15 @@ class Branch:
         count, under.count = under.count, None
         if count is not None and count.end(result, elapsed_s, call.timeout_s):
             self._reporter.at_once()
+        when = elapsed_s, under.waited_s(now_s), self.name
         event: events.Event
         if isinstance(result, Reply):
-            event = events.Answered(call.goal, call.sample, call.attempt, call.hash, result, elapsed_s)
+            event = events.Answered(call.goal, call.sample, call.attempt, call.hash, result, *when)
         else:
-            event = events.Broke(call.goal, call.sample, call.attempt, result, elapsed_s)
+            event = events.Broke(call.goal, call.sample, call.attempt, result, *when)
         self._courier(under.job).add(event)
 
-    def _cancel(self, under: _Under, why: FailureKind) -> None:
+    def _cancel(self, under: Under, why: FailureKind) -> None:
         """Ask it to stop."""
         if under.verdict is None:
             under.verdict = why
@@ -365,7 +337,7 @@ class Branch:
                     if under.deadline_s < now_s:
                         self._cancel(under, FailureKind.TIMED_OUT)
                 elif under.task is not None and under not in self._stuck and under.stop_s + GRACE_S < now_s:
-                    self._ended(under, _stopped(under, self._elapsed_s(under)))
+                    self._ended(under, under.stopped(now_s))
                     self._stuck.add(under)
             self._overdue_s = overdue_s
         self._overdue_s = 0.0
@@ -391,9 +363,3 @@ class Branch:
 
     def _more(self) -> bool:
         return bool(self._under or self._stuck) or self._counts.untold()
-
-
-def _stopped(under: _Under, elapsed_s: float) -> Failure:
-    assert under.verdict is not None
-    said = "the deadline of the attempt passed" if under.verdict == FailureKind.TIMED_OUT else "abandoned"
-    return Failure(under.verdict, f"{said} after {elapsed_s:.1f} s")

@@ -24,10 +24,12 @@ from actors.memory import Memory
 from actors.opening import Opening, owner_record, rekeyed_batch, resuming_batch
 from actors.outlet import Outlet, Projection
 from actors.ports import Runtime
+from actors.recalling import without_recalled
 from actors.records import replayed
 from actors.store import Journal, StoreError
 from actors.summary import summary
 from actors.tasks import Errands
+from actors.watching import Watch
 from cortex import commands, events, journal
 from cortex.loop import step
 from cortex.program import Program
@@ -58,6 +60,7 @@ class Channel:
         self._submissions: Submissions
         self._inbox: list[Entry] = []
         self._traces = Traces(job)
+        self._watch: Watch = runtime.telemetry.watch(job, folder)
         self._wake = asyncio.Event()
         self._news = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -129,6 +132,7 @@ class Channel:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._watch.close()
         if not hasattr(self, "_memory"):
             return
         if self._k.outcome:
@@ -316,6 +320,7 @@ class Channel:
         news = b"" if account == self._account else account
         seq = self._journal.append([journal.encode_turn(at_s, (each.blob for each in taken), news)])
         self._account = account
+        self._watch.turn(seq, turn, out, self._k)
         self._settle(seq, turn)
         self._carry_out(out)
         self._submissions.look()
@@ -374,20 +379,11 @@ class Channel:
         """Send only what nobody has paid for yet; the rest is answered from memory, in the next turn."""
         if not calls or not (self._looks_up or not (self._program.asks_once or self._k.terms.fresh)):
             return calls
-        found = self._memory.find([call.hash for call in calls], self._journal)
-        recalled: list[events.Event] = []
-        whole: list[events.Event] = []
-        for call in calls:
-            hit = found.get(call.hash)
-            if hit is not None:
-                own = hit.job == self.job
-                reply = None if own else hit.reply
-                recalled.append(events.Recalled(call.goal, call.sample, call.hash, reply, hit.seq, hit.position))
-                whole.append(events.Recalled(call.goal, call.sample, call.hash, hit.reply, hit.seq, hit.position))
-        if recalled:  # the step sees each reply whole; the journal keeps it once
-            self._inbox.append(Entry(journal.encode_batch(recalled), len(recalled), None, tuple(whole)))
+        calls, recalled = without_recalled(self.job, calls, self._memory, self._journal)
+        if recalled is not None:
+            self._inbox.append(recalled)
             self._wake.set()
-        return [call for call in calls if call.hash not in found]
+        return calls
 
     async def _hold_lease(self) -> None:
         """Have a share for as long as the job runs; then let everybody go."""

@@ -385,7 +385,8 @@ class Dispatch:
         lost: list[events.Event] = []
         for key in keys:
             call = link.out.pop(key)
-            lost.append(events.Broke(call.goal, call.sample, call.attempt, Failure(FailureKind.LOST, why, sent=sent)))
+            failure = Failure(FailureKind.LOST, why, sent=sent)
+            lost.append(events.Broke(call.goal, call.sample, call.attempt, failure, by=link.name))
             self._where.pop(key, None)
         self._look(link)
         if lost:

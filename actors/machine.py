@@ -6,6 +6,7 @@ import time
 
 from actors.memory import Memory
 from actors.store import Folder, Journal
+from actors.watching import Nobody, Telemetry
 
 
 class Disk:
@@ -44,6 +45,8 @@ class Notes:
 
 class Machine:
     """The clocks and the disk of this machine."""
+
+    telemetry: Telemetry = Nobody()
 
     def now_s(self) -> float:
         """Seconds since 1970."""

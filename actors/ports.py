@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from actors.errors import ClearError
 from actors.memory import Memory
 from actors.store import Journal
+from actors.watching import Telemetry
 from cortex.program import Program
 
 
@@ -67,6 +68,10 @@ class Runtime(Protocol):
     @property
     def notes(self) -> Notes:
         """What outlives every actor."""
+
+    @property
+    def telemetry(self) -> Telemetry:
+        """Who looks on at what happens in this process."""
 
     def now_s(self) -> float:
         """Seconds since 1970, by a clock that may be set, forwards and backwards."""

@@ -113,7 +113,7 @@ class Errands:
 
     async def _tool(self, command: commands.RunTool, terms: Terms) -> None:
         arguments = msgspec.msgpack.encode(command.arguments)
-        blob = b""
+        blob, by, asked_s = b"", "", self._runtime.monotonic_s()
         try:
             while not blob:  # a worker that takes no more runs leaves it alone
                 generation = await self._admitted(f"{terms.program}/{command.tool}")
@@ -121,6 +121,7 @@ class Errands:
                     await self._there.wait()
                 self._turn += 1
                 worker = self._runtime.peer(self.workers[self._turn % len(self.workers)])
+                by, asked_s = worker.name, self._runtime.monotonic_s()
                 blob = await worker.ask(
                     "run", terms.program, terms.params_json, command.tool, arguments, command.key, command.timeout_s,
                     generation,
@@ -132,7 +133,8 @@ class Errands:
             failure = Failure(FailureKind.LOST, f"effect unknown: the worker that ran {command.tool} died")
             value, read_at_s = None, self._runtime.now_s()
             self._runtime.peer("cortex").tell("missed", worker.name)
-        self._put([events.Observed(command.goal, command.attempt, value, read_at_s, failure)])
+        elapsed_s = self._runtime.monotonic_s() - asked_s
+        self._put([events.Observed(command.goal, command.attempt, value, read_at_s, failure, elapsed_s, by)])
 
     async def _admitted(self, tool: str) -> int:
         """Wait until the tool's breaker lets a run begin: its generation."""

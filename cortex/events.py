@@ -91,6 +91,11 @@ class Answered(_Event, frozen=True, tag="answered"):
     hash: bytes
     reply: Reply
     elapsed_s: float = 0.0
+    """How long the request took."""
+    waited_s: float = 0.0
+    """How long it was at its branch before it was sent."""
+    by: str = ""
+    """The branch; empty where none made the attempt."""
 
 
 class Recalled(_Event, frozen=True, tag="recalled"):
@@ -116,6 +121,8 @@ class Broke(_Event, frozen=True, tag="broke"):
     attempt: int
     failure: Failure
     elapsed_s: float = 0.0
+    waited_s: float = 0.0
+    by: str = ""
 
 
 class Observed(_Event, frozen=True, tag="observed"):
@@ -126,6 +133,10 @@ class Observed(_Event, frozen=True, tag="observed"):
     value: Any
     read_at_s: float
     failure: Failure | None = None
+    elapsed_s: float = 0.0
+    """From the moment at which a worker was asked."""
+    by: str = ""
+    """The worker."""
 
 
 class Returned(_Event, frozen=True, tag="returned"):

@@ -13,6 +13,7 @@ from actors.cortex_actor import Cortex
 from actors.lease import Lease
 from actors.machine import Notes
 from actors.ports import Away, Gone
+from actors.watching import Nobody
 from cortex import events
 from cortex.cluster import Settings
 from cortex.limits import Limits, Route, Terms
@@ -91,6 +92,7 @@ class World:
         self.slow = False
         self.born = self.room = 0
         self.notes = Notes()
+        self.telemetry = Nobody()
 
     def start(self, again: bool = False, limit: int = 100) -> Cortex:
         settings = Settings(branches_min=0, workers_max=0, limit=LimitPolicy(start=limit))

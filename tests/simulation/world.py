@@ -12,6 +12,7 @@ from actors.cluster import seat as seats
 from actors.machine import Notes
 from actors.opening import Owner
 from actors.ports import Away, ClusterError, Gone
+from actors.watching import Nobody
 from cortex import __version__
 from cortex.program import Program
 from tests.simulation.batches import Account
@@ -60,6 +61,7 @@ class World:
         self._incarnations = 0
         self.deaths = 0
         self.notes = Notes()
+        self.telemetry = Nobody()
         self.cut: set[str] = set()
         """Between these and the cortex nothing passes."""
         self.calm = False
@@ -192,6 +194,7 @@ class SimRuntime:
         self._life = life
         self._loop = world.loop
         self.notes = world.notes
+        self.telemetry = Nobody()
 
     def now_s(self) -> float:
         return EPOCH_S + self._loop.time() + self._life.node.wall_offset_s

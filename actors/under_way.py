@@ -1,0 +1,51 @@
+"""One call under way at a branch, and its times by the branch's own clock."""
+
+from __future__ import annotations
+
+import asyncio
+
+from actors.counting import Count
+from cortex import commands
+from policies.failure import Failure, FailureKind
+
+
+class Under:
+    """Taken at ``taken_s``; its time begins with ``begin``: nothing counts for which it was queued."""
+
+    __slots__ = ("call", "count", "deadline_s", "job", "stop_s", "streamed", "taken_s", "task", "verdict")
+
+    def __init__(self, job: str, call: commands.Call, taken_s: float) -> None:
+        self.job = job
+        self.call = call
+        self.taken_s = taken_s
+        self.count: Count | None = None
+        """Where it is counted, from the moment at which its request goes out."""
+        self.deadline_s = float("inf")
+        self.task: asyncio.Task[None] | None = None
+        self.verdict: FailureKind | None = None
+        """Why its request was cancelled, if it was; ``stop_s`` says when."""
+        self.stop_s = 0.0
+        self.streamed = 0
+        """How much of its answer is here, in the model's own count: a long answer that grows is no stall."""
+
+    def see(self, streamed: int) -> None:
+        """More of the answer has come."""
+        self.streamed = streamed
+
+    def begin(self, now_s: float) -> None:
+        """Its time begins; again, where its prompt had to be counted first."""
+        self.deadline_s = now_s + self.call.timeout_s
+
+    def elapsed_s(self, now_s: float) -> float:
+        """How long it has been going on; 0 before it began."""
+        return 0.0 if self.deadline_s == float("inf") else now_s - self.deadline_s + self.call.timeout_s
+
+    def waited_s(self, now_s: float) -> float:
+        """How long it was here before it began."""
+        return now_s - self.elapsed_s(now_s) - self.taken_s
+
+    def stopped(self, now_s: float) -> Failure:
+        """What became of it, where it was asked to stop."""
+        assert self.verdict is not None
+        said = "the deadline of the attempt passed" if self.verdict == FailureKind.TIMED_OUT else "abandoned"
+        return Failure(self.verdict, f"{said} after {self.elapsed_s(now_s):.1f} s")
