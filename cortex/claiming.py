@@ -14,6 +14,9 @@ from policies.breaker import BreakerState
 FORGET_S = 3600.0
 """A pool, route or tool that nobody has used for so long is forgotten, with what was learnt of it."""
 
+LEFT_MAX = 1_000
+"""Jobs that left of which the epoch is known: claims of theirs may be a moment late, not longer."""
+
 
 def joined(state: Cluster, claims: Claims, out: list[Command]) -> None:
     """A job's claims: taken in, the pools divided, and each claim answered.
@@ -23,7 +26,7 @@ def joined(state: Cluster, claims: Claims, out: list[Command]) -> None:
     claims nothing: it joins so that branches and workers are there for it.
     """
     job = state.jobs.get(claims.job)
-    if job is not None and claims.epoch < job.epoch:
+    if claims.epoch < job.epoch if job is not None else claims.epoch <= state.left.get(claims.job, 0):
         out.extend(_nothing(state, claims, claim) for claim in claims.claims)
         return
     if job is None:
@@ -186,6 +189,10 @@ def left(state: Cluster, name: str) -> None:
         for route, hold in job.holds.items():
             _drop(state, name, route, hold)
         del state.jobs[name]
+        state.left.pop(name, None)
+        state.left[name] = job.epoch
+        if len(state.left) > LEFT_MAX:
+            del state.left[next(iter(state.left))]
         families.count(state, name)
         state.resize = True
         forget(state)

@@ -255,6 +255,8 @@ class Cluster(msgspec.Struct):
     adopting_until_s: float = -NEVER
     """After a restart: before this, of two memos the newer counts."""
     jobs: dict[str, Job] = msgspec.field(default_factory=dict)
+    left: dict[str, int] = msgspec.field(default_factory=dict)
+    """Jobs that left of late, and the epoch in which they did: a claim that comes after it has been on its way."""
     kin: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     """Families of more than one job: the root's name, and who is of it (``families``)."""
     routes: dict[str, Route] = msgspec.field(default_factory=dict)

@@ -108,6 +108,8 @@ class Town:
         self.post: list[Grant] = []
         self.commands: list[Command] = []
         self.jobs: dict[str, Channel] = {}
+        self.epochs: dict[str, int] = {}
+        """Of jobs that left: one that comes again is another run."""
         self.number = 0
         self.incarnation = 0
         self.awaited: set[str] = set()
@@ -130,7 +132,10 @@ class Town:
         return commands
 
     def job(self, name: str, routes: tuple[str, ...] = (ROUTE,), wanted: int = 100) -> Channel:
-        return self.jobs.setdefault(name, Channel(name, routes, wanted))
+        if name not in self.jobs:
+            self.jobs[name] = Channel(name, routes, wanted)
+            self.jobs[name].epoch += self.epochs.get(name, 0)
+        return self.jobs[name]
 
     def join(self, name: str, wanted: int | None = None, answered: bool = True) -> list[Grant]:
         job = self.job(name)
@@ -151,7 +156,7 @@ class Town:
         return answers
 
     def leave(self, name: str) -> None:
-        self.jobs.pop(name)
+        self.epochs[name] = self.jobs.pop(name).epoch
         self.tell(Left(self.at_s, name))
         if name in self.awaited:
             self.awaited.discard(name)

@@ -183,6 +183,17 @@ def test_an_earlier_incarnation_of_a_channel_gets_nothing():
     assert t.state.jobs["a"].epoch == 2
 
 
+def test_a_claim_that_comes_after_its_job_has_left_gets_nothing_until_the_job_runs_again():
+    t = town()
+    t.join("a", 3)
+    late = t.jobs["a"].claims(t.at_s)
+    t.leave("a")
+    (grant,) = grants(t.tell(Joined(t.at_s, late)))
+    assert (grant.permits, grant.why, list(t.state.jobs)) == (0, "epoch 1 of this job is over", [])
+    (grant,) = t.join("a", 3)
+    assert (grant.permits, t.state.jobs["a"].epoch) == (3, 2)
+
+
 def test_pools_are_apart():
     t = town()
     t.join("a")
