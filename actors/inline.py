@@ -16,6 +16,7 @@ from actors.cortex_actor import Cortex
 from actors.machine import Machine, Notes
 from actors.opening import Owner, this_owner
 from actors.ports import Gone, Peer
+from actors.watching import Telemetry
 from actors.worker import Worker
 from cortex.program import Program
 
@@ -26,8 +27,11 @@ class InlineRuntime(Machine):
     cluster = "inline"
 
     def __init__(
-        self, models: ModelMaker = make_model, clock: Callable[[], float] = time.time, branches: int = 1
-    ) -> None:
+        self, models: ModelMaker = make_model, clock: Callable[[], float] = time.time, branches: int = 1,
+        telemetry: Telemetry | None = None,
+    ) -> None:  # fmt: skip
+        if telemetry is not None:
+            self.telemetry = telemetry
         self._models = models
         self._clock = clock
         self._actors: dict[str, Any] = {}
@@ -109,6 +113,7 @@ class InlineRuntime(Machine):
         for name in sorted(self._actors, key=lambda name: not name.startswith("channel:")):
             with contextlib.suppress(Exception):
                 await self.end_actor(name)
+        await asyncio.to_thread(self.telemetry.close)
 
     def find(self, name: str) -> Any:
         """The actor itself. Raises ``Gone``."""

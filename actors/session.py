@@ -20,6 +20,7 @@ from actors.driver import Driver, Sink, Source
 from actors.inline import InlineRuntime
 from actors.joblock import Held, hold
 from actors.model_port import Model
+from actors.observing.assembled import of_environ
 from actors.opening import Opening, Owner, this_owner
 from actors.ports import Away, ClusterError, Gone
 from actors.provider.credential import Credential
@@ -209,7 +210,7 @@ class Session:
 
     async def _runtime(self, cluster: str) -> Any:
         if cluster == "inline":
-            return InlineRuntime()
+            return InlineRuntime(telemetry=of_environ(self._environ))
         if self._own_objects():
             raise SetupError("a model object lives in this process: give --cluster inline, or name a model")
         from actors.runtime import start_runtime

@@ -31,6 +31,9 @@ class Telemetry(Protocol):
     def watch(self, job: str, folder: str) -> Watch:
         """Somebody to look on at this job, whose channel comes to life here. ``folder``: where its state is."""
 
+    def close(self) -> None:
+        """The process ends."""
+
 
 class Nobody:
     """Looks on at nothing."""
@@ -38,6 +41,9 @@ class Nobody:
     def watch(self, job: str, folder: str) -> Watch:
         """Nobody."""
         return Watches([])
+
+    def close(self) -> None:
+        """Nothing waits."""
 
 
 class Watches:

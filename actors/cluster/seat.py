@@ -19,7 +19,9 @@ from actors.channel import Channel
 from actors.cluster.heap import settle
 from actors.cluster.letters import opened, sealed
 from actors.cortex_actor import Cortex
+from actors.observing.assembled import of_process
 from actors.ports import Away, Gone, Runtime
+from actors.watching import Telemetry
 from actors.worker import Worker
 from cortex import __version__
 from cortex.scheduler import LEASE_S
@@ -39,6 +41,8 @@ ROLES: dict[str, type[Any]] = {"cortex": Cortex, "channel": Channel, "branch": B
 
 class World(Runtime, Protocol):
     """What a seat needs beyond what its actor needs."""
+
+    telemetry: Telemetry
 
     def make_model(self, blob: bytes) -> Any:
         """The model that an arming describes."""
@@ -93,6 +97,7 @@ class Seat:
         self.role, self.name = role, name
         self._args = args
         self._runtime = runtime
+        runtime.telemetry = of_process(role)
         self._actor = self._made()
         self._starting = asyncio.Lock()
         self._ready = role != "channel" and not (role == "cortex" and again)

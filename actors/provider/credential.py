@@ -35,6 +35,11 @@ _SECRET_NAMES: Final = frozenset(
         "ANTHROPIC_CUSTOM_HEADERS",
         "ANTHROPIC_IDENTITY_TOKEN",
         "ANTHROPIC_WEBHOOK_SIGNING_KEY",
+        # What a collector of telemetry wants to see. Handed to channels in a call, as keys are to branches.
+        "OTEL_EXPORTER_OTLP_HEADERS",
+        "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
+        "OTEL_EXPORTER_OTLP_METRICS_HEADERS",
+        "OTEL_EXPORTER_OTLP_LOGS_HEADERS",
     }
 )
 _PROXY_NAMES: Final = ("https_proxy", "http_proxy", "all_proxy")

@@ -1,0 +1,1 @@
+"""What is told to whoever looks on: traces, metrics, logs, by the standard `OTEL_*` variables."""
