@@ -3,6 +3,8 @@
 #   make test      every test, in two processes (ARGS="-k name" for some, SPLIT= for one process); nothing it started
 #                  is left behind
 #   make soak SEEDS=100000   so many simulated worlds, on all cores; a failing one prints the command that replays it
+#   make e2e       with real tools: Prometheus, Phoenix, Chromium, a terminal (tmux). As root on Debian it installs what
+#                  is missing; elsewhere a test whose tool is not on the PATH is skipped, and the last lines say which
 #   make chaos     kill -9 of everything on a Ray of three nodes (CHAOS="--rows 3000" for a short form)
 #   make lint types bench clean
 # PYTHON=/path/to/python chooses the interpreter; without it the newest suitable one on the PATH is taken.
@@ -17,7 +19,7 @@ CHAOS ?=
 PY := $(VENV)/bin/python
 INSTALL := PYTHON="$(PYTHON)" .ci/install $(VENV)
 
-.PHONY: demo test soak lint types bench chaos clean help
+.PHONY: demo test e2e soak lint types bench chaos clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -28,6 +30,12 @@ demo: $(VENV)/.installed-local
 
 test: $(VENV)/.installed-test-local
 	@$(PY) .ci/nothing_left.py $(PY) -m pytest $(SPLIT) $(ARGS)
+
+# One process: the tools have the machine to themselves, and what a page or a query took is their own time.
+e2e: $(VENV)/.installed-e2e
+	@.ci/debian chromium=chromium prometheus=prometheus promtool=prometheus tmux=tmux
+	@.ci/phoenix $(VENV)-phoenix $(PY)
+	@PHOENIX=$(VENV)-phoenix $(PY) .ci/nothing_left.py $(PY) -m pytest tests/e2e $(ARGS)
 
 lint: $(VENV)/.installed-dev
 	@$(PY) -m ruff check .
@@ -46,8 +54,8 @@ chaos: $(VENV)/.installed-test-local
 	@$(PY) .ci/nothing_left.py $(PY) -m tests.chaos $(CHAOS)
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
-	find actors benchmarks cortex policies tests -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	rm -rf $(VENV) $(VENV)-phoenix build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find actors benchmarks cortex k8s policies tests -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # A stamp a set of extras: installed again only when pyproject.toml is newer.
 $(VENV)/.installed-local: pyproject.toml
@@ -55,6 +63,9 @@ $(VENV)/.installed-local: pyproject.toml
 
 $(VENV)/.installed-test-local: pyproject.toml
 	@$(INSTALL) test local
+
+$(VENV)/.installed-e2e: pyproject.toml
+	@$(INSTALL) e2e
 
 $(VENV)/.installed-dev: pyproject.toml
 	@$(INSTALL) dev

@@ -28,11 +28,12 @@ import pytest
 
 TESTS = Path(__file__).resolve().parent
 STRICT = ("unit", "properties", "spec")
-MARKED = ("cluster", "notebook")
+MARKED = ("cluster", "notebook", "e2e")
+APART = "e2e"  # collected only where the command names it
 LONGEST = ("cluster", "simulation")
 FIGURES = "figures"
 
-_SETTINGS = ("ANTHROPIC_", "CORTEX_", "OPENAI_")
+_SETTINGS = ("ANTHROPIC_", "CORTEX_", "OPENAI_", "OTEL_")
 _ROADS = ("RAY_ADDRESS", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "SSL_CERT_FILE")
 _numbers = count()
 
@@ -52,8 +53,17 @@ def pytest_configure() -> None:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """tests/e2e needs tools from outside: whoever wants it says so."""
+    apart = TESTS / APART
+    if not collection_path.is_relative_to(apart):
+        return None
+    named = (Path(config.invocation_params.dir, word.partition("::")[0]).resolve() for word in config.args)
+    return None if any(path.is_relative_to(apart) for path in named) else True
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test in tests/cluster or tests/notebook carries that mark; what takes longest begins first."""
+    """A test in tests/cluster, tests/notebook or tests/e2e carries that mark; what takes longest begins first."""
     for item in items:
         if (kind := _kind(item.path)) in MARKED:
             item.add_marker(kind)

@@ -24,7 +24,7 @@ CODE = (*PACKAGES, "tests", "benchmarks", ".ci")
 FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 70
 
-TOP_LEVEL = {*CODE, "k8s", "CHANGELOG.md", "LICENSE", "Makefile", "README.md", "pyproject.toml"} | {
+TOP_LEVEL = {*CODE, "docs", "k8s", "CHANGELOG.md", "LICENSE", "Makefile", "README.md", "pyproject.toml"} | {
     *(".dockerignore", ".github", ".gitignore", "Dockerfile"),
 }
 

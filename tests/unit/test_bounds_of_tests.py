@@ -8,8 +8,12 @@ import socket
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
+
+from tests.conftest import pytest_ignore_collect
+from tests.structure import ROOT
 
 REFUSED = pytest.fail.Exception
 
@@ -75,3 +79,15 @@ def test_a_key_in_the_environment_is_taken_away_before_the_tests(tmp_path):
     assert "'PATH'" in told.stdout
     for name in ("ANTHROPIC_API_KEY", "https_proxy", "CORTEX_MODEL"):
         assert name not in told.stdout
+
+
+def test_tests_with_tools_from_outside_are_collected_only_by_name():
+    def ignored(*words: str) -> bool | None:
+        params = SimpleNamespace(dir=ROOT)
+        config = SimpleNamespace(args=list(words), invocation_params=params)
+        return pytest_ignore_collect(ROOT / "tests" / "e2e" / "test_tools.py", config)
+
+    assert ignored("tests") is True
+    assert ignored("tests/unit/test_flow.py", "tests/edge") is True
+    assert ignored("tests/e2e") is None
+    assert ignored("tests/unit", "tests/e2e/test_tools.py::test_a_page_is_shown") is None
