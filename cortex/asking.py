@@ -44,7 +44,7 @@ def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]
     question = sent = question_hash(route.endpoint, body, sample)
     if not once and (shared := _same_question(k, question)) is not None:
         _asks_now(k, goal, sample, constructor, question, lane)
-        shared.followers.append(goal.id)
+        _follows(k, goal, shared)
         return True
     if place and not lane:
         if wish.prompt is None and not _fits_there(k, bound, tokens_max, output_tokens_max):
@@ -59,6 +59,8 @@ def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]
     charge = worst_charge(route.price, bound if bound < tokens_max else tokens_max, output_tokens_max, caching)
     if not k.ledger.allows(charge, limits.max_cost_nusd, limits.max_job_tokens):
         k.short = True
+        if k.tell is not None:
+            k.tell(goal.id, "over_budget", {"charge": charge, "ledger": k.ledger, "limits": limits})
         return False
     if goal.tries >= TRIES_MAX:
         raise ValueError(f"more than {TRIES_MAX} attempts at one goal: {goal.story()}")
@@ -83,6 +85,8 @@ def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]
     timeout_s = attempt_timeout_s(limits.timeout, output_tokens_max, bound)
     if timeout_s > k.call_timeout_max_s:
         k.call_timeout_max_s = timeout_s
+    if k.tell is not None:
+        k.tell(goal.id, "asked", {"flight": flight, "place": place, "lane": lane, "tokens_bound": bound})
     out.append(
         commands.Call(
             goal.id, sample, attempt, sent, body, output_tokens_max, tokens_max, timeout_s, place, share.generation
@@ -111,6 +115,13 @@ def _asks_now(k: State, goal: Goal, sample: str, constructor: str, question: byt
         begin_timeout(k, goal)
 
 
+def _follows(k: State, goal: Goal, shared: Flight) -> None:
+    """The goal takes the answer that another's attempt brings."""
+    shared.followers.append(goal.id)
+    if k.tell is not None:
+        k.tell(goal.id, "shares", {"goal": shared.goal, "attempt": shared.attempt, "sample": shared.sample})
+
+
 def _same_question(k: State, question: bytes) -> Flight | None:
     """The attempt that is asking this now; not one that was told to stop."""
     flight = k.flights.get(k.asking.get(question, -1))
@@ -136,9 +147,13 @@ def rendered(
         return body, AS_GIVEN, 0, body_tokens_bound(body)
     prompt, text = wish.prompt, wish.prompt.text()
     parts_max = k.terms.limits.parts_max
+    if k.tell is not None:
+        k.tell(wish.goal.id, "rendering", {"prompt": prompt, "tokens_max": tokens_max, "parts_max": parts_max})
     if len(prompt.parts) > parts_max or tokens_bound(text) > tokens_max:  # its bytes alone do not prove that it fits
         prompt = prompt.fit(tokens_max, k.tokens, parts_max)
         text = prompt.text()
     model = k.terms.role_routes[lane - 1].model if lane else k.terms.route.model
     body = request_body(prompt, model, output_tokens_max, wish.params)
+    if k.tell is not None:
+        k.tell(wish.goal.id, "rendered", {"prompt": prompt, "text": text, "tokens_max": tokens_max})
     return body, prompt.constructor, len(text.encode()), body_tokens_bound(body)

@@ -59,6 +59,8 @@ def answered(k: State, event: events.Answered, out: list[commands.Command]) -> l
             k.ledger.unassume(missing.charge)
     else:
         k.tally.dropped += 1
+        if k.tell is not None:
+            k.tell(event.goal, "dropped", {"attempt": event.attempt})
         return []
     if place >= 0:  # else it stays charged as was assumed
         k.ledger.know(event.reply.usage, k.terms.routes[place].price if place else k.terms.route.price)
@@ -163,6 +165,8 @@ def broke(k: State, event: events.Broke) -> list[Verdict]:
     if asking and (other := hedges.other_of(k, flight)) is not None:
         _heed(k, failure, flight)
         hedges.leave_to(k, other, flight)
+        if k.tell is not None:
+            k.tell(other.goal, "left_to_hedge", {"attempt": other.attempt})
         return []
     if k.stopping or k.outcome:
         for goal in asking:
@@ -219,6 +223,8 @@ def _again(k: State, goal: Goal, failure: Failure, flight: Flight) -> Verdict | 
     if failure.kind == FailureKind.OVER_BUDGET:
         k.paused, k.paused_at_s = failure, k.at_s
         reopen(k, goal)
+        if k.tell is not None:
+            k.tell(goal.id, "paused", {"failure": failure})
         return None
     if failure.kind == FailureKind.CANCELLED and failure.error_type:
         return _cancelled_there(k, goal, failure, flight)
@@ -235,6 +241,9 @@ def _again(k: State, goal: Goal, failure: Failure, flight: Flight) -> Verdict | 
     broken, throttles = goal.broken + 1, goal.throttles + (failure.kind == FailureKind.THROTTLED)
     k.retries = lapsed(policy, k.retries, k.successes)
     decision = may_retry(policy, failure, broken, k.retries, k.successes, throttles)
+    if k.tell is not None:
+        seen = {"broken": broken, "throttles": throttles, "retries": k.retries, "successes": k.successes}
+        k.tell(goal.id, "retry", {"decision": decision, "policy": policy, **seen})
     if decision.hold:
         return _hold(k, goal, failure, flight)
     goal.broken, goal.throttles = broken, throttles
@@ -248,11 +257,15 @@ def _again(k: State, goal: Goal, failure: Failure, flight: Flight) -> Verdict | 
         # It goes on elsewhere: neither its wait nor its retries are for that route to bear. They are few: those that
         # were under way when the breaker opened, and then its probes.
         reopen(k, goal)
+        if k.tell is not None:
+            k.tell(goal.id, "goes_elsewhere", {"place": flight.route})
         return None
     if failure.kind != FailureKind.THROTTLED:
         k.retries += 1
     draw = drawn(k.chance_id(goal.id, goal.sample), goal.tries)
     wait_s = backoff_s(policy, goal.broken, failure.kind, failure.retry_after_s, draw, decision.deferred)
+    if k.tell is not None:
+        k.tell(goal.id, "backoff", {"wait_s": wait_s, "draw": draw, "retry_after_s": failure.retry_after_s})
     reopen(k, goal, k.at_s + wait_s)
     return None
 
@@ -290,6 +303,8 @@ def _long_ago(k: State, flight: Flight) -> bool:
 
 def _refused(k: State, goal: Goal, failure: Failure, flight: Flight) -> Verdict | None:
     """The provider refused this goal; the same words for many in a row are about the account, not the rows."""
+    if k.tell is not None:
+        k.tell(goal.id, "refused", {"failure": failure, "alike": k.alike, "limits": k.terms.limits})
     if failure.kind == FailureKind.REJECTED:
         k.alike = k.alike + 1 if failure.message == k.alike_said else 1
         k.alike_said = failure.message
@@ -304,6 +319,9 @@ def malformed(k: State, goal: Goal, said: str) -> Verdict | None:
     goal.resamples += 1
     goal.refused = said[:REFUSED_CHARACTERS_MAX]
     sample = _next_sample(k, goal)
+    if k.tell is not None:
+        seen = {"why": said, "resamples": goal.resamples, "resamples_max": k.terms.limits.resamples_max}
+        k.tell(goal.id, "resample", {"sample": sample, **seen})
     if sample < 0:
         return Verdict(goal, Failure(FailureKind.MALFORMED, said))
     goal.sample = str(sample)
@@ -329,6 +347,9 @@ def too_large(k: State, goal: Goal, failure: Failure) -> Verdict | None:
     goal.question = b""
     if failure.status >= 400:  # the provider says so, against our estimate
         k.estimate = k.estimate.tightened()
+    if k.tell is not None:
+        seen = {"failure": failure, "too_large": goal.too_large, "tightenings": k.estimate.tightenings}
+        k.tell(goal.id, "too_large", {"as_given": goal.constructor == AS_GIVEN, **seen})
     if goal.constructor == AS_GIVEN or goal.too_large > 2:
         return Verdict(goal, failure)
     if goal.status != Status.OPEN:

@@ -113,6 +113,8 @@ def give_up(k: State, program: Program, goal: Goal, failure: Failure, out: Out) 
     if goal.status == Status.OPEN:
         asked(k, goal)  # so that a program may reopen it, whatever it was about
     goal.failure = failure
+    if k.tell is not None:
+        k.tell(goal.id, "given_up", {"failure": failure})
     fault = failure.kind == FailureKind.FAULTY
     try:
         changed = list(program.failed(k, goal, failure))

@@ -163,6 +163,8 @@ def _failed(k: State, goal: Goal, task: Errand, failure: Failure) -> Verdict | N
     task.broken += 1
     k.tally.failures[failure.kind] = k.tally.failures.get(failure.kind, 0) + 1
     again = task.repeatable and (task.item > 0 or RULES[failure.kind].again in ("after", "backoff", "policy"))
+    if k.tell is not None:
+        k.tell(goal.id, "tool_failed", {"task": task, "again": again, "attempts_max": policy.attempts_max})
     if not again or task.broken >= policy.attempts_max or beyond_patience(policy, failure):
         _over(k, task)
         k.reading.pop(goal.id, None)

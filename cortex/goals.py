@@ -126,3 +126,12 @@ class Goal(msgspec.Struct):
         if self.failure is not None:
             said += f"; {self.failure.kind}: {self.failure.message}"
         return said
+
+
+TRIES_MAX = (1 << 20) - 1
+"""Attempts that one goal may ever make, so that a goal and an attempt are one number."""
+
+
+def flight_key(goal: int, attempt: int) -> int:
+    """One number for an attempt: goals fill the upper bits, a goal's tries the lower twenty."""
+    return goal << 20 | attempt

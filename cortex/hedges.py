@@ -53,6 +53,9 @@ def _ask_again(k: State, goal: Goal, flight: Flight, out: list[commands.Command]
     goal.hedge = flight.attempt
     goal.tries += 1
     k.retries += 1
+    if k.tell is not None:
+        seen = {"retries": k.retries, "successes": k.successes, "limits": terms.limits}
+        k.tell(goal.id, "hedged", {"flight": flight, "waited_s": k.at_s - flight.asked_at_s, **seen})
     k.ledger.reserve(flight.charge)
     bound = flight.charge.tokens - flight.output_max
     paced = begin(k, place, bound, flight.output_max)

@@ -231,6 +231,8 @@ def end(k: State, goal: Goal, to: Status, out: Out, program: Program) -> None:
 def close(k: State, goal: Goal, to: Status, out: Out, program: Program) -> None:
     """The goal itself: its status, what is under way for it, its place in its parent's counts, its result."""
     set_status(k, goal, to)
+    if k.tell is not None:
+        k.tell(goal.id, "ended", {"status": to, "answer": goal.answer, "failure": goal.failure})
     k.live -= 1
     if program.traced:
         k.ended += 1
@@ -342,6 +344,9 @@ def look_at_join(k: State, goal: Goal, out: Out, program: Program, late: bool = 
     verdict = decide(goal.join, total, resolved, failed, late)
     if verdict == Verdict.WAIT:
         return
+    if k.tell is not None:
+        seen = {"resolved": resolved, "failed": failed, "total": total, "late": late}
+        k.tell(goal.id, "join", {"join": goal.join, "verdict": verdict, **seen})
     goal.partial = verdict != Verdict.MET
     reopen(k, goal)
     _abandon_children(k, goal, out, program)

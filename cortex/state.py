@@ -7,18 +7,21 @@ plain records, so that it encodes to the same bytes whenever the same journal is
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
 from cortex.commands import Launch, RunTool
+from cortex.decisions import Tell
 from cortex.election import VOTE, Election
 from cortex.goals import ENDED as ENDED
 from cortex.goals import TRANSITIONS as TRANSITIONS
+from cortex.goals import TRIES_MAX as TRIES_MAX
 from cortex.goals import Goal as Goal
 from cortex.goals import IllegalTransition as IllegalTransition
 from cortex.goals import Missing as Missing
 from cortex.goals import Status as Status
+from cortex.goals import flight_key as flight_key
 from cortex.ledger import Bill, Charge, Ledger
 from cortex.limits import Terms
 from cortex.permits import Share, Sizes, held_until_s, next_begin_s
@@ -145,9 +148,10 @@ class Tally(msgspec.Struct):
     """What the latest of these said."""
 
 
-class State(msgspec.Struct):
+class State(msgspec.Struct, dict=True):
     """K. The methods are for reading; programs never assign."""
 
+    tell: ClassVar[Tell | None] = None  # of an instance, by ``decisions.listen``: no part of K, and of no effect on it
     terms: Terms
     epoch: int = 1
     at_s: float = 0.0
@@ -389,12 +393,3 @@ class State(msgspec.Struct):
 
 def _is(goal: Goal, kind: str | None) -> bool:
     return goal.kind == kind if kind is not None else goal.kind != VOTE
-
-
-TRIES_MAX = (1 << 20) - 1
-"""Attempts that one goal may ever make, so that a goal and an attempt are one number."""
-
-
-def flight_key(goal: int, attempt: int) -> int:
-    """One number for an attempt: goals fill the upper bits, a goal's tries the lower twenty."""
-    return goal << 20 | attempt

@@ -60,6 +60,8 @@ def apply(k: State, changed: Sequence[c.Change], out: Out, *, by: Goal | None, p
     view = _View(by, program)
     for make, change, value in _checked(k, changed, view):
         make(k, change, value, out, program)
+    if k.tell is not None:
+        k.tell(by.id if by is not None else 0, "changes", {"changed": changed})
     for goal_id in view.status:
         goal = k.goals.get(goal_id)
         if goal is None:

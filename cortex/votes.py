@@ -65,6 +65,8 @@ def _next_round(k: State, goal: Goal, election: Election, needed: int) -> None:
         k.live += 1
         election.votes.append(vote.id)
         offer(k, vote, 0.0)
+    if k.tell is not None:
+        k.tell(goal.id, "round", {"votes": tuple(election.votes), "k": election.k, "samples_end": election.samples_end})
 
 
 def wanted(k: State, calls_max: int) -> list[Ask]:
@@ -89,6 +91,8 @@ def cast(k: State, program: Program, vote: Goal, reply: Reply, out: Out) -> tupl
         raise Malformed(f"over-long: it stopped at {reply.stop_reason}")
     said = _encoder.encode(plain(program.ballot(k, goal, reply)))
     election.came.append(Ballot(int(vote.sample), said, reply))
+    if k.tell is not None:
+        k.tell(vote.id, "ballot", {"said": said, "open": len(election.votes) - 1})
     election.votes.remove(vote.id)
     drop_vote(k, vote, out)
     if election.votes:
@@ -99,6 +103,8 @@ def cast(k: State, program: Program, vote: Goal, reply: Reply, out: Out) -> tupl
     election.came.clear()
     counts = [candidate.votes for candidate in election.candidates]
     needed = votes_needed(counts, election.k)
+    if k.tell is not None:
+        k.tell(goal.id, "tally", {"candidates": election.candidates, "k": election.k, "needed": needed})
     if needed and election.next_sample + needed <= election.samples_end:
         _next_round(k, goal, election, needed)
         return None

@@ -67,6 +67,8 @@ def goes(k: State, goal: Goal, prefix: bytes) -> bool:
     k.resting += 1
     take_back(k, goal)
     warmth.waiting.append(goal.id)
+    if k.tell is not None:
+        k.tell(goal.id, "waits_for_prefix", {"ahead": warmth.ahead >> 20, "until_s": warmth.until_s})
     return False
 
 

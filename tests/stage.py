@@ -15,6 +15,7 @@ import msgspec
 from cortex import commands, events, journal
 from cortex.changes import Ask, Change
 from cortex.checks import check
+from cortex.decisions import listen
 from cortex.limits import Limits, Route, Terms
 from cortex.loop import step
 from cortex.program import Program
@@ -71,6 +72,8 @@ class Stage:
         self.emitted: list[Any] = []
         self.said: list[commands.Command] = []
         self.ended: list[commands.Finish] = []
+        self.heard: list[tuple[int, str, dict[str, Any]]] = []
+        """Every decision, as a replay of it told: of which goal, what, and what was seen."""
         opening = opened or events.Opened(terms(limits, **of_terms), 1)
         self.k: State = journal.open_job(opening.terms)
         self.shadow: State = journal.open_job(opening.terms)
@@ -100,11 +103,15 @@ class Stage:
     def _doubt(self, turn: events.Turn, out: list[commands.Command]) -> None:
         blob = journal.encode_turn(turn.at_s, [journal.encode_batch(batch) for batch in turn.batches])
         self.shadow = journal.decode_state(journal.encode_state(self.shadow))
+        listen(self.shadow, self._hear)  # who listens changes nothing
         echo = step(self.shadow, self.other, journal.decode_turn(blob))
         assert _deeds(echo) == _deeds(out), "a replay says something else"
         if journal.encode_state(self.shadow) != journal.encode_state(self.k):
             assert self.shadow == self.k, "a replay makes another K"
             raise AssertionError("a replay makes K with other bytes")
+
+    def _hear(self, goal: int, what: str, seen: dict[str, Any]) -> None:
+        self.heard.append((goal, what, seen))
 
     # -- events --------------------------------------------------------------------------------------------------------
 
