@@ -21,6 +21,7 @@ from actors.dispatch import Dispatch
 from actors.inbox import Entry, Traces, entry, split
 from actors.lease import Lease
 from actors.memory import Memory
+from actors.observing.stopwatch import Stopwatch
 from actors.opening import Opening, owner_record, rekeyed_batch, resuming_batch
 from actors.outlet import Outlet, Projection
 from actors.ports import Runtime
@@ -31,7 +32,6 @@ from actors.summary import summary
 from actors.tasks import Errands
 from actors.watching import Watch
 from cortex import commands, events, journal
-from cortex.loop import step
 from cortex.program import Program
 from cortex.signals import staff_digest
 from cortex.state import State
@@ -61,6 +61,7 @@ class Channel:
         self._inbox: list[Entry] = []
         self._traces = Traces(job)
         self._watch: Watch = runtime.telemetry.watch(job, folder)
+        self._stopwatch = Stopwatch(runtime.monotonic_s)
         self._wake = asyncio.Event()
         self._news = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -264,12 +265,15 @@ class Channel:
         if self.broken:
             raise StoreError(self.broken)
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._inbox.append(Entry(blob, size, durable, None))
-        self._wake.set()
+        self._enter(Entry(blob, size, durable, None))
         await durable
 
     def _put_events(self, batch: list[events.Event]) -> None:
-        self._inbox.append(entry(batch))
+        self._enter(entry(batch))
+
+    def _enter(self, each: Entry) -> None:
+        self._stopwatch.arrived()
+        self._inbox.append(each)
         self._wake.set()
 
     async def _run(self) -> None:
@@ -315,11 +319,12 @@ class Channel:
         at_s = max(self._k.at_s, self._runtime.now_s())
         taken = self._traces.before(taken)
         turn = events.Turn(at_s, tuple(each.batch or journal.decode_batch(each.blob) for each in taken))
-        out = step(self._k, self._program, turn)
+        out = self._stopwatch.step(self._k, self._program, turn, bool(self._inbox))
         account = journal.encode_account(self._k)
         news = b"" if account == self._account else account
         seq = self._journal.append([journal.encode_turn(at_s, (each.blob for each in taken), news)])
         self._account = account
+        self._watch.took(self._stopwatch.over(turn))
         self._watch.turn(seq, turn, out, self._k)
         self._settle(seq, turn)
         self._carry_out(out)
@@ -381,8 +386,7 @@ class Channel:
             return calls
         calls, recalled = without_recalled(self.job, calls, self._memory, self._journal)
         if recalled is not None:
-            self._inbox.append(recalled)
-            self._wake.set()
+            self._enter(recalled)
         return calls
 
     async def _hold_lease(self) -> None:

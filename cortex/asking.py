@@ -64,6 +64,7 @@ def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]
         return False
     if goal.tries >= TRIES_MAX:
         raise ValueError(f"more than {TRIES_MAX} attempts at one goal: {goal.story()}")
+    k.tally.retries += goal.question == question
     _asks_now(k, goal, sample, constructor, question, lane)
     attempt = goal.tries = goal.tries + 1
     k.ledger.reserve(charge)

@@ -71,7 +71,9 @@ def answered(k: State, event: events.Answered, out: list[commands.Command]) -> l
         other = k.flights[asked_again]
         goal_ids += (other.goal, *other.followers)
     waiting = _awaiting(k, goal_ids, question) if len(goal_ids) > 1 else _asks(goal, question)
-    if not waiting:
+    if waiting:
+        k.tally.answered += len(waiting)
+    else:
         k.tally.dropped += 1
     if flight is not None and (not waiting or (goal is not None and goal.assumed)):
         k.ledger.paid_again += 1

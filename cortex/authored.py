@@ -112,6 +112,7 @@ def give_up(k: State, program: Program, goal: Goal, failure: Failure, out: Out) 
         reopen(k, goal)
     if goal.status == Status.OPEN:
         asked(k, goal)  # so that a program may reopen it, whatever it was about
+    k.tally.calls_failed += bool(goal.question)
     goal.failure = failure
     if k.tell is not None:
         k.tell(goal.id, "given_up", {"failure": failure})

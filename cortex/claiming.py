@@ -97,6 +97,7 @@ def _returned(state: Cluster, claims: Claims, job: Job, out: list[Command]) -> N
     """Its channel died and came back, or a new run took the job over."""
     if not job.dead:
         died(state, claims.job, out)
+    state.restarts["channel"] = state.restarts.get("channel", 0) + 1
     job.epoch, job.dead = claims.epoch, False
     for hold in job.holds.values():
         hold.heard = 0

@@ -282,6 +282,9 @@ class Cluster(msgspec.Struct):
     calls_per_s: float = 0.0
     fewer_s: dict[str, float] = msgspec.field(default_factory=dict)
     """By role: since when fewer would have been enough."""
+    kills: dict[str, int] = msgspec.field(default_factory=dict)
+    restarts: dict[str, int] = msgspec.field(default_factory=dict)
+    """By role: how many were ended by force, and how many were started again, in the life of this incarnation."""
     found_s: float = -NEVER
     """After a restart: before this, branches and workers may live that were not told of."""
 

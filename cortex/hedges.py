@@ -53,6 +53,7 @@ def _ask_again(k: State, goal: Goal, flight: Flight, out: list[commands.Command]
     goal.hedge = flight.attempt
     goal.tries += 1
     k.retries += 1
+    k.tally.hedges += 1
     if k.tell is not None:
         seen = {"retries": k.retries, "successes": k.successes, "limits": terms.limits}
         k.tell(goal.id, "hedged", {"flight": flight, "waited_s": k.at_s - flight.asked_at_s, **seen})

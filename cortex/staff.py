@@ -186,7 +186,7 @@ def check(state: Cluster, out: list[Command]) -> None:
             if kills > 0:
                 kills -= 1
                 one.state, one.since_s, one.stillborn = "killed", at_s, 0
-                out.append(Kill(name, "it does not come to life"))
+                _kill(state, name, "it does not come to life", out)
             look(state, at_s + (KILLED_S if one.state == "killed" else CHECK_S))
         if one.state not in _WATCHED:
             continue
@@ -204,10 +204,16 @@ def check(state: Cluster, out: list[Command]) -> None:
             why = f"a call is {one.overdue_s:.0f} s overdue" if stuck else f"silent for {silent_s:.0f} s, and unheard"
             one.state, one.since_s = "killed" if one.state == "up" else "retiring", at_s
             state.restaff = True
-            out.append(Kill(name, why))
+            _kill(state, name, why, out)
             look(state, at_s + KILLED_S)
         elif step is restart.Rung.ASK:
             _ask(state, name, one, out)
+
+
+def _kill(state: Cluster, name: str, why: str, out: list[Command]) -> None:
+    role = state.members[name].role
+    state.kills[role] = state.kills.get(role, 0) + 1
+    out.append(Kill(name, why))
 
 
 def _ask(state: Cluster, name: str, one: Member, out: list[Command]) -> None:

@@ -103,6 +103,8 @@ def _start(state: Cluster, out: list[Command]) -> None:
             _reserve(state, one, probe)
             shunned, avoid, probe = avoid, [*avoid, probe], None
         one.state, one.since_s = "starting", state.at_s
+        if one.past[0]:
+            state.restarts[one.role] = state.restarts.get(one.role, 0) + 1
         out.append(Start(one.role, name, tuple(sorted(shunned))))
 
 

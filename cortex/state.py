@@ -26,6 +26,7 @@ from cortex.ledger import Bill, Charge, Ledger
 from cortex.limits import Terms
 from cortex.permits import Share, Sizes, held_until_s, next_begin_s
 from cortex.submission import Submission
+from cortex.tally import Tally as Tally
 from policies.failure import Failure
 from policies.pace import Pace
 from policies.timeout import attempt_timeout_s
@@ -128,24 +129,6 @@ class Errand(msgspec.Struct, array_like=True):
     """Nobody waits for the child job any more; its bill is still to come."""
     resting: bool = False
     """The child job was told to come to rest."""
-
-
-class Tally(msgspec.Struct):
-    """Counts of a job, for its summary."""
-
-    rows_read: int = 0
-    rows_refused: int = 0
-    succeeded: int = 0
-    failed: int = 0
-    calls: int = 0
-    dropped: int = 0
-    """Replies that came for an answered call: counted, never absorbed."""
-    failures: dict[str, int] = msgspec.field(default_factory=dict)
-    """Failed attempts by kind."""
-    failed_for_good: dict[str, int] = msgspec.field(default_factory=dict)
-    """Top goals that failed, by the kind of their last failure."""
-    failed_said: str = ""
-    """What the latest of these said."""
 
 
 class State(msgspec.Struct, dict=True):

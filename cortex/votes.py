@@ -94,6 +94,7 @@ def cast(k: State, program: Program, vote: Goal, reply: Reply, out: Out) -> tupl
     if k.tell is not None:
         k.tell(vote.id, "ballot", {"said": said, "open": len(election.votes) - 1})
     election.votes.remove(vote.id)
+    k.tally.votes += 1
     drop_vote(k, vote, out)
     if election.votes:
         return None

@@ -140,6 +140,9 @@ class Breaker(msgspec.Struct, kw_only=True):
     bad: int = 0
     slow: int = 0
     """While half open: answers of this stay's probes."""
+    opened: int = 0
+    probed: int = 0
+    """Ever: how often it opened, and how many probes leave was given for."""
 
 
 Whose = Literal["route", "tool", "node"]
@@ -233,6 +236,7 @@ def probe_out(policy: BreakerPolicy, breaker: Breaker, at_s: float, deadline_s: 
     if n > wanted:
         raise ValueError(f"{n} probes where {wanted} are wanted")
     _lose(breaker, at_s)
+    breaker.probed += n
     if n > 0:
         if not breaker.waves or breaker.waves[-1].generation != breaker.generation:
             breaker.waves.append(Wave(breaker.generation, []))
@@ -267,14 +271,11 @@ def due_at_s(breaker: Breaker, at_s: float) -> float:
 def shifted(breaker: Breaker, by_s: float) -> Breaker:
     """The same breaker on another clock: one that shows `by_s` more. For a restarted holder that adopts it."""
     return msgspec.structs.replace(
-        breaker,
-        since_s=breaker.since_s + by_s,
-        until_s=breaker.until_s + by_s,
-        probe_due_s=breaker.probe_due_s + by_s,
-        not_before_s=breaker.not_before_s + by_s,
+        breaker, since_s=breaker.since_s + by_s, until_s=breaker.until_s + by_s,
+        probe_due_s=breaker.probe_due_s + by_s, not_before_s=breaker.not_before_s + by_s,
         window=[Tally(t.at_s + by_s, t.total, t.bad, t.slow) for t in breaker.window],
         waves=[Wave(w.generation, [d + by_s for d in w.deadlines], w.lost) for w in breaker.waves],
-    )
+    )  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------ the moves
@@ -360,6 +361,7 @@ def _trip(policy: BreakerPolicy, breaker: Breaker, at_s: float, why: str, draw: 
 
 def _open(breaker: Breaker, at_s: float, until_s: float, why: str) -> Moved:
     breaker.until_s = until_s
+    breaker.opened += 1
     return _move(breaker, at_s, BreakerState.OPEN, why)
 
 
