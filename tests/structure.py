@@ -19,12 +19,12 @@ from urllib.parse import urlsplit
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("cortex", "actors", "policies")
 PURE = ("cortex", "policies")
-CODE = (*PACKAGES, "tests", "benchmarks", ".ci")
+CODE = (*PACKAGES, "tests", "benchmarks", "k8s", ".ci")
 
 FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 70
 
-TOP_LEVEL = {*CODE, "docs", "k8s", "CHANGELOG.md", "LICENSE", "Makefile", "README.md", "pyproject.toml"} | {
+TOP_LEVEL = {*CODE, "docs", "CHANGELOG.md", "LICENSE", "Makefile", "README.md", "pyproject.toml"} | {
     *(".dockerignore", ".github", ".gitignore", "Dockerfile"),
 }
 

@@ -1,0 +1,163 @@
+"""The dashboard "Cortex / Jobs": how far a job is, what it costs, what is slow, what broke."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from k8s.boards.panels import BLUE, GREEN, RED, YELLOW, board, chosen, lines, number, rows, warmth
+from k8s.boards.queries import JOB, OF_CLUSTER, OF_JOBS, THROTTLED, in_all, level, matching, quantile, rate
+
+UID = "cortex-jobs"
+
+EXPECTED = level("cortex_rows_expected", OF_JOBS)
+DONE = f"({in_all('cortex_rows_total', OF_JOBS, over='cortex_outcome')} or 0 * {EXPECTED})"
+COST = in_all("cortex_cost_USD_total", OF_JOBS, over="cortex_certainty")
+CAP = level("cortex_cost_cap_USD", OF_JOBS)
+LEFT = f"({EXPECTED} - {DONE})"
+ROW_RATE = rate("cortex_rows_total", OF_JOBS, labels=JOB, window="15m")
+
+FAILED = 'cortex_kind!="answered"'
+KNOWN = 'cortex_certainty="known"'
+
+
+def _progress() -> list[Any]:
+    failed = level("cortex_rows_total", OF_JOBS, 'cortex_outcome="failed"')
+    return [
+        number("Done", "Rows that have their result, of those that are known. A program without rows counts as one.",
+               f"sum({DONE}) / sum({EXPECTED})", "percentunit", ((None, BLUE), (1, GREEN)), decimals=1),
+        number("Rows left", "Rows without a result yet.", f"sum{LEFT}"),
+        number("Time left, at this rate", "Rows left over the rate of the last 15 minutes, of the job that takes longest.",
+               f"max({LEFT} / ({ROW_RATE} > 0))", "s"),
+        number("Time to the deadline", "Of the job whose deadline is nearest. Negative: it has passed.",
+               f"min({level('cortex_job_deadline_seconds', OF_JOBS)}) - time()", "s",
+               ((None, RED), (0, YELLOW), (1800, GREEN))),
+        number("Since the last progress", "How long ago a reply was last absorbed, in the job where that is longest. "
+               "From 15 minutes on an alert fires while there is work.",
+               f"time() - min({level('cortex_job_progressed_seconds', OF_JOBS)})", "s",
+               ((None, GREEN), (300, YELLOW), (900, RED))),
+        number("Rows failed", "Rows whose result is an error.", f"sum({failed}) or vector(0)", "short",
+               ((None, GREEN), (1, YELLOW))),
+        number("Cost", "Known, and assumed for attempts whose usage nobody reported. USD.", f"sum({COST})", "currencyUSD",
+               decimals=2),
+        number("Of the cap", "Cost and what is reserved for calls on their way, of `--max-cost`. The cap is never passed; "
+               "at it the job ends partial and can be resumed.",
+               f"max(({COST} + {level('cortex_cost_reserved_USD', OF_JOBS)}) / {CAP})", "percentunit",
+               ((None, GREEN), (0.8, YELLOW), (0.95, RED)), none="no cap", decimals=1),
+        rows("Jobs", "Each job that is running now, or ran when it was last scraped.",
+             {
+                 "Done": (f"{DONE} / {EXPECTED}", "percentunit"),
+                 "Rows left": (LEFT, "short"),
+                 "Rows a second": (ROW_RATE, "short"),
+                 "In flight": (level("cortex_calls_in_flight", OF_JOBS), "short"),
+                 "Cost": (COST, "currencyUSD"),
+                 "Time to the deadline": (f"{level('cortex_job_deadline_seconds', OF_JOBS)} - time()", "s"),
+                 "Since the last progress": (f"time() - {level('cortex_job_progressed_seconds', OF_JOBS)}", "s"),
+             },
+             {"cortex_job_id": "Job", "namespace": "Namespace"}),
+    ]  # fmt: skip
+
+
+def _pace() -> list[Any]:
+    return [
+        lines("Rows a second", "Results written, by outcome. `refused` are input rows that could not be sent.",
+              {"{{cortex_outcome}}": rate("cortex_rows_total", OF_JOBS, labels=("cortex_outcome",))}, stacked=True),
+        lines("Calls a second", "Calls that ended. `reused`: answered from memory, not paid again.",
+              {"{{cortex_outcome}}": rate("cortex_calls_total", OF_JOBS, labels=("cortex_outcome",))}, stacked=True),
+        lines("Queue, in flight, permits", "Calls that wait for a permit, attempts on their way, and the permits that the job "
+              "holds. A queue with all permits in flight: the limit holds it back (see Cortex / Cluster). A queue with "
+              "permits to spare: a breaker, a pause, or the money.",
+              {"queue": f"sum({level('cortex_queue', OF_JOBS)})",
+               "in flight": f"sum({level('cortex_calls_in_flight', OF_JOBS)})",
+               "permits": f"sum({level('cortex_permits', OF_JOBS)})"}),
+    ]  # fmt: skip
+
+
+def _failures() -> list[Any]:
+    throttled = rate("cortex_attempts_total", OF_JOBS, THROTTLED)
+    return [
+        lines("Failed attempts a second, by kind", "What the retries are for. The kinds are those of `cortex report JOB`.",
+              {"{{cortex_kind}}": rate("cortex_attempts_total", OF_JOBS, FAILED, labels=("cortex_kind",))}, stacked=True),
+        lines("Throttled share", "Of all attempts. Some is how the limit finds its place; above a fifth for long, the limit "
+              "that others leave is smaller than what this job is allowed to ask for.",
+              {"throttled": f"({throttled} or vector(0)) / {rate('cortex_attempts_total', OF_JOBS)}"}, "percentunit",
+              limit=0.2),
+        lines("Again, a minute", "Retries of failed attempts, hedges of slow ones (both are paid), and votes.",
+              {name: f"60 * {rate(f'cortex_{name}_total', OF_JOBS)}" for name in ("retries", "hedges", "votes")}),
+    ]  # fmt: skip
+
+
+def _money() -> list[Any]:
+    return [
+        lines("Cost against the cap", "Known; with what is assumed for attempts whose usage nobody reported; with what is "
+              "reserved for calls on their way; and the cap. USD.",
+              {"known": f"sum({level('cortex_cost_USD_total', OF_JOBS, KNOWN)})",
+               "with assumed": f"sum({COST})",
+               "with reserved": f"sum({COST} + {level('cortex_cost_reserved_USD', OF_JOBS)})",
+               "cap": f"sum({CAP})"}, "currencyUSD"),
+        lines("Cost an hour", "Known cost, at the rate of the moment, by job. USD.",
+              {"{{cortex_job_id}}": f"3600 * {rate('cortex_cost_USD_total', OF_JOBS, KNOWN, labels=JOB)}"}, "currencyUSD"),
+        lines("Tokens a second", "As the provider counts them. Cached input is billed at prices of its own.",
+              {"{{cortex_token_type}}": rate("cortex_tokens_total", OF_JOBS, labels=("cortex_token_type",))}, stacked=True),
+        lines("Tokens against the cap", "All tokens of the job, and `--max-job-tokens` where it is set.",
+              {"{{cortex_job_id}}": in_all("cortex_tokens_total", OF_JOBS, over="cortex_token_type"),
+               "cap of {{cortex_job_id}}": level("cortex_tokens_cap", OF_JOBS)}, span=12),
+        lines("Tokens a call", "The median and the 95th percentile, by type.",
+              {"{{gen_ai_token_type}} p50": quantile(0.5, "gen_ai_client_token_usage", OF_JOBS, labels=("gen_ai_token_type",)),
+               "{{gen_ai_token_type}} p95": quantile(0.95, "gen_ai_client_token_usage", OF_JOBS,
+                                                     labels=("gen_ai_token_type",))}, span=12),
+    ]  # fmt: skip
+
+
+def _latency() -> list[Any]:
+    name = "gen_ai_client_operation_duration_seconds"
+    return [
+        lines("How long an answered call takes", "From the moment it is sent to its reply, retries and waits between them "
+              "included. The dots are single calls with their trace.",
+              {f"p{round(q * 100)}": quantile(q, name, OF_JOBS, 'error_type=""') for q in (0.5, 0.95, 0.99)}, "s",
+              exemplar=True),
+        lines("p95 by model", "The same, a curve for each model.",
+              {"{{gen_ai_request_model}}": quantile(0.95, name, OF_JOBS, 'error_type=""', labels=("gen_ai_request_model",))},
+              "s"),
+        warmth("Calls by how long they took", "Calls a second in each range. Two bands are two kinds of calls, or a limit "
+               "that some wait at.", rate(f"{name}_bucket", OF_JOBS, 'error_type=""', labels=("le",))),
+    ]  # fmt: skip
+
+
+def _journal() -> list[Any]:
+    return [
+        lines("Journal lag", "How long what has happened waits to be on disk. Nothing is acted on before it is.",
+              {"{{cortex_job_id}}": level("cortex_journal_lag_seconds", OF_JOBS)}, "s", limit=5),
+        lines("Turns: p95 by phase", "What a turn of the channel spends: in the step, in the commit to disk, in absorbing "
+              "and in selecting.",
+              {"{{cortex_phase}}": quantile(0.95, "cortex_turn_duration_seconds", OF_JOBS, labels=("cortex_phase",))}, "s"),
+        lines("Turns a second", "A commit for each. Few, with much in each of them, is what is cheap.",
+              {"{{cortex_job_id}}": rate("cortex_turn_duration_seconds_count", OF_JOBS, 'cortex_phase="commit"', labels=JOB)}),
+        lines("Journal size", "On disk, by job.",
+              {"{{cortex_job_id}}": level("cortex_journal_size_bytes", OF_JOBS)}, "bytes", span=12),
+        lines("Free disk", "Where the state folder is. At none the job stops, resumable.",
+              {"{{cortex_job_id}}": level("cortex_disk_free_bytes", OF_JOBS)}, "bytes", span=12),
+    ]  # fmt: skip
+
+
+def jobs() -> Any:
+    """The dashboard."""
+    known = matching("cortex_rows_expected", OF_CLUSTER)
+    return board(
+        "Cortex / Jobs",
+        UID,
+        "Progress, rate, cost, failures, latency, queue and journal of Cortex jobs. Works with --metrics-listen, OTLP and "
+        "Ray's metrics port alike. What each curve means for you is in docs/observing.md; what to do, in docs/runbook.md.",
+        [
+            chosen("namespace", "Namespace", f"label_values({matching('cortex_rows_expected')}, namespace)",
+                   "Of Kubernetes. All: also what was not scraped there."),
+            chosen("job", "Job", f"label_values({known}, cortex_job_id)", "The job's name, as `cortex jobs` lists it."),
+        ],
+        {
+            "Progress": _progress(),
+            "Pace": _pace(),
+            "Failures": _failures(),
+            "Money and tokens": _money(),
+            "Latency": _latency(),
+            "Journal and disk": _journal(),
+        },
+    )
