@@ -1,68 +1,71 @@
-"""Progress on standard error: a live bar on a terminal, a line every few seconds elsewhere."""
+"""Progress on standard error: a live bar on a terminal, a line every few seconds elsewhere.
+
+What is shown is one line, whatever the width: what does not fit is left out, the least important first.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
+from collections.abc import Callable
 from typing import Any, TextIO
 
+import msgspec
+
+from actors.speed import Speed, of_job
+from policies.price import usd_text
+
 LINE_EVERY_S = 5.0
+BAR_WIDTH = 24
+BAR_LEAST = 8
+"""Below it, and where less than so much would be left for the figures, there are figures alone."""
+FIGURES_LEAST = 40
 
 
 class Bar:
-    """Shows the figures of a job as they come."""
+    """Shows the figures of a job as they come. ``form``: ``text`` or ``json``, for lines that no terminal shows."""
 
-    def __init__(self, stream: TextIO | None = None, rows: int | None = None) -> None:
+    def __init__(
+        self, stream: TextIO | None = None, rows: int | None = None, *, form: str = "text",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
         self._stream = stream or sys.stderr
         self._rows = rows
+        self._form = form
+        self._clock = clock
+        self._speed = Speed()
         self._live: Any = None
-        self._task: Any = None
-        self._began_s = time.monotonic()
-        self._next_line_s = self._began_s + LINE_EVERY_S
-        self._first: int | None = None
-        self._last = ""
+        self._next_line_s = clock() + LINE_EVERY_S
+        self._last: Any = None
 
     def show(self, facts: dict[str, Any]) -> None:
         """Show one state of the job."""
-        if self._first is None:
-            self._first = int(facts["results"])
-        if self._stream.isatty():
-            self._show_live(facts)
-        elif time.monotonic() >= self._next_line_s and (line := self.line(facts)) != self._last:
-            self._next_line_s = time.monotonic() + LINE_EVERY_S
-            self._last = line
-            print(line, file=self._stream, flush=True)
+        told = self.facts(facts)
+        if self._form == "text" and self._draws():
+            self._draw(told)
+            return
+        now_s = self._clock()
+        still = {name: value for name, value in told.items() if name not in ("rate_per_s", "left_s")}
+        if now_s >= self._next_line_s and still != self._last:
+            self._next_line_s, self._last = now_s + LINE_EVERY_S, still
+            said = _line(told) if self._form == "text" else msgspec.json.encode({"progress": told}).decode()
+            print(said, file=self._stream, flush=True)
+
+    def facts(self, facts: dict[str, Any]) -> dict[str, Any]:
+        """What is shown, as fields: for a line of JSON, and for whoever shows it another way. It takes note of the
+        count, so that the next ones have a speed."""
+        cap = facts.get("max_cost_usd")
+        return {
+            "job": facts["job"], **of_job(self._speed, facts, self._clock(), self._rows or 0),
+            "cost_usd": facts["cost_usd"], "max_cost_usd": cap, "reused_calls": facts["reused_calls"],
+            "rows_failed": facts["rows_failed"], "rows_failed_by_kind": _failed(facts),
+            "attempts_failed": dict(facts["failures"]), "waits": "; ".join(_waits(facts)),
+        }  # fmt: skip
 
     def line(self, facts: dict[str, Any]) -> str:
         """The figures as one line."""
-        done = int(facts["results"])
-        elapsed_s = max(0.001, time.monotonic() - self._began_s)
-        rate = (done - (self._first or 0)) / elapsed_s
-        said = [f"{done:,}/{self._rows:,} rows" if self._rows else f"{done:,} rows", f"{rate:.1f}/s"]
-        if self._rows and rate > 0 and done < self._rows:
-            said.append(f"{_span((self._rows - done) / rate)} left")
-        if facts["cost_usd"]:
-            said.append(f"{facts['cost_usd']:.4f} USD")
-        if facts["reused_calls"]:
-            said.append(f"{facts['reused_calls']:,} reused")
-        said += [f"{count:,} {kind}" for kind, count in facts["failures"].items()]
-        if facts.get("unarmed"):
-            said.append("waiting for a key")
-        if facts.get("waits"):
-            said.append(facts["waits"])
-        return f"{facts['job']}: {', '.join(said)}"
-
-    def _show_live(self, facts: dict[str, Any]) -> None:
-        if self._live is None:
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-            console = Console(file=self._stream)
-            columns = (BarColumn(bar_width=24), TextColumn("{task.description}"), TimeElapsedColumn())
-            self._live = Progress(*columns, console=console, transient=True)
-            self._task = self._live.add_task("", total=self._rows)
-            self._live.start()
-        self._live.update(self._task, completed=facts["results"], description=self.line(facts))
+        return _line(self.facts(facts))
 
     def say(self, line: str) -> None:
         """Show a line that stays, above the figures."""
@@ -76,6 +79,105 @@ class Bar:
         if self._live is not None:
             self._live.stop()
             self._live = None
+
+    # -- on a terminal -----------------------------------------------------------------------------------------------
+
+    def _draws(self) -> bool:
+        """Whether there is a terminal that can write over what it shows."""
+        return self._stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
+
+    def _draw(self, told: dict[str, Any]) -> None:
+        if self._live is None:
+            from rich.console import Console
+            from rich.live import Live
+
+            console = Console(file=self._stream)
+            self._live = Live(console=console, auto_refresh=False, transient=True)
+            self._live.start()
+        self._live.update(self._drawn(told), refresh=True)
+
+    def _drawn(self, told: dict[str, Any]) -> Any:
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        width = self._live.console.width - 1  # a last column that is written to makes some terminals wrap
+        bar = bar_width(width) if told["expected"] else 0
+        figures = Text(fitted(parts(told), width - (bar + 1 if bar else 0)), no_wrap=True, overflow="ellipsis")
+        if not bar:
+            return figures
+        row = Table.grid(padding=(0, 1))
+        row.add_column(width=bar, no_wrap=True)
+        row.add_column(no_wrap=True)
+        row.add_row(ProgressBar(total=told["expected"], completed=told["done"], width=bar), figures)
+        return row
+
+
+# -- words -----------------------------------------------------------------------------------------------------------
+
+
+def bar_width(width: int) -> int:
+    """Columns for the bar itself on a terminal of this width; 0: none."""
+    left = min(BAR_WIDTH, width - FIGURES_LEAST - 1)
+    return left if left >= BAR_LEAST else 0
+
+
+def fitted(said: list[tuple[int, str]], width: int) -> str:
+    """As many parts as fit beside each other, those of the lowest rank first of all; the rest is left out."""
+    kept: set[int] = set()
+    used = 0
+    for at in sorted(range(len(said)), key=lambda at: said[at][0]):
+        needs = len(said[at][1]) + (2 if kept else 0)
+        if kept and used + needs > width:
+            continue
+        kept.add(at)
+        used += needs
+    line = ", ".join(said[at][1] for at in sorted(kept))
+    return line if len(line) <= width else line[: max(0, width - 1)] + "…"
+
+
+def parts(told: dict[str, Any]) -> list[tuple[int, str]]:
+    """What the line says, in its order, each with its rank: 0 is told first where there is little room."""
+    done, expected, unit = told["done"], told["expected"], told["unit"]
+    of = f"{done:,}/{expected:,} {unit}" if expected else f"{done:,} {unit}"
+    said = [(0, of), (1, f"{_rate(told['rate_per_s'])}/s")]
+    if told["left_s"] is not None and done < (expected or 0):
+        said.append((2, f"{_span(told['left_s'])} left"))
+    if told["cost_usd"]:
+        cap = told["max_cost_usd"]
+        spent = usd_text(round(told["cost_usd"] * 1e9))
+        said.append((4, f"{spent} of ${cap:g}" if cap else spent))
+    if told["reused_calls"]:
+        said.append((8, f"{told['reused_calls']:,} reused"))
+    if told["rows_failed"]:
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in told["rows_failed_by_kind"].items())
+        said.append((5, f"{told['rows_failed']:,} failed" + (f" ({kinds})" if kinds else "")))
+    if told["attempts_failed"]:
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in told["attempts_failed"].items())
+        said.append((7, f"attempts failed: {kinds}"))
+    if told["waits"]:
+        said.append((3, told["waits"]))
+    said.append((6, str(told["job"])))
+    return said
+
+
+def _line(told: dict[str, Any]) -> str:
+    said = parts(told)
+    return f"{told['job']}: {', '.join(text for _, text in said[:-1])}"
+
+
+def _failed(facts: dict[str, Any]) -> dict[str, int]:
+    refused = {"refused before sending": facts["rows_refused"]} if facts.get("rows_refused") else {}
+    return {**facts.get("rows_failed_by_kind", {}), **refused}
+
+
+def _waits(facts: dict[str, Any]) -> list[str]:
+    said = ["waiting for a key"] if facts.get("unarmed") else []
+    return [*said, facts["waits"]] if facts.get("waits") else said
+
+
+def _rate(per_s: float) -> str:
+    return f"{per_s:,.0f}" if per_s >= 100 else f"{per_s:.1f}" if per_s >= 0.1 or not per_s else f"{per_s:.3f}"
 
 
 def _span(seconds: float) -> str:

@@ -30,14 +30,15 @@ FINDING_S = 10.0
 """How long a job that comes waits until a cortex that came back knows which branches live."""
 
 
-def _readings(seen: Buffer, at_s: float) -> dict[str, float]:
-    """What the cortex reads of a route's buffer, of the last minute."""
+def _readings(seen: Buffer, at_s: float) -> dict[str, Any]:
+    """What the cortex reads of a route's buffer, of the last minute; ``series``: second by second."""
     rates = health.rates(seen, at_s, health.AGE_MAX_S)
     return {
         "begun_per_s": rates.begun, "answered_per_s": rates.answered, "failed_per_s": rates.failed,
         "input_tokens_per_s": rates.input_tokens, "output_tokens_per_s": rates.output_tokens,
         "failure_share": health.failure_share(seen, at_s), "latency_s": health.latency_s(seen, at_s),
         "per_token_p50_s": health.per_token_s(seen, at_s, 0.5), "per_token_p95_s": health.per_token_s(seen, at_s, 0.95),
+        "series": msgspec.to_builtins(health.series(seen, at_s)),
     }  # fmt: skip
 
 
@@ -206,7 +207,14 @@ class Cortex:
             **{f"node:{name}": node.breaker for name, node in state.nodes.items()},
         }
         return {
+            "cortex": self.incarnation,
             "jobs": {name: sum(hold.counted for hold in job.holds.values()) for name, job in state.jobs.items()},
+            "channels": {
+                name: {
+                    "epoch": job.epoch, "deaths": len(job.deaths), "expired": job.expired, "condemned": job.condemned,
+                }
+                for name, job in state.jobs.items()
+            },
             "pools": pools,
             "routes": {name: _readings(route.seen, at_s) for name, route in state.routes.items()},
             "breakers": {
@@ -214,7 +222,11 @@ class Cortex:
                 for subject, own in breakers.items()
             },
             "staff": {
-                name: {"state": one.state, "node": one.node, "phase": one.phase, "in_flight": one.in_flight}
+                name: {
+                    "state": one.state, "node": one.node, "phase": one.phase, "in_flight": one.in_flight,
+                    "drained_by": one.drained, "failure_share": health.failure_share(one.seen, at_s),
+                    "deaths": len(one.deaths),
+                }
                 for name, one in state.members.items()
             },
             "nodes": {name: {"alive": node.alive, "drained_by": node.drained} for name, node in state.nodes.items()},

@@ -17,9 +17,11 @@ from actors import caps, control
 from actors.armoury import Arming, encode
 from actors.errors import ClearError
 from actors.inbox import Heard
+from actors.live import Publisher
 from actors.opening import Opening
 from actors.ports import Away, Cut, Gone, Peer, Runtime
 from actors.rotation import Rotation
+from actors.speed import Speed, of_job
 from actors.store import Folder, StoreError
 from cortex.events import Row
 
@@ -117,6 +119,8 @@ class Driver:
         self._facts: dict[str, Any] = {}
         self._draining = False
         self.job = opening.terms.job
+        self._speed = Speed()
+        self._live = Publisher(self._control, self.job, opening.owner)
         self._channel: Peer = runtime.peer(f"channel:{self.job}")
 
     async def run(self) -> dict[str, Any]:
@@ -138,6 +142,7 @@ class Driver:
             for task in work:
                 task.cancel()
             await asyncio.gather(*work, return_exceptions=True)
+            self._live.close()
         if self._facts["broken"]:
             raise Broken(self._facts["broken"])
         return self._facts
@@ -262,6 +267,8 @@ class Driver:
         while True:
             facts = await self._refresh()
             self._progress(facts)
+            speed = of_job(self._speed, facts, self._runtime.monotonic_s())
+            await self._live.look(facts | speed, self._runtime.peer("cortex"))
             wanted = control.read(self._control, self.job, self._opening.owner)
             if wanted is not None:
                 await self._obey(wanted)

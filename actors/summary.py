@@ -22,6 +22,7 @@ def summary(k: State) -> dict[str, Any]:
         "why": k.why,
         "awaited": k.awaited(),
         "rows": tally.rows_read if k.terms.streams else tally.succeeded + tally.failed,
+        "rows_expected": _counted(k.terms.places.get("rows", "")),
         "rows_succeeded": tally.succeeded,
         "rows_failed": tally.failed,
         "rows_refused": tally.rows_refused,
@@ -39,6 +40,8 @@ def summary(k: State) -> dict[str, Any]:
         "cache_creation_tokens": ledger.cache_creation_tokens,
         "cost_usd": usd(ledger.known_nusd) if priced else None,
         "cost_assumed_usd": usd(ledger.assumed_nusd) if priced else None,
+        "max_cost_usd": usd(cap) if (cap := k.terms.limits.max_cost_nusd) is not None else None,
+        "max_job_tokens": k.terms.limits.max_job_tokens,
         "known_nusd": ledger.known_nusd,
         "assumed_nusd": ledger.assumed_nusd,
         "batches": [
@@ -57,6 +60,11 @@ def summary(k: State) -> dict[str, Any]:
         "limits": in_words(k.terms.limits),
         **standing(k),
     }
+
+
+def _counted(text: str) -> int:
+    """Rows of the whole input, as they were counted when the job began; 0 where it has none."""
+    return int(text) if text.isdecimal() else 0
 
 
 def _priced(route: Route) -> bool:

@@ -220,6 +220,8 @@ class Member(msgspec.Struct):
     """While draining: since when it has nothing."""
     past: tuple[str, int] = ("", 0)
     """The incarnation before, and the number of its last report: what it told late is counted once."""
+    drained: str = ""
+    """Who asked for it alone to be emptied."""
 
 
 class Node(msgspec.Struct):

@@ -30,6 +30,9 @@ class Slot(msgspec.Struct, gc=False):
     output_tokens: int = 0
     latency_s: float = 0.0
     failed: dict[str, int] = {}
+    per_token_p50_s: float = 0.0
+    """Of the samples that were kept of it, once it is over; 0 where there are none."""
+    per_token_p95_s: float = 0.0
 
 
 class Buffer(msgspec.Struct):
@@ -56,6 +59,20 @@ class Rates(msgspec.Struct, frozen=True):
     output_tokens: float
 
 
+class Series(msgspec.Struct, frozen=True):
+    """The buffer second by second, the oldest first; the last one is the newest second that is over.
+
+    All are of one length, and empty where nothing happened.
+    """
+
+    begun: tuple[int, ...] = ()
+    answered: tuple[int, ...] = ()
+    failed: tuple[int, ...] = ()
+    per_token_p50_s: tuple[float, ...] = ()
+    """0 in a second of which no sample is known; so for the other."""
+    per_token_p95_s: tuple[float, ...] = ()
+
+
 def hear(buffer: Buffer, at_s: float, done: int) -> None:
     """It is there, and has settled `done` pieces of work in its life (a new incarnation counts anew)."""
     buffer.heard_s = at_s
@@ -78,6 +95,8 @@ def record(
     """Take in counts: `failed` by kind, `latency_s` the sum over the answered, `samples` (seconds, output tokens)."""
     slots = buffer.slots
     if not slots or at_s >= (slots[-1].place + 1) * SLOT_S:
+        if slots:
+            slots[-1].per_token_p50_s, slots[-1].per_token_p95_s = _per_token_of(buffer, slots[-1])
         slots.append(Slot(int(at_s // SLOT_S)))
         if len(slots) > 2 * SLOTS_MAX:
             del slots[:-SLOTS_MAX]
@@ -163,6 +182,33 @@ def per_token_s(buffer: Buffer, at_s: float, share: float) -> float:
     slow, always or now and then, and avoided.
     """
     return _at([seconds / max(tokens, 1) for _, seconds, tokens in _young(buffer, at_s)], share)
+
+
+def series(buffer: Buffer, at_s: float, within_s: float = AGE_MAX_S) -> Series:
+    """Each second of so many, for whoever looks on: the same counts that the decisions read."""
+    seconds = int(min(within_s, AGE_MAX_S) / SLOT_S)
+    first = int(at_s // SLOT_S) - seconds
+    slots = {slot.place - first: slot for slot in buffer.slots if first <= slot.place < first + seconds}
+    if not slots:
+        return Series()
+    last = buffer.slots[-1]
+    rows: list[tuple[int, int, int, float, float]] = []
+    for at in range(seconds):
+        slot = slots.get(at)
+        if slot is None:
+            rows.append((0, 0, 0, 0.0, 0.0))
+            continue
+        per_token = _per_token_of(buffer, slot) if slot is last else (slot.per_token_p50_s, slot.per_token_p95_s)
+        rows.append((slot.begun, slot.answered, sum(slot.failed.values()), *per_token))
+    begun, answered, failed, p50, p95 = zip(*rows, strict=True)
+    return Series(begun, answered, failed, p50, p95)
+
+
+def _per_token_of(buffer: Buffer, slot: Slot) -> tuple[float, float]:
+    """Median and 95th percentile of one second, over those of its samples that are kept."""
+    from_s, to_s = slot.place * SLOT_S, (slot.place + 1) * SLOT_S
+    values = [seconds / max(tokens, 1) for at_s, seconds, tokens in buffer.samples if from_s <= at_s < to_s]
+    return _at(values, 0.5), _at(values, 0.95)
 
 
 def _young(buffer: Buffer, at_s: float) -> list[tuple[float, float, int]]:

@@ -381,6 +381,7 @@ def drain(state: Cluster, who: str, subject: str) -> None:
         drained = [one for one in state.members.values() if one.node == subject]
     else:
         drained = [state.members[subject]]
+        drained[0].drained = who or "somebody"
     for one in drained:
         if one.state == "up":
             one.state, one.since_s, one.empty_s = "draining", state.at_s, state.at_s

@@ -194,6 +194,17 @@ def status(options: Options, job: Annotated[str, typer.Argument(help="the latest
 
 
 @app.command()
+@takes(*LOOKING, "cluster")
+def top(
+    options: Options, once: Annotated[bool, typer.Option("--once", help="print one screen as text, and end")] = False
+) -> int:
+    """Watch jobs, routes, branches, workers and nodes as they work: a full screen; q ends it."""
+    from actors.cli.topping import top as show
+
+    return show(once, options)
+
+
+@app.command()
 @takes(*LOOKING)
 def jobs(options: Options) -> int:
     """List the jobs of the state folder, the latest first."""

@@ -20,10 +20,7 @@ from cortex.state import State
 def standing_of(folder: Folder, job: str, k: State | None = None) -> Standing:
     """The job's standing. Raises ``NoSuchJob``, or ``NoSuchProgram`` where its program is gone."""
     k = last_state(folder, job) if k is None else k
-    facts = summary(k)
-    facts["outcome"] = k.outcome or _living(folder, job)
-    if facts["outcome"] == "interrupted":
-        facts["waits"] = ""  # nobody is there to wait
+    facts = facts_of(folder, job, k)
     places = k.terms.places
     return Standing(
         facts=facts, state=folder.path, answer=_answer(k), rows=number(places, "rows"),
@@ -31,7 +28,16 @@ def standing_of(folder: Folder, job: str, k: State | None = None) -> Standing:
     )  # fmt: skip
 
 
-def _living(folder: Folder, job: str) -> str:
+def facts_of(folder: Folder, job: str, k: State) -> dict[str, Any]:
+    """A job's figures, and what it does now."""
+    facts = summary(k)
+    facts["outcome"] = k.outcome or living(folder, job)
+    if facts["outcome"] == "interrupted":
+        facts["waits"] = ""  # nobody is there to wait
+    return facts
+
+
+def living(folder: Folder, job: str) -> str:
     """What a job does that has not ended: somebody runs it, it goes on in a cluster alone, or its run was killed."""
     if is_held(folder, job):
         return "running"

@@ -1,0 +1,135 @@
+"""What a running job publishes of itself into its state folder, about once a second: for ``top`` and ``status``.
+
+One small file a job, for its owner's eyes alone, put in place whole, removed at the end. It holds the job's summary and
+what its cortex knows of pools, breakers, branches, workers and nodes; never a prompt, a reply or a key. A file that a
+killed process left behind is recognised by who wrote it, and by the lock on the job. Nothing is written while nothing
+changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from actors.joblock import is_held
+from actors.opening import Owner, alive
+from actors.ports import Away, Gone, Peer
+from actors.store import Folder, StoreError
+
+PUBLISH_S = 1.0
+"""Between two looks at what there is to publish, at the least."""
+PATIENCE_S = 2.0
+"""How long the cortex may take to tell what it knows: the job does not wait for those who look on."""
+_UNTIL = "_for_s"
+
+
+class Live(msgspec.Struct, frozen=True, kw_only=True):
+    """One job as its process last published it."""
+
+    owner: Owner
+    at_s: float
+    """When it was last written, seconds since 1970: what it says has not changed since, as long as its owner lives."""
+    facts: dict[str, Any]
+    """As ``actors.summary`` has them, with ``rate_per_s`` and ``left_s``."""
+    cortex: dict[str, Any] = msgspec.field(default_factory=dict)
+    """``Cortex.status``; what it says to last so many seconds, until when: ``held_until_s`` for ``held_for_s``."""
+
+
+def folder_of(folder: Folder) -> Path:
+    """Where these files stand."""
+    return folder.path / "live"
+
+
+def read(folder: Folder, job: str) -> Live | None:
+    """What the process that runs the job published last; None where none does, or it is of another release."""
+    try:
+        found = msgspec.json.decode((folder_of(folder) / f"{job}.json").read_bytes(), type=Live)
+    except (OSError, ValueError):
+        return None
+    return found if alive(found.owner) and is_held(folder, job) else None
+
+
+def published(folder: Folder) -> dict[str, Live]:
+    """All that is published in the folder, by job."""
+    try:
+        names = sorted(path.stem for path in folder_of(folder).glob("*.json"))
+    except OSError:
+        return {}
+    return {name: found for name in names if (found := read(folder, name)) is not None}
+
+
+def dated(told: Any, now_s: float) -> Any:
+    """The same with moments in place of spans that run out, whole seconds: so it says the same until it changes."""
+    if isinstance(told, list | tuple):
+        return [dated(each, now_s) for each in told]
+    if not isinstance(told, dict):
+        return told
+    made: dict[str, Any] = {}
+    for name, value in told.items():
+        if name == "for_s" or name.endswith(_UNTIL):
+            made[name.removesuffix("for_s") + "until_s"] = float(round(now_s + value)) if value else 0.0
+        else:
+            made[name] = dated(value, now_s)
+    return made
+
+
+class Publisher:
+    """Publishes one job. It breaks nothing: a full disk or a silent cortex costs those who look on, not the job."""
+
+    def __init__(self, folder: Folder, job: str, owner: Owner, clock: Callable[[], float] = time.time) -> None:
+        self._folder = folder
+        self._path = folder_of(folder) / f"{job}.json"
+        self._owner = owner
+        self._clock = clock
+        self._next_s = 0.0
+        self._last = b""
+
+    async def look(self, facts: dict[str, Any], cortex: Peer) -> None:
+        """Publish what there is now, if it is time and anything has changed."""
+        now_s = self._clock()
+        if self._next_s - PUBLISH_S <= now_s < self._next_s:
+            return
+        self._next_s = now_s + PUBLISH_S
+        status: dict[str, Any] = {}
+        with contextlib.suppress(Away, Gone, TimeoutError):
+            async with asyncio.timeout(PATIENCE_S):
+                status = dated(await cortex.ask("status"), now_s)
+        self.put(facts, status, now_s)
+
+    def put(self, facts: dict[str, Any], status: dict[str, Any], now_s: float) -> None:
+        """Have this stand there, unless it stands there already."""
+        told = msgspec.json.encode((facts, status))
+        if told == self._last:
+            return
+        live = msgspec.json.encode(Live(owner=self._owner, at_s=round(now_s, 3), facts=facts, cortex=status))
+        with contextlib.suppress(OSError):
+            if not self._last:
+                self._begin()
+            part = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+            try:
+                with os.fdopen(os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
+                    file.write(live)
+                os.replace(part, self._path)
+            finally:
+                part.unlink(missing_ok=True)
+            self._last = told
+
+    def _begin(self) -> None:
+        """Make the folder; remove what killed runs left in it."""
+        self._path.parent.mkdir(mode=0o700, exist_ok=True)
+        for path in self._path.parent.glob("*.json"):
+            with contextlib.suppress(OSError, StoreError):
+                if path != self._path and not is_held(self._folder, path.stem):
+                    path.unlink()
+
+    def close(self) -> None:
+        """The run is over: nothing is live here any more."""
+        with contextlib.suppress(OSError):
+            self._path.unlink(missing_ok=True)

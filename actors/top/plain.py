@@ -1,0 +1,51 @@
+"""One screen of ``top`` as text, for a pipe, a log, a terminal that cannot be written over."""
+
+from __future__ import annotations
+
+from actors.top.layout import GAP, Curve, Table, cell, columns_shown, spark
+from actors.top.view import Screen
+
+SPARK_WIDTH = 60
+
+
+def lines(shown: Screen, width: int, plain: bool = False) -> list[str]:
+    """The screen, each line at most so wide. ``plain``: in characters that every terminal has."""
+    said = [shown.title]
+    if shown.trouble:
+        said.append(shown.trouble)
+    for table in shown.tables:
+        if not table.rows and not table.none:
+            continue
+        said += ["", *table_lines(table, width)]
+        if table.name != "routes":
+            continue
+        for row in table.rows:
+            found = shown.curves.get(row.key, ())
+            if any(any(curve.values) for curve in found):
+                said += ["", *curve_lines(row.cells[0], found, width, plain)]
+    return [line.rstrip()[:width] for line in said]
+
+
+def table_lines(table: Table, width: int) -> list[str]:
+    """A table, its columns under their titles."""
+    if not table.rows:
+        return [table.none]
+    shown = columns_shown(table, width)
+    gap = " " * GAP
+    titles = [cell(table.columns[place].title, wide, table.columns[place].right) for place, wide in shown]
+    said = [gap.join(titles)]
+    for row in table.rows:
+        said.append(gap.join(cell(row.cells[place], wide, table.columns[place].right) for place, wide in shown))
+    return said
+
+
+def curve_lines(title: str, curves: tuple[Curve, ...], width: int, plain: bool = False) -> list[str]:
+    """Curves below each other: label, curve, what it is now."""
+    label = max((len(curve.label) for curve in curves), default=0)
+    now = max((len(curve.now) for curve in curves), default=0)
+    room = min(SPARK_WIDTH, width - label - now - 4)
+    said = [f"{title}: the last minute, second by second"]
+    for curve in curves:
+        drawn = spark(curve.values, room, plain) if room > 0 else ""
+        said.append(f"{curve.label.ljust(label)}  {drawn}  {curve.now.rjust(now)}")
+    return said

@@ -1,0 +1,156 @@
+"""Where ``top`` looks: the journals of a state folder, what running jobs publish beside them, the cortex of a cluster.
+
+Looking is cheap, or it is put off: a journal is read when it has changed, and again only after twenty times as long as
+reading it took.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from actors import live
+from actors.cli.standings import facts_of, living
+from actors.errors import ClearError
+from actors.records import last_owner, last_state
+from actors.store import Folder
+
+READ_SHARE = 0.05
+"""Of one core's time, for reading a journal that goes on changing."""
+READ_BUDGET_S = 0.25
+"""For journals that were never read yet, in one look; the others come in the next."""
+
+
+class JobSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """A job, as it was last seen."""
+
+    job: str
+    facts: dict[str, Any]
+    """As ``actors.summary`` has them; empty where they are still to be read."""
+    source: str
+    """``live``: what its process publishes; ``journal``; ``cluster``: its channel told."""
+    as_of_s: float
+    """When that was so, seconds since 1970."""
+    owner: str = ""
+    """Which process runs it, or ran it last."""
+
+
+class ClusterSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """A cortex, as it was last seen, with what it knows."""
+
+    where: str
+    as_of_s: float
+    status: dict[str, Any]
+    """As ``Cortex.status`` has it, dated as in ``actors.live``."""
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """All that there is to see at one moment."""
+
+    at_s: float
+    state: str
+    jobs: tuple[JobSeen, ...]
+    clusters: tuple[ClusterSeen, ...]
+    trouble: str = ""
+    """Why something cannot be seen now."""
+
+
+class _Kept:
+    """What was read of one journal."""
+
+    __slots__ = ("again_s", "facts", "mark", "owner", "turn_s")
+
+    def __init__(self) -> None:
+        self.mark: tuple[tuple[int, int], ...] = ()
+        self.facts: dict[str, Any] = {}
+        self.turn_s = self.again_s = 0.0
+        self.owner = ""
+
+
+class FolderSource:
+    """A state folder, looked at again and again."""
+
+    def __init__(self, folder: Folder, clock: Callable[[], float] = time.time) -> None:
+        self.folder = folder
+        self._clock = clock
+        self._kept: dict[str, _Kept] = {}
+
+    def look(self, budget_s: float = READ_BUDGET_S) -> Seen:
+        """What there is now. ``budget_s``: how long to read journals that were never read."""
+        now_s, until_s = self._clock(), time.monotonic() + budget_s
+        published = live.published(self.folder)
+        jobs = [
+            _published(name, published[name]) if name in published else self._journal(name, now_s, until_s)
+            for name in self.folder.jobs() if "~" not in name
+        ]  # fmt: skip
+        for name in self._kept.keys() - {each.job for each in jobs}:
+            del self._kept[name]
+        clusters: dict[str, ClusterSeen] = {}
+        for found in sorted(published.values(), key=lambda found: found.at_s):
+            if found.cortex:
+                clusters[str(found.cortex.get("cortex", ""))] = ClusterSeen(
+                    where=_where(found), as_of_s=found.at_s, status=found.cortex
+                )
+        return Seen(at_s=now_s, state=str(self.folder.path), jobs=tuple(jobs), clusters=tuple(clusters.values()))
+
+    def _journal(self, job: str, now_s: float, until_s: float) -> JobSeen:
+        known = self._kept.setdefault(job, _Kept())
+        path = self.folder.journal_path(job)
+        mark = _mark(path)
+        if mark != known.mark and now_s >= known.again_s and (known.mark or time.monotonic() < until_s):
+            began_s = time.monotonic()
+            known.mark = mark
+            try:
+                k = last_state(self.folder, job)
+                known.facts, known.turn_s = facts_of(self.folder, job, k), k.at_s
+            except (ClearError, ValueError) as error:  # damaged, or of a program that is gone: the others are shown
+                known.facts, known.turn_s = {"job": job, "outcome": "unreadable", "why": str(error)}, _written_s(mark)
+            owner = last_owner(self.folder, job)
+            known.owner = f"process {owner.pid} on {owner.host}, {owner.cluster}" if owner is not None else ""
+            known.again_s = now_s + (time.monotonic() - began_s) / READ_SHARE
+        facts = known.facts
+        if facts.get("outcome") in ("running", "interrupted", "detached"):
+            facts = facts | {"outcome": living(self.folder, job)}
+        as_of_s = known.turn_s if facts else _written_s(mark)
+        return JobSeen(job=job, facts=facts, source="journal", as_of_s=as_of_s, owner=known.owner)
+
+
+def _published(job: str, found: live.Live) -> JobSeen:
+    return JobSeen(job=job, facts=found.facts, source="live", as_of_s=found.at_s, owner=_where(found))
+
+
+def _where(found: live.Live) -> str:
+    return f"process {found.owner.pid} on {found.owner.host}, {found.owner.cluster}"
+
+
+def _mark(path: Path) -> tuple[tuple[int, int], ...]:
+    """Differs where something was written since."""
+    found = []
+    for each in (path, path.with_name(path.name + "-wal")):
+        try:
+            stat = each.stat()
+        except OSError:
+            continue
+        if stat.st_size:
+            found.append((stat.st_mtime_ns, stat.st_size))
+    return tuple(found)
+
+
+def _written_s(mark: tuple[tuple[int, int], ...]) -> float:
+    return max((at_ns for at_ns, _ in mark), default=0) / 1e9
+
+
+def brief(seen: Seen) -> dict[str, Any]:
+    """What was seen, for programs: ``cortex top --json``."""
+    return {
+        "at_s": seen.at_s, "state": seen.state, "trouble": seen.trouble,
+        "jobs": [
+            {"job": each.job, "source": each.source, "as_of_s": each.as_of_s, "owner": each.owner, **each.facts}
+            for each in seen.jobs
+        ],
+        "clusters": [{"where": each.where, "as_of_s": each.as_of_s, **each.status} for each in seen.clusters],
+    }  # fmt: skip

@@ -1,0 +1,314 @@
+"""The full screen of ``top``: keys, cursor, scrolling. What it shows is ``view.screen``; nothing here changes a job."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.events import Resize
+from textual.screen import ModalScreen
+from textual.widgets import DataTable, Static
+
+from actors.errors import ClearError
+from actors.top.layout import Row, Table, cell, columns_shown, heights
+from actors.top.plain import curve_lines
+from actors.top.sources import Seen
+from actors.top.view import SORTS, Screen, screen
+
+LOOK_S = 1.0
+"""Between two looks."""
+CURVES = 6
+"""Lines that the curves of a route take."""
+HELP = " up/down choose   tab next table   enter details   s sort   p pause   r look now   q quit"
+_STYLES = {"good": "green", "warn": "yellow", "bad": "bold red", "dim": "dim"}
+_ORDER = ("jobs", "routes", "curves", "actors", "nodes")
+
+
+class Particulars(ModalScreen[None]):
+    """All that is known of one row."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,enter,q", "back", "Back"), Binding("up", "scroll(-1)", show=False),
+        Binding("down", "scroll(1)", show=False),
+    ]  # fmt: skip
+    CSS = """
+    Particulars { align: center middle; }
+    Particulars VerticalScroll { width: 90%; max-width: 120; height: auto; max-height: 90%; border: round $primary;
+                                 padding: 0 1; background: $surface; }
+    """
+
+    def __init__(self, key: str) -> None:
+        super().__init__()
+        self.key = key
+        self.text = Static("", id="particulars")
+
+    def compose(self) -> ComposeResult:
+        """A frame that scrolls."""
+        with VerticalScroll():
+            yield self.text
+        yield Static(" up/down scroll   esc back", id="help")
+
+    def tell(self, row: Row | None) -> None:
+        """Show the row as it is now; one that is gone stays as it was."""
+        if row is None:
+            return
+        wide = max(len(name) for name, _ in row.details)
+        said = Text()
+        for name, text in row.details:
+            said.append(f"{name.ljust(wide)}  ", "bold")
+            said.append(f"{text}\n")
+        self.text.update(said)
+
+    def action_scroll(self, lines: int) -> None:
+        """Up or down."""
+        self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)
+
+    def action_back(self) -> None:
+        """Back to the tables."""
+        self.dismiss()
+
+
+class Listing(DataTable[Text]):
+    """One table, whose rows keep their cursor while they change."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(id=name, cursor_type="row", zebra_stripes=False, cell_padding=1)
+        self.table: Table | None = None
+        self._form: tuple[Any, ...] = ()
+
+    def put(self, table: Table, width: int) -> None:
+        """Have these rows; only what differs is drawn anew."""
+        self.table = table
+        shown = columns_shown(table, max(10, width - 2 - 1))
+        keys = tuple(row.key for row in table.rows)
+        form = (tuple(shown), keys)
+        if form == self._form:
+            for row in table.rows:
+                for place, wide in shown:
+                    drawn = _cell(table, row, place, wide)
+                    if self.get_cell(row.key, str(place)) != drawn:
+                        self.update_cell(row.key, str(place), drawn)
+            return
+        chosen, top = self.chosen(), self.scroll_y
+        self.clear(columns=True)
+        for place, wide in shown:
+            column = table.columns[place]
+            self.add_column(Text(cell(column.title, wide, column.right)), width=wide, key=str(place))
+        for row in table.rows:
+            self.add_row(*(_cell(table, row, place, wide) for place, wide in shown), key=row.key)
+        self._form = form
+        if chosen in keys:
+            self.move_cursor(row=keys.index(chosen), animate=False, scroll=False)
+            self.scroll_to(y=top, animate=False)
+
+    def chosen(self) -> str:
+        """The key of the row that the cursor is on; empty where there is none."""
+        keys = self._form[1] if self._form else ()
+        return str(keys[self.cursor_row]) if 0 <= self.cursor_row < len(keys) else ""
+
+
+def _cell(table: Table, row: Row, place: int, wide: int) -> Text:
+    return Text(cell(row.cells[place], wide, table.columns[place].right), _STYLES.get(row.level, ""))
+
+
+class Top(App[None]):
+    """The view. ``source`` has ``look()`` (and perhaps ``close()``); ``cluster`` is where it looks besides."""
+
+    TITLE = "cortex top"
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q,ctrl+c", "quit", "Quit"), Binding("tab", "app.focus_next", "Next table"),
+        Binding("enter", "open", "Details"), Binding("s", "sort", "Sort"), Binding("p", "pause", "Pause"),
+        Binding("r", "look_now", "Look now"),
+    ]  # fmt: skip
+    CSS = """
+    Screen { layout: vertical; overflow: hidden; }
+    #title { height: 1; text-style: bold; }
+    #trouble { height: 1; color: $error; display: none; }
+    #curves { height: 6; }
+    #about, #help { height: 1; }
+    #help { text-style: reverse; }
+    Listing { height: 4; overflow-x: hidden; scrollbar-size: 0 1; background: $background; }
+    Listing > .datatable--header { background: $background; color: $text; text-style: bold underline; }
+    Listing > .datatable--cursor { background: $background; color: $text; text-style: none; }
+    Listing:focus > .datatable--cursor { background: $primary; color: $text; text-style: reverse; }
+    """
+
+    def __init__(self, source: Any, cluster: str = "") -> None:
+        super().__init__()
+        self._source = source
+        self._cluster = cluster
+        self._sort = 0
+        self._paused = False
+        self._seen: Seen | None = None
+        self._shown: Screen | None = None
+        self._looking: asyncio.Lock = asyncio.Lock()
+
+    def compose(self) -> ComposeResult:
+        """From the top down."""
+        yield Static("cortex top: looking …", id="title")
+        yield Static("", id="trouble")
+        yield Listing("jobs")
+        yield Listing("routes")
+        yield Static("", id="curves")
+        yield Listing("actors")
+        yield Listing("nodes")
+        yield Static("", id="about")
+        yield Static(HELP, id="help")
+
+    async def on_mount(self) -> None:
+        """Look at once, and then every second."""
+        self.query_one("#jobs").focus()
+        self.set_interval(LOOK_S, self.look)
+        self.call_later(self.look)
+
+    async def look(self) -> None:
+        """See what there is, unless the last look still goes on."""
+        if self._paused or self._looking.locked():
+            return
+        async with self._looking:
+            try:
+                self._seen = await self._source.look()
+            except ClearError as error:
+                self._say_trouble(str(error))
+                return
+        self.redraw()
+
+    def redraw(self) -> None:
+        """Show what was seen last."""
+        if self._seen is None:
+            return
+        shown = self._shown = screen(self._seen, self._cluster, SORTS[self._sort])
+        paused = "  (paused)" if self._paused else ""
+        self._text("#title", f"{shown.title}  by {SORTS[self._sort]}{paused}")
+        self._say_trouble(shown.trouble)
+        width = self.size.width
+        for table in shown.tables:
+            self.query_one(f"#{table.name}", Listing).put(table, width)
+        self._draw_curves()
+        self._say_chosen()
+        self._share_out()
+        front = self.screen_stack[-1]
+        if isinstance(front, Particulars):
+            front.tell(self._row(front.key))
+
+    def on_resize(self, event: Resize) -> None:
+        """Columns and heights for the new size."""
+        self.call_after_refresh(self.redraw)
+
+    def on_descendant_focus(self) -> None:
+        """The table that has the keys has the room."""
+        self._share_out()
+        self._say_chosen()
+
+    def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
+        """Another route, other curves; and a line about what is chosen."""
+        if event.data_table.id == "routes":
+            self._draw_curves()
+        self._say_chosen()
+
+    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+        """Enter on a row, or a click on it."""
+        if event.row_key.value:
+            self._open(event.row_key.value)
+
+    # -- keys --------------------------------------------------------------------------------------------------------
+
+    def action_open(self) -> None:
+        """All that is known of the chosen row."""
+        if isinstance(self.focused, Listing) and (key := self.focused.chosen()):
+            self._open(key)
+
+    def action_sort(self) -> None:
+        """Jobs in another order."""
+        self._sort = (self._sort + 1) % len(SORTS)
+        self.redraw()
+
+    def action_pause(self) -> None:
+        """Hold still, to read; or go on."""
+        self._paused = not self._paused
+        self.redraw()
+
+    async def action_look_now(self) -> None:
+        """Do not wait for the second to pass."""
+        await self.look()
+
+    # -- parts -------------------------------------------------------------------------------------------------------
+
+    def _open(self, key: str) -> None:
+        if self._row(key) is None:
+            return
+        opened = Particulars(key)
+        self.push_screen(opened)
+        self.call_after_refresh(lambda: opened.tell(self._row(key)))
+
+    def _row(self, key: str) -> Row | None:
+        tables = self._shown.tables if self._shown is not None else ()
+        return next((row for table in tables for row in table.rows if row.key == key), None)
+
+    def _draw_curves(self) -> None:
+        if self._shown is None:
+            return
+        routes = self.query_one("#routes", Listing)
+        row = self._row(routes.chosen())
+        found = self._shown.curves.get(row.key, ()) if row is not None else ()
+        told = "\n".join(curve_lines(row.cells[0], found, self.size.width - 2, _plain())) if row and found else ""
+        self.query_one("#curves", Static).update(Text(told, no_wrap=True, overflow="ellipsis"))
+
+    def _say_chosen(self) -> None:
+        """What a narrow table leaves out of the row that is chosen."""
+        chosen = self.focused.chosen() if isinstance(self.focused, Listing) else ""
+        row = self._row(chosen)
+        self._text("#about", f" {row.about}" if row is not None and row.about else "")
+
+    def _share_out(self) -> None:
+        """Lines for each section: as many as it needs, as far as there are any."""
+        if self._shown is None:
+            return
+        wanted = {}
+        for table in self._shown.tables:
+            wanted[table.name] = 1 + len(table.rows) + 1 if table.rows else 0
+        wanted["curves"] = CURVES + 1 if any(self._shown.curves.values()) else 0
+        wanted["jobs"] = max(2, wanted["jobs"])
+        focused = self.focused.id if self.focused is not None and self.focused.id in wanted else ""
+        given = heights(self.size.height - 3, {name: wanted[name] for name in _ORDER}, focused or "")
+        for name, lines in given.items():
+            section = self.query_one(f"#{name}")
+            section.display = lines > 0
+            section.styles.height = max(1, lines)
+
+    def _say_trouble(self, text: str) -> None:
+        found = self.query_one("#trouble", Static)
+        found.display = bool(text)
+        self._text("#trouble", text)
+
+    def _text(self, where: str, text: str) -> None:
+        self.query_one(where, Static).update(Text(text, no_wrap=True, overflow="ellipsis"))
+
+
+def _plain() -> bool:
+    """Whether the terminal says that it knows only ASCII."""
+    said = os.environ.get("LC_ALL") or os.environ.get("LC_CTYPE") or os.environ.get("LANG") or "UTF-8"
+    return said in ("C", "POSIX")
+
+
+class Threaded:
+    """A source that reads files, looked at beside the view, so that keys are heard meanwhile."""
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+
+    async def look(self) -> Seen:
+        """What there is now."""
+        seen: Seen = await asyncio.to_thread(self._source.look)
+        return seen
+
+
+def show(source: Any, cluster: str = "") -> None:
+    """Run until the user ends it."""
+    Top(source, cluster).run()

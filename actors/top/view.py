@@ -1,0 +1,289 @@
+"""What ``top`` shows of what was seen: facts in, rows and curves out. Pure; a test is a table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from actors.top.layout import Column, Curve, Row, Table
+from actors.top.sources import ClusterSeen, JobSeen, Seen
+from actors.top.words import (
+    caps_words,
+    clock,
+    money,
+    ms,
+    node_words,
+    rate,
+    route_words,
+    seen_words,
+    span,
+    where_words,
+)
+
+SORTS = ("latest", "name", "rate", "cost", "failed")
+_ALIVE = ("running", "detached")
+_LEVELS = {
+    "running": "good", "complete": "", "partial": "warn", "interrupted": "warn", "detached": "good", "failed": "bad",
+    "cancelled": "dim", "unreadable": "bad", "closed": "", "open": "bad", "half-open": "warn", "up": "",
+}  # fmt: skip
+
+
+class Screen(msgspec.Struct, frozen=True):
+    """Everything that is shown."""
+
+    title: str
+    tables: tuple[Table, ...]
+    curves: dict[str, tuple[Curve, ...]]
+    """By the key of a route's row."""
+    trouble: str = ""
+
+
+def screen(seen: Seen, cluster: str = "", sort: str = "latest") -> Screen:
+    """The screen for what was seen."""
+    tables = (jobs_table(seen, sort), routes_table(seen), actors_table(seen), nodes_table(seen))
+    running = sum(job.facts.get("outcome") in _ALIVE for job in seen.jobs)
+    count = len(seen.jobs)
+    where = f"cluster {cluster}" if cluster else seen.state
+    title = f"cortex top  {where}  {count:,} job{'' if count == 1 else 's'}, {running:,} running  {clock(seen.at_s)}"
+    found = {
+        _key(each, name): curves(readings) for each in seen.clusters for name, readings in each.status["routes"].items()
+    }
+    return Screen(title, tables, found, seen.trouble)
+
+
+# -- jobs ------------------------------------------------------------------------------------------------------------
+
+JOB_COLUMNS = (
+    Column("JOB", 0, width_max=32), Column("STATE", 1, width_max=12), Column("DONE", 2, True), Column("%", 6, True),
+    Column("RATE/S", 3, True), Column("LEFT", 5, True), Column("COST", 4, True), Column("FAILED", 7, True),
+    Column("IN FLIGHT", 9, True), Column("PERMITS", 10, True), Column("SEEN", 11), Column("WAITS", 8, width_max=80),
+)  # fmt: skip
+
+
+def jobs_table(seen: Seen, sort: str = "latest") -> Table:
+    """A row for each job: those that run first, then as wanted."""
+    jobs = sorted(seen.jobs, key=lambda job: (job.facts.get("outcome") not in _ALIVE, _order(job, sort)))
+    return Table("jobs", JOB_COLUMNS, tuple(_job(job, seen.at_s) for job in jobs), "no jobs yet")
+
+
+def _order(job: JobSeen, sort: str) -> Any:
+    facts = job.facts
+    if sort == "name":
+        return job.job
+    if sort == "rate":
+        return -(facts.get("rate_per_s") or 0.0)
+    if sort == "cost":
+        return -(facts.get("known_nusd") or 0)
+    if sort == "failed":
+        return -(facts.get("rows_failed") or 0)
+    return -job.as_of_s
+
+
+def _job(job: JobSeen, now_s: float) -> Row:
+    facts = job.facts
+    state = facts.get("outcome", "")
+    if "results" not in facts:  # it is still to be read, or cannot be
+        said = facts.get("why", "still to be read")
+        blank = ("",) * 8
+        details = (("job", job.job), ("state", state or "not read yet"), ("why", facts.get("why", "")))
+        row = (job.job, state or "…", *blank, seen_words(job, now_s), said)
+        return Row(job.job, row, _LEVELS.get(state, ""), details)
+    alive = state in _ALIVE
+    expected = facts.get("rows_expected") or 0
+    done = facts["results"] or (0 if expected else facts["calls"])
+    waits = facts["waits"] or facts["why"]
+    cells = (
+        job.job, state, f"{done:,}/{expected:,}" if expected else f"{done:,}",
+        f"{100 * done // expected}%" if expected else "", rate(facts.get("rate_per_s")) if alive else "",
+        span(facts.get("left_s")) if alive else "", money(facts), f"{facts['rows_failed']:,}",
+        f"{facts['in_flight']:,}" if alive else "", f"{facts['permits']:,}" if alive else "",
+        seen_words(job, now_s), waits,
+    )  # fmt: skip
+    level = _LEVELS.get(state, "")
+    about = f"{job.job}: {waits or _made(facts)}"
+    return Row(job.job, cells, "warn" if alive and facts["waits"] else level, _job_details(job, now_s), about)
+
+
+def _made(facts: dict[str, Any]) -> str:
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in facts["failures"].items())
+    more = f", attempts failed: {kinds}" if kinds else ""
+    return f"{facts['calls']:,} calls, {facts['reused_calls']:,} remembered{more}"
+
+
+def _job_details(job: JobSeen, now_s: float) -> tuple[tuple[str, str], ...]:
+    facts = job.facts
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in facts["rows_failed_by_kind"].items())
+    attempts = ", ".join(f"{count:,} {kind}" for kind, count in facts["failures"].items())
+    routes = "; ".join(
+        each["route"] + (f" for {', '.join(each['roles'])}" if each["roles"] else "")
+        + f": {each['in_flight']:,} in flight of {each['permits']:,}" + (f", {each['why']}" if each["why"] else "")
+        for each in facts["routes"]
+    )  # fmt: skip
+    expected = facts.get("rows_expected")
+    said = [
+        ("job", job.job), ("state", facts["outcome"]), ("runs in", job.owner), ("why", facts["why"]),
+        ("waits", facts["waits"]),
+        ("rows", f"{facts['rows_succeeded']:,} succeeded" + (f" of {expected:,}" if expected else "")
+         + (f", {facts['rows_failed']:,} failed" if facts["rows_failed"] else "") + (f" ({kinds})" if kinds else "")),
+        ("rate", f"{rate(facts['rate_per_s'])} {facts['unit']} a second" if "rate_per_s" in facts else ""),
+        ("left", span(facts.get("left_s"))),
+        ("calls", f"{facts['calls']:,}, {facts['attempts']:,} attempts, {facts['reused_calls']:,} remembered"),
+        ("failed", f"attempts: {attempts}" if attempts else ""),
+        ("tokens", f"{facts['input_tokens']:,} in, {facts['output_tokens']:,} out"),
+        ("cost", money(facts)), ("routes", routes), ("limits", " ".join(map(" ".join, facts["limits"].items()))),
+        ("channel", f"epoch {facts['epoch']}" if facts.get("epoch") else ""),
+        ("elapsed", span(facts["elapsed_s"])), ("output", facts["output"]), ("seen", seen_words(job, now_s, True)),
+    ]  # fmt: skip
+    return tuple((name, text) for name, text in said if text)
+
+
+# -- routes ----------------------------------------------------------------------------------------------------------
+
+ROUTE_COLUMNS = (
+    Column("ROUTE", 0, width_max=44), Column("BREAKER", 1, width_max=22), Column("LIMIT", 2, True),
+    Column("IN FLIGHT", 3, True), Column("GRANTED", 4, True), Column("WANTED", 5, True), Column("RATE/S", 6, True),
+    Column("FAILED", 7, True), Column("P50 MS/TOK", 8, True), Column("P95", 9, True), Column("WHY", 10, width_max=70),
+    Column("SEEN IN", 11, width_max=48),
+)  # fmt: skip
+
+
+def routes_table(seen: Seen) -> Table:
+    """A row for each route that a cortex knows of, with the pool that it draws on."""
+    rows = [_route(each, name, seen.at_s) for each in seen.clusters for name in each.status["routes"]]
+    return Table("routes", ROUTE_COLUMNS, tuple(rows), "no route in use" if seen.jobs else "")
+
+
+def _route(seen: ClusterSeen, name: str, now_s: float) -> Row:
+    status = seen.status
+    read, breaker = status["routes"][name], status["breakers"].get(f"route:{name}", {})
+    pools: dict[str, dict[str, Any]] = status["pools"]
+    pool_name = next((named for named, each in pools.items() if name in each["routes"]), "")
+    pool = pools.get(pool_name, {})
+    state = breaker.get("state", "")
+    until_s = breaker.get("until_s") or 0.0
+    probed = f", probed in {span(max(0.0, until_s - now_s))}" if state == "open" and until_s else ""
+    caps = caps_words(pool.get("caps"))
+    held_s = (pool.get("held_until_s") or 0.0) - now_s
+    why = "; ".join(
+        filter(None, (breaker.get("why", "") if state != "closed" else "", caps,
+                      f"held for {span(held_s)}" if held_s > 0 else ""))
+    )  # fmt: skip
+    cells = (
+        route_words(name), state + probed, *(f"{pool.get(field, 0):,}" for field in _POOL),
+        rate(read["answered_per_s"]), f"{100 * read['failure_share']:.0f}%", ms(read["per_token_p50_s"]),
+        ms(read["per_token_p95_s"]), why, where_words(seen, now_s),
+    )  # fmt: skip
+    details = (
+        ("route", name), ("pool", pool_name), ("breaker", state + probed), ("why", breaker.get("why", "")),
+        ("limit", f"{pool.get('concurrency', 0):,} at once, {pool.get('in_flight', 0):,} in flight, "
+         f"{pool.get('granted', 0):,} granted, {pool.get('wanted', 0):,} wanted"),
+        ("by hand", caps), ("headroom", f"{pool.get('headroom', 0):g}" if pool.get("headroom") else ""),
+        ("last minute", f"{rate(read['begun_per_s'])}/s begun, {rate(read['answered_per_s'])}/s answered, "
+         f"{rate(read['failed_per_s'])}/s failed"),
+        ("tokens", f"{rate(read['input_tokens_per_s'])}/s in, {rate(read['output_tokens_per_s'])}/s out"),
+        ("latency", f"{read['latency_s']:.2f} s a call; {ms(read['per_token_p50_s'])} ms an output token, "
+         f"95 % within {ms(read['per_token_p95_s'])} ms"),
+        ("seen in", where_words(seen, now_s)),
+    )  # fmt: skip
+    shown = tuple((label, text) for label, text in details if text)
+    about = f"{route_words(name)}: breaker {state}{probed}" + (f", {why}" if why else "")
+    return Row(_key(seen, name), cells, _LEVELS.get(state, "") or ("warn" if caps else ""), shown, about)
+
+
+_POOL = ("concurrency", "in_flight", "granted", "wanted")
+
+
+def curves(readings: dict[str, Any]) -> tuple[Curve, ...]:
+    """A route's signals, second by second."""
+    series = readings.get("series", {})
+
+    def of(name: str) -> tuple[float, ...]:
+        return tuple(series.get(name, ()))
+
+    def last(name: str) -> str:
+        return f"{of(name)[-1]:,.0f}/s" if of(name) else "0/s"
+
+    return (
+        Curve("begun", of("begun"), last("begun")),
+        Curve("answered", of("answered"), last("answered")),
+        Curve("failed", of("failed"), last("failed")),
+        Curve("p50 ms/token", of("per_token_p50_s"), f"{ms(readings['per_token_p50_s'])} ms"),
+        Curve("p95 ms/token", of("per_token_p95_s"), f"{ms(readings['per_token_p95_s'])} ms"),
+    )
+
+
+# -- actors and nodes ------------------------------------------------------------------------------------------------
+
+ACTOR_COLUMNS = (
+    Column("ACTOR", 0, width_max=36), Column("STATE", 1), Column("PHASE", 4), Column("IN FLIGHT", 2, True),
+    Column("PERMITS", 5, True), Column("FAILED", 6, True), Column("DEATHS", 7, True), Column("NODE", 3, width_max=16),
+    Column("DRAINED BY", 8, width_max=24), Column("SEEN IN", 9, width_max=48),
+)  # fmt: skip
+
+
+def actors_table(seen: Seen) -> Table:
+    """Branches and workers, then the channels."""
+    rows = [row for each in seen.clusters for row in _actors(each, seen)]
+    return Table("actors", ACTOR_COLUMNS, tuple(rows), "no branch, worker or channel is live" if seen.jobs else "")
+
+
+def _actors(seen: ClusterSeen, all_: Seen) -> list[Row]:
+    where, nodes = where_words(seen, all_.at_s), seen.status["nodes"]
+    rows = []
+    for name, one in seen.status["staff"].items():
+        drained = one.get("drained_by") or nodes.get(one["node"], {}).get("drained_by", "")
+        cells = (
+            name, one["state"], one["phase"], f"{one['in_flight']:,}", "", f"{100 * one.get('failure_share', 0):.0f}%",
+            f"{one.get('deaths', 0)}", node_words(one["node"]), drained, where,
+        )  # fmt: skip
+        level = "warn" if one["state"] != "up" or drained else ""
+        details = (("actor", name), ("state", one["state"]), ("phase", one["phase"]), ("node", one["node"]),
+                   ("drained by", drained), ("seen in", where))  # fmt: skip
+        rows.append(Row(_key(seen, name), cells, level, tuple(pair for pair in details if pair[1])))
+    facts = {job.job: job.facts for job in all_.jobs}
+    for job, permits in seen.status["jobs"].items():
+        told, told_by_job = seen.status.get("channels", {}).get(job, {}), facts.get(job, {})
+        state = "condemned" if told.get("condemned") else "silent" if told.get("expired") else "up"
+        flights = told_by_job.get("in_flight", "")
+        cells = (
+            f"channel:{job}", state, f"epoch {told.get('epoch', 1)}", f"{flights:,}" if flights != "" else "",
+            f"{permits:,}", "", f"{told.get('deaths', 0)}", "", "", where,
+        )  # fmt: skip
+        details = (("actor", f"channel:{job}"), ("state", state), ("permits", f"{permits:,}"),
+                   ("epoch", f"{told.get('epoch', 1)}"), ("deaths", f"{told.get('deaths', 0)} of late"),
+                   ("seen in", where))  # fmt: skip
+        rows.append(Row(_key(seen, f"channel:{job}"), cells, "" if state == "up" else "bad", details))
+    return rows
+
+
+NODE_COLUMNS = (
+    Column("NODE", 0, width_max=16), Column("STATE", 1, width_max=28), Column("BREAKER", 3, width_max=22),
+    Column("BRANCHES", 4, True), Column("WORKERS", 5, True), Column("DRAINED BY", 2, width_max=24),
+    Column("WHY", 6, width_max=60), Column("SEEN IN", 7, width_max=48),
+)  # fmt: skip
+
+
+def nodes_table(seen: Seen) -> Table:
+    """The machines."""
+    rows = []
+    for each in seen.clusters:
+        for name, node in each.status["nodes"].items():
+            breaker = each.status["breakers"].get(f"node:{name}", {})
+            on = [who.partition(":")[0] for who, one in each.status["staff"].items() if one["node"] == name]
+            state = "drained" if node["drained_by"] else "up" if node["alive"] else "gone"
+            opened = breaker.get("state", "")
+            why = breaker.get("why", "") if opened != "closed" else ""
+            cells = (
+                node_words(name), state, opened, str(on.count("branch")), str(on.count("worker")), node["drained_by"],
+                why, where_words(each, seen.at_s),
+            )  # fmt: skip
+            details = (("node", name), ("state", state), ("breaker", opened), ("why", why),
+                       ("drained by", node["drained_by"]), ("seen in", where_words(each, seen.at_s)))  # fmt: skip
+            level = "warn" if state != "up" else _LEVELS.get(opened, "")
+            rows.append(Row(_key(each, name), cells, level, tuple(pair for pair in details if pair[1])))
+    return Table("nodes", NODE_COLUMNS, tuple(rows), "")
+
+
+def _key(seen: ClusterSeen, name: str) -> str:
+    return f"{seen.status.get('cortex', '')} {name}"
