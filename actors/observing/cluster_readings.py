@@ -25,7 +25,7 @@ def of_cluster(state: Cluster) -> Iterator[Point]:
         yield Point("cortex.pool.granted", own, pool.granted)
         yield Point("cortex.pool.wanted", own, pool.wanted)
     for kind, subjects in (("route", state.routes), ("tool", state.tools), ("node", state.nodes)):
-        for name, subject in subjects.items():  # type: ignore[attr-defined]
+        for name, subject in subjects.items():
             yield from _of_breaker(((SUBJECT, name), (SUBJECT_KIND, kind)), subject.breaker)
     for role, count in state.restarts.items():
         yield Point("cortex.restarts", ((ROLE, role),), count)

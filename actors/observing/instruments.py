@@ -1,8 +1,8 @@
 """The metrics that there are: names, units and kinds, once, for every road out.
 
 Names and units are OpenTelemetry's; what Prometheus calls them follows by the rules of its exporter: dots and other
-signs become ``_``, the unit is a suffix, a counter ends in ``_total``. Names that begin with ``gen_ai`` are those of the
-GenAI conventions, and so are their bounds:
+signs become ``_``, the unit is a suffix, a counter ends in ``_total``. Names that begin with ``gen_ai`` are those of
+the GenAI conventions, and so are their bounds:
 https://github.com/open-telemetry/semantic-conventions-genai, "Generative AI client metrics".
 """
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-
 from actors.observing.instruments import JOB, PHASE
 from actors.observing.job_readings import of_job
 from actors.observing.readings import Exemplar, Labels, Point, Spread, spread
