@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from actors import programs
+from actors.records import program_of
 from actors.store import Folder, Journal, NoSuchJob
 from cortex import commands, events, journal
 from cortex.dryrun import simulated, text_of
@@ -79,17 +79,9 @@ def changed(folder: Folder, job: str) -> bool:
         _, turn = next(source.turns(source.opened_at()))
         terms = journal.opening(turn)
         assert terms is not None, "a generation begins with its opening"
-        return _program(terms.program, terms.params_json, terms.fingerprint) is None
+        return program_of(terms) is None
     finally:
         source.close()
-
-
-def _program(where: str, params_json: bytes, fingerprint: str) -> Program | None:
-    try:
-        same = programs.fingerprint(where, params_json) == fingerprint
-        return programs.load(where, params_json) if same else None
-    except ValueError:
-        return None
 
 
 class _Reading:
@@ -106,7 +98,7 @@ class _Reading:
         for _, turn in self._source.turns(self._source.opened_at()):
             terms = journal.opening(turn)
             if terms is not None:
-                self._program = _program(terms.program, terms.params_json, terms.fingerprint)
+                self._program = program_of(terms)
                 self._k = journal.open_job(terms)
             for batch in turn.batches:
                 for event in batch:

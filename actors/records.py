@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from actors import programs
 from actors.cluster.heap import unwatched
 from actors.joblock import is_held
 from actors.opening import Owner
@@ -52,6 +53,15 @@ def last_terms(folder: Folder, job: str) -> Terms | None:
         return None
     finally:
         source.close()
+
+
+def program_of(terms: Terms) -> Program | None:
+    """The program of a job; None where it is gone, or another now than the one that took the job's turns."""
+    try:
+        same = programs.fingerprint(terms.program, terms.params_json) == terms.fingerprint
+        return programs.load(terms.program, terms.params_json) if same else None
+    except ValueError:
+        return None
 
 
 def last_turn_s(folder: Folder, job: str) -> float:

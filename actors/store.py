@@ -205,6 +205,19 @@ class Journal:
         for seq, blob in rows:
             yield seq, self._filled(journal.decode_turn(blob))
 
+    def turns_with(self, needles: Sequence[bytes], after: int = 0) -> Iterator[tuple[int, events.Turn]]:
+        """Those of the turns after a number whose bytes hold each of these: many need not be decoded."""
+        holds = "".join(" AND instr(blob, ?) > 0" for _ in needles)
+        asked = f"SELECT seq, blob FROM turns WHERE seq > ?{holds} ORDER BY seq"
+        for seq, blob in self._db.cursor().execute(asked, (after, *needles)):
+            yield seq, self._filled(journal.decode_turn(blob))
+
+    def openings(self) -> Iterator[tuple[int, events.Turn]]:
+        """The turns that opened the job."""
+        for seq, turn in self.turns_with((b"opened",)):
+            if journal.opening(turn) is not None:
+                yield seq, turn
+
     def blobs(self, upto: int) -> Iterator[tuple[int, bytes]]:
         """The first turns, with their numbers, as they stand on disk."""
         rows = self._db.cursor().execute("SELECT seq, blob FROM turns WHERE seq <= ? ORDER BY seq", (upto,))
@@ -244,6 +257,13 @@ class Journal:
             (self.opened_at(), emitted_max if emitted_max is not None else 1 << 62),
         ).fetchone()
         return (row[0], bytes(row[1])) if row else None
+
+    def snapshots(self, after: int, upto: int) -> Iterator[tuple[int, bytes]]:
+        """K as it was kept after these turns, the latest first."""
+        rows = self._db.cursor().execute(
+            "SELECT seq, blob FROM snapshots WHERE seq > ? AND seq <= ? ORDER BY seq DESC", (after, upto)
+        )
+        yield from ((seq, bytes(blob)) for seq, blob in rows)
 
     def opened_at(self) -> int:
         """Number of the turn before the one that last opened the job: replay starts after it."""

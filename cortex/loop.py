@@ -31,10 +31,14 @@ def step(k: State, program: Program, turn: events.Turn) -> list[commands.Command
     k.at_s = max(k.at_s, float(turn.at_s))
     for batch in turn.batches:
         for event in batch:
+            if k.tell is not None:
+                k.tell(0, "event", {"event": event})
             if type(event) is events.Answered:  # nearly every event is one
                 absorb(k, program, event, out)
             else:
                 take(k, program, event, out)
+    if k.tell is not None:
+        k.tell(0, "heard", {})
     wake(k, out, program)
     if k.submissions:
         submissions.wake(k, out)

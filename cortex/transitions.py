@@ -58,10 +58,13 @@ def apply(k: State, changed: Sequence[c.Change], out: Out, *, by: Goal | None, p
     what K cannot keep or a worker cannot run.
     """
     view = _View(by, program)
-    for make, change, value in _checked(k, changed, view):
-        make(k, change, value, out, program)
+    checked = _checked(k, changed, view)
     if k.tell is not None:
         k.tell(by.id if by is not None else 0, "changes", {"changed": changed})
+    for make, change, value in checked:
+        make(k, change, value, out, program)
+    if k.tell is not None and view.goals:
+        k.tell(by.id if by is not None else 0, "made", {"changed": changed})
     for goal_id in view.status:
         goal = k.goals.get(goal_id)
         if goal is None:

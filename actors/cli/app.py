@@ -241,13 +241,19 @@ def replay(
 @takes(*LOOKING)
 def inspect(
     job: Job, options: Options,
+    subject: Annotated[
+        str, typer.Argument(help="a goal's number, a call, a custom_id; or goal:N, call:ID, row:ID", metavar="GOAL")
+    ] = "",
+    failed: Annotated[bool, typer.Option("--failed", help="list the goals and rows that failed")] = False,
+    at: Annotated[int | None, typer.Option("--at", help="the state as it was after this turn", metavar="SEQ")] = None,
     first: Annotated[int, typer.Option("--from", help="the first turn to show; else the last", metavar="SEQ")] = 0,
     count: Annotated[int, typer.Option("--count", help="turns shown", metavar="N", min=1)] = 40,
 ) -> int:  # fmt: skip
-    """List what happened in a job, turn by turn, with the numbers that `cortex fork --at` takes."""
-    from actors.cli.forking import inspect as show
+    """Show what happened in a job, turn by turn; or the story of one goal, and why; or the state as it was."""
+    from actors.cli.inspecting import Wanted
+    from actors.cli.inspecting import inspect as show
 
-    return show(job, first, count, options)
+    return show(Wanted(job=job, subject=subject, failed=failed, at=at, first=first, count=count), options)
 
 
 @app.command()

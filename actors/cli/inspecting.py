@@ -1,0 +1,228 @@
+"""``inspect``: a job's turns, the story of one goal, what failed, and K as it was: from the journal alone."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from actors.cli.options import Options
+from actors.cli.problems import COMPLETE, CommandError, say
+from actors.cli.settings import named_folder
+from actors.cli.spelling import details, heading, tame
+from actors.cli.standings import standing_of
+from actors.cli.telling import headline, why
+from actors.errors import ClearError
+from actors.store import Folder, Journal
+
+_QUIET = frozenset({"granted", "written", "ticked"})
+_LABEL = 12
+CHILDREN_MAX = 100
+"""Of a goal's children, so many are named."""
+
+
+class Wanted(msgspec.Struct, kw_only=True):
+    """What the user wants to see."""
+
+    job: str
+    subject: str = ""
+    failed: bool = False
+    at: int | None = None
+    first: int = 0
+    count: int = 40
+
+
+def inspect(wanted: Wanted, options: Options) -> int:
+    """``cortex inspect``; the exit code."""
+    if wanted.failed and (wanted.subject or wanted.at is not None):
+        raise CommandError("--failed lists what failed: give no goal and no --at with it")
+    folder = named_folder(options)
+    source = Journal(folder.journal_path(wanted.job))
+    try:
+        if not source.seq:
+            raise CommandError(f"job {wanted.job} never began")
+        if wanted.at is not None:
+            from actors.cli.moments import show_moment
+
+            return show_moment(source, wanted.job, wanted.at, wanted.subject, options)
+        if wanted.failed:
+            return _failures(source, wanted, options)
+        if wanted.subject:
+            return _story(folder, source, wanted, options)
+        return _turns(folder, source, wanted, options)
+    finally:
+        source.close()
+
+
+def _turns(folder: Folder, source: Journal, wanted: Wanted, options: Options) -> int:
+    from actors.story.turns import turns_of
+
+    job, first = wanted.job, wanted.first
+    if first > source.seq:
+        raise CommandError(f"{job} has turns 1 to {source.seq:,}, and no turn {first:,}")
+    if options.as_json:
+        for line in turns_of(source, max(0, first - 1)):
+            print(msgspec.json.encode(line).decode())
+        return COMPLETE
+    _head(folder, job)
+    lines = (line for line in turns_of(source, max(0, first - 1)) if _loud(line))
+    some = list(islice(lines, wanted.count)) if first else list(lines)[-wanted.count :]
+    for line in some:
+        print(f"{line['turn']:>7}  {time_of(line['at_s'])}  {tame('; '.join(line['said']))}")
+    left = source.seq - len(some)
+    if left:
+        say(f"{job} has {source.seq:,} turns; --from N shows others, --json all; where nothing but leave, time or "
+            "output came is left out")
+    return COMPLETE
+
+
+def _loud(line: dict[str, Any]) -> bool:
+    return not _QUIET.issuperset(line["events"]) or any(said.startswith("the job ends") for said in line["said"])
+
+
+def _head(folder: Folder, job: str) -> None:
+    """How the job stands and why it waits or ended, as far as its program lets that be known."""
+    try:
+        standing = standing_of(folder, job)
+    except (ClearError, ValueError):
+        return
+    reason = why(standing) or standing.facts["waits"]
+    say(headline(standing) + (f"; {reason}" if reason else ""))
+
+
+def time_of(at_s: float) -> str:
+    """A time of day, to the millisecond."""
+    return datetime.fromtimestamp(at_s, UTC).astimezone().strftime("%H:%M:%S.%f")[:-3]
+
+
+# -- one goal --------------------------------------------------------------------------------------------------------
+
+
+def _story(folder: Folder, source: Journal, wanted: Wanted, options: Options) -> int:
+    from actors.story.of_goal import story_of
+    from actors.story.subject import subject_of
+
+    subject, span = subject_of(source, wanted.subject)
+    story = story_of(folder, source, subject, span)
+    if options.as_json:
+        told = msgspec.to_builtins(story)
+        for entry in told["entries"]:
+            if "request" in entry:
+                entry["request"] = _parsed(entry["request"])
+            if entry.get("reply"):
+                entry["reply"]["body"] = _parsed(entry["reply"]["body"])
+        print(msgspec.json.encode(told).decode())
+        return COMPLETE
+    if not story.entries and story.goal is None:
+        raise CommandError(f"{wanted.job} has no {wanted.subject}: {story.note}")
+    if story.note:
+        say(story.note)
+    show = Lines()
+    show.line("bold", 0, _title(story))
+    seen: dict[str, int] = {}
+    turn = 0
+    for entry in story.entries:
+        at = f"turn {entry['turn']:,}  {time_of(entry['at_s'])}  " if entry["turn"] != turn else ""
+        turn = entry["turn"]
+        if at:
+            show.line("cyan", 0, at.rstrip())
+        other = f"goal {entry['goal']}: " if story.subject["goal"] not in (None, entry["goal"]) else ""
+        show.line("bold" if entry["what"] in ("asked", "answered", "ended") else "", 2, other + heading(entry))
+        for label, text in details(entry, seen):
+            show.labelled(label, text)
+    if story.goal is not None:
+        many = story.goal["attempts"]
+        show.line("", 0, f"{_goal(story)} is {story.goal['status']}, after {many} attempt{'s' * (many != 1)}")
+        if children := story.goal.get("children"):
+            more = f" and {len(children) - CHILDREN_MAX:,} more" if len(children) > CHILDREN_MAX else ""
+            show.line("", 0, f"goals below it: {', '.join(map(str, children[:CHILDREN_MAX]))}{more}")
+    return COMPLETE
+
+
+def _parsed(text: str) -> Any:
+    """A body as JSON, where it is that."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
+
+
+def _goal(story: Any) -> str:
+    named = story.subject
+    row = f" (row {named['row']})" if named.get("row") else ""
+    return f"goal {named['goal']}{row}" if named["goal"] else f"row {named['row']}"
+
+
+def _title(story: Any) -> str:
+    call = f", call {story.subject['call']}" if story.subject.get("call") else ""
+    return f"{_goal(story)} of {story.job}{call}"
+
+
+class Lines:
+    """Lines on standard output: wrapped and with weight on a terminal, plain text elsewhere."""
+
+    def __init__(self) -> None:
+        self._console: Any = None
+        if sys.stdout.isatty():
+            from rich.console import Console
+
+            self._console = Console(highlight=False)
+
+    def line(self, style: str, indent: int, text: str) -> None:
+        """A line."""
+        text = tame(text)
+        if self._console is None:
+            print(" " * indent + text)
+            return
+        from rich.padding import Padding
+        from rich.text import Text
+
+        self._console.print(Padding(Text(text, style=style), (0, 0, 0, indent)))
+
+    def labelled(self, label: str, text: str) -> None:
+        """A text under its label; further lines of it stand below its first."""
+        margin = 4 + _LABEL
+        first, *rest = text.split("\n")
+        if self._console is None:
+            print(f"    {label:<{_LABEL}}{tame(first)}")
+            for line in rest:
+                print(" " * margin + tame(line))
+            return
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table.grid(padding=0)
+        table.add_column(width=margin)
+        table.add_column(ratio=1)
+        table.add_row(Text(f"    {label}", style="dim"), Text(tame(text)))
+        self._console.print(table)
+
+
+# -- what failed -----------------------------------------------------------------------------------------------------
+
+
+def _failures(source: Journal, wanted: Wanted, options: Options) -> int:
+    from actors.story.subject import spans
+    from actors.story.turns import failures_of
+
+    span = spans(source)[0]
+    if span.program is None:
+        say(f"the program of {wanted.job} has changed since, or is gone: only what the journal itself says is told")
+    count = 0
+    for each in failures_of(source, span):
+        count += 1
+        if options.as_json:
+            print(msgspec.json.encode(each).decode())
+            continue
+        failure = each["failure"]
+        row = f"row {each['row']}" if each["row"] else ""
+        goal = f"goal {each['goal']}" if each["goal"] else "refused"
+        said = f"{failure.get('kind', '')}: {' '.join(failure.get('message', '').split())}"
+        print(tame(f"{goal:<12} {row:<20} turn {each['turn']:>7,}  {each['attempts']:>2} attempts  {said}"))
+    if not options.as_json:
+        more = f": `cortex inspect {wanted.job} GOAL` tells the story of one" if count else ""
+        say(f"{count:,} goals and rows of {wanted.job} failed{more}")
+    return COMPLETE

@@ -1,0 +1,54 @@
+"""A job's turns taken again, from the nearest snapshot, with somebody who listens to every decision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from actors.cluster.heap import unwatched
+from actors.store import Journal
+from actors.story.subject import Span
+from cortex import commands, events, journal
+from cortex.decisions import Tell, listen
+from cortex.loop import step
+from cortex.state import State
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """One turn that was taken again. Until ``take`` is called K is as it was before."""
+
+    seq: int
+    turn: events.Turn
+    k: State
+    take: Callable[[], list[commands.Command]]
+
+
+def begun(source: Journal, span: Span, upto: int, good: Callable[[State], bool] = lambda k: True) -> tuple[int, State]:
+    """K to begin with: the latest snapshot up to a turn that is ``good`` for it, else K before anything happened."""
+    for seq, blob in source.snapshots(span.after, upto):
+        k = journal.decode_state(blob)
+        if good(k):
+            return seq, k
+    return span.after, journal.open_job(span.terms)
+
+
+def taken_again(source: Journal, span: Span, start: tuple[int, State], tell: Tell, upto: int) -> Iterator[Taken]:
+    """Every turn after the start, up to one. The program must be there. What is told, is told inside of ``take``."""
+    program = span.program
+    assert program is not None, "only its own program takes a job's turns again"
+    after, k = start
+    listen(k, tell)
+    with unwatched():
+        for seq, turn in source.turns(after):
+            if seq > upto:
+                return
+            done: list[list[commands.Command]] = []
+
+            def take(turn: events.Turn = turn, done: list[list[commands.Command]] = done) -> list[commands.Command]:
+                if not done:
+                    done.append(step(k, program, turn))
+                return done[0]
+
+            yield Taken(seq, turn, k, take)
+            take()

@@ -1,0 +1,127 @@
+"""What of a job is asked about: a goal by its number, a call by its id, a row by its key."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from actors.errors import ClearError
+from actors.records import last_terms, program_of
+from actors.store import Folder, Journal
+from cortex import events, journal
+from cortex.limits import Terms
+from cortex.program import Program
+
+_EXPLICIT = re.compile(r"(goal|row|call):(.+)", re.DOTALL)
+_CALL = re.compile(r"(\d+)/(.+)", re.DOTALL)
+
+
+class NoSubject(ClearError):
+    """Nothing in the job is named so, or more than one thing. The message is one clear line."""
+
+
+class Span(msgspec.Struct, frozen=True):
+    """The turns of a job from one opening to the next: it began anew where its program had changed."""
+
+    after: int
+    """Number of the turn before its first."""
+    upto: int
+    """Number of its last turn."""
+    terms: Terms
+    first_goal: int
+    program: Program | None
+    """None where the program that took these turns is gone or has changed."""
+
+
+class Subject(msgspec.Struct, frozen=True, kw_only=True):
+    """What is meant. Of goal and row, one is given; a row that was refused has no goal."""
+
+    goal: int = 0
+    row: str = ""
+    sample: str = ""
+    """One call of the goal; empty: all of them."""
+    fed_at: int = 0
+    """The turn in which the row was read."""
+    refusal: str = ""
+
+
+def spans(source: Journal, whole: bool = False) -> list[Span]:
+    """The job's beginnings, the first one first: the last alone, unless the ``whole`` journal is wanted."""
+    _find_ancestors(source)
+    found: list[Span] = []
+    for seq, turn in source.openings() if whole else _last_opening(source):
+        opened = next(event for batch in turn.batches for event in batch if isinstance(event, events.Opened))
+        if found:
+            found[-1] = msgspec.structs.replace(found[-1], upto=seq - 1)
+        program = program_of(opened.terms)
+        found.append(Span(seq - 1, source.seq, opened.terms, opened.first_goal, program))
+    if not found:
+        raise NoSubject(f"job {source.path.stem} never began")
+    return found
+
+
+def _find_ancestors(source: Journal) -> None:
+    """A child job's program may stand in a file that is found only through the program of the job that began it."""
+    folder, job = Folder(source.path.parent.parent), source.path.stem
+    ends = [place for place, letter in enumerate(job) if letter == "~"]
+    for name in (job[:end] for end in ends):
+        terms = last_terms(folder, name)
+        if terms is not None:
+            program_of(terms)
+
+
+def _last_opening(source: Journal) -> Iterator[tuple[int, events.Turn]]:
+    for seq, turn in source.turns(source.opened_at()):
+        if journal.opening(turn) is not None:
+            yield seq, turn
+        return
+
+
+def subject_of(source: Journal, text: str) -> tuple[Subject, Span]:
+    """What is meant by a text, and the span of the journal that tells of it. Raises ``NoSubject``."""
+    job = source.path.stem
+    explicit = _EXPLICIT.fullmatch(text)
+    how, name = (explicit[1], explicit[2]) if explicit else ("", text)
+    last = spans(source)[0]
+    found: list[Subject] = []
+    if how in ("", "goal") and name.isdecimal() and int(name):
+        found.append(Subject(goal=int(name)))
+    if how in ("", "call") and (call := _CALL.fullmatch(name.removeprefix(f"{job}/"))):
+        found.append(Subject(goal=int(call[1]), sample=call[2]))
+    if how in ("", "row"):
+        found += _rows(source, last, name)
+    if not found:
+        raise NoSubject(f"{job} has no goal, call or row {text!r}: `cortex inspect {job} --failed` lists what failed")
+    if len(found) > 1:
+        forms = " or ".join(_form(each, name) for each in found)
+        raise NoSubject(f"{name!r} may be more than one thing in {job}: give {forms}")
+    return found[0], _span(source, last, found[0])
+
+
+def _form(subject: Subject, name: str) -> str:
+    kind = "row" if subject.row else "call" if subject.sample else "goal"
+    return f"{kind}:{name}"
+
+
+def _span(source: Journal, last: Span, subject: Subject) -> Span:
+    if subject.row or subject.goal >= last.first_goal:
+        return last
+    return [each for each in spans(source, whole=True) if each.first_goal <= subject.goal][-1]
+
+
+def _rows(source: Journal, last: Span, key: str) -> list[Subject]:
+    """The row of this key, as it was read since the job was last opened."""
+    if not last.terms.streams:
+        return []
+    position = 0
+    for seq, turn in source.turns_with((b"fed", key.encode()), last.after):
+        for batch in turn.batches:
+            for event in batch:
+                if isinstance(event, events.Fed) and event.start >= position:
+                    position = event.position
+                    row = next((row for row in event.rows if row.key == key), None)
+                    if row is not None:
+                        return [Subject(row=key, fed_at=seq, refusal=row.refusal)]
+    return []
