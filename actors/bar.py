@@ -139,7 +139,7 @@ def fitted(said: list[tuple[int, str]], width: int) -> str:
 def parts(told: dict[str, Any]) -> list[tuple[int, str]]:
     """What the line says, in its order, each with its rank: 0 is told first where there is little room."""
     done, expected, unit = told["done"], told["expected"], told["unit"]
-    of = f"{done:,}/{expected:,} {unit}" if expected else f"{done:,} {unit}"
+    of = f"{done:,}/{expected:,} {unit}" if expected else f"{done:,} {unit[:-1] if done == 1 else unit}"
     said = [(0, of), (1, f"{_rate(told['rate_per_s'])}/s")]
     if told["left_s"] is not None and done < (expected or 0):
         said.append((2, f"{_span(told['left_s'])} left"))

@@ -196,7 +196,7 @@ class Cortex:
             name: {
                 "concurrency": pool.allowed.concurrency, "routes": list(pool.routes), "granted": pool.granted,
                 "in_flight": pool.in_flight,
-                "wanted": pool.wanted, "caps": msgspec.to_builtins(pool.caps), "requests_per_s": pool.rates[0],
+                "wanted": pool.wanted, "caps": msgspec.structs.asdict(pool.caps), "requests_per_s": pool.rates[0],
                 "held_for_s": max(0.0, pool.allowed.held_until_s - at_s), "headroom": pool.headroom,
             }
             for name, pool in state.pools.items()

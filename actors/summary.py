@@ -28,6 +28,7 @@ def summary(k: State) -> dict[str, Any]:
         "rows_refused": tally.rows_refused,
         "rows_failed_by_kind": {str(kind): count for kind, count in sorted(tally.failed_for_good.items())},
         "failed_said": tally.failed_said,
+        "failed_row": tally.failed_row,
         "calls": tally.calls,
         "attempts": ledger.attempts,
         "failures": {str(kind): count for kind, count in sorted(tally.failures.items())},
@@ -58,6 +59,11 @@ def summary(k: State) -> dict[str, Any]:
         "elapsed_s": round(k.at_s - k.began_at_s, 3) if k.began_at_s else 0.0,
         "output": k.terms.places.get("output", ""),
         "limits": in_words(k.terms.limits),
+        "limits_by": k.terms.limits_by,
+        "limits_at_s": k.terms.limits_at_s,
+        "epoch": k.epoch,
+        "began_at_s": k.began_at_s,
+        "last_turn_at_s": k.at_s,
         **standing(k),
     }
 

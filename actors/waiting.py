@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+from cortex.goals import Goal, Status
 from cortex.limits import BATCHES, Route
 from cortex.permits import Share
 from cortex.signals import PACED_BY
@@ -27,6 +28,7 @@ def standing(k: State) -> dict[str, Any]:
         "in_flight": len(k.flights),
         "deadline_at_s": k.terms.limits.deadline_at_s,
         "paused_until_s": k.paused_until_s,
+        "sleeps_until_s": sleeps_until_s(k),
         "unauthorised": any(_refused(share) for share in k.shares),
     }
 
@@ -41,6 +43,7 @@ def _route(k: State, place: int, route: Route) -> dict[str, Any]:
     return {
         "route": named(route), "roles": roles_at(k, place), "permits": share.permits, "in_flight": share.in_flight,
         "why": share.why,
+        "probed_at_s": share.again_at_s if share.again_at_s > k.at_s else 0.0,
         "held_until_s": share.hold_until_s if share.hold_until_s > k.at_s else 0.0,
     }  # fmt: skip
 
@@ -85,9 +88,39 @@ def waits(k: State) -> list[str]:
         said.append(why if why.startswith(PACED_BY) else "paced")
     if k.expected and (names := k.awaited()):
         said.append(f"waits for an answer: {', '.join(names[:5])}")
+    if until_s := sleeps_until_s(k):
+        said.append(f"sleeps until {time_of_day(until_s)}")
+    again_at_s = _again_at_s(k)
+    if again_at_s and not any(said):
+        said.append(f"tries again at {time_of_day(again_at_s)}")
     if k.live and not k.permits and not any(said):
         said.append("waits for permits")
     return [each for each in said if each]
+
+
+def sleeps_until_s(k: State) -> float:
+    """When the next of the goals that its program made for later is due, where nothing else goes on; else 0."""
+    goal = _next_due(k)
+    return goal.due_at_s if goal is not None and not goal.broken and not goal.tries else 0.0
+
+
+def _again_at_s(k: State) -> float:
+    """When a call that failed is asked again, where nothing else goes on; else 0."""
+    goal = _next_due(k)
+    return goal.due_at_s if goal is not None and (goal.broken or goal.tries) else 0.0
+
+
+def _next_due(k: State) -> Goal | None:
+    """The next goal that only time opens, where nothing is in flight, at a worker, or ready to be asked."""
+    if not k.resting or k.outcome or k.flights or k.errands or k.offered:
+        return None
+    due = [k.goals[goal_id] for at_s, goal_id in k.delayed if _rests(k, goal_id, at_s)]
+    return min(due, key=lambda goal: goal.due_at_s, default=None)
+
+
+def _rests(k: State, goal_id: int, due_at_s: float) -> bool:
+    goal = k.goals.get(goal_id)
+    return goal is not None and goal.status == Status.OPEN and goal.due_at_s == due_at_s > k.at_s
 
 
 def _who(k: State, place: int) -> str:

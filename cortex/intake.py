@@ -131,6 +131,8 @@ def _written(k: State, program: Program, event: events.Written, out: Out) -> Non
 
 
 def _limits_set(k: State, program: Program, event: events.LimitsSet, out: Out) -> None:
+    if event.who and event.limits != k.terms.limits:
+        k.terms = msgspec.structs.replace(k.terms, limits_by=event.who, limits_at_s=k.at_s)
     k.terms = msgspec.structs.replace(
         k.terms, limits=event.limits, route=event.route or k.terms.route,
         role_routes=event.role_routes or k.terms.role_routes,

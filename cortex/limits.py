@@ -150,6 +150,9 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """The lane of each role that was given a model: 0 the job's own, else its route's number, from 1, among
     ``role_routes``. A role that is not here has the job's own model."""
     limits: Limits = Limits()
+    limits_by: str = ""
+    """Who changed them last, and when; empty while they are those that it began with."""
+    limits_at_s: float = 0.0
     streams: bool = False
     """Whether rows of a source follow; without it the source counts as read to its end."""
     fresh: bool = False

@@ -261,7 +261,7 @@ def close(k: State, goal: Goal, to: Status, out: Out, program: Program) -> None:
     if to == Status.FAILED and not goal.parent and goal.failure is not None:
         kinds = k.tally.failed_for_good
         kinds[goal.failure.kind] = kinds.get(goal.failure.kind, 0) + 1
-        k.tally.failed_said = goal.failure.message[:_SAID_MAX]
+        k.tally.failed_said, k.tally.failed_row = goal.failure.message[:_SAID_MAX], goal.row
 
 
 def line_of(goal: Goal) -> dict[str, Any]:

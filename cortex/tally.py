@@ -30,3 +30,5 @@ class Tally(msgspec.Struct):
     """Top goals that failed, by the kind of their last failure."""
     failed_said: str = ""
     """What the latest of these said."""
+    failed_row: str = ""
+    """Which row of the source that was, where it was one."""

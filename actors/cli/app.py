@@ -185,7 +185,7 @@ def limit(
 
 
 @app.command()
-@takes(*LOOKING)
+@takes(*LOOKING, "cluster")
 def status(options: Options, job: Annotated[str, typer.Argument(help="the latest, if left out")] = "") -> int:
     """Show how a job stands."""
     from actors.cli.looking import status as show

@@ -14,7 +14,7 @@ from actors.cli.options import Options
 from actors.cli.problems import PARTIAL, never_show, say, told
 from actors.cli.settings import share_of
 from actors.cli.standings import forget_spool, standing_of
-from actors.cli.telling import Standing, headline, why
+from actors.cli.telling import Standing, headline, last_failed, why
 from actors.destination import Destination
 from actors.session import Session
 from actors.store import StoreError
@@ -110,10 +110,12 @@ def report(standing: Standing, options: Options, said: str = "") -> int:
 
 
 def _last_failed(standing: Standing) -> str:
-    """What went wrong, in a program that has no rows of which each would say so."""
+    """What went wrong: the row that failed last; or, in a program that has no rows, what failed it."""
     said = standing.facts["failed_said"]
     if said in standing.facts["why"]:
         return ""
+    if row := last_failed(standing.facts):
+        return f"rows failed, {row}"
     return said if not standing.rows and not standing.facts["rows_refused"] else ""
 
 

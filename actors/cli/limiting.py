@@ -143,7 +143,7 @@ async def _in_cluster(cluster: str, route: str, clear: bool, asked: dict[str, An
 
     async def saying(peer: Peer) -> int:
         told = await peer.ask("status")
-        held = {pool: msgspec.convert(each["caps"], Caps) for pool, each in told["pools"].items()}
+        held = {pool: Caps(**each["caps"]) for pool, each in told["pools"].items()}
         known = caps.known(folder) | {pool: set(each.get("routes", ())) for pool, each in told["pools"].items()}
         if not clear and not asked:
             return _listed(route, known, held, options, cluster)

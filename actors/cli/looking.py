@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
 import msgspec
 
+from actors import live
 from actors.amending import copy_results
 from actors.cli.beginning import check_output, sink_of
+from actors.cli.limiting import asked_cortex
 from actors.cli.options import Options
+from actors.cli.particulars import STATES, add_times, ago, particulars
 from actors.cli.problems import COMPLETE, CommandError, say
-from actors.cli.settings import named_folder
+from actors.cli.settings import named_folder, shared_cluster
 from actors.cli.standings import standing_of
-from actors.cli.telling import STATUS_FIELDS, Standing, batch_words, cost, failed_kinds, span, why
+from actors.cli.telling import STATUS_FIELDS, Standing, cost
 from actors.errors import ClearError
 from actors.files.sink import SinkClosed
-from actors.ports import ClusterError
+from actors.opening import this_owner
+from actors.ports import ClusterError, Peer
 from actors.records import last_owner, last_turn_s
 from actors.store import Folder, Journal, StoreError
-from actors.wording import clock
-
-_STATES = {
-    "interrupted": "interrupted: resumable", "partial": "partial: resumable",
-    "detached": "in a cluster, without a driver",
-}  # fmt: skip
 
 
 def jobs(options: Options) -> int:
@@ -67,16 +66,12 @@ def _row(folder: Folder, name: str, at_s: float) -> tuple[dict[str, Any], tuple[
         ValueError,
     ) as error:  # a damaged journal, a program that is gone: the others are shown
         said = str(error)
-        return {"job": name, "outcome": "unreadable", "why": said}, (name, said, "", "", _ago(at_s))
+        return {"job": name, "outcome": "unreadable", "why": said}, (name, said, "", "", ago(at_s))
     facts = standing.facts
     rows = f"{facts['rows_succeeded'] + facts['rows_failed']:,}/{max(standing.rows, facts['rows']):,}"
     money = cost(facts) if facts["cost_usd"] is not None else ""
-    state = _STATES.get(standing.outcome, standing.outcome)
-    return msgspec.json.decode(standing.as_json()), (name, state, rows, money, _ago(at_s))
-
-
-def _ago(then_s: float) -> str:
-    return span(max(0.0, time.time() - then_s)) + " ago"
+    state = STATES.get(standing.outcome, standing.outcome)
+    return msgspec.json.decode(standing.as_json()), (name, state, rows, money, ago(at_s))
 
 
 def status(job: str, options: Options) -> int:
@@ -89,12 +84,29 @@ def status(job: str, options: Options) -> int:
         job = found[0][0]
     standing = standing_of(folder, job)
     _see_cluster(folder, job, standing)
+    cluster = shared_cluster(options) if options.cluster else ""
+    seen = asyncio.run(_of_cluster(cluster)) if cluster else live.read(folder, job)
+    add_times(standing, seen)
     if options.as_json:
         print(standing.as_json(STATUS_FIELDS))
         return COMPLETE
-    for name, said in _particulars(folder, job, standing):
+    for name, said in particulars(folder, job, standing, seen, time.time()):
         print(f"{name:<10}{said}")
     return COMPLETE
+
+
+async def _of_cluster(cluster: str) -> live.Live:
+    """What the cortex of a cluster knows now."""
+    found: list[live.Live] = []
+
+    async def saying(peer: Peer) -> int:
+        now_s = time.time()
+        told = live.dated(await peer.ask("status"), now_s)
+        found.append(live.Live(owner=this_owner(cluster), at_s=now_s, facts={}, cortex=told))
+        return COMPLETE
+
+    await asked_cortex(cluster, saying)
+    return found[0]
 
 
 def _see_cluster(folder: Folder, job: str, standing: Standing) -> None:
@@ -110,49 +122,6 @@ def _see_cluster(folder: Folder, job: str, standing: Standing) -> None:
         standing.facts |= {"outcome": "interrupted", "why": f"{error}: the job can be resumed elsewhere", "waits": ""}
 
 
-def _particulars(folder: Folder, job: str, standing: Standing) -> list[tuple[str, str]]:
-    facts = standing.facts
-    owner = last_owner(folder, job)
-    state = _STATES.get(standing.outcome, standing.outcome)
-    if standing.outcome == "running" and owner is not None:
-        state += f": process {owner.pid} on {owner.host}, cluster {owner.cluster}"
-    rows = f"{facts['rows_succeeded']:,} of {max(standing.rows, facts['rows']):,} succeeded"
-    kinds = failed_kinds(facts)
-    if facts["rows_failed"]:
-        rows += f", {facts['rows_failed']:,} failed" + (f" ({kinds})" if kinds else "")
-    attempts = ", ".join(f"{count:,} {kind}" for kind, count in facts["failures"].items())
-    calls = f"{facts['calls']:,}, {facts['attempts']:,} attempts, {facts['reused_calls']:,} remembered"
-    lines = [("job", job), ("state", state), ("why", why(standing)), ("waits", facts["waits"]), ("rows", rows)]
-    lines += [("calls", calls)]
-    lines += [("failed", f"attempts: {attempts}" if attempts else "")]
-    lines += [("tokens", f"{facts['input_tokens']:,} in, {facts['output_tokens']:,} out")]
-    lines += [("cost", cost(facts) if facts["cost_usd"] is not None else "")]
-    lines += [("route", _routes(standing)), ("limits", " ".join(map(" ".join, facts["limits"].items())))]
-    lines += [("batches", batch_words(facts["batches"]))]
-    lines += [("deadline", _deadline(facts["deadline_at_s"]))]
-    lines += [("time", span(facts["elapsed_s"])), ("last turn", _ago(_last_turn_s(folder, job)))]
-    lines += [("output", facts["output"]), ("resume", standing.resume)]
-    return [(name, said) for name, said in lines if said]
-
-
-def _routes(standing: Standing) -> str:
-    """Where calls go now, with what they may use of it; the other routes behind it."""
-    facts = standing.facts
-    said = [str(facts["route"])]
-    if standing.outcome in ("running", "detached"):
-        said[0] += f", {facts['in_flight']} in flight of {facts['permits']} permits"
-    others = [each["route"] for each in facts["routes"] if not each["roles"] and not said[0].startswith(each["route"])]
-    roles = [f"{', '.join(each['roles'])}: {each['route']}" for each in facts["routes"] if each["roles"]]
-    return "; ".join(["; else ".join([*said, *others]), *roles])
-
-
-def _deadline(at_s: float | None) -> str:
-    if at_s is None:
-        return ""
-    left_s = at_s - time.time()
-    return f"{clock(at_s)}, {f'in {span(left_s)}' if left_s > 0 else 'passed'}"
-
-
 def results(job: str, output: str, options: Options) -> int:
     """``cortex results``: the results that a job has so far, to standard output or a file; the exit code."""
     folder = named_folder(options)
@@ -165,5 +134,5 @@ def results(job: str, output: str, options: Options) -> int:
     except SinkClosed:
         return COMPLETE  # `| head` has seen enough
     standing = standing_of(folder, job)
-    say(f"{count:,} results of {job}, which is {_STATES.get(standing.outcome, standing.outcome)}")
+    say(f"{count:,} results of {job}, which is {STATES.get(standing.outcome, standing.outcome)}")
     return COMPLETE

@@ -24,9 +24,12 @@ FIELDS = (
 
 STATUS_FIELDS = (
     *FIELDS, "why", "waits", "route", "routes", "permits", "in_flight", "deadline_at_s", "paused_until_s", "limits",
-    "batches",
+    "batches", "rows_failed_by_kind", "rows_refused", "failed_row", "failed_said", "max_cost_usd", "limits_by",
+    "limits_at_s", "awaited", "sleeps_until_s", "epoch", "began_at_s", "last_turn_at_s", "ended_at_s", "live",
 )  # fmt: skip
-"""What ``status --json`` gives: how the job stands at this moment, too."""
+"""What ``status --json`` gives: how the job stands at this moment, too. ``live`` is what its cortex knows while it runs
+(``as_of_s``, ``pools``, ``routes``, ``breakers``, ``staff``, ``nodes``, ``channels``), else null. Times that end in
+``_at_s`` or ``_until_s`` are seconds since 1970; 0 or null: none."""
 
 _ONE_FIRST = "then resume: one call goes first, and the rest when it is answered"
 _ADVICE = {
@@ -100,7 +103,7 @@ def headline(standing: Standing) -> str:
     said = [f"{facts['job']}: {standing.outcome}"]
     rows = max(standing.rows, facts["rows"])
     noun = "row" if standing.rows or facts["rows_refused"] else "result"
-    said.append(f"{facts['rows_succeeded']:,} of {_many(rows, noun)} succeeded" if rows else "no rows")
+    said.append(f"{facts['rows_succeeded']:,} of {_many(rows, noun)} succeeded" if rows else "")
     if facts["rows_failed"]:
         kinds = failed_kinds(facts)
         said.append(f"{facts['rows_failed']:,} failed" + (f" ({kinds})" if kinds else ""))
@@ -110,7 +113,7 @@ def headline(standing: Standing) -> str:
     if facts["cost_usd"] is not None:
         said.append(cost(facts))
     said.append(span(facts["elapsed_s"]))
-    return ", ".join(said)
+    return ", ".join(filter(None, said))
 
 
 def failed_kinds(facts: dict[str, Any]) -> str:
@@ -119,6 +122,14 @@ def failed_kinds(facts: dict[str, Any]) -> str:
     if facts["rows_refused"]:
         said.append(f"{facts['rows_refused']:,} refused before sending")
     return ", ".join(said)
+
+
+def last_failed(facts: dict[str, Any]) -> str:
+    """Which row failed last, and what it said; empty where none did."""
+    row, said = facts["failed_row"], facts["failed_said"]
+    if not row:
+        return ""
+    return f"the last: {said}" if said.startswith(f"row {row}:") else f"the last: row {row}: {said}"
 
 
 def cost(facts: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import sys
@@ -12,31 +13,63 @@ from actors.cli.options import Options
 from actors.cli.problems import COMPLETE, CommandError
 from actors.cli.settings import named_folder, shared_cluster
 from actors.top.plain import lines
-from actors.top.sources import FolderSource, brief
+from actors.top.sources import FolderSource, Seen, brief
 from actors.top.view import screen
+
+NO_TERMINAL = "top needs a terminal: `cortex top --once` prints one screen as text, --json one for programs"
 
 
 def top(once: bool, options: Options) -> int:
     """``cortex top``; the exit code."""
-    folder = named_folder(options)
+    source = FolderSource(named_folder(options))
     cluster = shared_cluster(options)
-    if once or options.as_json:
-        seen = FolderSource(folder).look(float("inf"))
-        if options.as_json:
-            print(msgspec.json.encode(brief(seen)).decode())
-            return COMPLETE
-        width = shutil.get_terminal_size().columns
-        print("\n".join(lines(screen(seen, cluster), width, _plain())))
-        return COMPLETE
-    if not (sys.stdout.isatty() and sys.stdin.isatty()) or os.environ.get("TERM", "") in ("", "dumb", "unknown"):
-        raise CommandError("top needs a terminal: `cortex top --once` prints one screen, --json one for programs")
-    from actors.top.terminal import Threaded, show
+    once = once or options.as_json
+    if not once and not _on_terminal():
+        raise CommandError(NO_TERMINAL)
+    if cluster:
+        return asyncio.run(_of_cluster(source, cluster, once, options))
+    if once:
+        return _printed(source.look(float("inf")), cluster, options)
+    from actors.top.terminal import Threaded, Top
 
-    show(Threaded(FolderSource(folder)), cluster)
+    Top(Threaded(source)).run()
     return COMPLETE
 
 
-def _plain() -> bool:
+async def _of_cluster(folder: FolderSource, cluster: str, once: bool, options: Options) -> int:
+    from actors.cli.keys import taken_environ
+    from actors.runtime import start_runtime
+    from actors.top.clusters import ClusterSource
+
+    runtime = await start_runtime(cluster, taken_environ())
+    try:
+        source = ClusterSource(runtime, cluster, folder)
+        if once:
+            return _printed(await source.look(float("inf")), cluster, options)
+        from actors.top.terminal import Top
+
+        await Top(source, cluster).run_async()
+        return COMPLETE
+    finally:
+        await runtime.close()
+
+
+def _printed(seen: Seen, cluster: str, options: Options) -> int:
+    if options.as_json:
+        print(msgspec.json.encode(brief(seen)).decode())
+        return COMPLETE
+    print("\n".join(lines(screen(seen, cluster), shutil.get_terminal_size().columns, _ascii_only())))
+    return COMPLETE
+
+
+def _on_terminal() -> bool:
+    """Keys come from standard input, and the view is drawn on standard error, as Textual does."""
+    streams = (sys.stdin, sys.stdout, sys.stderr)
+    known = os.environ.get("TERM", "") not in ("", "dumb", "unknown")
+    return known and all(stream is not None and stream.isatty() for stream in streams)
+
+
+def _ascii_only() -> bool:
     """Whether the output cannot carry block characters."""
     try:
         "▁█…".encode(sys.stdout.encoding or "ascii")

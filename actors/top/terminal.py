@@ -307,8 +307,3 @@ class Threaded:
         """What there is now."""
         seen: Seen = await asyncio.to_thread(self._source.look)
         return seen
-
-
-def show(source: Any, cluster: str = "") -> None:
-    """Run until the user ends it."""
-    Top(source, cluster).run()

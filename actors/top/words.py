@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
-
 from actors.top.sources import ClusterSeen, JobSeen
 from policies.limit import NO_CAPS, Caps
 from policies.price import usd_text
@@ -41,9 +39,9 @@ def where_words(seen: ClusterSeen, now_s: float) -> str:
     return seen.where + (f", {span(age)} ago" if age >= OLD_S else "")
 
 
-def caps_words(told: Any) -> str:
+def caps_words(told: dict[str, Any] | None) -> str:
     """What somebody set by hand, as the status of a cortex has it; empty where nobody did."""
-    caps = msgspec.convert(told, Caps) if told else NO_CAPS
+    caps = Caps(**told) if told else NO_CAPS
     said = [f"{label} {value:g}" for label, field in _CAPS if (value := getattr(caps, field))]
     return f"{', '.join(said)} by {caps.who or 'somebody'}" if said else ""
 

@@ -141,7 +141,7 @@ class _Cortex:
     """The cortex of a cluster, as far as it is asked here."""
 
     def __init__(self, caps_of_sonnet: Caps) -> None:
-        self.pools = {"https://host|k|sonnet": {"caps": msgspec.to_builtins(caps_of_sonnet), "limit": 20}}
+        self.pools = {"https://host|k|sonnet": {"caps": msgspec.structs.asdict(caps_of_sonnet), "limit": 20}}
         self.told: list[tuple[str, tuple[object, ...]]] = []
 
     async def ask(self, method: str, *args: object) -> object:
