@@ -21,6 +21,8 @@ class Column(msgspec.Struct, frozen=True):
     """Its texts end at its right edge: numbers."""
     width_max: int = 60
     """A longer text is cut."""
+    width_least: int = 12
+    """So much of a text is kept where there is little room, if it is shown at all."""
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -77,9 +79,9 @@ def columns_shown(table: Table, width: int) -> list[tuple[int, int]]:
 
 
 def _least(table: Table, place: int, wanted: int) -> int:
-    """Numbers are never cut; a name keeps so much that it can be told from another."""
+    """Numbers are never cut."""
     column = table.columns[place]
-    return wanted if column.right else min(wanted, max(len(column.title), 22 if place == 0 else 12))
+    return wanted if column.right else min(wanted, max(len(column.title), column.width_least))
 
 
 def _wanted(table: Table, place: int) -> int:

@@ -24,7 +24,7 @@ LOOK_S = 1.0
 """Between two looks."""
 CURVES = 6
 """Lines that the curves of a route take."""
-HELP = " up/down choose   tab next table   enter details   s sort   p pause   r look now   q quit"
+HELP = " q quit  enter details  tab next table  up/down choose  s sort  p pause  r look now"
 _STYLES = {"good": "green", "warn": "yellow", "bad": "bold red", "dim": "dim"}
 _ORDER = ("jobs", "routes", "curves", "actors", "nodes")
 
@@ -51,7 +51,7 @@ class Particulars(ModalScreen[None]):
         """A frame that scrolls."""
         with VerticalScroll():
             yield self.text
-        yield Static(" up/down scroll   esc back", id="help")
+        yield Static(" esc back  up/down scroll", id="help")
 
     def tell(self, row: Row | None) -> None:
         """Show the row as it is now; one that is gone stays as it was."""

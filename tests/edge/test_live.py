@@ -1,0 +1,173 @@
+"""What a running job publishes: whole, private, only when it changes; what a dead one left behind deceives nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from actors import live
+from actors.joblock import hold
+from actors.live import Live, Publisher, dated
+from actors.opening import Owner, this_owner
+from actors.ports import Away
+from actors.store import Folder
+
+
+class Told:
+    """A cortex that tells what it is told to tell."""
+
+    name = "cortex"
+
+    def __init__(self, status: dict[str, Any]) -> None:
+        self.status = status
+        self.asked = 0
+        self.away = False
+
+    async def ask(self, method: str, *args: Any) -> Any:
+        assert method == "status"
+        self.asked += 1
+        if self.away:
+            raise Away("cortex")
+        return self.status
+
+    def tell(self, method: str, *args: Any) -> None: ...
+
+
+class Clock:
+    now_s = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def _folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path / "state").prepare()
+
+
+def _publisher(folder: Folder, clock: Clock, job: str = "j") -> Publisher:
+    return Publisher(folder, job, this_owner("inline"), clock)
+
+
+async def test_about_once_a_second_and_not_while_nothing_changes(tmp_path):
+    folder, clock, cortex = _folder(tmp_path), Clock(), Told({"cortex": "c", "breakers": {}})
+    publisher = _publisher(folder, clock)
+    path = live.folder_of(folder) / "j.json"
+    with hold(folder, "j"):
+        for _ in range(6):
+            await publisher.look({"results": 1}, cortex)
+            clock.now_s += 0.5
+        assert cortex.asked == 3
+        assert live.read(folder, "j").at_s == 1_000.0
+        before = path.stat()
+        clock.now_s += 5
+        await publisher.look({"results": 1}, cortex)
+        assert path.stat().st_mtime_ns == before.st_mtime_ns
+        assert path.stat().st_ino == before.st_ino
+        clock.now_s += 1
+        await publisher.look({"results": 2}, cortex)
+        found = live.read(folder, "j")
+        assert (found.facts, found.cortex["cortex"], found.at_s) == ({"results": 2}, "c", clock.now_s)
+        assert live.published(folder).keys() == {"j"}
+        publisher.close()
+        assert not path.exists()
+        assert live.read(folder, "j") is None
+
+
+async def test_it_is_for_its_owner_alone(tmp_path):
+    old = os.umask(0)
+    try:
+        folder = _folder(tmp_path)
+        await _publisher(folder, Clock()).look({"results": 1}, Told({}))
+    finally:
+        os.umask(old)
+    at = live.folder_of(folder)
+    assert stat.S_IMODE(at.stat().st_mode) == 0o700
+    assert [(path.name, stat.S_IMODE(path.stat().st_mode)) for path in at.iterdir()] == [("j.json", 0o600)]
+
+
+async def test_a_cortex_that_is_away_and_a_folder_that_cannot_be_written_stop_no_job(tmp_path):
+    folder, clock, cortex = _folder(tmp_path), Clock(), Told({})
+    cortex.away = True
+    with hold(folder, "j"):
+        await _publisher(folder, clock).look({"results": 1}, cortex)
+        assert live.read(folder, "j").facts == {"results": 1}
+        assert live.read(folder, "j").cortex == {}
+    (live.folder_of(folder) / "j.json").unlink()
+    live.folder_of(folder).rmdir()
+    live.folder_of(folder).write_text("in the way")
+    await _publisher(folder, clock).look({"results": 1}, cortex)
+
+
+def _dead() -> Owner:
+    """A process that was, and is no more."""
+    child = subprocess.Popen([sys.executable, "-c", "pass"])
+    child.wait()
+    return msgspec.structs.replace(this_owner("inline"), pid=child.pid, started="1")
+
+
+def _left_behind(folder: Folder, job: str, owner: Owner) -> None:
+    live.folder_of(folder).mkdir(exist_ok=True)
+    told = msgspec.json.encode(Live(owner=owner, at_s=1.0, facts={"results": 1}))
+    (live.folder_of(folder) / f"{job}.json").write_bytes(told)
+
+
+async def test_what_a_killed_process_left_is_not_live_and_the_next_run_removes_it(tmp_path):
+    folder = _folder(tmp_path)
+    _left_behind(folder, "killed", _dead())
+    _left_behind(folder, "unheld", this_owner("inline"))
+    _left_behind(folder, "held", this_owner("inline"))
+    (live.folder_of(folder) / "torn.json").write_text('{"owner": ')
+    with hold(folder, "held"), hold(folder, "killed"):  # somebody else runs it by now
+        assert live.published(folder).keys() == {"held"}
+        await _publisher(folder, Clock(), "next").look({}, Told({}))
+        assert {path.stem for path in live.folder_of(folder).iterdir()} == {"held", "killed", "next"}
+
+
+def test_what_lasts_so_long_is_said_as_a_moment():
+    told = {"breakers": {"r": {"state": "open", "for_s": 12.2, "why": ""}}, "pools": [{"held_for_s": 0.0}], "n": 1}
+    assert dated(told, 1_000.1) == {
+        "breakers": {"r": {"state": "open", "until_s": 1012.0, "why": ""}}, "pools": [{"held_until_s": 0.0}], "n": 1,
+    }  # fmt: skip
+    later = {"breakers": {"r": {"state": "open", "for_s": 11.2, "why": ""}}, "pools": [{"held_for_s": 0.0}], "n": 1}
+    assert dated(later, 1_001.1) == dated(told, 1_000.1)
+
+
+async def test_a_job_that_runs_is_published_and_removed_at_its_end(tmp_path):
+    import cortex
+    from actors.live import folder_of
+
+    @cortex.flow
+    async def asks(ctx: cortex.Context) -> str:
+        for n in range(3):
+            await ctx.ask(f"Answer yes or no: is {n} even?", max_tokens=8)
+        await ctx.sleep(1.2)
+        return "done"
+
+    folder = Folder(tmp_path / "state")
+    running = asyncio.create_task(asyncio.to_thread(_run, asks(), folder))
+    seen: list[Live] = []
+    while not running.done():
+        if (found := live.read(folder, "asks")) is not None:
+            seen.append(found)
+        await asyncio.sleep(0.05)
+    await running
+    assert seen, "it never published anything"
+    told = seen[-1]
+    assert told.facts["outcome"] == "running"
+    assert told.facts["rate_per_s"] >= 0
+    assert list(told.cortex["staff"]) == ["branch:0"]
+    assert sum(told.cortex["routes"][next(iter(told.cortex["routes"]))]["series"]["answered"]) == 3
+    assert list(folder_of(folder).iterdir()) == []
+
+
+def _run(program: Any, folder: Folder) -> None:
+    import cortex
+
+    cortex.run(program, model="sim", job="asks", state=str(folder.path), progress=False)

@@ -1,0 +1,63 @@
+"""The speed of a job is that of the last half minute, by a clock that the test turns."""
+
+from __future__ import annotations
+
+import pytest
+
+from actors.speed import SURE_S, WINDOW_S, Speed, of_job
+
+
+def _watched(*seen: tuple[float, int]) -> Speed:
+    speed = Speed()
+    for at_s, done in seen:
+        speed.saw(at_s, done)
+    return speed
+
+
+@pytest.mark.parametrize(
+    ("seen", "at_s", "per_s"),
+    [
+        ([], 0.0, 0.0),
+        ([(0.0, 7)], 0.0, 0.0),
+        ([(0.0, 0), (10.0, 50)], 10.0, 5.0),
+        # what a resumed job brings along is not its speed
+        ([(0.0, 90_000), (10.0, 90_050)], 10.0, 5.0),
+        # a burst of remembered rows is out of sight half a minute later
+        ([(0.0, 0), (1.0, 10_000), *((1.0 + t, 10_000 + 2 * t) for t in range(1, 41))], 41.0, 2.0),
+        # it stands still: less and less, then nothing
+        ([(0.0, 0), (10.0, 100)], 20.0, 5.0),
+        ([(0.0, 0), (10.0, 100), *((10.0 + t, 100) for t in range(1, 41))], 50.0, 0.0),
+        # it counts anew
+        ([(0.0, 500), (10.0, 600), (11.0, 0), (21.0, 30)], 21.0, 3.0),
+    ],
+)
+def test_the_speed_of_late(seen, at_s, per_s):
+    assert _watched(*seen).per_s(at_s) == pytest.approx(per_s, rel=0.05)
+
+
+def test_it_keeps_a_bounded_number_of_moments():
+    speed = _watched(*((n / 100, n) for n in range(20_000)))
+    assert len(speed._seen) <= 2 * WINDOW_S + 5
+    assert speed.per_s(200.0) == pytest.approx(100, rel=0.05)
+
+
+def test_the_rest_is_foretold_once_there_is_something_to_go_by():
+    speed = _watched((0.0, 0), (SURE_S / 2, 10))
+    assert speed.left_s(SURE_S / 2, 100) is None
+    speed.saw(SURE_S, 20)
+    assert speed.left_s(SURE_S, 100) == pytest.approx(100 * SURE_S / 20)
+    assert speed.left_s(SURE_S, 0) == 0
+    assert _watched((0.0, 5), (50.0, 5)).left_s(50.0, 100) is None
+
+
+@pytest.mark.parametrize(
+    ("facts", "unit", "done", "expected"),
+    [
+        ({"results": 0, "calls": 12, "rows_expected": 0}, "calls", 12, None),
+        ({"results": 3, "calls": 12, "rows_expected": 0}, "rows", 3, None),
+        ({"results": 0, "calls": 12, "rows_expected": 40}, "rows", 0, 40),
+    ],
+)
+def test_rows_where_there_are_any_else_calls(facts, unit, done, expected):
+    told = of_job(Speed(), facts, 0.0)
+    assert (told["unit"], told["done"], told["expected"]) == (unit, done, expected)
