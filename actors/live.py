@@ -74,7 +74,7 @@ def dated(told: Any, now_s: float) -> Any:
     made: dict[str, Any] = {}
     for name, value in told.items():
         if name == "for_s" or name.endswith(_UNTIL):
-            made[name.removesuffix("for_s") + "until_s"] = float(round(now_s + value)) if value else 0.0
+            made[name.removesuffix("for_s") + "until_s"] = float(int(now_s + value)) if value else 0.0
         else:
             made[name] = dated(value, now_s)
     return made

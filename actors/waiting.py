@@ -138,7 +138,7 @@ def _when(k: State, share: Share) -> str:
     """Why a share is small, and until when, where that is known: an open breaker names its next look."""
     if share.again_at_s <= k.at_s:
         return share.why
-    return f"{share.why}; it is probed at {time_of_day(share.again_at_s)}, in {share.again_at_s - k.at_s:.0f} s"
+    return f"{share.why}; it is probed at {time_of_day(share.again_at_s)}"
 
 
 def _place(k: State) -> int:

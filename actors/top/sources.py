@@ -107,10 +107,10 @@ class FolderSource:
             try:
                 k = last_state(self.folder, job)
                 known.facts, known.turn_s = facts_of(self.folder, job, k), k.at_s
+                owner = last_owner(self.folder, job)
+                known.owner = f"process {owner.pid} on {owner.host}, {owner.cluster}" if owner is not None else ""
             except (ClearError, ValueError) as error:  # damaged, or of a program that is gone: the others are shown
                 known.facts, known.turn_s = {"job": job, "outcome": "unreadable", "why": str(error)}, _written_s(mark)
-            owner = last_owner(self.folder, job)
-            known.owner = f"process {owner.pid} on {owner.host}, {owner.cluster}" if owner is not None else ""
             known.again_s = now_s + (time.monotonic() - began_s) / READ_SHARE
         facts = known.facts
         if facts.get("outcome") in ("running", "interrupted", "detached"):

@@ -56,8 +56,9 @@ def screen(seen: Seen, cluster: str = "", sort: str = "latest") -> Screen:
 
 JOB_COLUMNS = (
     Column("JOB", 0, width_max=32, width_least=22), Column("STATE", 1, width_max=12), Column("DONE", 2, True),
-    Column("%", 6, True), Column("RATE/S", 3, True), Column("LEFT", 5, True), Column("COST", 4, True), Column("FAILED", 7, True),
-    Column("IN FLIGHT", 9, True), Column("PERMITS", 10, True), Column("SEEN", 11), Column("WAITS", 8, width_max=80),
+    Column("%", 6, True), Column("RATE/S", 3, True), Column("LEFT", 5, True), Column("COST", 4, True),
+    Column("FAILED", 7, True), Column("IN FLIGHT", 9, True), Column("PERMITS", 10, True), Column("SEEN", 11),
+    Column("WAITS", 8, width_max=80),
 )  # fmt: skip
 
 
@@ -142,9 +143,9 @@ def _job_details(job: JobSeen, now_s: float) -> tuple[tuple[str, str], ...]:
 
 ROUTE_COLUMNS = (
     Column("ROUTE", 0, width_max=44, width_least=22), Column("BREAKER", 1, width_max=22, width_least=22),
-    Column("LIMIT", 2, True), Column("IN FLIGHT", 3, True), Column("GRANTED", 4, True), Column("WANTED", 5, True), Column("RATE/S", 6, True),
-    Column("FAILED", 7, True), Column("P50 MS/TOK", 8, True), Column("P95", 9, True), Column("WHY", 10, width_max=70),
-    Column("SEEN IN", 11, width_max=48),
+    Column("LIMIT", 2, True), Column("IN FLIGHT", 3, True), Column("GRANTED", 4, True), Column("WANTED", 5, True),
+    Column("RATE/S", 6, True), Column("FAILED", 7, True), Column("P50 MS/TOK", 8, True), Column("P95", 9, True),
+    Column("WHY", 10, width_max=70), Column("SEEN IN", 11, width_max=48),
 )  # fmt: skip
 
 
@@ -217,8 +218,8 @@ def curves(readings: dict[str, Any]) -> tuple[Curve, ...]:
 
 ACTOR_COLUMNS = (
     Column("ACTOR", 0, width_max=36, width_least=22), Column("STATE", 1), Column("PHASE", 4),
-    Column("IN FLIGHT", 2, True), Column("PERMITS", 5, True), Column("FAILED", 6, True), Column("DEATHS", 7, True), Column("NODE", 3, width_max=16),
-    Column("DRAINED BY", 8, width_max=24), Column("SEEN IN", 9, width_max=48),
+    Column("IN FLIGHT", 2, True), Column("PERMITS", 5, True), Column("FAILED", 6, True), Column("DEATHS", 7, True),
+    Column("NODE", 3, width_max=16), Column("DRAINED BY", 8, width_max=24), Column("SEEN IN", 9, width_max=48),
 )  # fmt: skip
 
 

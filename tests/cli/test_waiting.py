@@ -70,7 +70,7 @@ def test_an_open_breaker_and_the_fallback():
 def test_an_open_breaker_says_how_long_it_stays_so():
     k = _k()
     k.shares[0].permits, k.shares[0].why, k.shares[0].again_at_s = 0, "the breaker is open: 9 of 10 failed", NOW_S + 7
-    assert waits(k) == [f"the breaker is open: 9 of 10 failed; it is probed at {time_of_day(NOW_S + 7)}, in 7 s"]
+    assert waits(k) == [f"the breaker is open: 9 of 10 failed; it is probed at {time_of_day(NOW_S + 7)}"]
     k.at_s = NOW_S + 7
     assert waits(k) == ["the breaker is open: 9 of 10 failed"]
 

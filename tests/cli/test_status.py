@@ -1,0 +1,170 @@
+"""``status`` tells all there is to know of a job, while it runs and when it has ended; ``top`` prints one screen of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+from actors import live
+from actors.store import Folder
+from tests.cli.commands import ended, requests, started, until
+
+NAP = """
+import cortex
+
+@cortex.flow
+async def nap(ctx):
+    said = await ctx.ask("Answer yes or no: is 3 even?", max_tokens=8)
+    await ctx.sleep(600)
+    return said
+
+@cortex.flow
+async def asks(ctx):
+    return await ctx.approved("pay", "the bill")
+"""
+
+
+def _folder() -> Folder:
+    return Folder(os.environ["CORTEX_STATE"])
+
+
+def _lines(out: str) -> dict[str, str]:
+    return {line[:10].strip(): line[10:] for line in out.splitlines()}
+
+
+def _published(job: str) -> bool:
+    found = live.read(_folder(), job)
+    return found is not None and bool(found.cortex)
+
+
+def test_a_job_with_an_open_breaker(cortex):
+    requests(Path("in.jsonl"), 40)
+    command = ("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "mine", "--sim", "overloaded=1")
+    with started(*command, "--concurrency", 8) as child:
+        until(lambda: any(each["state"] == "open" for each in _breakers("mine").values()))
+        told = cortex("status", "mine", "--json").last
+        shown = _lines(cortex("status", "mine").out)
+        screen = cortex("top", "--once").out
+        seen = json.loads(cortex("top", "--json").out)
+        child.send_signal(signal.SIGINT)
+        ended(child)
+    name = next(name for name in told["live"]["breakers"] if name.startswith("route:"))
+    assert told["outcome"] == "running"
+    assert told["live"]["breakers"][name]["state"] in ("open", "half-open")
+    assert told["live"]["breakers"][name]["until_s"] > time.time() - 60
+    assert told["live"]["as_of_s"] > time.time() - 10
+    assert "series" not in told["live"]["routes"][name.removeprefix("route:")]
+    assert re.match(r"route sim at sim:\w+: (open, probed at 20.*, in \d+ s \(.*failed.*\)|half-open)", shown["breaker"])
+    assert re.match(r"the breaker is (open|half open)", shown["waits"])
+    assert shown["branches"] == "1 up"
+    assert re.match(r"in its process, \d\.\d s ago", shown["seen"])
+    assert re.search(r"(?m)^mine +running", screen)
+    assert re.search(r"(?m)^sim at sim:.* (open, probed in|half-open)", screen)
+    assert [each["source"] for each in seen["jobs"]] == ["live"]
+    assert seen["jobs"][0]["rate_per_s"] == 0
+    assert sum(seen["clusters"][0]["routes"][name.removeprefix("route:")]["series"]["failed"]) > 0
+    after = cortex("status", "mine", "--json").last
+    assert (after["outcome"], after["live"], after["waits"]) == ("partial", None, "")
+    assert not _published("mine")
+
+
+def _breakers(job: str) -> dict[str, dict[str, str]]:
+    found = live.read(_folder(), job)
+    return found.cortex.get("breakers", {}) if found is not None else {}
+
+
+def test_a_job_that_has_ended(cortex):
+    requests(Path("in.jsonl"), 5)
+    before = time.time()
+    done = cortex("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "mine")
+    assert done.code == 0
+    told = cortex("status", "mine", "--json").last
+    assert (told["outcome"], told["live"], told["epoch"], told["limits_by"]) == ("complete", None, 1, "")
+    assert before <= told["began_at_s"] <= told["ended_at_s"] <= time.time()
+    shown = _lines(cortex("status", "mine").out)
+    assert re.fullmatch(r"complete; it ended 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d \S+", shown["state"])
+    assert shown["rows"] == "5 of 5 succeeded"
+    assert {"breaker", "pool", "branches", "seen", "waits", "resume"}.isdisjoint(shown)
+    assert re.search(r"(?m)^mine  complete  +5/5  100%", cortex("top", "--once").out)
+    assert live.published(_folder()) == {}
+
+
+def test_a_flow_that_sleeps_says_until_when_and_has_no_rows(cortex):
+    Path("nap.py").write_text(NAP)
+    with started("run", "nap.py:nap", "--model", "sim", "--job", "mine") as child:
+        until(lambda: _published("mine") and live.read(_folder(), "mine").facts["sleeps_until_s"] > 0)
+        told = cortex("status", "mine", "--json").last
+        shown = _lines(cortex("status", "mine").out)
+        child.send_signal(signal.SIGINT)
+        done = ended(child)
+    assert 500 < told["sleeps_until_s"] - time.time() <= 600
+    assert re.fullmatch(r"sleeps until [\d:-]+( [\d:]+)?", shown["waits"])
+    assert "rows" not in shown
+    assert re.search(r"mine: partial, 1 call, ", done.err)
+    assert "no rows" not in done.err
+
+
+def test_a_job_that_waits_for_an_answer(cortex):
+    Path("nap.py").write_text(NAP)
+    done = cortex("run", "nap.py:asks", "--model", "sim", "--job", "mine")
+    assert done.code == 3
+    told = cortex("status", "mine", "--json").last
+    assert told["awaited"] == ["approval:pay"] or "pay" in told["awaited"][0]
+    assert "cortex approve mine pay" in _lines(cortex("status", "mine").out)["why"]
+
+
+def test_who_set_a_bound_and_when(cortex):
+    requests(Path("in.jsonl"), 20)
+    command = ("batch", "in.jsonl", "-o", "out", "--model", "sim", "--job", "mine", "--max-job-tokens", 400)
+    assert cortex(*command).code == 3
+    assert cortex("status", "mine", "--json").last["limits_by"] == ""
+    assert cortex("set", "mine", "--deadline", "+3h").code == 0
+    told = cortex("status", "mine", "--json").last
+    assert told["limits_by"]
+    assert told["limits_at_s"] > time.time() - 60
+    said = _lines(cortex("status", "mine").out)["limits"]
+    assert re.search(rf"; last set by {told['limits_by']}, 20\d\d-", said)
+
+
+def test_a_limit_of_the_folder_is_said_with_who_set_it(cortex):
+    requests(Path("in.jsonl"), 20)
+    command = ("batch", "in.jsonl", "-o", "out", "--model", "sim", "--job", "mine", "--max-job-tokens", 400)
+    assert cortex(*command).code == 3
+    assert cortex("limit", "sim", "--rpm", 600).code == 0
+    assert re.match(r"rpm 600 by \S+, since 20.*, for sim at sim:", _lines(cortex("status", "mine").out)["by hand"])
+
+
+def test_the_row_that_failed_last_is_named(cortex):
+    Path("rows.jsonl").write_text('{"name": "good"}\n{"name": "bad"}\n')
+    Path("one.py").write_text(
+        "import cortex\n@cortex.flow\nasync def one(ctx, name):\n"
+        "    if name == 'bad': raise ValueError('no such thing')\n"
+        "    return await ctx.ask('Answer yes or no: is 3 even?', max_tokens=8)\n"
+    )
+    done = cortex("run", "one.py:one", "rows.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "mine")
+    assert done.code == 1
+    assert re.search(r"(?m)^cortex: rows failed, the last: row 2: .*no such thing", done.err)
+    assert cortex("status", "mine", "--json").last["failed_row"] == "2"
+    assert "; the last: row 2: " in _lines(cortex("status", "mine").out)["rows"]
+
+
+def test_top_wants_a_terminal_or_to_be_asked_for_text(cortex, monkeypatch):
+    cortex("top").refused("needs a terminal", "--once", "--json")
+    shown = cortex("top", "--once")
+    assert shown.code == 0
+    assert "no jobs yet" in shown.out
+    assert json.loads(cortex("top", "--once", "--json").out)["jobs"] == []
+    assert not Path(os.environ["CORTEX_STATE"]).exists()
+
+
+def test_top_says_what_it_cannot_read_and_shows_the_rest(cortex):
+    requests(Path("in.jsonl"), 5)
+    assert cortex("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "good").code == 0
+    (_folder().path / "jobs" / "bad.sqlite").write_bytes(b"no journal at all" * 100)
+    shown = cortex("top", "--once").out
+    assert re.search(r"(?m)^good  +complete", shown)
+    assert re.search(r"(?m)^bad  +unreadable", shown)
