@@ -30,7 +30,7 @@ from actors.records import replayed
 from actors.store import Journal, StoreError
 from actors.summary import summary
 from actors.tasks import Errands
-from actors.watching import Watch
+from actors.watching import Watches
 from cortex import commands, events, journal
 from cortex.program import Program
 from cortex.signals import staff_digest
@@ -60,7 +60,7 @@ class Channel:
         self._submissions: Submissions
         self._inbox: list[Entry] = []
         self._traces = Traces(job)
-        self._watch: Watch = runtime.telemetry.watch(job, folder)
+        self._watch: Watches = runtime.telemetry.watch(job, folder)
         self._stopwatch = Stopwatch(runtime.monotonic_s)
         self._wake = asyncio.Event()
         self._news = asyncio.Event()
@@ -122,7 +122,9 @@ class Channel:
 
     def _replayed(self) -> State | None:
         """K from the last snapshot and what came after it; None for a journal without a turn."""
-        return replayed(self._journal, lambda terms: self._runtime.load_program(terms.program, terms.params_json))
+        self._watch.begin(self._journal)
+        load = self._runtime.load_program
+        return replayed(self._journal, lambda terms: load(terms.program, terms.params_json), watch=self._watch.again)
 
     def _differs(self, k: State) -> str:
         with unwatched():
@@ -133,7 +135,7 @@ class Channel:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._watch.close()
+        await self._watch.close()
         if not hasattr(self, "_memory"):
             return
         if self._k.outcome:
@@ -332,6 +334,7 @@ class Channel:
         self._lease.look()
         if self._events_since_snapshot >= self._k.terms.limits.snapshot_events:
             self._events_since_snapshot = 0
+            self._watch.kept(seq)
             self._journal.snapshot(seq, self._k.emitted, journal.encode_state(self._k))
 
     def _settle(self, seq: int, turn: events.Turn) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -12,10 +12,13 @@ from actors.joblock import is_held
 from actors.opening import Owner
 from actors.programs import load
 from actors.store import Folder, Journal, NoSuchJob
-from cortex import journal
+from cortex import commands, events, journal
 from cortex.limits import Terms
 from cortex.program import Program
 from cortex.state import State
+
+Seen = Callable[[int, events.Turn, commands.Decided, State], None]
+"""Whoever looks on at a replay: number, turn, what it led to, and K after it."""
 
 
 def last_owner(folder: Folder, job: str) -> Owner | None:
@@ -81,9 +84,7 @@ def in_use(folder: Folder, job: str) -> str:
 def said_in_use(folder: Folder, job: str) -> str:
     """The line for a job that another run holds."""
     owner = last_owner(folder, job)
-    whom = (
-        f"process {owner.pid} on {owner.host}" if owner is not None else "another run that is just beginning"
-    )
+    whom = f"process {owner.pid} on {owner.host}" if owner is not None else "another run that is just beginning"
     return f"job {job} is in use by {whom}: wait for it, end it with `cortex cancel {job}`, or give another --job"
 
 
@@ -101,13 +102,25 @@ def last_state(folder: Folder, job: str) -> State:
         source.close()
 
 
-def replayed(source: Journal, program: Callable[[Terms], Program], upto: int | None = None) -> State | None:
-    """K from the last snapshot and what came after it, to a turn or to the last one; None where no turn opens it."""
+def replayed(
+    source: Journal, program: Callable[[Terms], Program], upto: int | None = None, watch: Seen | None = None
+) -> State | None:
+    """K from the last snapshot and what came after it, to a turn or to the last one; None where no turn opens it.
+
+    ``watch`` sees each turn that is replayed, with what it led to.
+    """
+    after = source.replay_from()
     snapshot = source.latest_snapshot()
-    after = snapshot[0] if snapshot else source.opened_at()
     if snapshot is None and after == source.seq:
         return None  # it never began, or died between noting its opening and writing it
+    at = after
+
+    def turns() -> Iterator[events.Turn]:
+        nonlocal at
+        for at, turn in source.turns(after):
+            if upto is None or at <= upto:
+                yield turn
+
     with unwatched():
         k = journal.decode_state(snapshot[1]) if snapshot else None
-        turns = (turn for seq, turn in source.turns(after) if upto is None or seq <= upto)
-        return journal.replay(k, turns, program)
+        return journal.replay(k, turns(), program, seen=watch and (lambda turn, out, k: watch(at, turn, out, k)))

@@ -265,6 +265,12 @@ class Journal:
         )
         yield from ((seq, bytes(blob)) for seq, blob in rows)
 
+    def replay_from(self) -> int:
+        """Number of the turn after which a replay begins: that of the newest snapshot, or of the opening."""
+        opened_at = self.opened_at()
+        row = self._db.execute("SELECT max(seq) FROM snapshots WHERE seq > ?", (opened_at,)).fetchone()
+        return int(row[0] or opened_at)
+
     def opened_at(self) -> int:
         """Number of the turn before the one that last opened the job: replay starts after it."""
         found = self.meta("opened_at")

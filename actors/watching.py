@@ -6,9 +6,12 @@ turns, as K is; one that raises is let go, and the job goes on.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
 
+from actors.store import Journal
 from cortex import commands, events
 from cortex.state import State
 
@@ -33,21 +36,41 @@ class Took:
 class Watch(Protocol):
     """Looks on at one job."""
 
-    def took(self, took: Took) -> None:
-        """How long the turn took that is told next."""
-
-    def turn(self, seq: int, turn: events.Turn, out: list[commands.Command], k: State) -> None:
+    def turn(self, seq: int, turn: events.Turn, out: commands.Decided, k: State) -> None:
         """A turn was committed under this number; ``out`` is what it leads to. Nothing of it may be changed."""
 
     def close(self) -> None:
-        """The channel ends, and perhaps goes on elsewhere."""
+        """The channel ends, and perhaps goes on elsewhere. Not called in the event loop: it may wait for seconds."""
+
+
+@runtime_checkable
+class Rewatch(Protocol):
+    """What a watch has, besides, that must go on where it was when its process was killed."""
+
+    def begin(self, journal: Journal) -> None:
+        """The channel comes to life. It will replay the turns after ``journal.replay_from()`` before there are others.
+        Facts beside the journal may be read and written."""
+
+    def again(self, seq: int, turn: events.Turn, out: commands.Decided, k: State) -> None:
+        """A turn of an earlier incarnation is replayed."""
+
+    def kept(self, seq: int) -> None:
+        """A snapshot of K after this turn is about to be written: a later incarnation replays from here on."""
+
+
+@runtime_checkable
+class Timed(Protocol):
+    """What a watch has, besides, that wants to know how long turns take."""
+
+    def took(self, took: Took) -> None:
+        """How long the turn took that is told next."""
 
 
 class Telemetry(Protocol):
     """What looks on in one process."""
 
-    def watch(self, job: str, folder: str) -> Watch:
-        """Somebody to look on at this job, whose channel comes to life here. ``folder``: where its state is."""
+    def watch(self, job: str, folder: str) -> Watches:
+        """Those who look on at this job, whose channel comes to life here. ``folder``: where its state is."""
 
     def close(self) -> None:
         """The process ends."""
@@ -56,7 +79,7 @@ class Telemetry(Protocol):
 class Nobody:
     """Looks on at nothing."""
 
-    def watch(self, job: str, folder: str) -> Watch:
+    def watch(self, job: str, folder: str) -> Watches:
         """Nobody."""
         return Watches([])
 
@@ -65,36 +88,65 @@ class Nobody:
 
 
 class Watches:
-    """Several as one."""
+    """Several as one. One that raises is let go."""
 
-    def __init__(self, each: list[Watch]) -> None:
+    def __init__(self, each: Sequence[Watch]) -> None:
+        self._are(list(each))
+
+    def _are(self, each: list[Watch]) -> None:
+        # lists that are replaced, never changed: one that is let go may be one of those that are being told
         self._each = each
+        self._rewatch = [watch for watch in each if isinstance(watch, Rewatch)]
+        self._timed = [watch for watch in each if isinstance(watch, Timed)]
 
     def took(self, took: Took) -> None:
-        """All of them hear it."""
-        for watch in list(self._each):
+        """Those that want to know hear it."""
+        for watch in self._timed:
             try:
                 watch.took(took)
             except Exception:
                 self._let_go(watch)
 
-    def turn(self, seq: int, turn: events.Turn, out: list[commands.Command], k: State) -> None:
+    def begin(self, journal: Journal) -> None:
+        """Those that must know hear of it."""
+        self._remind(lambda watch: watch.begin(journal))
+
+    def again(self, seq: int, turn: events.Turn, out: commands.Decided, k: State) -> None:
+        """Those that must know see it again."""
+        if self._rewatch:
+            self._remind(lambda watch: watch.again(seq, turn, out, k))
+
+    def turn(self, seq: int, turn: events.Turn, out: commands.Decided, k: State) -> None:
         """All of them see it."""
-        for watch in list(self._each):
+        for watch in self._each:
             try:
                 watch.turn(seq, turn, out, k)
-            except Exception:
+            except Exception:  # whoever looks on must not take the job along
                 self._let_go(watch)
 
-    def _let_go(self, watch: Watch) -> None:
-        """Whoever looks on must not take the job along."""
-        self._each.remove(watch)
-        _log.exception("%s looks on no more", type(watch).__name__)
+    def kept(self, seq: int) -> None:
+        """Those that must know hear of it."""
+        self._remind(lambda watch: watch.kept(seq))
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """All of them."""
+        if self._each:
+            await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
         for watch in self._each:
             try:
                 watch.close()
             except Exception:
                 _log.exception("%s did not end well", type(watch).__name__)
+
+    def _remind(self, of: Callable[[Rewatch], None]) -> None:
+        for watch in self._rewatch:
+            try:
+                of(watch)
+            except Exception:
+                self._let_go(watch)
+
+    def _let_go(self, watch: object) -> None:
+        self._are([each for each in self._each if each is not watch])
+        _log.exception("%s looks on no more", type(watch).__name__)

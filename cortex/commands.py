@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+if TYPE_CHECKING:
+    from cortex.goals import Goal
 
 
 class _Command(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -125,3 +128,16 @@ class Log(_Command, frozen=True, tag="log"):
 Command = (
     Call | Submit | Find | Collect | Withdraw | RunTool | Launch | Rest | Abandon | Emit | Made | Log | Finish
 )  # fmt: skip
+
+
+class Decided(list[Command]):
+    """What a step wants done; and beside it, for whoever looks on, the goals that it made and those that it ended.
+
+    A goal that has ended may have left K already: here it is seen once more.
+    """
+
+    __slots__ = ("ended", "made")
+
+    def __init__(self) -> None:
+        self.made: list[Goal] = []
+        self.ended: list[Goal] = []

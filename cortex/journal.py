@@ -91,12 +91,13 @@ def open_job(terms: Terms) -> State:
 def replay(
     k: State | None, turns: Iterable[events.Turn], program: Program | Callable[[Terms], Program],
     sink: Callable[[commands.Command], object] | None = None,
+    seen: Callable[[events.Turn, commands.Decided, State], object] | None = None,
 ) -> State:  # fmt: skip
     """K as a fold over turns, from nothing or from a snapshot.
 
     A turn that opens the job begins K anew. ``program`` may be a function that makes it from the terms. ``sink`` sees
-    the commands again, the results among them: a results file is a projection of the journal. Raises ``ValueError``
-    where the first turn opens no job.
+    the commands again, the results among them: a results file is a projection of the journal. ``seen`` sees each turn,
+    what it led to, and K after it. Raises ``ValueError`` where the first turn opens no job.
     """
     made = program if isinstance(program, Program) else None
     for turn in turns:
@@ -109,8 +110,11 @@ def replay(
         if made is None:
             assert not isinstance(program, Program)
             made = program(k.terms)
-        for command in step(k, made, turn):
-            if sink is not None:
+        out = step(k, made, turn)
+        if seen is not None:
+            seen(turn, out, k)
+        if sink is not None:
+            for command in out:
                 sink(command)
     if k is None:
         raise ValueError("the journal is empty")

@@ -25,9 +25,9 @@ from cortex.transitions import apply
 from policies.failure import Failure, FailureKind
 
 
-def step(k: State, program: Program, turn: events.Turn) -> list[commands.Command]:
+def step(k: State, program: Program, turn: events.Turn) -> commands.Decided:
     """Take one turn. Never raises for what a program does: its exceptions fail the goal they concern, as FAULTY."""
-    out: Out = []
+    out = commands.Decided()
     k.at_s = max(k.at_s, float(turn.at_s))
     for batch in turn.batches:
         for event in batch:
@@ -167,7 +167,7 @@ def _ask(k: State, program: Program, wish: Ask | Vote, out: Out) -> bool:
         if wish.uses and not believed(k, goal, wish.uses, out):
             return goal.status != OPEN
         if type(wish) is Vote:
-            votes.begin(k, goal, wish)
+            votes.begin(k, goal, wish, out)
             return True
         return ask(k, goal, wish, program.asks_once, out)  # type: ignore[arg-type]
     except DoesNotFit as error:

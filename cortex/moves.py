@@ -131,6 +131,8 @@ def drop_vote(k: State, vote: Goal, out: Out) -> None:
     """A vote that is counted, or that nobody counts any more, leaves memory."""
     set_status(k, vote, Status.ABANDONED)
     k.live -= 1
+    if type(out) is commands.Decided:
+        out.ended.append(vote)
     if vote.question:
         leave_call(k, vote, out)
     del k.goals[vote.id]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 import msgspec
 
 from cortex import changes as c
-from cortex.commands import Log, Made, RunTool
+from cortex.commands import Decided, Log, Made, RunTool
 from cortex.election import VOTE
 from cortex.moves import (
     RESOLVED,
@@ -266,6 +266,8 @@ def _add_goal(k: State, goal: Goal, value: Any, out: Out, program: Program) -> N
     if goal.deadline_at_s:
         heapq.heappush(k.deadlines, (goal.deadline_at_s, goal.id))
     offer(k, goal, goal.due_at_s)
+    if type(out) is Decided:
+        out.made.append(goal)
     if program.traced:
         out.append(Made(goal.id, goal.kind, value))
 

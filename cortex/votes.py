@@ -26,7 +26,7 @@ Out = list[commands.Command]
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 
 
-def begin(k: State, goal: Goal, wish: Vote) -> None:
+def begin(k: State, goal: Goal, wish: Vote, out: Out) -> None:
     """Open an election on this open goal's question; its first round is for select to ask.
 
     Raises ``DoesNotFit`` where no prompt within M can be made, or ``ValueError`` for bounds that make no sense, having
@@ -52,10 +52,10 @@ def begin(k: State, goal: Goal, wish: Vote) -> None:
         begin_timeout(k, goal)
     election = Election(wish.k, body, text_bytes, bound, output_tokens_max, first, end, role=wish.role)
     k.elections[goal.id] = election
-    _next_round(k, goal, election, wish.k)
+    _next_round(k, goal, election, wish.k, out)
 
 
-def _next_round(k: State, goal: Goal, election: Election, needed: int) -> None:
+def _next_round(k: State, goal: Goal, election: Election, needed: int, out: Out) -> None:
     for _ in range(needed):
         vote = Goal(VOTE, parent=goal.id, depth=goal.depth + 1, sample=str(election.next_sample))
         election.next_sample += 1
@@ -65,6 +65,8 @@ def _next_round(k: State, goal: Goal, election: Election, needed: int) -> None:
         k.live += 1
         election.votes.append(vote.id)
         offer(k, vote, 0.0)
+        if type(out) is commands.Decided:
+            out.made.append(vote)
     if k.tell is not None:
         k.tell(goal.id, "round", {"votes": tuple(election.votes), "k": election.k, "samples_end": election.samples_end})
 
@@ -107,7 +109,7 @@ def cast(k: State, program: Program, vote: Goal, reply: Reply, out: Out) -> tupl
     if k.tell is not None:
         k.tell(goal.id, "tally", {"candidates": election.candidates, "k": election.k, "needed": needed})
     if needed and election.next_sample + needed <= election.samples_end:
-        _next_round(k, goal, election, needed)
+        _next_round(k, goal, election, needed, out)
         return None
     winner = None if needed else election.candidates[leader(counts)].reply
     leave_votes(k, goal, out)

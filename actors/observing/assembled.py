@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from actors.observing.settings import HEADERS, Settings
+from actors.observing.traces import Traces
 from actors.watching import Nobody, Telemetry, Watch, Watches
 
 _log = logging.getLogger("cortex.observing")
@@ -30,7 +31,7 @@ class Observers:
         self.settings = settings
         self._parts = parts
 
-    def watch(self, job: str, folder: str) -> Watch:
+    def watch(self, job: str, folder: str) -> Watches:
         """One of each part."""
         found = (part.watch(job, folder) for part in self._parts)
         return Watches([watch for watch in found if watch is not None])
@@ -49,6 +50,8 @@ def assembled(settings: Settings) -> Telemetry:
     for line in settings.complaints:
         _log.warning("%s", line)
     parts: list[Part] = []
+    if settings.traces.exporters:
+        parts.append(Traces(settings))
     return Observers(settings, parts) if parts else Nobody()
 
 

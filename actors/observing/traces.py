@@ -1,0 +1,189 @@
+"""Traces of the jobs whose channels live in this process: the fold, what outlives a kill, and the way out."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+
+import msgspec
+
+from actors.observing.exporters import Exporter, exporters
+from actors.observing.otlp import Encoder
+from actors.observing.outbox import SPAN_WEIGHT, Outbox, Parcel
+from actors.observing.settings import Settings
+from actors.store import Journal
+from actors.telemetry import Attributes, Job, job_of
+from cortex import __version__, commands, events
+from cortex.spans import Ids, Span
+from cortex.state import State
+from cortex.traced import Traced
+from cortex.tracing import Tracer
+from policies.sampling import Sampling, share
+
+STATES = ("traced.0", "traced.1")
+"""Facts beside a journal that hold the fold as it was at a snapshot: in turn, so that the one before is whole."""
+TOLD = "traces_told"
+"""Fact beside a journal: the turn up to which all spans are out."""
+NOTED_S = 5.0
+"""How often that is written down, at most: it costs a commit."""
+
+_state_decoder = msgspec.msgpack.Decoder(tuple[int, Traced])
+
+
+def sampling(settings: Settings) -> Sampling | None:
+    """What is kept; None where nothing is. Where nobody chose a sampler, a share and what is worth seeing."""
+    kind = settings.sampler.removeprefix("parentbased_")
+    if not kind:
+        return Sampling()
+    if kind == "always_off":
+        return None
+    return share(1.0 if kind == "always_on" else settings.ratio)
+
+
+def resource(settings: Settings) -> Attributes:
+    """Who tells: this process, and what its user says of it."""
+    said: Attributes = [
+        ("service.name", settings.service), ("service.version", __version__), ("telemetry.sdk.name", "opentelemetry"),
+        ("telemetry.sdk.language", "python"), ("telemetry.sdk.version", _sdk_version()),
+        ("host.name", socket.gethostname()), ("process.pid", os.getpid()),
+    ]  # fmt: skip
+    own = dict(settings.resource)
+    return [pair for pair in said if pair[0] not in own] + list(settings.resource)
+
+
+def _sdk_version() -> str:
+    from opentelemetry.sdk.version import __version__ as found
+
+    return found
+
+
+class Traces:
+    """The part of a process's telemetry that tells of traces."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._rule = sampling(settings)
+        self._outbox = Outbox(
+            self._exporters, batch_spans=settings.batch_spans, queue_spans=settings.queue_spans,
+            delay_s=settings.delay_s,
+        )  # fmt: skip
+
+    def _exporters(self) -> list[Exporter]:
+        return exporters(self._settings.traces, Encoder(resource(self._settings)))
+
+    def watch(self, job: str, folder: str) -> TraceWatch | None:
+        """Looks on at a job; None where nothing is kept."""
+        if self._rule is None or not self._settings.traces.exporters:
+            return None
+        return TraceWatch(job, folder, self._rule, self._settings.captures, self._outbox)
+
+    def close(self) -> None:
+        """Let out what waits."""
+        self._outbox.close()
+
+
+class TraceWatch:
+    """Looks on at one job, and remembers beside its journal what it must know to go on after a kill."""
+
+    def __init__(self, job: str, folder: str, rule: Sampling, captures: bool, outbox: Outbox) -> None:
+        self._job, self._folder = job, folder
+        self._rule, self._captures = rule, captures
+        self._outbox = outbox
+        self._journal: Journal | None = None
+        self._tracer: Tracer | None = None
+        self._about: Job
+        self._told = 0
+        """Up to this turn all spans were out when the job was taken up."""
+        self._seq = 0
+        self._put_last = self._out_last = 0
+        """Turns whose spans were put into the outbox last, and came out of it last: they come out in order."""
+        self._noted = (0, 0.0)
+        self._kept = 0
+
+    # -- the channel tells -----------------------------------------------------------------------------------------
+
+    def begin(self, journal: Journal) -> None:
+        """The channel comes to life, and replays first what came after the last snapshot."""
+        self._journal = journal
+        after = journal.replay_from()
+        noted = journal.meta(TOLD)
+        if noted is None:  # nobody told of this job before: what it did until now is not told in hindsight
+            noted = b"%d" % journal.seq
+            journal.set_meta(TOLD, noted)
+        self._told = int(noted)
+        self._noted = (self._told, time.monotonic())
+        first = next((turn for _, turn in journal.turns(0)), None)
+        if first is None:
+            return
+        state = next((found for seq, found in self._states(journal) if seq == after), None)
+        self._take_up(first.at_s, state)
+
+    def _states(self, journal: Journal) -> list[tuple[int, Traced]]:
+        found: list[tuple[int, Traced]] = []
+        for name in STATES:
+            blob = journal.meta(name)
+            if blob:
+                try:
+                    found.append(_state_decoder.decode(blob))
+                except msgspec.DecodeError:
+                    continue  # of another release: what began before is not told of
+        return found
+
+    def _take_up(self, began_at_s: float, state: Traced | None = None) -> Tracer:
+        self._tracer = Tracer(self._rule, Ids.of(self._job, began_at_s), state, captures=self._captures)
+        return self._tracer
+
+    def again(self, seq: int, turn: events.Turn, out: commands.Decided, k: State) -> None:
+        """A turn is replayed. What it ended is told again, unless it is known to be out."""
+        self._look(seq, turn, out, k, tell=seq > self._told)
+
+    def turn(self, seq: int, turn: events.Turn, out: commands.Decided, k: State) -> None:
+        """A turn was committed."""
+        self._look(seq, turn, out, k, tell=True)
+        if time.monotonic() - self._noted[1] >= NOTED_S:
+            self._note()
+
+    def kept(self, seq: int) -> None:
+        """A snapshot of K is about to be written: the fold is kept with it."""
+        if self._tracer is not None and self._journal is not None:
+            self._kept += 1
+            self._journal.set_meta(STATES[self._kept % 2], msgspec.msgpack.encode((seq, self._tracer.state)))
+
+    def close(self) -> None:
+        """The channel ends: let out what is whole, and say how far that went."""
+        self._outbox.flush()
+        self._note()
+
+    # -- the way out -----------------------------------------------------------------------------------------------
+
+    def _look(self, seq: int, turn: events.Turn, out: commands.Decided, k: State, tell: bool) -> None:
+        tracer = self._tracer or self._take_up(turn.at_s)
+        spans = tracer.turn(turn, out, k)
+        self._seq = seq
+        if spans and tell:
+            self._put(spans, k)
+
+    def _put(self, spans: list[Span], k: State) -> None:
+        if not hasattr(self, "_about"):
+            assert self._tracer is not None
+            labels = tuple(getattr(k.terms, "labels", {}).items())
+            self._about = job_of(self._job, self._tracer.ids, labels, k.terms.places.get("traceparent", ""))
+        weight = SPAN_WEIGHT * len(spans)
+        if self._captures:
+            weight += sum(len(span.facts.get(name, b"")) for span in spans for name in ("prompt", "reply"))
+        seq = self._seq
+        if self._outbox.put(Parcel(self._job, self._folder, self._about, spans, weight, lambda: self._out(seq))):
+            self._put_last = seq
+
+    def _out(self, seq: int) -> None:
+        self._out_last = seq
+
+    def _note(self) -> None:
+        """Write down how far all is out: a later incarnation need not tell that again."""
+        told = self._seq if self._put_last == self._out_last else self._out_last - 1
+        if self._journal is not None and told > self._noted[0]:
+            self._journal.set_meta(TOLD, b"%d" % told)
+            self._noted = (told, time.monotonic())
+        else:
+            self._noted = (self._noted[0], time.monotonic())

@@ -1,0 +1,281 @@
+"""The spans of calls, of the attempts at them, and of what else is done for a goal, from the events that tell of it."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Mapping
+from typing import Any
+
+from cortex import commands, events
+from cortex.goals import Goal
+from cortex.placing import CALL_SPANS, Places
+from cortex.spans import Ids, Link, Span, What, root_key, span_key
+from cortex.state import State
+from cortex.traced import Call, Flight, Node, Run, Trace, Traced
+from policies.failure import RULES, FailureKind
+from policies.sampling import Sampling
+
+CHILD_SPANS = 20
+"""Set aside for a child job: its own run, pauses and all, stands below the goal that launched it."""
+_SAME_QUESTION = frozenset({"after", "backoff", "policy", "hold"})
+
+
+class Calls(Places):
+    """The half of the fold that looks at calls and runs. ``captures``: what was asked and answered is told too."""
+
+    def __init__(self, rule: Sampling, ids: Ids, state: Traced, captures: bool) -> None:
+        super().__init__(rule, ids, state)
+        self._captures = captures
+        self._k: State
+        self._out: commands.Decided
+        self._guarded: frozenset[int] = frozenset()
+        self._absorbed: dict[int, Span] = {}
+
+    def _known(self) -> Mapping[int, Goal]:
+        """Goals that can be told of: those in K, and those that have just left it."""
+        if not self._out.ended:
+            return self._k.goals
+        return ChainMap({goal.id: goal for goal in self._out.ended}, self._k.goals)
+
+    def _goes_on(self, goal_id: int) -> Node | None:
+        """A goal that was alive when the job stopped does something again: in another trace, linked to what was."""
+        state = self.state
+        part, *before = state.again.pop(goal_id)
+        goal = self._k.goals.get(goal_id)
+        if goal is None:
+            return None
+        state.traces[part] = Trace(1 + CALL_SPANS, True, self._at_s, live=1, shown=True)
+        state.where[goal_id] = part
+        node = Node(
+            goal_id, goal.kind, 0, part, root_key(part), 0, self._at_s, self._at_s, goal.row, links=(Link(*before),)
+        )
+        state.nodes[goal_id] = node
+        self._tops(node)
+        return node
+
+    # -- calls -----------------------------------------------------------------------------------------------------
+
+    def _asked(self, command: commands.Call, node: Node | None) -> None:
+        goal = self._k.goals.get(command.goal)
+        if node is None and command.goal in self.state.again:
+            node = self._goes_on(command.goal)
+        if node is None and command.route in self._guarded:
+            node = self.rescue(command.goal, self._known())
+        if node is None or goal is None:
+            return
+        call = node.call
+        at_s = self._at_s
+        if call is None or call.question != goal.question or call.sample != command.sample:
+            if call is not None:
+                self._close_call(node, at_s, call.failed, {})
+            call = self._begin_call(node, command, goal, at_s)
+            if call is None:
+                return
+            room = True
+        else:
+            call.attempts += 1
+            room = self.room(call.trace)
+        flight = self._k.flights.get(goal.id << 20 | command.attempt)
+        call.route = command.route
+        node.resamples = goal.resamples
+        node.flights[command.attempt] = Flight(
+            at_s, command.route, call.trace if room else 0, call.key,
+            flight is not None and (flight.probe or command.route in self._guarded),
+        )  # fmt: skip
+
+    def _begin_call(self, node: Node, command: commands.Call, goal: Goal, at_s: float) -> Call | None:
+        trace, above = self.way(node, CALL_SPANS)
+        if not trace:
+            node.call = None
+            return None
+        terms = self._k.terms
+        route = terms.routes[command.route] if command.route else terms.route
+        facts = {"constructor": goal.constructor, "route": command.route}
+        node.spans.append(
+            Span(
+                What.SELECT, trace, span_key(What.SELECT, node.goal, command.attempt), above, goal.constructor,
+                min(node.open_s, at_s), at_s, "", facts,
+            )
+        )  # fmt: skip
+        node.call = Call(
+            trace, span_key(What.CALL, node.goal, command.attempt), above, at_s, command.sample, goal.question,
+            command.route, route.model, route.endpoint, command.output_tokens_max,
+            body=command.body if self._captures else b"",
+        )  # fmt: skip
+        return node.call
+
+    def _answered(self, event: events.Answered, node: Node | None) -> None:
+        if node is None and (node := self.rescue(event.goal, self._known())) is None:
+            return
+        begin_s, end_s, flight = self._times(event, node)
+        if flight is None:
+            return
+        self._attempt(node, event.attempt, flight, begin_s, end_s, "", self._by(event))
+        call = node.call
+        if call is None or flight.call != call.key:
+            return  # it was answered already
+        reply, usage = event.reply, event.reply.usage
+        facts: dict[str, Any] = {
+            "stop": reply.stop_reason, "model": reply.model, "input": usage.input_tokens_billed,
+            "output": usage.output_tokens, "cache_read": usage.cache_read_tokens,
+            "cache_creation": usage.cache_creation_tokens,
+        }  # fmt: skip
+        if self._captures:
+            facts["reply"] = reply.body
+        self._close_call(node, end_s, "", facts)
+        self._absorb(node, call, event.attempt, end_s)
+
+    def _times(
+        self, event: events.Answered | events.Broke, node: Node
+    ) -> tuple[float, float, Flight | None]:  # fmt: skip
+        """When an attempt began and ended. Of one that is rescued it is reckoned back from when it came."""
+        at_s = self._at_s
+        flight = node.flights.pop(event.attempt, None)
+        if flight is not None:
+            begin_s = min(at_s, flight.asked_s + event.waited_s)
+            end_s = min(at_s, begin_s + event.elapsed_s) if event.elapsed_s else at_s
+            return begin_s, end_s, flight
+        begin_s = max(node.begin_s, at_s - event.elapsed_s)
+        asked_s = max(node.begin_s, begin_s - event.waited_s)
+        trace, above = self.way(node, CALL_SPANS)
+        if node.call is not None or not trace:
+            return begin_s, at_s, None
+        terms = self._k.terms
+        key = span_key(What.CALL, node.goal, event.attempt)
+        question = event.hash if isinstance(event, events.Answered) else b""
+        goal = self._k.goals.get(node.goal)
+        if goal is not None and goal.question:
+            question = goal.question
+        node.call = Call(
+            trace, key, above, asked_s, event.sample, question, 0, terms.route.model, terms.route.endpoint, 0
+        )
+        node.spans.append(
+            Span(
+                What.SELECT, trace, span_key(What.SELECT, node.goal, event.attempt), above, "",
+                min(node.open_s, asked_s), asked_s,
+            )
+        )  # fmt: skip
+        return begin_s, at_s, Flight(asked_s, 0, trace, key)
+
+    def _by(self, event: events.Answered | events.Broke) -> dict[str, Any]:
+        return {"by": event.by, "waited_s": event.waited_s}
+
+    def _attempt(
+        self, node: Node, attempt: int, flight: Flight, begin_s: float, end_s: float, failed: str, facts: dict[str, Any]
+    ) -> None:  # fmt: skip
+        if not flight.trace:
+            return
+        facts["attempt"], facts["route"] = attempt, flight.route
+        if flight.probe:
+            facts["probe"] = True
+        key = span_key(What.ATTEMPT, node.goal, attempt)
+        node.spans.append(Span(What.ATTEMPT, flight.trace, key, flight.call, "", begin_s, end_s, failed, facts))
+
+    def _close_call(self, node: Node, end_s: float, failed: str, facts: dict[str, Any]) -> None:
+        call, node.call = node.call, None
+        assert call is not None
+        facts |= {
+            "goal": node.goal, "sample": call.sample, "attempts": call.attempts, "max_tokens": call.output_tokens_max,
+            "endpoint": call.endpoint, "asked_model": call.model,
+        }  # fmt: skip
+        if call.body:
+            facts["prompt"] = call.body
+        node.spans.append(
+            Span(What.CALL, call.trace, call.key, call.above, call.model, call.asked_s, end_s, failed, facts)
+        )
+
+    def _absorb(self, node: Node, call: Call, number: int, begin_s: float) -> None:
+        goal = self._k.goals.get(node.goal)
+        failed = FailureKind.MALFORMED if goal is not None and goal.resamples > node.resamples else ""
+        key = span_key(What.ABSORB, node.goal, number)
+        span = Span(What.ABSORB, call.trace, key, call.above, node.kind, begin_s, self._at_s, failed, {})
+        node.spans.append(span)
+        node.open_s = self._at_s
+        self._absorbed[node.goal] = span
+
+    # -- what else happens -----------------------------------------------------------------------------------------
+
+    def _broke(self, event: events.Broke) -> None:
+        node = self.state.nodes.get(event.goal)
+        failure = event.failure
+        if node is None and failure.kind != FailureKind.CANCELLED:
+            node = self.rescue(event.goal, self._known())
+        if node is None:
+            return
+        begin_s, end_s, flight = self._times(event, node)
+        if flight is None:
+            return
+        facts = self._by(event) | {"status": failure.status, "error": failure.error_type}
+        if not failure.sent:
+            facts["sent"] = False
+        self._attempt(node, event.attempt, flight, begin_s, end_s, failure.kind, facts)
+        call = node.call
+        if call is not None and flight.call == call.key:
+            call.failed = failure.kind
+            if RULES[failure.kind].again not in _SAME_QUESTION:
+                self._close_call(node, end_s, failure.kind, {})
+                node.open_s = self._at_s
+
+    def _recalled(self, event: events.Recalled) -> None:
+        node = self.state.nodes.get(event.goal)
+        if node is None or node.call is None:
+            return
+        for attempt in [each for each, flight in node.flights.items() if flight.call == node.call.key]:
+            del node.flights[attempt]  # it was never made
+        call = node.call
+        facts: dict[str, Any] = {"reused": True}
+        if event.reply is not None:
+            facts |= {"stop": event.reply.stop_reason, "model": event.reply.model}
+            if self._captures:
+                facts["reply"] = event.reply.body
+        number = (call.key >> 4) & 0xFFFFF
+        self._close_call(node, self._at_s, "", facts)
+        self._absorb(node, call, number, self._at_s)
+
+    def _rejoined(self, event: events.Rejoined) -> None:
+        """The channel lives again: attempts that no branch holds are lost."""
+        held = set(event.held)
+        for node in self.state.nodes.values():
+            for attempt in [each for each in node.flights if (node.goal, each) not in held]:
+                if node.goal << 20 | attempt in self._k.flights:
+                    continue  # it is with the provider, in a message batch
+                flight = node.flights.pop(attempt)
+                self._attempt(node, attempt, flight, flight.asked_s, self._at_s, FailureKind.LOST, {})
+                if node.call is not None and node.call.key == flight.call:
+                    node.call.failed = FailureKind.LOST
+
+    def _runs(self, command: commands.RunTool | commands.Launch, name: str, spans: int, run_id: str) -> None:
+        node = self.state.nodes.get(command.goal)
+        if node is None and command.goal in self.state.again:
+            node = self._goes_on(command.goal)
+        if node is None:
+            return
+        trace, above = self.way(node, spans)
+        if trace:
+            node.runs[command.attempt] = Run(self._at_s, trace, above, name, spans > 1, run_id)
+
+    def _observed(self, event: events.Observed) -> None:
+        node = self.state.nodes.get(event.goal)
+        if node is None or (run := node.runs.pop(event.attempt, None)) is None:
+            return
+        failed = event.failure.kind if event.failure is not None else ""
+        begin_s = max(run.begin_s, self._at_s - event.elapsed_s) if event.elapsed_s else run.begin_s
+        self._close_run(node, event.attempt, run, begin_s, self._at_s, failed, {"by": event.by})
+
+    def _returned(self, event: events.Returned) -> None:
+        node = self.state.nodes.get(event.goal)
+        if node is None or (run := node.runs.pop(event.attempt, None)) is None:
+            return
+        failed = event.failure.kind if event.failure is not None else ""
+        self._close_run(node, event.attempt, run, run.begin_s, self._at_s, failed, {})
+
+    def _close_run(
+        self, node: Node, attempt: int, run: Run, begin_s: float, end_s: float, failed: str, facts: dict[str, Any]
+    ) -> None:  # fmt: skip
+        what = What.CHILD if run.child else What.TOOL
+        facts |= {"goal": node.goal, "attempt": attempt}
+        if run.id:
+            facts["id"] = run.id
+        key = span_key(what, node.goal, attempt)
+        node.spans.append(Span(what, run.trace, key, run.above, run.name, begin_s, end_s, failed, facts))
+        node.open_s = self._at_s

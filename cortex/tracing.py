@@ -1,0 +1,268 @@
+"""What a job did, as spans: a fold over its turns, beside K.
+
+It sees each turn with what it led to, and gives the spans of goals that have ended. The same turns give the same spans,
+with the same ids: so whoever was killed while he told of them tells them again, and nothing is told twice as another.
+Nothing that a prompt or a reply says is in them unless that was asked for, and no message of a failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from cortex import commands, events
+from cortex.goals import ENDED, Goal, Status
+from cortex.spanning import CHILD_SPANS, Calls
+from cortex.spans import Ids, Span, What, goal_of, part_of, root_key, span_key, trace_key
+from cortex.state import State
+from cortex.traced import Episode, Node, Traced
+from policies.sampling import Sampling, is_slow
+
+EPISODES_MAX = 100
+
+
+class Tracer(Calls):
+    """The fold. ``captures``: what was asked and answered is told too."""
+
+    def __init__(self, rule: Sampling, ids: Ids, state: Traced | None = None, *, captures: bool = False) -> None:
+        super().__init__(rule, ids, state or Traced(), captures)
+
+    def turn(self, turn: events.Turn, out: commands.Decided, k: State) -> list[Span]:
+        """One turn, what it led to, and K after it: the spans that are whole now."""
+        self._k, self._out, self._at_s = k, out, max(self._at_s, float(turn.at_s))
+        done: list[Span] = []
+        self._done = done
+        state = self.state
+        nodes, rescues = state.nodes, state.rescues
+        measures = self.rule.rescues_at_once > 0
+        for batch in turn.batches:
+            for event in batch:
+                if type(event) is events.Answered:  # nearly every event is one
+                    slow = measures and is_slow(rescues, event.elapsed_s)
+                    if (node := nodes.get(event.goal)) is not None or slow:
+                        self._answered(event, node)
+                else:
+                    take = _TAKE.get(type(event))
+                    if take is not None:
+                        take(self, event)
+        for goal in out.ended:
+            if goal.id in nodes or goal.parent or goal.children:
+                self._ended(goal)
+        if out.made:
+            self._all_made(out.made)
+        guarded = self._guards()
+        for command in out:
+            if type(command) is commands.Call:
+                if (node := nodes.get(command.goal)) is not None or state.again or guarded:
+                    self._asked(command, node)
+            elif isinstance(command, commands.RunTool):
+                self._runs(command, command.tool, 1, command.key)
+            elif isinstance(command, commands.Launch):
+                self._runs(command, command.program, CHILD_SPANS, "")
+            elif isinstance(command, commands.Finish):
+                self._finished(command)
+        if state.run and (k.paused is not None or "paused" in state.episodes):
+            self._paused()
+        self._absorbed.clear()
+        return done
+
+    def context(self, goal: int, attempt: int, child: bool = False) -> tuple[int, int, bool]:
+        """Where an attempt, or a child job, will be told: the trace, the span, and whether it will be told at all."""
+        node = self.state.nodes.get(goal)
+        what = What.CHILD if child else What.ATTEMPT
+        if node is not None:
+            found = node.runs.get(attempt) if child else node.flights.get(attempt)
+            if found is not None and found.trace:
+                return found.trace, span_key(what, goal, attempt), True
+        return self._own(goal), span_key(what, goal, attempt), False
+
+    # -- goals -----------------------------------------------------------------------------------------------------
+
+    def _all_made(self, made: list[Goal]) -> None:
+        state = self.state
+        state.made_from.append(made[0].id)
+        state.made_at_s.append(self._at_s)
+        if len(state.made_from) > 20_000:
+            del state.made_from[:10_000], state.made_at_s[:10_000]
+        everything = state.kept_spans < self.rule.first_spans
+        low_bits, bound = self.ids.low_bits, self._bound
+        for goal in made:
+            if goal.parent or everything or low_bits(goal.id) < bound:
+                if goal.parent in state.again:
+                    self._goes_on(goal.parent)
+                self.made(goal)
+                everything = state.kept_spans < self.rule.first_spans
+                if (absorbed := self._absorbed.get(goal.parent)) is not None:
+                    absorbed.facts["goals"] = absorbed.facts.get("goals", 0) + 1
+                if goal.status in ENDED:
+                    self._ended(goal)
+
+    def _ended(self, goal: Goal) -> None:
+        state = self.state
+        state.again.pop(goal.id, None)
+        if goal.id in state.parts:
+            self.close_parts(goal.id, goal.kind)
+        node = state.nodes.pop(goal.id, None)
+        if node is None:
+            own = state.inside.pop(goal.id, 0) or trace_key(goal.id)
+            if own in state.traces:
+                self.left(goal.id, own)
+            return
+        failure = goal.failure if goal.status == Status.FAILED else None
+        self._close_node(node, goal.status.name.lower(), failure.kind if failure is not None else "")
+        self.left(goal.id, node.trace)
+
+    def _close_node(self, node: Node, status: str, failed: str) -> None:
+        """All that was done for a goal leaves now."""
+        at_s = self._at_s
+        for attempt, flight in node.flights.items():  # nobody awaits them any more
+            self._attempt(node, attempt, flight, flight.asked_s, at_s, "", {"abandoned": True})
+        if node.call is not None:
+            self._close_call(node, at_s, node.call.failed or failed, {})
+        for attempt, run in node.runs.items():
+            self._close_run(node, attempt, run, at_s, at_s, "", {"abandoned": True})
+        if node.serving:
+            self._joined(node)
+        parent = self.state.nodes.get(node.parent) if node.parent else None
+        if parent is not None and parent.serving:
+            parent.serving -= 1
+            if not parent.serving:
+                self._joined(parent)
+        facts: dict[str, Any] = {"goal": node.goal, "status": status}
+        if node.row:
+            facts["row"] = node.row
+        if part_of(node.trace) and goal_of(node.trace) == node.goal:
+            facts["part"] = part_of(node.trace)
+        self._done += node.spans
+        self._done.append(
+            Span(What.GOAL, node.trace, node.key, node.above, node.kind, node.begin_s, at_s, failed, facts, node.links)
+        )
+
+    def _joined(self, node: Node) -> None:
+        """All that served a goal have ended; where they were several that is told, with a link to each."""
+        if node.rounded > 1 and self.room(node.trace):
+            node.rounds += 1
+            key = span_key(What.JOIN, node.goal, node.rounds)
+            facts = {"goal": node.goal, "goals": node.rounded}
+            node.spans.append(
+                Span(
+                    What.JOIN, node.trace, key, node.key, node.kind, node.round_s, self._at_s, "", facts,
+                    tuple(node.served),
+                )
+            )  # fmt: skip
+        node.serving = 0
+        node.served = []
+        node.open_s = self._at_s
+
+    # -- the job ---------------------------------------------------------------------------------------------------
+
+    def _opened(self, event: events.Opened) -> None:
+        """A job begins; or anew, and then nothing of what was goes on."""
+        self._stop("abandoned", resumable=False)
+        state = self.state
+        state.again.clear()
+        state.inside.clear()
+        state.traces.clear()
+        state.where.clear()
+        state.run = 0
+        self._begin_run(event.epoch)
+
+    def _resumed(self, event: events.Resumed) -> None:
+        if not self.state.run:
+            self._begin_run(self._k.epoch)
+
+    def _begin_run(self, epoch: int) -> None:
+        state = self.state
+        state.run = state.runs = max(epoch, state.runs + 1)
+        state.run_began_s = self._at_s
+        state.tops, state.past = [], []
+        state.episodes.clear()
+
+    def _finished(self, command: commands.Finish) -> None:
+        self._stop("open", resumable=command.outcome == "partial")
+        state, k = self.state, self._k
+        for name in list(state.episodes):
+            self._episode_ends(name)
+        if not state.run:
+            return
+        own = trace_key(0, state.run)
+        ledger = k.ledger
+        facts = {
+            "outcome": command.outcome, "why": command.why.partition(":")[0] if ":" in command.why else "",
+            "program": k.terms.program, "calls": k.tally.calls, "attempts": ledger.attempts,
+            "input": ledger.input_tokens + ledger.cache_read_tokens + ledger.cache_creation_tokens,
+            "output": ledger.output_tokens, "cost_nusd": ledger.known_nusd, "assumed_nusd": ledger.assumed_nusd,
+            "succeeded": k.tally.succeeded, "rows_failed": k.tally.failed, "run": state.run,
+        }  # fmt: skip
+        failed = command.outcome if command.outcome == "failed" else ""
+        self._done += state.past
+        self._done.append(
+            Span(
+                What.JOB, own, root_key(own), 0, k.terms.program, state.run_began_s, self._at_s, failed, facts,
+                tuple(state.tops),
+            )
+        )  # fmt: skip
+        state.run = 0
+        state.tops, state.past = [], []
+
+    def _stop(self, status: str, resumable: bool) -> None:
+        """The job stops: what lives is told as far as it came, and would go on in another trace."""
+        state = self.state
+        for node in list(state.nodes.values()):
+            self._close_node(node, status, "")
+            if resumable:
+                last = state.where.get(node.goal, node.trace)
+                part = part_of(last) + 1 if goal_of(last) == node.goal else 1
+                state.again[node.goal] = (trace_key(node.goal, part), node.trace, node.key)
+        state.nodes.clear()
+        for goal_id in list(state.parts):
+            goal = self._k.goals.get(goal_id)
+            self.close_parts(goal_id, goal.kind if goal is not None else "")
+
+    def _guards(self) -> bool:
+        """Whether a breaker lets only some calls out; of which routes, and since when."""
+        shares = self._k.shares
+        if not self.state.episodes and all(share.starts < 0 and not share.again_at_s for share in shares):
+            self._guarded = frozenset()
+            return False
+        guarded = [at for at, share in enumerate(shares) if share.starts >= 0 or share.again_at_s]
+        self._guarded = frozenset(guarded)
+        for at in guarded:
+            self._episode_begins(f"breaker {at}")
+        for name in [name for name in self.state.episodes if name.startswith("breaker ")]:
+            if int(name.removeprefix("breaker ")) not in self._guarded:
+                self._episode_ends(name)
+        return bool(guarded)
+
+    def _paused(self) -> None:
+        if self._k.paused is None:
+            self._episode_ends("paused")
+        else:
+            self._episode_begins("paused", self._k.paused.kind)
+
+    def _episode_begins(self, name: str, why: str = "") -> None:
+        if self.state.run and name not in self.state.episodes:
+            self.state.episodes[name] = Episode(why or name, self._at_s)
+
+    def _episode_ends(self, name: str) -> None:
+        state = self.state
+        episode = state.episodes.pop(name, None)
+        if episode is None or len(state.past) >= EPISODES_MAX or not state.run:
+            return
+        own = trace_key(0, state.run)
+        key = span_key(What.EPISODE, state.run, len(state.past))
+        facts = {"why": episode.name} if episode.name != name else {"route": int(name.removeprefix("breaker "))}
+        state.past.append(
+            Span(What.EPISODE, own, key, root_key(own), name.split()[0], episode.begin_s, self._at_s, "", facts)
+        )
+
+
+_TAKE: dict[type, Callable[[Tracer, Any], None]] = {
+    events.Broke: Tracer._broke,
+    events.Recalled: Tracer._recalled,
+    events.Rejoined: Tracer._rejoined,
+    events.Observed: Tracer._observed,
+    events.Returned: Tracer._returned,
+    events.Opened: Tracer._opened,
+    events.Resumed: Tracer._resumed,
+}

@@ -1,0 +1,80 @@
+"""Which traces are kept, and which calls are shown although theirs is not?
+
+A share of all traces, told by the trace's id alone, so that whoever knows the id decides alike (the rule of
+OpenTelemetry's ``TraceIdRatioBased`` sampler: the lower 64 bits against a bound). By default the first spans of a job
+are kept whole, and of what is left out whatever failed, was slow or went out under a breaker, as far as a rate allows.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+RATIO_DEFAULT = 0.01
+FIRST_SPANS = 5_000
+"""Kept whole at the beginning of a job: about a thousand calls."""
+RESCUES_PER_S = 10.0
+RESCUES_AT_ONCE = 200.0
+SLOW_FACTOR = 4.0
+"""A call is slow that takes so many times the mean of those before it."""
+SLOW_AFTER = 50
+"""Calls that were seen before one is called slow."""
+_MEMORY = 64
+"""The mean is over about so many calls."""
+
+
+class Sampling(msgspec.Struct, frozen=True, kw_only=True):
+    """The rule. ``Sampling(ratio=1.0)`` keeps everything; without ``rescues`` the ids alone decide."""
+
+    ratio: float = RATIO_DEFAULT
+    first_spans: int = FIRST_SPANS
+    rescues_per_s: float = RESCUES_PER_S
+    rescues_at_once: float = RESCUES_AT_ONCE
+    """0: none."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.ratio <= 1:
+            raise ValueError(f"a ratio is from 0 to 1, not {self.ratio}")
+
+    @property
+    def bound(self) -> int:
+        """A trace is kept where the lower 64 bits of its id are below this."""
+        return round(self.ratio * (1 << 64))
+
+
+def share(ratio: float) -> Sampling:
+    """So many of all traces, and nothing besides: what the standard samplers ask for."""
+    return Sampling(ratio=ratio, first_spans=0, rescues_at_once=0.0)
+
+
+class Rescues(msgspec.Struct):
+    """What may still be shown although its trace is not kept, and what is usual for a call."""
+
+    left: float = 0.0
+    at_s: float = 0.0
+    mean_s: float = 0.0
+    """Of how long calls took."""
+    seen: int = 0
+
+
+def may_rescue(rule: Sampling, state: Rescues, at_s: float) -> bool:
+    """Whether one more call may be shown now; counts it, if so. A rate with some in hand, full at the beginning."""
+    if not rule.rescues_at_once:
+        return False
+    passed_s = at_s - state.at_s
+    if not state.at_s:
+        state.left = rule.rescues_at_once
+    elif passed_s > 0:
+        state.left = min(rule.rescues_at_once, state.left + passed_s * rule.rescues_per_s)
+    state.at_s = max(state.at_s, at_s)
+    if state.left < 1:
+        return False
+    state.left -= 1
+    return True
+
+
+def is_slow(state: Rescues, elapsed_s: float) -> bool:
+    """Whether a call took much longer than is usual; it counts for the next ones."""
+    seen, mean_s = state.seen, state.mean_s
+    state.seen = seen + 1
+    state.mean_s = mean_s + (elapsed_s - mean_s) / (seen + 1 if seen < _MEMORY else _MEMORY)
+    return elapsed_s > SLOW_FACTOR * mean_s and seen >= SLOW_AFTER
