@@ -30,7 +30,6 @@ from actors.records import replayed
 from actors.store import Journal, StoreError
 from actors.summary import summary
 from actors.tasks import Errands
-from actors.watching import Watches
 from cortex import commands, events, journal
 from cortex.program import Program
 from cortex.signals import staff_digest
@@ -60,7 +59,7 @@ class Channel:
         self._submissions: Submissions
         self._inbox: list[Entry] = []
         self._traces = Traces(job)
-        self._watch: Watches = runtime.telemetry.watch(job, folder)
+        self._watch = runtime.telemetry.watch(job, folder)
         self._stopwatch = Stopwatch(runtime.monotonic_s)
         self._wake = asyncio.Event()
         self._news = asyncio.Event()

@@ -61,6 +61,7 @@ class Cortex:
         self._state = Cluster(
             settings or Settings(branches_min=branches, branches_max=max(branches, branches_max), workers_max=workers)
         )
+        self._oversight = runtime.telemetry.oversee(self._state)
         self._supervision = Supervision(runtime, self._hear)
         self.mirror = Mirror()
         """The breakers, for whoever wants to listen to them."""
@@ -170,7 +171,9 @@ class Cortex:
 
     async def admit(self, job: str, tool: str) -> tuple[bool, float, int]:
         """May a run of this tool begin? If not: after how many seconds to ask again. The breaker's generation."""
-        out = scheduler.step(self._state, orders.Asked(self._runtime.monotonic_s(), job, tool))
+        asked = orders.Asked(self._runtime.monotonic_s(), job, tool)
+        out = scheduler.step(self._state, asked)
+        self._oversight.step(asked, out)
         self._carry_out([order for order in out if not isinstance(order, orders.Admit)])
         (said,) = [order for order in out if isinstance(order, orders.Admit)]
         return said.go, said.wait_s, said.generation
@@ -249,6 +252,7 @@ class Cortex:
     def _step(self, event: orders.Event, asker: str = "") -> list[Grant]:
         """Decide, and have it carried out. The grants that answer the asker."""
         out = scheduler.step(self._state, event)
+        self._oversight.step(event, out)
         answer = [order for order in out if isinstance(order, Grant) and order.job == asker and order.for_s > 0]
         self._carry_out([order for order in out if order not in answer] if answer else out)
         return answer

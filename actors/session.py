@@ -21,6 +21,7 @@ from actors.inline import InlineRuntime
 from actors.joblock import Held, hold
 from actors.model_port import Model
 from actors.observing.assembled import of_environ
+from actors.observing.endpoint import Endpoint
 from actors.opening import Opening, Owner, this_owner
 from actors.ports import Away, ClusterError, Gone
 from actors.provider.credential import Credential
@@ -113,6 +114,8 @@ class Session:
         """Told of each line that the program says to whoever watches."""
         self.heed: Callable[[Credential], None] = lambda credential: None
         """Told of each credential that is read in the middle of the run: no error may show it."""
+        self.endpoint = Endpoint(environ)
+        """Where metrics are read while it runs, if anywhere."""
         self._models = (model, *others)
         self._players = dict(players or {})
         self._driver: Driver | None = None
@@ -126,7 +129,8 @@ class Session:
         self.folder.prepare()
         try:
             with hold(self.folder, self.job):
-                return await self._run()
+                async with self.endpoint:
+                    return await self._run()
         except Held:
             raise JobInUse(said_in_use(self.folder, self.job)) from None
 
@@ -210,7 +214,7 @@ class Session:
 
     async def _runtime(self, cluster: str) -> Any:
         if cluster == "inline":
-            return InlineRuntime(telemetry=of_environ(self._environ))
+            return InlineRuntime(telemetry=of_environ(self._environ, counts=self.endpoint.is_open))
         if self._own_objects():
             raise SetupError("a model object lives in this process: give --cluster inline, or name a model")
         from actors.runtime import start_runtime
@@ -248,6 +252,7 @@ class Session:
         )  # fmt: skip
         if self._stopped is not None:
             await self._driver.stop(*self._stopped)
+        self.endpoint.serve(runtime, self.job)
         facts = await self._driver.run()
         answer = await self._driver.answer() if facts["outcome"] in ("complete", "partial") else None
         if facts["outcome"] != "running":

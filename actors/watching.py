@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
 from actors.store import Journal
-from cortex import commands, events
+from cortex import commands, events, orders
+from cortex.cluster import Cluster
 from cortex.state import State
 
 _log = logging.getLogger("cortex.watching")
@@ -66,11 +67,24 @@ class Timed(Protocol):
         """How long the turn took that is told next."""
 
 
+class Oversight(Protocol):
+    """Looks on at the cortex."""
+
+    def step(self, event: orders.Event, out: list[orders.Command]) -> None:
+        """An event was taken, and this is what it leads to."""
+
+
 class Telemetry(Protocol):
     """What looks on in one process."""
 
     def watch(self, job: str, folder: str) -> Watches:
         """Those who look on at this job, whose channel comes to life here. ``folder``: where its state is."""
+
+    def oversee(self, state: Cluster) -> Oversight:
+        """Somebody to look on at the cortex, which comes to life here; ``state`` is its own, and is only read."""
+
+    def readings(self) -> bytes:
+        """What is known here in numbers (``observing.readings.Readings``); empty where nobody counts."""
 
     def close(self) -> None:
         """The process ends."""
@@ -82,6 +96,14 @@ class Nobody:
     def watch(self, job: str, folder: str) -> Watches:
         """Nobody."""
         return Watches([])
+
+    def oversee(self, state: Cluster) -> Oversight:
+        """Nobody."""
+        return Oversights([])
+
+    def readings(self) -> bytes:
+        """Nothing."""
+        return b""
 
     def close(self) -> None:
         """Nothing waits."""
@@ -150,3 +172,18 @@ class Watches:
     def _let_go(self, watch: object) -> None:
         self._are([each for each in self._each if each is not watch])
         _log.exception("%s looks on no more", type(watch).__name__)
+
+class Oversights:
+    """Several as one."""
+
+    def __init__(self, each: list[Oversight]) -> None:
+        self._each = each
+
+    def step(self, event: orders.Event, out: list[orders.Command]) -> None:
+        """All of them see it."""
+        for oversight in list(self._each):
+            try:
+                oversight.step(event, out)
+            except Exception:  # whoever looks on must not take the cortex along
+                self._each.remove(oversight)
+                _log.exception("%s looks on no more", type(oversight).__name__)

@@ -40,6 +40,7 @@ def carry_out(work: Work) -> int:
     conduct = Conduct(session, Bar(rows=work.rows or None), lambda session: header(session, work.note))
     ended = None
     session.progress, session.heed = conduct.progress, never_show
+    session.endpoint.said = work.options.metrics_listen
     try:
         ended = conduct.run()
     except StoppedNow:
@@ -77,6 +78,8 @@ def header(session: Session, note: str) -> str:
     said = f"job {session.job}, model {_models(found)}, cluster {where}"
     if session.order.cluster == "auto":
         said += " (auto)"
+    if session.endpoint.where:
+        said += f", metrics at {session.endpoint.where}"
     now = "it runs there already: attached" if session.attached else note
     if where not in ("inline", "local"):
         now += ("; " if now else "") + f"it goes on there without this command: cortex attach {session.job}"

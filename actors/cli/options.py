@@ -48,6 +48,7 @@ class Options(msgspec.Struct, kw_only=True):
     accept_partial: bool = False
     as_json: bool = False
     verbose: bool = False
+    metrics_listen: str = ""
 
 
 def _option(
@@ -123,6 +124,9 @@ _DECLARED: dict[str, tuple[Any, Any]] = {
     ),
     "accept_partial": (bool, _option("--accept-partial", "a partial result counts as complete")),
     "as_json": (bool, _option("--json", "a summary as one JSON object, last on standard output")),
+    "metrics_listen": (
+        str, _option("--metrics-listen", "where Prometheus may read metrics while it runs", "HOST:PORT"),
+    ),
     "verbose": (bool, _option("--verbose", "show where errors come from", short="-v")),
 }
 
@@ -135,13 +139,13 @@ BOUNDS = (
 """Options that bound a job, and that may change while it runs."""
 GOING_ON = (
     "base_url", "state", *BOUNDS, "fallback", "price", "cluster", "sim", "accept_failed", "accept_partial", "as_json",
-    "verbose",
+    "verbose", "metrics_listen",
 )  # fmt: skip
 """Options under which a job may go on; all others are a part of what the job is."""
 RUNNING = (
     "model", "role", "sub_model", "base_url", "via", "job", "state", *BOUNDS, "max_output_tokens", "prompt_tokens_max",
     "fallback", "warm_prefix", "price", "cluster", "sim", "fresh", "overwrite", "accept_failed", "accept_partial",
-    "as_json", "verbose",
+    "as_json", "verbose", "metrics_listen",
 )  # fmt: skip
 """Options of commands that begin a job."""
 

@@ -54,7 +54,7 @@ class World(Runtime, Protocol):
 def methods(role: str) -> tuple[str, ...]:
     """What actors of a role can be asked."""
     found = (name for name in vars(ROLES[role]) if not name.startswith("_"))
-    return ("hello", *(name for name in found if inspect.iscoroutinefunction(getattr(ROLES[role], name))))
+    return ("hello", "metrics", *(name for name in found if inspect.iscoroutinefunction(getattr(ROLES[role], name))))
 
 
 def process_class(role: str) -> type:
@@ -130,6 +130,8 @@ class Seat:
         """Have the actor do something. Raises what it raises; ``Away`` from one that never began."""
         if method == "hello":
             return __version__, os.getpid()
+        if method == "metrics":
+            return self._runtime.telemetry.readings()
         if method not in _BUSINESS_OF_OTHERS:
             self._asked_s = self._runtime.monotonic_s()
         if method == "start":

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from actors.observing.metrics import Exporting, Metrics
+from actors.observing.readings import Readings
 from actors.observing.settings import HEADERS, Settings
 from actors.observing.traces import Traces
-from actors.watching import Nobody, Telemetry, Watch, Watches
+from actors.watching import Nobody, Oversight, Oversights, Telemetry, Watch, Watches
+from cortex.cluster import Cluster
 
 _log = logging.getLogger("cortex.observing")
+Reading = Callable[[], Readings | None]
 
 
 class Part(Protocol):
@@ -20,21 +24,34 @@ class Part(Protocol):
     def watch(self, job: str, folder: str) -> Watch | None:
         """Somebody to look on at this job; None where this part has no wish to."""
 
+    def oversee(self, state: Cluster) -> Oversight | None:
+        """The same for the cortex."""
+
     def close(self) -> None:
         """The process ends: let out what waits, in a bounded time."""
 
 
 class Observers:
-    """All the parts of a process."""
+    """All the parts of a process; ``metrics`` is one of them, where anybody counts."""
 
-    def __init__(self, settings: Settings, parts: list[Part]) -> None:
+    def __init__(self, settings: Settings, parts: list[Part], metrics: Metrics | None = None) -> None:
         self.settings = settings
+        self.metrics = metrics
         self._parts = parts
 
     def watch(self, job: str, folder: str) -> Watches:
         """One of each part."""
         found = (part.watch(job, folder) for part in self._parts)
         return Watches([watch for watch in found if watch is not None])
+
+    def oversee(self, state: Cluster) -> Oversight:
+        """One of each part."""
+        found = (part.oversee(state) for part in self._parts)
+        return Oversights([each for each in found if each is not None])
+
+    def readings(self) -> bytes:
+        """What is known here in numbers."""
+        return self.metrics.readings() if self.metrics is not None else b""
 
     def close(self) -> None:
         """Let out what waits."""
@@ -45,14 +62,29 @@ class Observers:
                 _log.exception("%s did not end well", type(part).__name__)
 
 
-def assembled(settings: Settings) -> Telemetry:
-    """The telemetry of this process; nobody, where it is switched off."""
+def assembled(settings: Settings, environ: Mapping[str, str], counts: bool = False) -> Telemetry:
+    """The telemetry of this process; nobody, where it is switched off. ``counts``: somebody will ask for readings."""
     for line in settings.complaints:
         _log.warning("%s", line)
     parts: list[Part] = []
     if settings.traces.exporters:
         parts.append(Traces(settings))
-    return Observers(settings, parts) if parts else Nobody()
+    metrics = None
+    if counts or settings.metrics.exporters:
+        metrics = Metrics(exports=_exports(settings, environ))
+        parts.append(metrics)
+    return Observers(settings, parts, metrics) if parts else Nobody()
+
+
+def _exports(settings: Settings, environ: Mapping[str, str]) -> Callable[[Reading], list[Exporting]]:
+    def begin(read: Reading) -> list[Exporting]:
+        if not set(settings.metrics.exporters) & {"otlp", "console"}:
+            return []
+        from actors.observing.otlp_metrics import exports_of  # not before somebody wants it: it takes long to import
+
+        return [*exports_of(settings, read, environ)]
+
+    return begin
 
 
 def of_process(role: str) -> Telemetry:
@@ -60,13 +92,13 @@ def of_process(role: str) -> Telemetry:
     settings = Settings.from_environ(os.environ) if role in WATCHED else None
     for name in HEADERS:
         os.environ.pop(name, None)
-    return assembled(settings) if settings is not None else Nobody()
+    return assembled(settings, os.environ, counts=True) if settings is not None else Nobody()
 
 
-def of_environ(environ: Mapping[str, str]) -> Telemetry:
+def of_environ(environ: Mapping[str, str], counts: bool = False) -> Telemetry:
     """The telemetry of a run in this process."""
-    return assembled(Settings.from_environ(environ))
+    return assembled(Settings.from_environ(environ), environ, counts)
 
 
-WATCHED = frozenset({"channel"})
+WATCHED = frozenset({"channel", "cortex"})
 """Roles whose processes tell of themselves."""

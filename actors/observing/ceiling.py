@@ -54,7 +54,7 @@ class Ceiling:
         points, spreads = self._together()
         return Readings(
             readings.began_s, [*(each for each in shown if isinstance(each, Point)), *points],
-            [*(each for each in shown if isinstance(each, Spread)), *spreads],
+            [*(each for each in shown if isinstance(each, Spread)), *spreads], readings.since_s,
         )  # fmt: skip
 
     def _fits(self, key: _Key) -> bool:

@@ -1,7 +1,7 @@
 """One job, as it is measured: what K does not keep, counted turn by turn; and K itself, read when somebody asks.
 
-Histograms are folded from the events of each turn, a look into a short table each; nothing else is done for a call.
-What fails here ends the watch, and never the job.
+Histograms are folded from the events of each turn; nothing else is done for a call. Values are gathered and counted
+many at a time, which costs a third of counting them one by one.
 """
 
 from __future__ import annotations
@@ -27,14 +27,51 @@ TURN = "cortex.turn.duration"
 LAG_S = 60.0
 """So long the longest wait is told."""
 EXEMPLAR_S = 1.0
-"""A bucket's exemplar is changed no more often: it shows one call of many, and looking for it costs."""
+"""A bucket's exemplar is changed no more often."""
+GATHERED_MAX = 4_096
+"""Values that wait to be counted."""
 
-Sampled = Callable[[State, events.Answered | events.Broke], tuple[str, str] | None]
-"""Trace and span id of a call's attempt, where its trace is kept."""
+Ended = events.Answered | events.Broke
+Sampled = Callable[[State, Ended], tuple[str, str] | None]
+"""Trace and span id of an attempt, where its trace is kept."""
 
 
-def _nobody(k: State, event: events.Answered | events.Broke) -> None:
-    return None
+def nobody(k: State, event: Ended) -> None:
+    """No trace is kept."""
+    return
+
+
+class _Ends:
+    """Attempts that ended alike: at one route, answered or failed in one way."""
+
+    __slots__ = ("duration", "inputs", "outputs", "seconds", "tokens_in", "tokens_out")
+
+    def __init__(self, own: Labels, kind: str) -> None:
+        self.duration = spread(DURATION, (*own, ("error.type", kind)) if kind else own)
+        self.tokens_in = spread(USAGE, (*own, ("gen_ai.token.type", "input")))
+        self.tokens_out = spread(USAGE, (*own, ("gen_ai.token.type", "output")))
+        self.seconds: list[float] = []
+        self.inputs: list[float] = []
+        self.outputs: list[float] = []
+
+    def answered(self, some: list[events.Answered]) -> None:
+        """Take these in."""
+        self.seconds += [event.elapsed_s for event in some if event.elapsed_s]
+        usages = [event.reply.usage for event in some]
+        self.inputs += [each.input_tokens + each.cache_read_tokens + each.cache_creation_tokens for each in usages]
+        self.outputs += [each.output_tokens for each in usages]
+        if len(self.outputs) > GATHERED_MAX:
+            self.spreads()
+
+    def spreads(self) -> list[Spread]:
+        """Its histograms, all counted."""
+        for values, into in (
+            (self.seconds, self.duration), (self.inputs, self.tokens_in), (self.outputs, self.tokens_out)
+        ):  # fmt: skip
+            if values:
+                into.add_all(values)
+                values.clear()
+        return [each for each in (self.duration, self.tokens_in, self.tokens_out) if any(each.counts)]
 
 
 class JobMeter:
@@ -42,18 +79,18 @@ class JobMeter:
 
     def __init__(
         self, job: str, folder: str, now_s: Callable[[], float], gone: Callable[[JobMeter], None],
-        sampled: Sampled = _nobody,
+        sampled: Sampled = nobody,
     ) -> None:  # fmt: skip
         self.job = job
+        self._own: Labels = ((JOB, job),)
         self._journal = Path(folder) / "jobs" / f"{job}.sqlite"
         self._now_s, self._gone, self._sampled = now_s, gone, sampled
         self._k: State | None = None
-        self._routes: list[Labels] = []
         self._terms: Terms | None = None
+        self._routes: list[Labels] = []
         self._places: dict[int, int] | None = None
         """By attempt: the route that it went to, in a job that has several."""
-        self._ended: dict[tuple[int, str], Spread] = {}
-        self._usage: dict[int, tuple[Spread, Spread]] = {}
+        self._ends: dict[tuple[int, str], _Ends] = {}
         self._phases: dict[str, Spread] = {}
         self._lags: deque[tuple[float, float]] = deque()
         self._progressed_s = 0.0
@@ -65,25 +102,19 @@ class JobMeter:
         if k.terms is not self._terms:
             self._met(k)
         self._k = k
-        progress = False
+        progress = not self._progressed_s
         for batch in turn.batches:
-            for event in batch:
-                if type(event) is events.Answered:
-                    progress = True
-                    place = 0 if self._places is None else self._place(event)
-                    usage = event.reply.usage
-                    tokens_in, tokens_out = self._usage.get(place) or self._new_usage(place)
-                    tokens_in.add(usage.input_tokens + usage.cache_read_tokens + usage.cache_creation_tokens)
-                    tokens_out.add(usage.output_tokens)
-                    if event.elapsed_s > 0:
-                        self._count(place, "", event, turn.at_s)
-                elif type(event) is events.Broke:
-                    place = 0 if self._places is None else self._place(event)
-                    if event.failure.sent and event.elapsed_s > 0:
-                        self._count(place, str(event.failure.kind), event, turn.at_s)
-                elif type(event) in _PROGRESS:
-                    progress = True
-        if progress or not self._progressed_s:
+            answered = [event for event in batch if type(event) is events.Answered]
+            if answered:
+                progress = True
+                self._answered(answered, turn.at_s)
+            if len(answered) < len(batch):
+                for event in batch:
+                    if type(event) is events.Broke:
+                        self._broke(event, turn.at_s)
+                    elif type(event) in _PROGRESS:
+                        progress = True
+        if progress:
             self._progressed_s = turn.at_s
         if self._places is not None:
             for command in out:
@@ -98,12 +129,14 @@ class JobMeter:
             if seconds > 0:
                 found = self._phases.get(phase)
                 if found is None:
-                    found = self._phases[phase] = spread(TURN, ((JOB, self.job), (PHASE, phase)))
+                    found = self._phases[phase] = spread(TURN, (*self._own, (PHASE, phase)))
                 found.add(seconds)
         lags = self._lags
         while lags and lags[-1][1] <= took.waited_s:  # only what is longer than all that came after can be told yet
             lags.pop()
         lags.append((took.at_s, took.waited_s))
+        if lags[0][0] < took.at_s - LAG_S:
+            lags.popleft()
 
     def close(self) -> None:
         """Its series vanish."""
@@ -111,33 +144,31 @@ class JobMeter:
 
     # -- what it tells ---------------------------------------------------------------------------------------------
 
+    @property
+    def began_s(self) -> float:
+        """Since when its counters count."""
+        return self._k.began_at_s if self._k is not None else 0.0
+
     def points(self) -> Iterator[Point]:
         """Its counters and gauges."""
-        k = self._k
-        if k is None:
+        if self._k is None:
             return
-        yield from of_job(k)
-        own = ((JOB, self.job),)
-        yield Point("cortex.job.progressed", own, self._progressed_s)
-        yield Point("cortex.journal.lag", own, self._lag_s())
+        yield from of_job(self._k)
+        yield Point("cortex.job.progressed", self._own, self._progressed_s)
+        recent_s = self._now_s() - LAG_S
+        yield Point("cortex.journal.lag", self._own, next((lag for at_s, lag in self._lags if at_s >= recent_s), 0.0))
         size = _size(self._journal) + _size(self._journal.with_name(self._journal.name + "-wal"))
-        yield Point("cortex.journal.size", own, size)
+        yield Point("cortex.journal.size", self._own, size)
         try:
-            yield Point("cortex.disk.free", own, shutil.disk_usage(self._journal.parent).free)
+            yield Point("cortex.disk.free", self._own, shutil.disk_usage(self._journal.parent).free)
         except OSError:  # it stands in no file
             return
 
     def spreads(self) -> Iterator[Spread]:
         """Its histograms."""
-        yield from self._ended.values()
-        for pair in self._usage.values():
-            yield from pair
+        for ends in self._ends.values():
+            yield from ends.spreads()
         yield from self._phases.values()
-
-    @property
-    def over(self) -> bool:
-        """Whether its job has ended: then only what is read before the channel goes is told of it."""
-        return self._k is not None and bool(self._k.outcome)
 
     # -- parts -----------------------------------------------------------------------------------------------------
 
@@ -150,38 +181,59 @@ class JobMeter:
         elif self._places is None:
             self._places = {key: flight.route for key, flight in k.flights.items()}
 
-    def _place(self, event: events.Answered | events.Broke) -> int:
+    def _answered(self, some: list[events.Answered], at_s: float) -> None:
+        if self._places is None:
+            self._take(0, some, at_s)
+            return
+        by_place: dict[int, list[events.Answered]] = {}
+        for event in some:
+            by_place.setdefault(self._place(event), []).append(event)
+        for place, those in by_place.items():
+            self._take(place, those, at_s)
+
+    def _take(self, place: int, some: list[events.Answered], at_s: float) -> None:
+        ends = self._of(place, "")
+        ends.answered(some)
+        self._show(ends.duration, some[-1], at_s)
+        if len(some) > 1:
+            self._show(ends.duration, max(some, key=_elapsed_s), at_s)
+
+    def _broke(self, event: events.Broke, at_s: float) -> None:
+        place = 0 if self._places is None else self._place(event)
+        if event.failure.sent and event.elapsed_s > 0:
+            ends = self._of(place, str(event.failure.kind))
+            ends.duration.add(event.elapsed_s)
+            self._show(ends.duration, event, at_s)
+
+    def _of(self, place: int, kind: str) -> _Ends:
+        found = self._ends.get((place, kind))
+        if found is None:
+            found = self._ends[place, kind] = _Ends((*self._own, *self._routes[place]), kind)
+        return found
+
+    def _place(self, event: Ended) -> int:
         assert self._places is not None
         place = self._places.pop(flight_key(event.goal, event.attempt), 0)
         return place if place < len(self._routes) else 0
 
-    def _new_usage(self, place: int) -> tuple[Spread, Spread]:
-        own = ((JOB, self.job), *self._routes[place])
-        made = [spread(USAGE, (*own, ("gen_ai.token.type", which))) for which in ("input", "output")]
-        pair = self._usage[place] = made[0], made[1]
-        return pair
-
-    def _count(self, place: int, kind: str, event: events.Answered | events.Broke, at_s: float) -> None:
-        found = self._ended.get((place, kind))
-        if found is None:
-            error = (("error.type", kind),) if kind else ()
-            found = self._ended[place, kind] = spread(DURATION, ((JOB, self.job), *self._routes[place], *error))
-        bucket = found.add(event.elapsed_s)
-        last = found.exemplars.get(bucket)
+    def _show(self, into: Spread, event: Ended, at_s: float) -> None:
+        """Have this attempt stand for its bucket, if its trace is kept and no other was shown a moment ago."""
+        if self._sampled is nobody or not event.elapsed_s:
+            return
+        bucket = into.bucket(event.elapsed_s)
+        last = into.exemplars.get(bucket)
         if last is None or at_s >= last.at_s + EXEMPLAR_S:
             assert self._k is not None
             kept = self._sampled(self._k, event)
             if kept is not None:
-                found.exemplars[bucket] = Exemplar(event.elapsed_s, at_s, *kept)
-
-    def _lag_s(self) -> float:
-        now_s = self._now_s()
-        while self._lags and self._lags[0][0] < now_s - LAG_S:
-            self._lags.popleft()
-        return self._lags[0][1] if self._lags else 0.0
+                into.exemplars[bucket] = Exemplar(event.elapsed_s, at_s, *kept)
 
 
 _PROGRESS = frozenset({events.Recalled, events.Observed, events.Returned, events.Collected})
+
+
+def _elapsed_s(event: events.Answered) -> float:
+    return event.elapsed_s
 
 
 def labels_of(terms: Terms, place: int) -> Labels:
@@ -205,4 +257,4 @@ def _size(path: Path) -> int:
         return 0
 
 
-__all__ = ["JobMeter", "Sampled", "labels_of"]
+__all__ = ["Ended", "JobMeter", "Sampled", "labels_of", "nobody"]

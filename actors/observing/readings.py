@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 
 import msgspec
@@ -51,12 +51,25 @@ class Spread(msgspec.Struct, array_like=True):
         """Upper bounds of its buckets, each inclusive."""
         return INSTRUMENTS[self.name].bounds
 
-    def add(self, value: float) -> int:
-        """Count one; the number of its bucket."""
-        place = bisect_left(INSTRUMENTS[self.name].bounds, value)
-        self.counts[place] += 1
+    def bucket(self, value: float) -> int:
+        """The number of a value's bucket."""
+        return bisect_left(self.bounds, value)
+
+    def add(self, value: float) -> None:
+        """Count one."""
+        self.counts[self.bucket(value)] += 1
         self.total += value
-        return place
+
+    def add_all(self, values: list[float]) -> None:
+        """Count many, which are put in order: for so many that is several times quicker than one by one."""
+        values.sort()
+        self.total += sum(values)
+        before = 0
+        for place, bound in enumerate(self.bounds):
+            upto = bisect_right(values, bound)
+            self.counts[place] += upto - before
+            before = upto
+        self.counts[-1] += len(values) - before
 
 
 def spread(name: str, labels: Labels) -> Spread:
@@ -65,11 +78,14 @@ def spread(name: str, labels: Labels) -> Spread:
 
 
 class Readings(msgspec.Struct, array_like=True):
-    """All of them, since when counters count (Unix time)."""
+    """All of them."""
 
     began_s: float
+    """Since when it is counted here, Unix time."""
     points: list[Point] = msgspec.field(default_factory=list)
     spreads: list[Spread] = msgspec.field(default_factory=list)
+    since_s: dict[str, float] = msgspec.field(default_factory=dict)
+    """By job: since when its own counters count, which outlive its channel."""
 
 
 def together(all_of: Iterable[Readings]) -> Readings:
@@ -83,4 +99,5 @@ def together(all_of: Iterable[Readings]) -> Readings:
         for one in each.spreads:
             spreads.setdefault((one.name, one.labels), one)
     began_s = min((each.began_s for each in found), default=0.0)
-    return Readings(began_s, list(points.values()), list(spreads.values()))
+    since_s = {job: at_s for each in reversed(found) for job, at_s in each.since_s.items()}
+    return Readings(began_s, list(points.values()), list(spreads.values()), since_s)

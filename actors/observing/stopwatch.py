@@ -34,7 +34,7 @@ class Stopwatch:
         if not self._waiting:
             self._waiting, self._since_s = True, self._clock()
 
-    def step(self, k: State, program: Program, turn: events.Turn, left: bool) -> list[commands.Command]:
+    def step(self, k: State, program: Program, turn: events.Turn, left: bool) -> commands.Decided:
         """Take the turn; ``left``: not all that was there is taken."""
         if program is not self._program:
             self._program, self._timed = program, cast(Program, _Timed(program, self, self._clock))

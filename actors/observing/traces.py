@@ -15,6 +15,7 @@ from actors.observing.settings import Settings
 from actors.store import Journal
 from actors.telemetry import Attributes, Job, job_of
 from cortex import __version__, commands, events
+from cortex.cluster import Cluster
 from cortex.spans import Ids, Span
 from cortex.state import State
 from cortex.traced import Traced
@@ -77,6 +78,9 @@ class Traces:
         if self._rule is None or not self._settings.traces.exporters:
             return None
         return TraceWatch(job, folder, self._rule, self._settings.captures, self._outbox)
+
+    def oversee(self, state: Cluster) -> None:
+        """The cortex sees no call: it has no spans."""
 
     def close(self) -> None:
         """Let out what waits."""
