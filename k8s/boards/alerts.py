@@ -38,9 +38,8 @@ RECORDED = {
     "cortex_job:rows_done": f"{in_all('cortex_rows_total', over='cortex_outcome')} or 0 * {level('cortex_rows_expected')}",
     "cortex_job:rows_left": f"{level('cortex_rows_expected')} - cortex_job:rows_done",
     "cortex_job:rows:rate15m": rate("cortex_rows_total", labels=JOB, window="15m"),
-    "cortex_job:cost_usd": in_all("cortex_cost_USD_total", over="cortex_certainty"),
-    # What is assumed can be taken back, and a rate would read that as a new start.
-    "cortex_job:cost_usd:rate15m": rate("cortex_cost_USD_total", 'cortex_certainty="known"', labels=JOB, window="15m"),
+    "cortex_job:cost_usd": f"{level('cortex_cost_USD_total')} + {level('cortex_cost_assumed_USD')}",
+    "cortex_job:cost_usd:rate15m": rate("cortex_cost_USD_total", labels=JOB, window="15m"),
     "cortex_job:cost_usd_left": f"{level('cortex_cost_cap_USD')} - cortex_job:cost_usd",
     "cortex_job:calls_waiting": f"{level('cortex_queue')} + {level('cortex_calls_in_flight')}",
     "cortex_job:attempts:rate5m": rate("cortex_attempts_total", labels=(*JOB, "cortex_kind"), window="5m"),

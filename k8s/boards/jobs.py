@@ -11,13 +11,13 @@ UID = "cortex-jobs"
 
 EXPECTED = level("cortex_rows_expected", OF_JOBS)
 DONE = f"({in_all('cortex_rows_total', OF_JOBS, over='cortex_outcome')} or 0 * {EXPECTED})"
-COST = in_all("cortex_cost_USD_total", OF_JOBS, over="cortex_certainty")
+KNOWN = level("cortex_cost_USD_total", OF_JOBS)
+COST = f"({KNOWN} + {level('cortex_cost_assumed_USD', OF_JOBS)})"
 CAP = level("cortex_cost_cap_USD", OF_JOBS)
 LEFT = f"({EXPECTED} - {DONE})"
 ROW_RATE = rate("cortex_rows_total", OF_JOBS, labels=JOB, window="15m")
 
 FAILED = 'cortex_kind!="answered"'
-KNOWN = 'cortex_certainty="known"'
 
 
 def _progress() -> list[Any]:
@@ -90,16 +90,17 @@ def _money() -> list[Any]:
     return [
         lines("Cost against the cap", "Known; with what is assumed for attempts whose usage nobody reported; with what is "
               "reserved for calls on their way; and the cap. USD.",
-              {"known": f"sum({level('cortex_cost_USD_total', OF_JOBS, KNOWN)})",
+              {"known": f"sum({KNOWN})",
                "with assumed": f"sum({COST})",
                "with reserved": f"sum({COST} + {level('cortex_cost_reserved_USD', OF_JOBS)})",
                "cap": f"sum({CAP})"}, "currencyUSD"),
         lines("Cost an hour", "Known cost, at the rate of the moment, by job. USD.",
-              {"{{cortex_job_id}}": f"3600 * {rate('cortex_cost_USD_total', OF_JOBS, KNOWN, labels=JOB)}"}, "currencyUSD"),
+              {"{{cortex_job_id}}": f"3600 * {rate('cortex_cost_USD_total', OF_JOBS, labels=JOB)}"}, "currencyUSD"),
         lines("Tokens a second", "As the provider counts them. Cached input is billed at prices of its own.",
               {"{{cortex_token_type}}": rate("cortex_tokens_total", OF_JOBS, labels=("cortex_token_type",))}, stacked=True),
-        lines("Tokens against the cap", "All tokens of the job, and `--max-job-tokens` where it is set.",
-              {"{{cortex_job_id}}": in_all("cortex_tokens_total", OF_JOBS, over="cortex_token_type"),
+        lines("Tokens against the cap", "Tokens used, assumed and reserved for calls on their way; and `--max-job-tokens` where it "
+              "is set.",
+              {"{{cortex_job_id}}": level("cortex_tokens_committed", OF_JOBS),
                "cap of {{cortex_job_id}}": level("cortex_tokens_cap", OF_JOBS)}, span=12),
         lines("Tokens a call", "The median and the 95th percentile, by type.",
               {"{{gen_ai_token_type}} p50": quantile(0.5, "gen_ai_client_token_usage", OF_JOBS, labels=("gen_ai_token_type",)),
@@ -111,14 +112,14 @@ def _money() -> list[Any]:
 def _latency() -> list[Any]:
     name = "gen_ai_client_operation_duration_seconds"
     return [
-        lines("How long an answered call takes", "From the moment it is sent to its reply, retries and waits between them "
-              "included. The dots are single calls with their trace.",
+        lines("How long an answer takes", "One attempt, from the moment it is sent to its reply; waiting for a permit "
+              "and retries are not in it. The dots are single calls with their trace.",
               {f"p{round(q * 100)}": quantile(q, name, OF_JOBS, 'error_type=""') for q in (0.5, 0.95, 0.99)}, "s",
               exemplar=True),
         lines("p95 by model", "The same, a curve for each model.",
               {"{{gen_ai_request_model}}": quantile(0.95, name, OF_JOBS, 'error_type=""', labels=("gen_ai_request_model",))},
               "s"),
-        warmth("Calls by how long they took", "Calls a second in each range. Two bands are two kinds of calls, or a limit "
+        warmth("Answers by how long they took", "Answers a second in each range. Two bands are two kinds of calls, or a limit "
                "that some wait at.", rate(f"{name}_bucket", OF_JOBS, 'error_type=""', labels=("le",))),
     ]  # fmt: skip
 

@@ -20,7 +20,7 @@ PLACE = 'namespace="n",instance="i"'
 # A sample a minute for two hours; looked at after one hour. `100+5x120` rises by 5 each minute, `7x120` stands still.
 ROWS = {"cortex_rows_expected": "10000x120", 'cortex_rows_total{cortex_outcome="succeeded"}': "0+10x120"}
 WORK = {"cortex_queue": "9x120", "cortex_calls_in_flight": "3x120"}
-SPENDING = {'cortex_cost_USD_total{cortex_certainty="known"}': "0+0.1x120", "cortex_cost_reserved_USD": "0.5x120"}
+SPENDING = {"cortex_cost_USD_total": "0+0.1x120", "cortex_cost_assumed_USD": "0x120", "cortex_cost_reserved_USD": "0.5x120"}
 GIB = 1 << 30
 
 # Alert: series under which it fires, and some under which it must not.

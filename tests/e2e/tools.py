@@ -74,10 +74,14 @@ def running(command: Sequence[str | Path], log: Path, **options: Any) -> Iterato
             child.wait()
 
 
+class NotYetError(OSError):
+    """What a test waits for has not come; its text says what is missing."""
+
+
 def until(
     come: Callable[[], Any], timeout_s: float, what: str, beside: subprocess.Popen[bytes] | None = None, log: Path | None = None
 ) -> Any:
-    """What ``come`` gives as soon as it is true. An error of the connection counts as not yet.
+    """What ``come`` gives as soon as it is true. An error of the connection, and ``NotYetError``, count as not yet.
 
     Fails after ``timeout_s``, or at once when the process ``beside`` has ended, with the end of its ``log``.
     """
