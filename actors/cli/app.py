@@ -300,6 +300,22 @@ def export(
     return write(job, output, no_text, options)
 
 
+@app.command()
+@takes("state", "overwrite", "verbose")
+def report(
+    job: Job, options: Options,
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="default JOB.html; - for stdout; .gz packs it", metavar="FILE")
+    ] = "",
+    form: Annotated[str, typer.Option("--format", help="html, or perfetto: a trace of every attempt")] = "html",
+    no_text: Annotated[bool, typer.Option("--no-text", help="without prompts and replies")] = False,
+) -> int:  # fmt: skip
+    """Write what happened in a job, also while it runs, as one HTML page that needs no network."""
+    from actors.cli.reporting import report as write
+
+    return write(job, output, form, no_text, options)
+
+
 @programs.command("list")
 @takes("as_json", "verbose")
 def list_programs(options: Options) -> int:

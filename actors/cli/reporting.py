@@ -1,0 +1,108 @@
+"""``report``: what happened in a job, as one HTML page or as a trace, from its journal alone."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import os
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from actors.cli.options import Options
+from actors.cli.problems import COMPLETE, CommandError, say
+from actors.cli.settings import named_folder
+from actors.cli.standings import standing_of
+from actors.cli.telling import cost, span, why
+from actors.report.fold import Fold
+from actors.report.reading import Reading, readings
+from actors.report.words import Ending
+from actors.store import Folder
+from cortex import journal
+from cortex.state import State
+
+FORMATS = ("html", "perfetto")
+
+
+def report(job: str, output: str, form: str, without_text: bool, options: Options) -> int:
+    """``cortex report``; the exit code."""
+    if form not in FORMATS:
+        raise CommandError(f"--format {form}: give {' or '.join(FORMATS)}")
+    folder = named_folder(options)
+    found = readings(folder, job)  # raises where there is no such job, before a file is made
+    output = output or f"{job}{'.html' if form == 'html' else '.trace.json.gz'}"
+    if output != "-" and Path(output).exists() and not options.overwrite:
+        raise CommandError(f"{output} exists: give --overwrite to write over it, or name another with -o")
+    if found[0].changed:
+        say(f"the program of {job} has changed since, or is gone: only what the journal itself says is reported")
+    if form == "html":
+        _written(output, [_html(folder, job, found, not without_text).encode()])
+    else:
+        from actors.report.perfetto import trace
+
+        _written(output, trace(found, not without_text))
+    if output != "-":
+        say(f"the report on {job} is in {output}")
+    return COMPLETE
+
+
+def _html(folder: Folder, job: str, found: list[Reading], text: bool) -> str:
+    from actors.report.page import NO_CHARTS, page, plotly
+    from actors.report.page import report as make
+
+    fold = Fold(min(each.begin_s for each in found), max(each.end_s for each in found), unnamed=not text)
+    for each in found:
+        fold.take(each)
+    library = plotly()
+    if library is None:
+        say(f"tables in place of charts: {NO_CHARTS}")
+    return page(make(found, _ending(folder, job, found[0], fold), fold, text), library)
+
+
+def _ending(folder: Folder, job: str, reading: Reading, fold: Fold) -> Ending:
+    k = reading.k if reading.k is not None else _account(reading, fold)
+    source = folder.journal(job)
+    try:
+        journal.put_right(k, source.account(reading.seq))
+    finally:
+        source.close()
+    standing = standing_of(folder, job, k)
+    facts = standing.facts
+    return Ending(
+        facts=facts, outcome=standing.outcome, rows=max(standing.rows, facts["rows"]), why=why(standing),
+        resume=standing.resume, cost=cost(facts) if facts["cost_usd"] is not None else "",
+        time=span(facts["elapsed_s"]), now_s=time.time(),
+    )  # fmt: skip
+
+
+def _account(reading: Reading, fold: Fold) -> State:
+    """What can be said of K though its turns cannot be taken again."""
+    k = journal.open_job(reading.terms)
+    k.began_at_s, k.at_s = reading.begin_s, reading.end_s
+    k.tally.calls = fold.calls
+    k.tally.failures = {kind: each.count for kind, each in fold.failures.items()}
+    return k
+
+
+def _written(output: str, parts: Iterable[bytes]) -> None:
+    """Write it whole or not at all."""
+    if output == "-":
+        for part in parts:
+            sys.stdout.buffer.write(part)
+        sys.stdout.buffer.flush()
+        return
+    target = Path(output)
+    half = target.with_name(f".{target.name}.part")
+    try:
+        with contextlib.ExitStack() as stack:
+            file = stack.enter_context(half.open("wb"))
+            packed = stack.enter_context(gzip.open(file, "wb", compresslevel=6)) if target.suffix == ".gz" else file
+            for part in parts:
+                packed.write(part)
+        os.replace(half, target)
+    except OSError as error:
+        raise CommandError(f"cannot write {output}: {error.strerror or error}") from None
+    finally:
+        with contextlib.suppress(OSError):
+            half.unlink()

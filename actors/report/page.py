@@ -1,0 +1,254 @@
+"""The report as one HTML page that asks the network for nothing: text and tables as HTML, the rest as JSON beside it.
+
+Everything that is not ours is escaped: by the template where it stands in HTML, and in the JSON so that it can end no
+element. The script puts text into the page as text, never as HTML.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import msgspec
+
+from actors.report.charts import charts
+from actors.report.fold import Fold
+from actors.report.goals import Node, tree
+from actors.report.palette import DARK, LIGHT, MARKS_DARK, MARKS_LIGHT, PATTERNS, style
+from actors.report.reading import Reading, priced
+from actors.report.stories import Key, Story, clip, stories
+from actors.report.tallies import Failing, Sums, Track
+from actors.report.words import MEANINGS, Ending, cautions, sentences
+from actors.wording import clock
+from cortex.dryrun import text_of
+from cortex.limits import Terms
+from policies.price import usd, usd_text
+
+TITLE_CHARACTERS = 120
+PROMPT_CHARACTERS = 2_000
+STORIES_MAX = 600
+_PAGE = Path(__file__).parent / "page"
+NO_CHARTS = "the charts are drawn by plotly: pip install 'cortex-bounded-calls[report]', and make the report again"
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """All that a page is made of."""
+
+    ending: Ending
+    readings: list[Reading]
+    fold: Fold
+    nodes: list[Node]
+    told: dict[Key, Story]
+    text: bool
+
+
+def report(readings: list[Reading], ending: Ending, fold: Fold, text: bool = True) -> Report:
+    """The stories of what stands out, read in a second pass. ``text``: with prompts and replies."""
+    nodes = tree(readings, fold)
+    chosen: dict[Key, None] = {}
+    for track in _standing_out(fold):
+        chosen[track.job, track.goal] = None
+    for node in nodes:
+        if len(chosen) < STORIES_MAX and node.key.goal and (node.attempts or node.status == "failed"):
+            chosen[node.key.job, node.key.goal] = None
+    told: dict[Key, Story] = {}
+    for reading in readings:
+        told |= stories(reading, set(chosen), text)
+    return Report(ending=ending, readings=readings, fold=fold, nodes=nodes, told=told, text=text)
+
+
+def _standing_out(fold: Fold) -> list[Track]:
+    lists = (fold.failed_goals, fold.slowest.largest(), fold.dearest.largest(), fold.retried.largest())
+    return [track for each in lists for track in each]
+
+
+def plotly() -> bytes | None:
+    """The chart library as its package ships it; None where that is not installed."""
+    try:
+        return (resources.files("plotly") / "package_data" / "plotly.min.js").read_bytes()
+    except (ModuleNotFoundError, OSError):
+        return None
+
+
+def page(made: Report, library: bytes | None) -> str:
+    """The page. ``library``: the chart library; without it every chart is its table."""
+    fold, ending, reading = made.fold, made.ending, made.readings[0]
+    k = reading.k
+    drawn = charts(fold, reading.terms.limits.concurrency, reading.terms.limits.max_cost_nusd)
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_PAGE), autoescape=True, trim_blocks=True, lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )  # fmt: skip
+    carried = _carried_nusd(reading)
+    return environment.get_template("page.html").render(
+        title=ending.facts["job"], style=style(), css=(_PAGE / "page.css").read_text("utf-8"),
+        script=(_PAGE / "page.js").read_text("utf-8"), island=island(_told(made, drawn)),
+        library=base64.b64encode(gzip.compress(library, 9, mtime=0)).decode() if library is not None else "",
+        no_charts=NO_CHARTS, ending=ending, made_at=clock(ending.now_s), until=clock(reading.end_s),
+        said=sentences(ending, fold, reading), cautions=cautions(reading, fold, carried), tiles=_tiles(made),
+        charts=drawn, costs=_costs(made), failures=_failures(fold), meanings=MEANINGS, lists=_lists(made),
+        tree=made.nodes, prompts=_prompts(made), constructors=_constructors(fold), replayed=k is not None,
+        happenings=[(clock(at_s), said) for at_s, said in sorted(fold.happenings)],
+        limits=ending.facts["limits"], text=made.text, terms=reading.terms, children=made.readings[1:],
+    )  # fmt: skip
+
+
+def island(told: dict[str, Any]) -> str:
+    """Values as JSON that may stand in an HTML ``script`` element whatever they hold."""
+    plain = msgspec.json.encode(told).decode()
+    for sign in "<>&\u2028\u2029":
+        plain = plain.replace(sign, f"\\u{ord(sign):04x}")
+    return plain
+
+
+# -- what the script draws and unfolds --------------------------------------------------------------------------------
+
+
+def _told(made: Report, drawn: list[dict[str, Any]]) -> dict[str, Any]:
+    begin_s = made.fold.axis.begin_s
+    return {
+        "charts": drawn,
+        "colours": {"light": {**LIGHT, "marks": MARKS_LIGHT}, "dark": {**DARK, "marks": MARKS_DARK}},
+        "patterns": PATTERNS,
+        "lists": {name: [_row(track, begin_s) for track in tracks] for name, _, tracks in _some(made.fold)},
+        "tree": [_node(node, begin_s) for node in made.nodes],
+        "stories": {f"{job} {goal}": _story(story, begin_s) for (job, goal), story in made.told.items()},
+    }
+
+
+def _row(track: Track, begin_s: float) -> dict[str, Any]:
+    return {
+        "key": f"{track.job} {track.goal}", "name": track.name or f"goal {track.goal}", "kind": track.kind,
+        "begun": round(track.first_s - begin_s, 3), "took": round(track.took_s, 3), "attempts": track.attempts,
+        "failed": track.failed, "tokens": track.tokens, "usd": usd(track.known_nusd), "failure": track.failure,
+        "said": track.said,
+    }  # fmt: skip
+
+
+def _node(node: Node, begin_s: float) -> list[Any]:
+    return [
+        f"{node.key.job} {node.key.goal}", node.name, node.kind, node.status, node.goals, node.attempts, node.failed,
+        usd(node.known_nusd), round(node.took_s, 3), node.failed_goals, node.children, node.more, usd(node.more_nusd),
+        node.said, round(max(0.0, node.first_s - begin_s), 3),
+    ]  # fmt: skip
+
+
+def _story(story: Story, begin_s: float) -> dict[str, Any]:
+    lines = [[round(at_s - begin_s, 3), kind, said, text] for at_s, kind, said, text in story.lines]
+    return {"prompt": story.prompt, "lines": lines, "more": story.more}
+
+
+def _some(fold: Fold) -> list[tuple[str, str, list[Track]]]:
+    found = [
+        ("failed", "Failed", fold.failed_goals), ("slowest", "Slowest", fold.slowest.largest()),
+        ("dearest", "Dearest", fold.dearest.largest()), ("retried", "Most retried", fold.retried.largest()),
+    ]  # fmt: skip
+    return [each for each in found if each[2]]
+
+
+def _lists(made: Report) -> list[tuple[str, str, int]]:
+    totals = {"failed": made.fold.goals_failed}
+    return [(name, title, totals.get(name, 0)) for name, title, _ in _some(made.fold)]
+
+
+# -- tables -----------------------------------------------------------------------------------------------------------
+
+
+def _tiles(made: Report) -> list[tuple[str, str, str]]:
+    """(name, figure, what it is made of)."""
+    facts, fold, ending = made.ending.facts, made.fold, made.ending
+    failed = sum(facts["failures"].values())
+    share = f"{100 * failed / facts['attempts']:.2g} % of attempts" if facts["attempts"] else ""
+    seconds = facts["elapsed_s"]
+    pace = f"{fold.latency.count / seconds:,.3g} answers a second" if seconds else ""
+    done = f"{facts['rows_failed']:,} failed" if ending.rows else "no rows"
+    tokens = facts["input_tokens"] + facts["cache_read_tokens"] + facts["cache_creation_tokens"]
+    return [
+        ("Rows", f"{facts['rows_succeeded']:,}", f"of {ending.rows:,}, {done}" if ending.rows else done),
+        ("Calls", f"{facts['calls']:,}", f"{facts['attempts']:,} attempts, {facts['reused_calls']:,} from memory"),
+        ("Failed attempts", f"{failed:,}", share),
+        ("Cost", ending.cost.partition(" (")[0] or "unknown", ending.cost.partition(" (")[2].rstrip(")")),
+        ("Tokens", f"{tokens:,}", f"in, and {facts['output_tokens']:,} out"),
+        ("Time", ending.time, pace),
+        ("Median answer", f"{fold.latency.quantile(0.5):.3g} s", f"95 %: {fold.latency.quantile(0.95):.3g} s"),
+    ]  # fmt: skip
+
+
+def _costs(made: Report) -> list[dict[str, Any]]:
+    """A table for each way in which the cost is told apart."""
+    fold, terms = made.fold, made.readings[0].terms
+    known = all(priced(route) for route in terms.routes)
+    found = [("By model and route", "route", fold.routes), ("By kind of goal", "kind", fold.kinds)]
+    found += [("By label", "label", fold.labels)] if fold.labels else []
+    found += [("By job", "job and its child jobs", fold.jobs)] if len(fold.jobs) > 1 else []
+    whole = max(1, sum(sums.known_nusd + sums.assumed_nusd for sums in fold.jobs.values()))
+    tables = []
+    for title, noun, by in found:
+        rows = [_cost_row(name, sums, whole) for name, sums in _dearest(by)]
+        tables.append({"title": title, "noun": noun, "known": known, "rows": rows})
+    return tables
+
+
+def _dearest(sums: dict[str, Sums]) -> list[tuple[str, Sums]]:
+    return sorted(sums.items(), key=lambda each: (-each[1].known_nusd, -each[1].attempts, each[0]))[:50]
+
+
+def _cost_row(name: str, sums: Sums, whole: int) -> dict[str, Any]:
+    paid = sums.known_nusd + sums.assumed_nusd
+    each = sums.known_nusd // sums.answered if sums.answered else 0
+    return {
+        "name": name, "attempts": sums.attempts, "answered": sums.answered, "reused": sums.reused,
+        "failed": sums.failed, "input": sums.input_tokens + sums.cache_creation_tokens + sums.cache_read_tokens,
+        "cached": sums.cache_read_tokens, "output": sums.output_tokens, "usd": usd_text(sums.known_nusd),
+        "assumed": usd_text(sums.assumed_nusd) if sums.assumed_nusd else "", "each": usd_text(each),
+        "share": round(100 * paid / whole, 1),
+    }  # fmt: skip
+
+
+def _failures(fold: Fold) -> list[dict[str, Any]]:
+    whole = max(1, max((each.count for each in fold.failures.values()), default=1))
+    return [
+        {
+            "kind": kind, "count": each.count, "share": round(100 * each.count / whole, 1),
+            "first": clock(each.first_s) if each.first_s else "", "last": clock(each.last_s) if each.last_s else "",
+            "examples": _examples(each), "others": each.others,
+        }
+        for kind, each in sorted(fold.failures.items(), key=lambda pair: -pair[1].count)
+    ]  # fmt: skip
+
+
+def _examples(each: Failing) -> list[tuple[int, str, str]]:
+    most = sorted(each.messages.items(), key=lambda pair: -pair[1])[:5]
+    return [(count, said, each.goals.get(said, "")) for said, count in most]
+
+
+def _prompts(made: Report) -> list[dict[str, Any]]:
+    found = []
+    for job, goal, attempt, size, constructor, name, body in made.fold.prompts.largest():
+        text = clip(text_of(body), PROMPT_CHARACTERS) if made.text else ""
+        found.append(
+            {
+                "name": name or f"goal {goal}", "job": job, "goal": goal, "attempt": attempt, "bytes": size,
+                "constructor": constructor, "text": text,
+            }
+        )  # fmt: skip
+    return found
+
+
+def _constructors(fold: Fold) -> list[tuple[str, int, int, int]]:
+    known = fold.constructors.items()
+    rows = [(name or "unnamed", calls, total // calls, most) for name, (calls, total, most) in known]
+    return sorted(rows, key=lambda row: -row[1] * row[2])[:50]
+
+
+def _carried_nusd(reading: Reading) -> int | None:
+    terms_opened = next(event for batch in reading.opened.batches for event in batch if hasattr(event, "carried"))
+    carried = terms_opened.carried
+    return carried.known_nusd + carried.assumed_nusd if carried is not None else None
+
+
+__all__ = ["NO_CHARTS", "Report", "Terms", "island", "page", "plotly", "report"]

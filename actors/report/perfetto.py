@@ -1,0 +1,181 @@
+"""Every attempt of a job as an event of the Trace Event Format, for the trace viewers that people have.
+
+https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU, JSON Object Format: read by Perfetto
+(ui.perfetto.dev, which opens a file without sending it anywhere) and by ``chrome://tracing``. The trace is complete:
+it is written as it is read, in memory that does not grow with the job.
+
+A job is a process; a branch as many threads as it had calls at once, since slices of one thread must not overlap. Times
+are microseconds since the beginning of the job.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from actors.report.naming import SAID, breaker_of, name_of, said
+from actors.report.reading import Reading, Settled, Step
+from actors.waiting import named
+from cortex import events
+from cortex.dryrun import clipped
+from policies.price import usd
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+_US = 1_000_000
+_JOB_THREAD, _ROUTE_THREADS, _FIRST_LANE = 1, 2, 100
+MESSAGE_CHARACTERS = 200
+
+Mark = dict[str, Any]
+
+
+def trace(readings: list[Reading], text: bool = True) -> Iterator[bytes]:
+    """The file, piece by piece. ``text``: with what failures said and how goals are called."""
+    yield b'{"displayTimeUnit":"ms","traceEvents":[\n'
+    first = True
+    begin_s = min(reading.begin_s for reading in readings)
+    for number, reading in enumerate(readings, start=1):
+        for mark in _One(number, reading, begin_s, text).marks():
+            yield (b"" if first else b",\n") + _encode(mark)
+            first = False
+    facts = {"job": readings[0].name, "begin_s": begin_s, "program_replayed": not readings[0].changed}
+    yield b'\n],"otherData":' + _encode(facts) + b"}\n"
+
+
+class _Lanes:
+    """The threads of one branch: the ends, sorted, of the slices that stand last in each."""
+
+    def __init__(self) -> None:
+        self._ends: list[tuple[int, int]] = []
+
+    def place(self, from_us: int, to_us: int) -> tuple[int, bool]:
+        """A lane that is free from then on, and whether it is new. Slices come in the order of their ends."""
+        at = bisect_right(self._ends, (from_us, 1 << 60)) - 1
+        new = at < 0
+        lane = len(self._ends) if new else self._ends.pop(at)[1]
+        self._ends.insert(bisect_right(self._ends, (to_us, lane)), (to_us, lane))
+        return lane, new
+
+
+class _One:
+    """One journal as marks."""
+
+    def __init__(self, number: int, reading: Reading, begin_s: float, text: bool) -> None:
+        self._pid, self._reading, self._begin_s, self._text = number, reading, begin_s, text
+        self._lanes: dict[str, _Lanes] = {}
+        self._next = _FIRST_LANE
+        self._threads: dict[tuple[str, int], int] = {}
+        self._open: dict[int, tuple[int, str, str]] = {}
+        self._level = (-1, -1)
+
+    def marks(self) -> Iterator[Mark]:
+        """All of them."""
+        yield self._meta("process_name", 0, name=f"job {self._reading.name}")
+        yield self._meta("process_sort_index", 0, sort_index=self._pid)
+        yield self._meta("thread_name", _JOB_THREAD, name="job")
+        for each in self._reading.steps():
+            yield from self._turn(each)
+        end_us = self._us(self._reading.end_s)
+        for place in [*self._open]:
+            yield self._closed(place, end_us)
+
+    def _us(self, at_s: float) -> int:
+        return max(0, round((at_s - self._begin_s) * _US))
+
+    def _meta(self, what: str, tid: int, **told: Any) -> Mark:
+        return {"ph": "M", "pid": self._pid, "tid": tid, "name": what, "args": told}
+
+    def _turn(self, each: Step) -> Iterator[Mark]:
+        at_us = self._us(each.turn.at_s)
+        for one in each.settled:
+            yield from self._attempt(one)
+        for batch in each.turn.batches:
+            for event in batch:
+                if isinstance(event, events.Granted):
+                    yield from self._granted(event, at_us)
+                elif isinstance(event, SAID):
+                    yield {
+                        "ph": "i", "s": "p", "pid": self._pid, "tid": _JOB_THREAD, "ts": at_us, "cat": "job",
+                        "name": said(event) if self._text else type(event).__name__.lower(),
+                    }  # fmt: skip
+        k = self._reading.k
+        if k is not None and (level := (len(k.flights), k.permits)) != self._level:
+            self._level = level
+            counted = {"in flight": level[0], "permits": level[1]}
+            yield {"ph": "C", "pid": self._pid, "tid": 0, "ts": at_us, "name": "calls", "args": counted}
+
+    def _attempt(self, one: Settled) -> Iterator[Mark]:
+        event = one.event
+        at_us = self._us(one.at_s)
+        if isinstance(event, events.Recalled):
+            told = {"goal": event.goal, "sample": event.sample}
+            yield {
+                "ph": "i", "s": "t", "pid": self._pid, "tid": _JOB_THREAD, "ts": at_us, "cat": "remembered",
+                "name": "answered from memory", "args": told,
+            }  # fmt: skip
+            return
+        begun_us = self._us(one.begun_s)
+        by = one.by or "no branch"
+        lane, new = self._lanes.setdefault(by, _Lanes()).place(begun_us, at_us)
+        if new:
+            tid = self._threads[by, lane] = self._next
+            self._next += 1
+            yield self._meta("thread_name", tid, name=f"{by} {lane + 1}")
+            yield self._meta("thread_sort_index", tid, sort_index=tid)
+        mark = {
+            "ph": "X", "pid": self._pid, "tid": self._threads[by, lane], "ts": begun_us, "dur": at_us - begun_us,
+            "name": self._name(one), "cat": "answered" if isinstance(event, events.Answered) else "failed",
+            "args": self._told(one),
+        }  # fmt: skip
+        if isinstance(event, events.Broke):
+            mark["cname"] = "terrible"
+        yield mark
+
+    def _name(self, one: Settled) -> str:
+        if isinstance(one.event, events.Broke):
+            return str(one.event.failure.kind)
+        return one.goal.kind if one.goal is not None else "call"
+
+    def _told(self, one: Settled) -> Mark:
+        event, routes = one.event, self._reading.terms.routes
+        assert not isinstance(event, events.Recalled)
+        told: Mark = {
+            "job": self._reading.name, "goal": event.goal, "sample": event.sample, "attempt": event.attempt,
+            "waited_s": round(one.waited_s, 6),
+        }  # fmt: skip
+        if one.place < len(routes):
+            told["route"] = named(routes[one.place])
+        if self._text and one.goal is not None:
+            told["name"] = name_of(one.goal, event.sample)
+        if isinstance(event, events.Broke):
+            told["status"] = event.failure.status
+            if self._text:
+                told["message"] = clipped(event.failure.message, MESSAGE_CHARACTERS)
+        else:
+            usage = event.reply.usage
+            told |= {"input_tokens": usage.input_tokens_billed, "output_tokens": usage.output_tokens}
+            told |= {"cost_usd": usd(one.known_nusd), "stop_reason": event.reply.stop_reason}
+        return told
+
+    def _granted(self, event: events.Granted, at_us: int) -> Iterator[Mark]:
+        state = breaker_of(event)
+        before = self._open.get(event.route)
+        if before is not None and before[1] == state:
+            return
+        if before is not None:
+            yield self._closed(event.route, at_us)
+        if state:
+            if before is None:
+                routes = self._reading.terms.routes
+                name = named(routes[event.route]) if event.route < len(routes) else f"route {event.route}"
+                yield self._meta("thread_name", _ROUTE_THREADS + event.route, name=name)
+            self._open[event.route] = (at_us, state, event.why)
+
+    def _closed(self, place: int, to_us: int) -> Mark:
+        from_us, state, why = self._open.pop(place)
+        return {
+            "ph": "X", "pid": self._pid, "tid": _ROUTE_THREADS + place, "ts": from_us, "dur": max(0, to_us - from_us),
+            "name": state, "cat": "breaker", "args": {"why": why},
+        }  # fmt: skip
