@@ -236,6 +236,8 @@ def close(k: State, goal: Goal, to: Status, out: Out, program: Program) -> None:
     if k.tell is not None:
         k.tell(goal.id, "ended", {"status": to, "answer": goal.answer, "failure": goal.failure})
     k.live -= 1
+    if type(out) is commands.Decided:
+        out.ended.append(goal)
     if program.traced:
         k.ended += 1
         goal.ended, goal.ended_at_s = k.ended, k.at_s

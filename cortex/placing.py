@@ -8,7 +8,7 @@ than ``TRACE_SPANS_MAX`` spans, and whoever is asked what he is part of can say 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Callable
 
 from cortex.goals import Goal
 from cortex.spans import (
@@ -33,6 +33,8 @@ GOAL_SPANS = 1 + CALL_SPANS
 """Set aside for each goal as it is made."""
 FULL_SPANS = 950
 """The rest is for second attempts and joins, of which nobody knows beforehand."""
+Find = Callable[[int], Goal | None]
+"""A goal by its id, if it can still be told of."""
 TURNS_KNOWN = 20_000
 """Turns of which it is known when the goals were made that were made in them."""
 
@@ -54,16 +56,16 @@ class Places:
         """Whether everything in this trace is told, decided as it begins."""
         return self.state.kept_spans < self.rule.first_spans or self.ids.low_bits(trace) < self._bound
 
-    def rescue(self, goal_id: int, known: Mapping[int, Goal]) -> Node | None:
+    def rescue(self, goal_id: int, find: Find) -> Node | None:
         """A goal is worth telling of although its trace is not kept: as much as is known of it, and what comes."""
         if not may_rescue(self.rule, self.state.rescues, self._at_s):
             return None
-        return self._shown(goal_id, known)
+        return self._shown(goal_id, find)
 
-    def _shown(self, goal_id: int, known: Mapping[int, Goal]) -> Node | None:
+    def _shown(self, goal_id: int, find: Find) -> Node | None:
         state = self.state
         node = state.nodes.get(goal_id)
-        goal = known.get(goal_id)
+        goal = find(goal_id)
         if node is not None or goal is None:
             return node
         own = state.inside.pop(goal_id, 0) or trace_key(goal_id)
@@ -74,7 +76,7 @@ class Places:
         if own != trace_key(goal_id):
             if part_of(own) and goal_of(own) == goal.parent:
                 self._show_part(goal.parent, own)
-            elif self._shown(goal.parent, known) is None:
+            elif self._shown(goal.parent, find) is None:
                 state.inside[goal_id] = own
                 return None
             above = self._above(goal.parent, own)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import ChainMap
-from collections.abc import Mapping
 from typing import Any
 
 from cortex import commands, events
-from cortex.goals import Goal
+from cortex.goals import ENDED, Goal
 from cortex.placing import CALL_SPANS, Places
 from cortex.spans import Ids, Link, Span, What, root_key, span_key
 from cortex.state import State
@@ -30,12 +28,16 @@ class Calls(Places):
         self._out: commands.Decided
         self._guarded: frozenset[int] = frozenset()
         self._absorbed: dict[int, Span] = {}
+        self._just_ended: dict[int, Goal] | None = None
 
-    def _known(self) -> Mapping[int, Goal]:
-        """Goals that can be told of: those in K, and those that have just left it."""
-        if not self._out.ended:
-            return self._k.goals
-        return ChainMap({goal.id: goal for goal in self._out.ended}, self._k.goals)
+    def _find(self, goal_id: int) -> Goal | None:
+        """A goal that can still be told of: it lives, or this turn has ended it, and perhaps taken it out of K."""
+        if self._just_ended is None:
+            self._just_ended = {goal.id: goal for goal in self._out.ended}
+        goal = self._just_ended.get(goal_id)
+        if goal is None and (goal := self._k.goals.get(goal_id)) is not None and goal.status in ENDED:
+            return None
+        return goal
 
     def _goes_on(self, goal_id: int) -> Node | None:
         """A goal that was alive when the job stopped does something again: in another trace, linked to what was."""
@@ -60,7 +62,7 @@ class Calls(Places):
         if node is None and command.goal in self.state.again:
             node = self._goes_on(command.goal)
         if node is None and command.route in self._guarded:
-            node = self.rescue(command.goal, self._known())
+            node = self.rescue(command.goal, self._find)
         if node is None or goal is None:
             return
         call = node.call
@@ -105,15 +107,22 @@ class Calls(Places):
         return node.call
 
     def _answered(self, event: events.Answered, node: Node | None) -> None:
-        if node is None and (node := self.rescue(event.goal, self._known())) is None:
-            return
-        begin_s, end_s, flight = self._times(event, node)
-        if flight is None:
-            return
-        self._attempt(node, event.attempt, flight, begin_s, end_s, "", self._by(event))
+        if node is None:
+            if (node := self._rescued(event)) is None:
+                return
+            flight: Flight | None = self._in_hindsight(event, node)
+        else:
+            flight = node.flights.pop(event.attempt, None)
         call = node.call
-        if call is None or flight.call != call.key:
-            return  # it was answered already
+        if flight is not None:
+            begin_s, end_s = self._times(event, node, flight)
+            self._attempt(node, event.attempt, flight, begin_s, end_s, "", self._by(event))
+            if call is None or flight.call != call.key:
+                return  # it was answered already
+        elif call is None or not self._taken(call, node):
+            return
+        else:
+            end_s = self._at_s  # the attempt was given up for lost, and is told as that; its reply is welcome still
         reply, usage = event.reply, event.reply.usage
         facts: dict[str, Any] = {
             "stop": reply.stop_reason, "model": reply.model, "input": usage.input_tokens_billed,
@@ -125,37 +134,39 @@ class Calls(Places):
         self._close_call(node, end_s, "", facts)
         self._absorb(node, call, event.attempt, end_s)
 
-    def _times(
-        self, event: events.Answered | events.Broke, node: Node
-    ) -> tuple[float, float, Flight | None]:  # fmt: skip
-        """When an attempt began and ended. Of one that is rescued it is reckoned back from when it came."""
-        at_s = self._at_s
-        flight = node.flights.pop(event.attempt, None)
-        if flight is not None:
-            begin_s = min(at_s, flight.asked_s + event.waited_s)
-            end_s = min(at_s, begin_s + event.elapsed_s) if event.elapsed_s else at_s
-            return begin_s, end_s, flight
-        begin_s = max(node.begin_s, at_s - event.elapsed_s)
-        asked_s = max(node.begin_s, begin_s - event.waited_s)
-        trace, above = self.way(node, CALL_SPANS)
-        if node.call is not None or not trace:
-            return begin_s, at_s, None
-        terms = self._k.terms
-        key = span_key(What.CALL, node.goal, event.attempt)
-        question = event.hash if isinstance(event, events.Answered) else b""
+    def _taken(self, call: Call, node: Node) -> bool:
+        """Whether a call is asked no more."""
         goal = self._k.goals.get(node.goal)
-        if goal is not None and goal.question:
-            question = goal.question
-        node.call = Call(
-            trace, key, above, asked_s, event.sample, question, 0, terms.route.model, terms.route.endpoint, 0
-        )
-        node.spans.append(
-            Span(
-                What.SELECT, trace, span_key(What.SELECT, node.goal, event.attempt), above, "",
-                min(node.open_s, asked_s), asked_s,
-            )
-        )  # fmt: skip
-        return begin_s, at_s, Flight(asked_s, 0, trace, key)
+        return goal is None or goal.question != call.question
+
+    def _rescued(self, event: events.Answered | events.Broke) -> Node | None:
+        """The goal of an attempt that is worth telling of, though nobody has told of it so far."""
+        goal = self._find(event.goal)
+        if goal is None or event.attempt > goal.tries or goal.id in self.state.again:
+            return None
+        return self.rescue(event.goal, self._find)
+
+    def _times(self, event: events.Answered | events.Broke, node: Node, flight: Flight) -> tuple[float, float]:
+        """When an attempt began and ended: it waited from the moment at which it was asked."""
+        at_s = self._at_s
+        begin_s = min(at_s, flight.asked_s + event.waited_s)
+        return begin_s, min(at_s, begin_s + event.elapsed_s) if event.elapsed_s else at_s
+
+    def _in_hindsight(self, event: events.Answered | events.Broke, node: Node) -> Flight | None:
+        """An attempt of which nobody took note as it began: it is reckoned back from when it came."""
+        asked_s = max(node.begin_s, self._at_s - event.elapsed_s - event.waited_s)
+        trace, above = self.way(node, CALL_SPANS)
+        if not trace:
+            return None
+        key = span_key(What.CALL, node.goal, event.attempt)
+        goal = self._k.goals.get(node.goal)
+        question = goal.question if goal is not None else b""
+        route = self._k.terms.route
+        node.call = Call(trace, key, above, asked_s, event.sample, question, 0, route.model, route.endpoint, 0)
+        select = span_key(What.SELECT, node.goal, event.attempt)
+        begin_s = min(node.open_s, asked_s)
+        node.spans.append(Span(What.SELECT, trace, select, above, "", begin_s, asked_s, "", {"route": 0}))
+        return Flight(asked_s, 0, trace, key)
 
     def _by(self, event: events.Answered | events.Broke) -> dict[str, Any]:
         return {"by": event.by, "waited_s": event.waited_s}
@@ -198,13 +209,15 @@ class Calls(Places):
     def _broke(self, event: events.Broke) -> None:
         node = self.state.nodes.get(event.goal)
         failure = event.failure
-        if node is None and failure.kind != FailureKind.CANCELLED:
-            node = self.rescue(event.goal, self._known())
-        if node is None:
+        if node is not None:
+            flight = node.flights.pop(event.attempt, None)
+        elif failure.kind == FailureKind.CANCELLED or (node := self._rescued(event)) is None:
             return
-        begin_s, end_s, flight = self._times(event, node)
+        else:
+            flight = self._in_hindsight(event, node)
         if flight is None:
             return
+        begin_s, end_s = self._times(event, node, flight)
         facts = self._by(event) | {"status": failure.status, "error": failure.error_type}
         if not failure.sent:
             facts["sent"] = False

@@ -89,7 +89,6 @@ class Node(msgspec.Struct, array_like=True):
     """Goals that serve it now."""
     round_s: float = 0.0
     """Since when any did."""
-    rounds: int = 0
     served: list[Link] = msgspec.field(default_factory=list)
     """Those of this round."""
     rounded: int = 0

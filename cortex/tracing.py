@@ -12,6 +12,7 @@ from typing import Any
 
 from cortex import commands, events
 from cortex.goals import ENDED, Goal, Status
+from cortex.placing import TURNS_KNOWN
 from cortex.spanning import CHILD_SPANS, Calls
 from cortex.spans import Ids, Span, What, goal_of, part_of, root_key, span_key, trace_key
 from cortex.state import State
@@ -64,6 +65,7 @@ class Tracer(Calls):
         if state.run and (k.paused is not None or "paused" in state.episodes):
             self._paused()
         self._absorbed.clear()
+        self._just_ended = None
         return done
 
     def context(self, goal: int, attempt: int, child: bool = False) -> tuple[int, int, bool]:
@@ -82,8 +84,8 @@ class Tracer(Calls):
         state = self.state
         state.made_from.append(made[0].id)
         state.made_at_s.append(self._at_s)
-        if len(state.made_from) > 20_000:
-            del state.made_from[:10_000], state.made_at_s[:10_000]
+        if len(state.made_from) > TURNS_KNOWN:
+            del state.made_from[: TURNS_KNOWN // 2], state.made_at_s[: TURNS_KNOWN // 2]
         everything = state.kept_spans < self.rule.first_spans
         low_bits, bound = self.ids.low_bits, self._bound
         for goal in made:
@@ -141,8 +143,7 @@ class Tracer(Calls):
     def _joined(self, node: Node) -> None:
         """All that served a goal have ended; where they were several that is told, with a link to each."""
         if node.rounded > 1 and self.room(node.trace):
-            node.rounds += 1
-            key = span_key(What.JOIN, node.goal, node.rounds)
+            key = span_key(What.JOIN, node.served[0].span >> 24)  # no goal is the first of two rounds
             facts = {"goal": node.goal, "goals": node.rounded}
             node.spans.append(
                 Span(

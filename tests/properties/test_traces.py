@@ -1,0 +1,157 @@
+"""Spans of any journal at all: every trace is a tree, bounded, the same however often it is told, and from any cut on."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter, defaultdict
+
+import msgspec
+import pytest
+
+from cortex import events, journal
+from cortex.program import Program
+from cortex.spans import LINKS_MAX, TRACE_SPANS_MAX, Ids, Span, What
+from cortex.traced import Traced
+from cortex.tracing import Tracer
+from policies.failure import FailureKind
+from policies.sampling import Sampling, share
+from tests.flows import ALL
+from tests.properties.test_fuzz import PROGRAMS, Fuzz
+from tests.toys import Elector, Nester, Planner, Voter, Watcher
+from tests.world import World
+
+IDS = Ids.of("j", 100.0)
+ALL_KEPT = share(1.0)
+SOME = Sampling(ratio=0.3, first_spans=0, rescues_at_once=20.0)
+WORLDS: dict[str, Program] = {
+    "planned": Planner(roots=("b", "h"), deep=9),
+    "voted on": Elector(),
+    "votes": Voter(questions=("p", "q"), kind="quorum"),
+    "nested": Nester(roots=("r", "s")),
+    "watching": Watcher(asks=6, trust_s=1.0),
+    "tree": ALL["tree"],
+    "races": ALL["races"],
+}
+
+
+def fresh(program: Program) -> Program:
+    made = copy.copy(program)
+    getattr(made, "__dict__", {}).clear()
+    return made
+
+
+def told(
+    turns: list[events.Turn], program: Program, rule: Sampling = ALL_KEPT, cut: int = -1
+) -> tuple[list[list[Span]], Tracer]:
+    """The spans of each turn. At the cut the fold travels through bytes, as it does past a kill."""
+    tracer = Tracer(rule, IDS)
+    spans: list[list[Span]] = []
+
+    def seen(turn, out, k) -> None:
+        nonlocal tracer
+        if len(spans) == cut:
+            blob = msgspec.msgpack.encode(tracer.state)
+            tracer = Tracer(rule, IDS, msgspec.msgpack.decode(blob, type=Traced))
+        spans.append(tracer.turn(turn, out, k))
+
+    journal.replay(None, turns, program, seen=seen)
+    return spans, tracer
+
+
+def flat(spans: list[list[Span]]) -> list[Span]:
+    return [span for some in spans for span in some]
+
+
+def well_formed(spans: list[Span], over: bool) -> None:
+    """``over``: the job has ended, so nothing waits for its parent any more."""
+    assert len({IDS.span_id(span.key) for span in spans}) == len(spans), Counter(span.key for span in spans).most_common(3)
+    traces: dict[int, list[Span]] = defaultdict(list)
+    for span in spans:
+        traces[span.trace].append(span)
+        assert span.begin_s <= span.end_s, span
+        assert len(span.links) <= LINKS_MAX
+    known = {(span.trace, span.key): span for span in spans}
+    for trace, inside in traces.items():
+        assert len(inside) <= TRACE_SPANS_MAX
+        roots = [span for span in inside if not span.above]
+        assert len(roots) == 1 if over else len(roots) <= 1, (trace, roots)
+        for span in inside:
+            above = known.get((trace, span.above))
+            if span.above and over:
+                assert above is not None, f"an orphan: {span}"
+            if span.what is What.ATTEMPT:
+                assert above is not None and above.what is What.CALL, span
+    calls: dict[int, int] = Counter(span.above for span in spans if span.what is What.ATTEMPT)
+    for span in spans:
+        if span.what is What.CALL and span.facts["attempts"] and not span.facts.get("reused"):
+            assert calls[span.key] <= span.facts["attempts"], span
+        if over:
+            for link in span.links:
+                assert (link.trace, link.span) in known, f"a link to nowhere: {span}"
+
+
+@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_the_world_does_every_trace_is_a_tree(name, seed):
+    world = World(WORLDS[name], seed, faults=0.3, late=True, together=3)
+    world.run()
+    spans = flat(told(world.stage.turns, fresh(WORLDS[name]))[0])
+    well_formed(spans, over=True)
+    asked = [call for call in world.stage.said if type(call).__name__ == "Call"]
+    kinds = Counter(span.what for span in spans)
+    assert kinds[What.JOB] == 1
+    assert kinds[What.GOAL] == world.k.next_goal - 1, "a goal, a span"
+    recalled = sum(isinstance(e, events.Recalled) for turn in world.stage.turns for batch in turn.batches for e in batch)
+    assert kinds[What.ATTEMPT] + recalled >= len(asked) - recalled, "an attempt, a span"
+    assert kinds[What.CALL] <= len(asked)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_whatever_happens_traces_stay_bounded_and_are_told_once(name):
+    for seed in range(3):
+        fuzz = Fuzz(name, seed)
+        for _ in range(80):
+            fuzz.turn()
+        program = fresh(PROGRAMS[name])
+        well_formed(flat(told(fuzz.stage.turns, program)[0]), over=False)
+        well_formed(flat(told(fuzz.stage.turns, fresh(PROGRAMS[name]), SOME)[0]), over=False)
+
+
+@pytest.mark.parametrize("name", ["planned", "tree", "voted on"])
+def test_from_every_cut_on_the_same_is_told(name):
+    world = World(WORLDS[name], 1, faults=0.2, together=2)
+    world.run()
+    for rule in (ALL_KEPT, SOME):
+        whole, _ = told(world.stage.turns, fresh(WORLDS[name]), rule)
+        for cut in range(1, len(whole), 3):
+            again, _ = told(world.stage.turns, fresh(WORLDS[name]), rule, cut)
+            assert again == whole, f"cut at {cut}"
+
+
+def test_what_is_left_out_leaves_nothing_behind():
+    world = World(WORLDS["planned"], 2, faults=0.2)
+    world.run()
+    for rule in (ALL_KEPT, SOME, share(0.0)):
+        state = told(world.stage.turns, fresh(WORLDS["planned"]), rule)[1].state
+        assert not (state.nodes or state.inside or state.traces or state.where or state.parts or state.again)
+
+
+def test_without_a_share_failures_are_rescued_with_all_that_is_above_them():
+    world = World(WORLDS["planned"], 3, faults=0.3)
+    world.run()
+    rule = Sampling(ratio=0.0, first_spans=0, rescues_at_once=1_000.0)
+    spans = flat(told(world.stage.turns, fresh(WORLDS["planned"]), rule)[0])
+    well_formed(spans, over=True)
+    failed = {
+        (event.goal, event.attempt)
+        for turn in world.stage.turns
+        for batch in turn.batches
+        for event in batch
+        if isinstance(event, events.Broke) and event.failure.kind != FailureKind.CANCELLED
+    }
+    shown = {(span.key >> 24, span.facts["attempt"]) for span in spans if span.what is What.ATTEMPT}
+    assert failed and failed <= shown
+    assert flat(told(world.stage.turns, fresh(WORLDS["planned"]), share(0.0))[0]) == [] or all(
+        span.what in (What.JOB, What.EPISODE)
+        for span in flat(told(world.stage.turns, fresh(WORLDS["planned"]), share(0.0))[0])
+    )
