@@ -110,7 +110,10 @@ def parsed_traceparent(header: str) -> tuple[int, int] | None:
 
 
 def provider_of(endpoint: str) -> str:
-    """Who answers there, as the convention names them. Whoever speaks the Messages API elsewhere is taken for it."""
+    """Who answers there, as the convention names them. Whoever speaks the Messages API elsewhere is taken for it; what
+    answers in this process, the simulator say, has a name of ours."""
+    if "://" not in endpoint:
+        return f"cortex.{endpoint.partition(':')[0]}"
     return next((name for host, name in _PROVIDERS if host in endpoint), "anthropic")
 
 

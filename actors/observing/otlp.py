@@ -127,7 +127,9 @@ def json_span(told: Told) -> dict[str, Any]:
         "endTimeUnixNano": str(told.end_ns), "attributes": [_key_value(*one) for one in told.attributes],
     }  # fmt: skip
     if told.links:
-        said["links"] = [{"traceId": f"{trace:032x}", "spanId": f"{span:016x}"} for trace, span in told.links]
+        said["links"] = [
+            {"traceId": f"{trace:032x}", "spanId": f"{span:016x}", "flags": SAMPLED} for trace, span in told.links
+        ]
     if told.failed:
         said["status"] = {"code": ERROR}
     said["flags"] = SAMPLED | REMOTE if told.remote else SAMPLED

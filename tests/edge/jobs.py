@@ -14,6 +14,7 @@ from actors.armoury import Arming, lend
 from actors.driver import Driver
 from actors.inline import InlineRuntime
 from actors.opening import Opening, this_owner
+from actors.watching import Telemetry
 from cortex.events import Row
 from cortex.limits import Limits, Route, Terms
 from cortex.program import Program, params_of
@@ -154,11 +155,11 @@ class Run:
     def __init__(
         self, folder: Path, model: FunctionModel, *, program: Program | None = None, source: ListSource | None = None,
         sink: ListSink | None = None, job: str = "j", limits: Limits = LIMITS, price: Price | None = None,
-        fresh: bool = False, branches: int = 1, window: int = 200_000,
+        fresh: bool = False, branches: int = 1, window: int = 200_000, telemetry: Telemetry | None = None,
     ) -> None:  # fmt: skip
         program = program or Batch()
         where, params = programs.place_of(type(program)), params_of(program)
-        self.runtime = InlineRuntime(branches=branches)
+        self.runtime = InlineRuntime(branches=branches, telemetry=telemetry)
         terms = Terms(
             job=job, program=where, params_json=params, fingerprint=programs.fingerprint(where, params), fresh=fresh,
             route=Route(endpoint=model.endpoint, model="m", price=price, context_window=window), limits=limits,

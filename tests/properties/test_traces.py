@@ -64,7 +64,9 @@ def flat(spans: list[list[Span]]) -> list[Span]:
 
 def well_formed(spans: list[Span], over: bool) -> None:
     """``over``: the job has ended, so nothing waits for its parent any more."""
-    assert len({IDS.span_id(span.key) for span in spans}) == len(spans), Counter(span.key for span in spans).most_common(3)
+    assert len({IDS.span_id(span.key) for span in spans}) == len(spans), Counter(
+        span.key for span in spans
+    ).most_common(3)
     traces: dict[int, list[Span]] = defaultdict(list)
     for span in spans:
         traces[span.trace].append(span)
@@ -101,7 +103,9 @@ def test_whatever_the_world_does_every_trace_is_a_tree(name, seed):
     kinds = Counter(span.what for span in spans)
     assert kinds[What.JOB] == 1
     assert kinds[What.GOAL] == world.k.next_goal - 1, "a goal, a span"
-    recalled = sum(isinstance(e, events.Recalled) for turn in world.stage.turns for batch in turn.batches for e in batch)
+    recalled = sum(
+        isinstance(e, events.Recalled) for turn in world.stage.turns for batch in turn.batches for e in batch
+    )
     assert kinds[What.ATTEMPT] + recalled >= len(asked) - recalled, "an attempt, a span"
     assert kinds[What.CALL] <= len(asked)
 
