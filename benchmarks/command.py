@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import msgspec
 
 from benchmarks.loops import KEY
 
-_HIDDEN = ("CORTEX_", "ANTHROPIC_", "RAY_")
+_HIDDEN = ("CORTEX_", "ANTHROPIC_", "OTEL_", "RAY_")
 """Settings of whoever runs the benchmark that would change what is measured."""
 
 
@@ -37,12 +38,13 @@ def environment() -> dict[str, str]:
     return {**kept, "ANTHROPIC_API_KEY": KEY, "NO_PROXY": "127.0.0.1"}
 
 
-def batch(input_: Path, output: Path, state: Path, *options: str) -> Run:
+def batch(input_: Path, output: Path, state: Path, *options: str, environ: Mapping[str, str] | None = None) -> Run:
     """Run it to its end. Raises ``RuntimeError`` with what it said where it did not complete."""
     began = time.perf_counter()
     ended = subprocess.run(
-        arguments(input_, output, state, *options), env=environment(), capture_output=True, text=True
-    )
+        arguments(input_, output, state, *options), env=environment() | dict(environ or {}), capture_output=True,
+        text=True,
+    )  # fmt: skip
     whole_s = time.perf_counter() - began
     if ended.returncode != 0:
         raise RuntimeError(f"cortex batch ended with {ended.returncode}: {ended.stderr[-2_000:]}")

@@ -17,7 +17,7 @@ TRACE_SPANS_MAX = 1_000
 LINKS_MAX = 128
 """Links of one span, as OpenTelemetry bounds them by default."""
 
-_ODD = 0x9E3779B97F4A7C15
+ODD = 0x9E3779B97F4A7C15
 """2^64 over the golden ratio: multiples of it spread evenly, and no two numbers below 2^64 share one."""
 _64_BITS = (1 << 64) - 1
 _GOAL_BITS = 44
@@ -115,7 +115,7 @@ class Ids(msgspec.Struct, frozen=True):
 
     def low_bits(self, trace: int) -> int:
         """The lower half of a trace's id, by which it is sampled."""
-        return self.low + trace * _ODD & _64_BITS
+        return self.low + trace * ODD & _64_BITS
 
     def trace_id(self, trace: int) -> int:
         """128 bits."""
@@ -123,7 +123,7 @@ class Ids(msgspec.Struct, frozen=True):
 
     def span_id(self, key: int) -> int:
         """64 bits, not all of them 0."""
-        return self.span + key * _ODD & _64_BITS or _64_BITS
+        return self.span + key * ODD & _64_BITS or _64_BITS
 
     def traceparent(self, trace: int, key: int, kept: bool) -> str:
         """The W3C header that names a span: https://www.w3.org/TR/trace-context/#traceparent-header."""

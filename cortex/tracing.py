@@ -14,12 +14,13 @@ from cortex import commands, events
 from cortex.goals import ENDED, Goal, Status
 from cortex.placing import TURNS_KNOWN
 from cortex.spanning import CHILD_SPANS, Calls
-from cortex.spans import Ids, Span, What, goal_of, part_of, root_key, span_key, trace_key
+from cortex.spans import ODD, Ids, Span, What, goal_of, part_of, root_key, span_key, trace_key
 from cortex.state import State
 from cortex.traced import Episode, Node, Traced
-from policies.sampling import Sampling, is_slow
+from policies.sampling import INFINITE, Sampling, look_at_pace
 
 EPISODES_MAX = 100
+_64_BITS = (1 << 64) - 1
 
 
 class Tracer(Calls):
@@ -35,33 +36,36 @@ class Tracer(Calls):
         self._done = done
         state = self.state
         nodes, rescues = state.nodes, state.rescues
-        measures = self.rule.rescues_at_once > 0
+        slow_s = rescues.slow_s if self.rule.rescues_at_once else INFINITE
+        seen, sum_s = 0, 0.0
         for batch in turn.batches:
             for event in batch:
                 if type(event) is events.Answered:  # nearly every event is one
-                    slow = measures and is_slow(rescues, event.elapsed_s)
-                    if (node := nodes.get(event.goal)) is not None or slow:
-                        self._answered(event, node)
+                    elapsed_s = event.elapsed_s
+                    seen += 1
+                    sum_s += elapsed_s
+                    if elapsed_s > slow_s or event.goal in nodes:
+                        self._answered(event, nodes.get(event.goal))
                 else:
                     take = _TAKE.get(type(event))
                     if take is not None:
                         take(self, event)
+        if seen:
+            look_at_pace(rescues, seen, sum_s)
         for goal in out.ended:
             if goal.id in nodes or goal.parent or goal.children:
                 self._ended(goal)
         if out.made:
             self._all_made(out.made)
         guarded = self._guards()
+        looks_at_calls = bool(nodes or state.again or guarded)
         for command in out:
-            if type(command) is commands.Call:
-                if (node := nodes.get(command.goal)) is not None or state.again or guarded:
-                    self._asked(command, node)
-            elif isinstance(command, commands.RunTool):
-                self._runs(command, command.tool, 1, command.key)
-            elif isinstance(command, commands.Launch):
-                self._runs(command, command.program, CHILD_SPANS, "")
-            elif isinstance(command, commands.Finish):
-                self._finished(command)
+            kind = type(command)
+            if kind is commands.Call:
+                if looks_at_calls and (command.goal in nodes or state.again or guarded):  # type: ignore[union-attr]
+                    self._asked(command, nodes.get(command.goal))  # type: ignore[arg-type, union-attr]
+            elif kind is not commands.Emit:
+                self._ordered(command)
         if state.run and (k.paused is not None or "paused" in state.episodes):
             self._paused()
         self._absorbed.clear()
@@ -78,6 +82,14 @@ class Tracer(Calls):
                 return found.trace, span_key(what, goal, attempt), True
         return self._own(goal), span_key(what, goal, attempt), False
 
+    def _ordered(self, command: commands.Command) -> None:
+        if isinstance(command, commands.RunTool):
+            self._runs(command, command.tool, 1, command.key)
+        elif isinstance(command, commands.Launch):
+            self._runs(command, command.program, CHILD_SPANS, "")
+        elif isinstance(command, commands.Finish):
+            self._finished(command)
+
     # -- goals -----------------------------------------------------------------------------------------------------
 
     def _all_made(self, made: list[Goal]) -> None:
@@ -87,9 +99,9 @@ class Tracer(Calls):
         if len(state.made_from) > TURNS_KNOWN:
             del state.made_from[: TURNS_KNOWN // 2], state.made_at_s[: TURNS_KNOWN // 2]
         everything = state.kept_spans < self.rule.first_spans
-        low_bits, bound = self.ids.low_bits, self._bound
+        low, bound = self.ids.low, self._bound
         for goal in made:
-            if goal.parent or everything or low_bits(goal.id) < bound:
+            if everything or (low + goal.id * ODD & _64_BITS) < bound or goal.parent:
                 if goal.parent in state.again:
                     self._goes_on(goal.parent)
                 self.made(goal)

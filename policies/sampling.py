@@ -16,10 +16,9 @@ RESCUES_PER_S = 10.0
 RESCUES_AT_ONCE = 200.0
 SLOW_FACTOR = 4.0
 """A call is slow that takes so many times the mean of those before it."""
-SLOW_AFTER = 50
-"""Calls that were seen before one is called slow."""
-_MEMORY = 64
-"""The mean is over about so many calls."""
+INFINITE = float("inf")
+SLOW_AFTER = 64
+"""Calls of which one mean is taken; before, nothing is called slow."""
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,9 +50,12 @@ class Rescues(msgspec.Struct):
 
     left: float = 0.0
     at_s: float = 0.0
+    slow_s: float = INFINITE
+    """What takes longer is slow."""
     mean_s: float = 0.0
-    """Of how long calls took."""
     seen: int = 0
+    sum_s: float = 0.0
+    """Calls since the mean was taken, and how long they took together."""
 
 
 def may_rescue(rule: Sampling, state: Rescues, at_s: float) -> bool:
@@ -72,9 +74,15 @@ def may_rescue(rule: Sampling, state: Rescues, at_s: float) -> bool:
     return True
 
 
-def is_slow(state: Rescues, elapsed_s: float) -> bool:
-    """Whether a call took much longer than is usual; it counts for the next ones."""
-    seen, mean_s = state.seen, state.mean_s
-    state.seen = seen + 1
-    state.mean_s = mean_s + (elapsed_s - mean_s) / (seen + 1 if seen < _MEMORY else _MEMORY)
-    return elapsed_s > SLOW_FACTOR * mean_s and seen >= SLOW_AFTER
+def look_at_pace(state: Rescues, calls: int, sum_s: float) -> None:
+    """So many calls came, and took so long together. After every ``SLOW_AFTER`` of them or more it is seen what is
+    usual by now: the new mean counts as much as all before it.
+    """
+    state.seen += calls
+    state.sum_s += sum_s
+    if state.seen < SLOW_AFTER:
+        return
+    mean_s = state.sum_s / state.seen
+    state.mean_s = (state.mean_s + mean_s) / 2 if state.mean_s else mean_s
+    state.slow_s = SLOW_FACTOR * state.mean_s
+    state.seen, state.sum_s = 0, 0.0

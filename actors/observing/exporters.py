@@ -14,7 +14,6 @@ from actors.errors import ClearError
 from actors.observing.otlp import Encoder
 from actors.observing.settings import FILE, GRPC, Signal
 from actors.provider.credential import without_password
-from actors.telemetry import Told
 
 FILE_BYTES_MAX = 32_000_000
 """Of one job's spans in the state folder; as many again in the file before it."""
@@ -28,11 +27,12 @@ class NoExporter(ClearError):
 
 
 class Batch(NamedTuple):
-    """Spans of one job."""
+    """Spans of one job, encoded already: for the wire, and for a file, as far as there is need of either."""
 
     job: str
     folder: str
-    spans: Sequence[Told]
+    wire: list[bytes]
+    lines: list[bytes]
 
 
 class Exporter(Protocol):
@@ -71,7 +71,7 @@ class Console:
     def export(self, batches: Sequence[Batch]) -> str:
         """Print them."""
         for batch in batches:
-            sys.stderr.write(self._encoder.line(batch.spans).decode())
+            sys.stderr.write(self._encoder.line(batch.lines).decode())
         return ""
 
     def close(self) -> None:
@@ -95,7 +95,7 @@ class Files:
         """Append them, a line a batch."""
         try:
             for batch in batches:
-                self._append(traces_path(batch.folder, batch.job), self._encoder.line(batch.spans))
+                self._append(traces_path(batch.folder, batch.job), self._encoder.line(batch.lines))
         except OSError as error:
             return f"{error.strerror or error}"
         return ""
@@ -133,8 +133,7 @@ class Collector:
         blobs: list[bytes] = []
         size, said = 0, ""
         for batch in batches:
-            for told in batch.spans:
-                blob = self._encoder.span(told)
+            for blob in batch.wire:
                 if size + len(blob) > REQUEST_BYTES_MAX and blobs:
                     said = said or self._sent(blobs)
                     blobs, size = [], 0

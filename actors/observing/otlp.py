@@ -7,7 +7,7 @@ read what is written here with the classes that are generated from OTLP's own de
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from struct import Struct
 from typing import Any
 
@@ -24,7 +24,7 @@ ERROR = 2
 KNOWN_MAX = 4_096
 """Attributes that are kept encoded."""
 
-_times = Struct("<BQBQ").pack
+_times = Struct("<BBBQBQ").pack
 _fixed32 = Struct("<BBI").pack
 _double = Struct("<Bd").pack
 
@@ -65,38 +65,37 @@ def attribute(key: str, value: Value) -> bytes:
 
 
 class Encoder:
-    """Requests to a collector. ``resource``: attributes of the process that tells."""
+    """Requests to a collector, and lines of a file. ``resource``: attributes of the process that tells."""
 
     def __init__(self, resource: Attributes) -> None:
         self._known: dict[tuple[str, Value], bytes] = {}
+        self._known_json: dict[tuple[str, Value], bytes] = {}
         self._resource = field(b"\x0a", b"".join(field(b"\x0a", attribute(*one)) for one in resource))
         self._scope = field(b"\x0a", field(b"\x0a", SCOPE.encode()) + field(b"\x12", __version__.encode()))
-        self._said = {"attributes": [_key_value(*one) for one in resource]}
+        said = {"attributes": [_key_value(*one) for one in resource]}
+        scope = {"name": SCOPE, "version": __version__}
+        self._line = (
+            b'{"resourceSpans":[{"resource":' + _json(said) + b',"scopeSpans":[{"scope":' + _json(scope) + b',"spans":['
+        )
 
     def span(self, told: Told) -> bytes:
         """A span, as a field of its ``ScopeSpans``."""
         known = self._known
+        trace_id, span_id, parent_id, name, kind, begin_ns, end_ns, failed, attributes, links, remote = told
         said = [
-            b"\x0a\x10", told.trace_id.to_bytes(16, "big"), b"\x12\x08", told.span_id.to_bytes(8, "big"),
-            b"\x22\x08" + told.parent_id.to_bytes(8, "big") if told.parent_id else b"",
-            field(b"\x2a", told.name.encode(errors="replace")),
-            b"\x30", bytes((told.kind,)), _times(0x39, told.begin_ns, 0x41, told.end_ns),
+            b"\x0a\x10", trace_id.to_bytes(16, "big"), b"\x12\x08", span_id.to_bytes(8, "big"),
+            b"\x22\x08" + parent_id.to_bytes(8, "big") if parent_id else b"",
+            known.get((name, "")) or _kept(known, (name, ""), field(b"\x2a", name.encode(errors="replace"))),
+            _times(0x30, kind, 0x39, begin_ns, 0x41, end_ns),
         ]  # fmt: skip
-        for pair in told.attributes:
-            blob = known.get(pair)
-            if blob is None:
-                blob = field(b"\x4a", attribute(*pair))
-                if len(known) >= KNOWN_MAX:
-                    known.clear()
-                if len(blob) < 200:
-                    known[pair] = blob
-            said.append(blob)
-        for trace_id, span_id in told.links:
-            link = b"\x0a\x10" + trace_id.to_bytes(16, "big") + b"\x12\x08" + span_id.to_bytes(8, "big")
+        for pair in attributes:
+            said.append(known.get(pair) or _kept(known, pair, field(b"\x4a", attribute(*pair))))
+        for trace, span in links:
+            link = b"\x0a\x10" + trace.to_bytes(16, "big") + b"\x12\x08" + span.to_bytes(8, "big")
             said.append(field(b"\x6a", link + _link_flags))
-        if told.failed:
+        if failed:
             said.append(_error)
-        said.append(_remote_flags if told.remote else _flags)
+        said.append(_remote_flags if remote else _flags)
         return field(b"\x12", b"".join(said))
 
     def request(self, spans: Iterable[bytes]) -> bytes:
@@ -104,36 +103,44 @@ class Encoder:
         scope_spans = field(b"\x12", self._scope + b"".join(spans))
         return field(b"\x0a", self._resource + scope_spans)
 
-    def line(self, spans: Sequence[Told]) -> bytes:
-        """The same as a line of JSON."""
-        scope = {"name": SCOPE, "version": __version__}
-        scope_spans = [{"scope": scope, "spans": [json_span(told) for told in spans]}]
-        return msgspec.json.encode({"resourceSpans": [{"resource": self._said, "scopeSpans": scope_spans}]}) + b"\n"
+    def json(self, told: Told) -> bytes:
+        """A span as OTLP's JSON has it: ids in hex, times as text."""
+        known = self._known_json
+        trace_id, span_id, parent_id, name, kind, begin_ns, end_ns, failed, attributes, links, remote = told
+        shown = known.get((name, "")) or _kept(known, (name, ""), _json(name))
+        said = [known.get(pair) or _kept(known, pair, _json(_key_value(*pair))) for pair in attributes]
+        parent = b',"parentSpanId":"%016x"' % parent_id if parent_id else b""
+        more = b',"status":{"code":2}' if failed else b""
+        if links:
+            each = (b'{"traceId":"%032x","spanId":"%016x","flags":%d}' % (*link, SAMPLED) for link in links)
+            more += b',"links":[' + b",".join(each) + b"]"
+        return (
+            b'{"traceId":"%032x","spanId":"%016x"%b,"name":%b,"kind":%d,"startTimeUnixNano":"%d",'
+            b'"endTimeUnixNano":"%d","attributes":[%b]%b,"flags":%d}'
+        ) % (
+            trace_id, span_id, parent, shown, kind, begin_ns, end_ns, b",".join(said), more,
+            SAMPLED | REMOTE if remote else SAMPLED,
+        )  # fmt: skip
+
+    def line(self, spans: Iterable[bytes]) -> bytes:
+        """A request as a line of JSON."""
+        return self._line + b",".join(spans) + b"]}]}]}\n"
 
 
+def _kept(known: dict[tuple[str, Value], bytes], pair: tuple[str, Value], blob: bytes) -> bytes:
+    """What is likely to be said again is kept; nothing is that differs from one call to the next."""
+    if len(blob) < 200 and type(pair[1]) is not float and not (type(pair[1]) is int and pair[1] > 255):
+        if len(known) >= KNOWN_MAX:
+            known.clear()
+        known[pair] = blob
+    return blob
+
+
+_json = msgspec.json.encode
 _flags = _fixed32(0x85, 0x01, SAMPLED)
 _remote_flags = _fixed32(0x85, 0x01, SAMPLED | REMOTE)
 _link_flags = Struct("<BI").pack(0x35, SAMPLED)
 _error = field(b"\x7a", b"\x18\x02")
-
-
-def json_span(told: Told) -> dict[str, Any]:
-    """A span as OTLP's JSON has it: ids in hex, times as text."""
-    said: dict[str, Any] = {"traceId": f"{told.trace_id:032x}", "spanId": f"{told.span_id:016x}"}
-    if told.parent_id:
-        said["parentSpanId"] = f"{told.parent_id:016x}"
-    said |= {
-        "name": told.name, "kind": told.kind, "startTimeUnixNano": str(told.begin_ns),
-        "endTimeUnixNano": str(told.end_ns), "attributes": [_key_value(*one) for one in told.attributes],
-    }  # fmt: skip
-    if told.links:
-        said["links"] = [
-            {"traceId": f"{trace:032x}", "spanId": f"{span:016x}", "flags": SAMPLED} for trace, span in told.links
-        ]
-    if told.failed:
-        said["status"] = {"code": ERROR}
-    said["flags"] = SAMPLED | REMOTE if told.remote else SAMPLED
-    return said
 
 
 def _key_value(key: str, value: Value) -> dict[str, Any]:

@@ -1,5 +1,8 @@
 """Spans on their way out: a bounded queue and one thread a process, which sleeps while there is nothing to do.
 
+The thread does nothing but write and send. Were it to encode, too, the event loop would wait for it at each of its own
+system calls, until the interpreter switches back: 5 ms, where encoding a span takes 5 us.
+
 Nobody waits for it. Where a collector is down the queue fills and then what is new is let go; that is said once.
 """
 
@@ -9,29 +12,28 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 from actors.observing.exporters import Batch, Exporter, NoExporter
-from actors.telemetry import Job, told
-from cortex.spans import Span
 
 CLOSE_S = 3.0
 """How long the end of a process waits for what is queued."""
-SPAN_WEIGHT = 1_000
-"""Bytes that a span takes in memory, about; what was asked and answered comes on top."""
+SPAN_BYTES = 600
+"""Of a span that waits, about: a queue of so many spans is one of so many bytes."""
 
 _log = logging.getLogger("cortex.traces")
 
 
 class Parcel(NamedTuple):
-    """Spans that left the fold together."""
+    """Spans that left the fold together, encoded."""
 
     job: str
     folder: str
-    about: Job
-    spans: Sequence[Span]
-    weight: int
+    spans: int
+    wire: list[bytes]
+    lines: list[bytes]
+    size_bytes: int
     done: Callable[[], None]
     """Told when they are out, or were let go: nobody need tell them again."""
 
@@ -44,9 +46,9 @@ class Outbox:
     ) -> None:
         self._make = make
         self._batch_spans, self._delay_s = batch_spans, delay_s
-        self._weight_max = queue_spans * SPAN_WEIGHT
+        self._size_max = queue_spans * SPAN_BYTES
         self._queue: deque[Parcel] = deque()
-        self._weight = 0
+        self._size = 0
         self._spans = 0
         self._change = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -56,15 +58,24 @@ class Outbox:
         self.let_go = 0
         """Spans that were dropped, for want of room or since nobody took them."""
 
+    @property
+    def full(self) -> bool:
+        """Whether there is no room: it is not worth while to encode anything."""
+        return self._size >= self._size_max
+
+    def lose(self, count: int) -> None:
+        """So many spans are let go."""
+        self.let_go += count
+
     def put(self, parcel: Parcel) -> bool:
         """Have these go out before long. Returns at once; false where there is no room for them."""
         with self._change:
-            if self._closing or self._weight + parcel.weight > self._weight_max:
-                self.let_go += len(parcel.spans)
+            if self._closing or self._size + parcel.size_bytes > self._size_max:
+                self.let_go += parcel.spans
                 return False
             self._queue.append(parcel)
-            self._weight += parcel.weight
-            self._spans += len(parcel.spans)
+            self._size += parcel.size_bytes
+            self._spans += parcel.spans
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="cortex traces", daemon=True)
                 self._thread.start()
@@ -93,7 +104,7 @@ class Outbox:
             self._closing = True
             self.let_go += self._spans
             self._queue.clear()
-            self._spans = self._weight = 0
+            self._spans = self._size = 0
             self._change.notify_all()
             thread = self._thread
         if thread is not None:
@@ -132,11 +143,11 @@ class Outbox:
     def _taken(self) -> list[Parcel]:
         taken: list[Parcel] = []
         count = 0
-        while self._queue and (not taken or count + len(self._queue[0].spans) <= self._batch_spans):
+        while self._queue and (not taken or count + self._queue[0].spans <= self._batch_spans):
             parcel = self._queue.popleft()
             taken.append(parcel)
-            count += len(parcel.spans)
-            self._weight -= parcel.weight
+            count += parcel.spans
+            self._size -= parcel.size_bytes
         self._spans -= count
         return taken
 
@@ -148,13 +159,13 @@ class Outbox:
                 self._exporters = []
                 _log.warning("traces go nowhere: %s", error)
         if self._exporters:
-            batches = [Batch(p.job, p.folder, [told(span, p.about) for span in p.spans]) for p in _joined(taken)]
+            batches, count = _joined(taken), sum(parcel.spans for parcel in taken)
             for exporter in self._exporters:
-                self._delivered(exporter, batches)
+                self._delivered(exporter, batches, count)
         for parcel in taken:
             parcel.done()
 
-    def _delivered(self, exporter: Exporter, batches: list[Batch]) -> None:
+    def _delivered(self, exporter: Exporter, batches: list[Batch], count: int) -> None:
         said = exporter.export(batches)
         was_down = self._down.get(exporter.name, False)
         self._down[exporter.name] = bool(said)
@@ -162,21 +173,21 @@ class Outbox:
             if was_down:
                 _log.warning("traces: %s takes spans again; %d were let go meanwhile", exporter.name, self.let_go)
             return
-        self.let_go += sum(len(batch.spans) for batch in batches)
+        self.let_go += count
         if not was_down:
             _log.warning(
                 "traces: %s takes no spans (%s); the job goes on, and what cannot wait is let go", exporter.name, said
             )
 
 
-def _joined(taken: list[Parcel]) -> list[Parcel]:
-    """Neighbours of one job as one: a line of a file, a step of a loop."""
-    joined: list[Parcel] = []
+def _joined(taken: list[Parcel]) -> list[Batch]:
+    """Neighbours of one job as one: they make one line of a file."""
+    joined: list[Batch] = []
     for parcel in taken:
         last = joined[-1] if joined else None
-        if last is not None and last.job == parcel.job and last.about is parcel.about:
-            assert isinstance(last.spans, list)
-            last.spans.extend(parcel.spans)
+        if last is not None and (last.job, last.folder) == (parcel.job, parcel.folder):
+            last.wire.extend(parcel.wire)
+            last.lines.extend(parcel.lines)
         else:
-            joined.append(parcel._replace(spans=list(parcel.spans)))
+            joined.append(Batch(parcel.job, parcel.folder, list(parcel.wire), list(parcel.lines)))
     return joined

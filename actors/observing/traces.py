@@ -10,10 +10,10 @@ import msgspec
 
 from actors.observing.exporters import Exporter, exporters
 from actors.observing.otlp import Encoder
-from actors.observing.outbox import SPAN_WEIGHT, Outbox, Parcel
-from actors.observing.settings import Settings
+from actors.observing.outbox import Outbox, Parcel
+from actors.observing.settings import FILE, Settings
 from actors.store import Journal
-from actors.telemetry import Attributes, Job, job_of
+from actors.telemetry import Attributes, Job, job_of, told
 from cortex import __version__, commands, events
 from cortex.cluster import Cluster
 from cortex.spans import Ids, Span
@@ -65,19 +65,20 @@ class Traces:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._rule = sampling(settings)
+        self._encoder = Encoder(resource(settings))
         self._outbox = Outbox(
             self._exporters, batch_spans=settings.batch_spans, queue_spans=settings.queue_spans,
             delay_s=settings.delay_s,
         )  # fmt: skip
 
     def _exporters(self) -> list[Exporter]:
-        return exporters(self._settings.traces, Encoder(resource(self._settings)))
+        return exporters(self._settings.traces, self._encoder)
 
     def watch(self, job: str, folder: str) -> TraceWatch | None:
         """Looks on at a job; None where nothing is kept."""
         if self._rule is None or not self._settings.traces.exporters:
             return None
-        return TraceWatch(job, folder, self._rule, self._settings.captures, self._outbox)
+        return TraceWatch(job, folder, self._rule, self._settings, self._outbox, self._encoder)
 
     def oversee(self, state: Cluster) -> None:
         """The cortex sees no call: it has no spans."""
@@ -90,10 +91,14 @@ class Traces:
 class TraceWatch:
     """Looks on at one job, and remembers beside its journal what it must know to go on after a kill."""
 
-    def __init__(self, job: str, folder: str, rule: Sampling, captures: bool, outbox: Outbox) -> None:
+    def __init__(
+        self, job: str, folder: str, rule: Sampling, settings: Settings, outbox: Outbox, encoder: Encoder
+    ) -> None:  # fmt: skip
         self._job, self._folder = job, folder
-        self._rule, self._captures = rule, captures
-        self._outbox = outbox
+        self._rule, self._captures = rule, settings.captures
+        self._outbox, self._encoder = outbox, encoder
+        self._sends = "otlp" in settings.traces.exporters
+        self._writes = bool({FILE, "console"}.intersection(settings.traces.exporters))
         self._journal: Journal | None = None
         self._tracer: Tracer | None = None
         self._about: Job
@@ -173,11 +178,15 @@ class TraceWatch:
             assert self._tracer is not None
             labels = tuple(getattr(k.terms, "labels", {}).items())
             self._about = job_of(self._job, self._tracer.ids, labels, k.terms.places.get("traceparent", ""))
-        weight = SPAN_WEIGHT * len(spans)
-        if self._captures:
-            weight += sum(len(span.facts.get(name, b"")) for span in spans for name in ("prompt", "reply"))
-        seq = self._seq
-        if self._outbox.put(Parcel(self._job, self._folder, self._about, spans, weight, lambda: self._out(seq))):
+        if self._outbox.full:
+            self._outbox.lose(len(spans))
+            return
+        said = [told(span, self._about) for span in spans]
+        wire = [self._encoder.span(one) for one in said] if self._sends else []
+        lines = [self._encoder.json(one) for one in said] if self._writes else []
+        seq, size = self._seq, sum(map(len, wire)) + sum(map(len, lines))
+        parcel = Parcel(self._job, self._folder, len(spans), wire, lines, size, lambda: self._out(seq))
+        if self._outbox.put(parcel):
             self._put_last = seq
 
     def _out(self, seq: int) -> None:

@@ -1,0 +1,134 @@
+"""What telemetry costs: ``python -m benchmarks.telemetry --json``.
+
+The same `cortex batch` against the same server (20 ms an answer) as `benchmarks.http`, in turns: without telemetry, as
+it is where nothing is configured, and with every span kept, in the state folder or sent to a collector over OTLP. Of
+each round the ratio to the run without is taken, and of these the median: what else the machine does slows all of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import tempfile
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from benchmarks import command, figures, rows
+from benchmarks.http import check_counts
+from benchmarks.server import RunningServer
+
+WAYS: dict[str, dict[str, str]] = {
+    "off": {"OTEL_SDK_DISABLED": "true"},
+    "default": {},
+    "all": {"OTEL_TRACES_SAMPLER": "always_on", "OTEL_TRACES_EXPORTER": "otlp"},
+    "all_file": {"OTEL_TRACES_SAMPLER": "always_on"},
+}
+DEFAULT = "off,default,all"
+
+
+class Sink:
+    """Takes what a collector would, and does nothing with it."""
+
+    def __init__(self) -> None:
+        outer = self
+        self.size_bytes = 0
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                outer.size_bytes += len(self.rfile.read(int(self.headers["content-length"])))
+                self.send_response(200)
+                self.send_header("content-length", "0")
+                self.end_headers()
+
+            def log_message(self, *told: Any) -> None: ...
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        """Let go of the port."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def cpu_s() -> float:
+    """Seconds that finished children have worked, theirs included."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def measure(given: argparse.Namespace) -> dict[str, Any]:
+    """All rounds. Raises ``rows.Lost`` where a call is not answered exactly once."""
+    names = given.ways.split(",")
+    rates: dict[str, list[float]] = {name: [] for name in names}
+    used: dict[str, list[float]] = {name: [] for name in names}
+    found: dict[str, Any] = {"machine": figures.machine()}
+    sink = Sink()
+    with tempfile.TemporaryDirectory(prefix="bench-") as place, RunningServer(given.delay_ms) as server:
+        folder = Path(place)
+        rows.write_input(folder / "in.jsonl", given.calls)
+        for round_ in range(given.rounds):
+            for name in names[round_ % len(names) :] + names[: round_ % len(names)]:
+                server.reset()
+                wire = {"OTEL_EXPORTER_OTLP_ENDPOINT": sink.endpoint} if name == "all" else {}
+                before_s = cpu_s()
+                _run(folder, f"{round_}-{name}", given, server.url, WAYS[name] | wire)
+                used[name].append(1e6 * (cpu_s() - before_s) / given.calls)
+                counts = server.counts()
+                check_counts(counts, given.calls, name)
+                rates[name].append(counts.calls_per_s)
+                told = f"{counts.calls_per_s:7.0f} calls/s, {used[name][-1]:6.0f} us of CPU a call"
+                figures.said(f"round {round_ + 1} {name:10} {told}", given.json)
+    sink.close()
+    for name in names:
+        ratios = [rate / off for rate, off in zip(rates[name], rates["off"], strict=True)]
+        more_us = [mine - off for mine, off in zip(used[name], used["off"], strict=True)]
+        found[name] = {
+            "calls_per_s": figures.median(rates[name], 0),
+            "ratio": figures.median(ratios, 3),
+            "cpu_us": figures.median(used[name], 0),
+            "cpu_more_us": figures.median(more_us, 0),
+        }
+    shape = {"calls": given.calls, "rounds": given.rounds, "delay_ms": given.delay_ms, "cluster": given.cluster}
+    return {**found, **shape, "concurrency": given.concurrency, "sent_bytes": sink.size_bytes}
+
+
+def _run(folder: Path, name: str, given: argparse.Namespace, url: str, environ: dict[str, str]) -> None:
+    output = folder / f"results-{name}.jsonl"
+    where = ["--base-url", url, "--model", rows.MODEL, "--cluster", given.cluster]
+    run = command.batch(
+        folder / "in.jsonl", output, folder / f"state-{name}", *where, "--concurrency", str(given.concurrency),
+        environ=environ,
+    )  # fmt: skip
+    told = (run.summary["outcome"], run.summary["rows_succeeded"], run.summary["attempts"])
+    if told != ("complete", given.calls, given.calls):
+        raise rows.Lost(f"{given.calls} calls, and the summary says {told}")
+    rows.check_all(rows.results(output), given.calls)
+
+
+def main() -> None:
+    """From the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="nothing but the JSON object")
+    parser.add_argument("--calls", type=int, default=20_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--ways", default=DEFAULT, help=f"of {', '.join(WAYS)}; off first")
+    parser.add_argument("--cluster", default="inline", help="inline or local")
+    parser.add_argument("--delay-ms", type=float, default=20.0)
+    parser.add_argument("--concurrency", type=int, default=300)
+    given = parser.parse_args()
+    names = given.ways.split(",")
+    if unknown := set(names) - set(WAYS):
+        parser.error(f"no such way: {', '.join(sorted(unknown))}; there are {', '.join(WAYS)}")
+    if names[0] != "off":
+        parser.error("off comes first: the others are compared with it")
+    figures.tell(measure(given))
+
+
+if __name__ == "__main__":
+    main()
