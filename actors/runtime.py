@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import ray
+import ray.util.metrics
 from msgspec.structs import replace
 from ray import cloudpickle, exceptions
 from ray._private import state
@@ -121,7 +122,7 @@ def _private(environ: Mapping[str, str]) -> _Connection:
         private.remove()
         raise
     made = _Connection("local", private, own=True)
-    atexit.register(_close_at_exit, made)
+    atexit.register(lambda: made.close() if made is _connection else None)
     return made
 
 
@@ -156,11 +157,6 @@ def _let_go(connection: _Connection) -> None:
     connection.users -= 1
     if connection.users == 0:
         _connection = None
-        connection.close()
-
-
-def _close_at_exit(connection: _Connection) -> None:
-    if connection is _connection:
         connection.close()
 
 
@@ -393,8 +389,10 @@ def seated(role: str, name: str, args: tuple[Any, ...], cluster: str) -> Any:
     if cluster == "local":
         die_with_parent()
     again = bool(ray.get_runtime_context().was_current_actor_reconstructed)
-    job = name.partition(":")[2] if role == "channel" else ""
-    seat = Seat(role, name, args, RayRuntime(cluster, job=job), again)
+    runtime = RayRuntime(cluster, job=name.partition(":")[2] if role == "channel" else "")
+    seat = Seat(role, name, args, runtime, again)
+    if cluster != "local":
+        seat.show(ray.util.metrics.Gauge)
     if cluster != "local" and role != "cortex":
         end_gently(ray_worker, asyncio.get_running_loop(), seat.told_to_end)
     return seat

@@ -19,7 +19,8 @@ from actors.channel import Channel
 from actors.cluster.heap import settle
 from actors.cluster.letters import opened, sealed
 from actors.cortex_actor import Cortex
-from actors.observing.assembled import of_process
+from actors.observing.assembled import WATCHED, of_process
+from actors.observing.ray_gauges import RayGauges
 from actors.ports import Away, Gone, Runtime
 from actors.watching import Telemetry
 from actors.worker import Worker
@@ -117,6 +118,11 @@ class Seat:
         if self.role == "branch":
             return Branch(self.name, self._runtime, self._runtime.make_model)
         return Worker(self.name, self._runtime)
+
+    def show(self, gauge: Callable[..., Any]) -> None:
+        """Have what is known here be seen where the cluster shows such things: ``gauge`` makes one."""
+        if self.role in WATCHED:
+            self._tasks.append(asyncio.create_task(RayGauges(gauge, self._runtime.telemetry.readings).run()))
 
     # -- being asked -----------------------------------------------------------------------------------------------
 
