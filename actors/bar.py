@@ -69,6 +69,10 @@ class Bar:
 
     def say(self, line: str) -> None:
         """Show a line that stays, above the figures."""
+        if self._form == "json":
+            from actors.observing.logs import line_of
+
+            line = line_of(line, "cortex.program")
         if self._live is not None:
             self._live.console.print(line, markup=False, highlight=False, soft_wrap=True)
         else:

@@ -18,7 +18,7 @@ from policies.breaker import BreakerState
 Heard = Callable[[str, str, str], None]
 """Subject, the state it left, the state it is in now; in the words of ``BreakerState``."""
 
-_log: Final = logging.getLogger(__name__)
+_log: Final = logging.getLogger("cortex.breakers")
 _NEVER_BY_ITSELF: Final = 2**31
 """Failures that pybreaker would count, and seconds that it would wait, before it moved without being told."""
 

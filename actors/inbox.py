@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Iterable
 from typing import Any
@@ -16,8 +15,6 @@ TURN_EVENTS_MAX = 4_096
 LINES_KEPT = 1_000
 LINE_CHARACTERS_MAX = 2_000
 """Of what a program says to whoever watches: they look several times a second."""
-
-_log = logging.getLogger("cortex.flow")
 
 
 class Entry:
@@ -83,7 +80,6 @@ class Traces:
         if isinstance(command, commands.Made):
             self._made.append(events.Made(command.goal, command.kind, command.value))
         else:
-            _log.info("%s: %s", self._job, command.text)
             self.say(command.text)
 
     def say(self, text: str) -> None:

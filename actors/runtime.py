@@ -43,6 +43,7 @@ from actors.cluster.start import (
     token_environ,
 )
 from actors.machine import Machine
+from actors.observing.logs import begin_of_actor
 from actors.opening import Owner, this_owner
 from actors.ports import Away, ClusterError, Gone, Peer
 from cortex import __version__
@@ -390,6 +391,7 @@ def seated(role: str, name: str, args: tuple[Any, ...], cluster: str) -> Any:
         die_with_parent()
     again = bool(ray.get_runtime_context().was_current_actor_reconstructed)
     runtime = RayRuntime(cluster, job=name.partition(":")[2] if role == "channel" else "")
+    begin_of_actor(name, runtime.node(), os.environ)
     seat = Seat(role, name, args, runtime, again)
     if cluster != "local":
         seat.show(ray.util.metrics.Gauge)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from typing import Any
 
@@ -16,6 +17,7 @@ from actors.cli.settings import share_of
 from actors.cli.standings import forget_spool, standing_of
 from actors.cli.telling import Standing, headline, last_failed, why
 from actors.destination import Destination
+from actors.observing.logs import begin
 from actors.session import Session
 from actors.store import StoreError
 
@@ -37,7 +39,9 @@ def carry_out(work: Work) -> int:
     """Run it; the exit code. Raises what is wrong before anything was sent."""
     share_of(work.options)
     session, said = work.session, ""
-    conduct = Conduct(session, Bar(rows=work.rows or None), lambda session: header(session, work.note))
+    write_logs(work.options)
+    bar = Bar(rows=work.rows or None, form=work.options.log_format or "text")
+    conduct = Conduct(session, bar, lambda session: header(session, work.note))
     ended = None
     session.progress, session.heed = conduct.progress, never_show
     session.endpoint.said = work.options.metrics_listen
@@ -69,6 +73,14 @@ def carry_out(work: Work) -> int:
     forget_spool(session.folder, standing)
     code = report(standing, work.options, said)
     return conduct.code if conduct.code and standing.resume else PARTIAL if said else code
+
+
+def write_logs(options: Options) -> None:
+    """Logs of this process go to standard error; those of actors that it starts are alike. Raises ``LogError``."""
+    begin(options.log_format, options.log_level)
+    for name in ("log_format", "log_level"):
+        if said := getattr(options, name):
+            os.environ[f"CORTEX_{name.upper()}"] = said
 
 
 def header(session: Session, note: str) -> str:

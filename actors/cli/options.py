@@ -10,6 +10,8 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from actors.cli.problems import speak
+
 
 class Options(msgspec.Struct, kw_only=True):
     """What the user said. Empty or None: nothing was said."""
@@ -49,6 +51,8 @@ class Options(msgspec.Struct, kw_only=True):
     as_json: bool = False
     verbose: bool = False
     metrics_listen: str = ""
+    log_format: str = ""
+    log_level: str = ""
 
 
 def _option(
@@ -127,6 +131,10 @@ _DECLARED: dict[str, tuple[Any, Any]] = {
     "metrics_listen": (
         str, _option("--metrics-listen", "where Prometheus may read metrics while it runs", "HOST:PORT"),
     ),
+    "log_format": (
+        str, _option("--log-format", "text, or json: then all of standard error is JSON, an object a line", "FORM"),
+    ),
+    "log_level": (str, _option("--log-level", "debug, info, warning or error (default warning)", "LEVEL")),
     "verbose": (bool, _option("--verbose", "show where errors come from", short="-v")),
 }
 
@@ -139,13 +147,13 @@ BOUNDS = (
 """Options that bound a job, and that may change while it runs."""
 GOING_ON = (
     "base_url", "state", *BOUNDS, "fallback", "price", "cluster", "sim", "accept_failed", "accept_partial", "as_json",
-    "verbose", "metrics_listen",
+    "verbose", "metrics_listen", "log_format", "log_level",
 )  # fmt: skip
 """Options under which a job may go on; all others are a part of what the job is."""
 RUNNING = (
     "model", "role", "sub_model", "base_url", "via", "job", "state", *BOUNDS, "max_output_tokens", "prompt_tokens_max",
     "fallback", "warm_prefix", "price", "cluster", "sim", "fresh", "overwrite", "accept_failed", "accept_partial",
-    "as_json", "verbose", "metrics_listen",
+    "as_json", "verbose", "metrics_listen", "log_format", "log_level",
 )  # fmt: skip
 """Options of commands that begin a job."""
 
@@ -159,7 +167,9 @@ def takes(*names: str, said: tuple[str, ...] = ()) -> Callable[[Callable[..., in
     def wrap(function: Callable[..., int]) -> Callable[..., int]:
         def command(**given: Any) -> int:
             told = {name: value for name in (*names, *said) if (value := given.pop(name)) not in (None, [])}
-            return function(**given, options=Options(**told))
+            options = Options(**told)
+            speak(options.log_format)
+            return function(**given, options=options)
 
         own = inspect.signature(function, eval_str=True).parameters.values()
         parameters = [each for each in own if each.name != "options"]

@@ -34,9 +34,25 @@ class Stopped(BaseException):
         self.code = code
 
 
+_form = "text"
+
+
+def speak(form: str) -> None:
+    """From now on lines are ``json``, or text: as the user wants the logs."""
+    global _form
+    _form = form
+
+
 def say(line: str) -> None:
-    """One line for people, on standard error."""
-    print(f"cortex: {line}", file=sys.stderr, flush=True)
+    """One line on standard error: for people, or an object like those of the logs."""
+    print(f"cortex: {line}" if _form != "json" else as_object(line), file=sys.stderr, flush=True)
+
+
+def as_object(line: str, logger: str = "cortex.cli") -> str:
+    """A line for people as the logs would have it."""
+    from actors.observing.logs import line_of
+
+    return line_of(line, logger)
 
 
 def told(error: BaseException) -> tuple[int, str] | None:
@@ -82,8 +98,11 @@ _secrets: list[Credential] = []
 
 
 def never_show(credential: Credential) -> None:
-    """The key of this run, which no error may show."""
+    """The key of this run, which no error may show, and no log."""
+    from actors.observing.logs import redaction
+
     _secrets.append(credential)
+    redaction.know(credential)
 
 
 def wants_trace(arguments: list[str]) -> bool:

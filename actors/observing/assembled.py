@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from actors.observing.job_log import Logs
 from actors.observing.metrics import Exporting, Metrics
 from actors.observing.readings import Readings
 from actors.observing.settings import HEADERS, Settings
@@ -66,14 +67,14 @@ def assembled(settings: Settings, environ: Mapping[str, str], counts: bool = Fal
     """The telemetry of this process; nobody, where it is switched off. ``counts``: somebody will ask for readings."""
     for line in settings.complaints:
         _log.warning("%s", line)
-    parts: list[Part] = []
+    parts: list[Part] = [Logs()]
     if settings.traces.exporters:
         parts.append(Traces(settings))
     metrics = None
     if counts or settings.metrics.exporters:
         metrics = Metrics(exports=_exports(settings, environ))
         parts.append(metrics)
-    return Observers(settings, parts, metrics) if parts else Nobody()
+    return Observers(settings, parts, metrics)
 
 
 def _exports(settings: Settings, environ: Mapping[str, str]) -> Callable[[Reading], list[Exporting]]:
