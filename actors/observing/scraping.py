@@ -49,10 +49,10 @@ class Scraped:
         app = web.Application()
         app.router.add_get("/metrics", self._answer)
         app.router.add_get("/", self._way)
-        self._runner = web.AppRunner(app, access_log=None)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
         try:
-            site = web.TCPSite(self._runner, self._host or None, self._port, shutdown_timeout=1.0)
+            site = web.TCPSite(self._runner, self._host or None, self._port)
             await site.start()
         except (OSError, UnicodeError) as error:
             await self.close()
