@@ -58,7 +58,7 @@ ALERTS = (
         "5m",
         "critical",
         f"Job {OF} has work and gets no reply",
-        "No reply was absorbed for {{ $value | humanizeDuration }}, and calls wait or are on their way.",
+        "No call came to its end for {{ $value | humanizeDuration }}, and calls wait or are on their way.",
     ),
     Alert(
         "CortexBreakerOpen",
@@ -153,8 +153,9 @@ ALERTS = (
         f"{level('cortex_channels_orphaned', labels=PLACE)} > 0",
         "5m",
         "critical",
-        "{{ $value }} channel(s) on {{ $labels.instance }} belong to nobody",
-        "A job's channel runs, holds permits and may pay, while no driver and no cortex answers for it.",
+        "{{ $value }} job(s) on {{ $labels.instance }} have lost their channel",
+        "A channel is dead, or was not heard of for its lease's time, and none took its place. What it holds of a limit counts as "
+        "used until then.",
     ),
     Alert(
         "CortexRestarting",

@@ -37,7 +37,7 @@ def _now() -> list[Any]:
                _standing("cortex_nodes", UP), "short", ((None, RED), (1, GREEN))),
         number("Nodes drained", "Nodes that get no more work: what ran there kept dying, or somebody drained them.",
                f"{_standing('cortex_nodes', DRAINED)} or vector(0)", "short", NOTED),
-        number("Channels orphaned", "Jobs whose channel runs while nobody answers for it. Should be none.",
+        number("Channels orphaned", "Jobs whose channel is dead, or was not heard of for its lease's time. Should be none.",
                f"{_standing('cortex_channels_orphaned')} or vector(0)", "short", CLEAR),
         number("Restarts, last hour", "Members that died or hung and were started again.",
                f"{increase('cortex_restarts_total', OF_CLUSTER, window='1h')} or vector(0)", "short",
@@ -45,7 +45,7 @@ def _now() -> list[Any]:
         number("Kills, last hour", "Members that did not stop when asked.",
                f"{increase('cortex_kills_total', OF_CLUSTER, window='1h')} or vector(0)", "short",
                ((None, GREEN), (1, YELLOW), (5, RED)), decimals=0),
-        number("Journal lag, worst", "Of all jobs: how long what has happened waits to be on disk.", lag, "s",
+        number("Journal lag, worst", "Of all jobs: the longest that anything waited to be on disk, in the last minute.", lag, "s",
                ((None, GREEN), (1, YELLOW), (5, RED))),
     ]  # fmt: skip
 
@@ -106,7 +106,7 @@ def _work() -> list[Any]:
         lines("Turns: p50 and p95", "What a channel's turn takes, commit included, over all jobs.",
               {"{{cortex_phase}} p50": quantile(0.5, turn, OF_CLUSTER, labels=("cortex_phase",)),
                "{{cortex_phase}} p95": quantile(0.95, turn, OF_CLUSTER, labels=("cortex_phase",))}, "s"),
-        lines("Journal lag by job", "How long what has happened waits to be on disk.",
+        lines("Journal lag by job", "The longest that anything waited to be on disk, in the last minute.",
               {"{{cortex_job_id}}": level("cortex_journal_lag_seconds", OF_CLUSTER, labels=("cortex_job_id",))}, "s", limit=5),
     ]  # fmt: skip
 

@@ -23,15 +23,15 @@ FAILED = 'cortex_kind!="answered"'
 def _progress() -> list[Any]:
     failed = level("cortex_rows_total", OF_JOBS, 'cortex_outcome="failed"')
     return [
-        number("Done", "Rows that have their result, of those that are known. A program without rows counts as one.",
-               f"sum({DONE}) / sum({EXPECTED})", "percentunit", ((None, BLUE), (1, GREEN)), decimals=1),
+        number("Done", "Rows that have their result, of those that are known. Programs that have no rows are not in it.",
+               f"sum({DONE}) / (sum({EXPECTED}) > 0)", "percentunit", ((None, BLUE), (1, GREEN)), decimals=1),
         number("Rows left", "Rows without a result yet.", f"sum{LEFT}"),
         number("Time left, at this rate", "Rows left over the rate of the last 15 minutes, of the job that takes longest.",
                f"max({LEFT} / ({ROW_RATE} > 0))", "s"),
         number("Time to the deadline", "Of the job whose deadline is nearest. Negative: it has passed.",
                f"min({level('cortex_job_deadline_seconds', OF_JOBS)}) - time()", "s",
                ((None, RED), (0, YELLOW), (1800, GREEN))),
-        number("Since the last progress", "How long ago a reply was last absorbed, in the job where that is longest. "
+        number("Since the last progress", "How long ago a call last came to its end, in the job where that is longest. "
                "From 15 minutes on an alert fires while there is work.",
                f"time() - min({level('cortex_job_progressed_seconds', OF_JOBS)})", "s",
                ((None, GREEN), (300, YELLOW), (900, RED))),
@@ -45,7 +45,7 @@ def _progress() -> list[Any]:
                ((None, GREEN), (0.8, YELLOW), (0.95, RED)), none="no cap", decimals=1),
         rows("Jobs", "Each job that is running now, or ran when it was last scraped.",
              {
-                 "Done": (f"{DONE} / {EXPECTED}", "percentunit"),
+                 "Done": (f"{DONE} / ({EXPECTED} > 0)", "percentunit"),
                  "Rows left": (LEFT, "short"),
                  "Rows a second": (ROW_RATE, "short"),
                  "In flight": (level("cortex_calls_in_flight", OF_JOBS), "short"),
@@ -126,8 +126,8 @@ def _latency() -> list[Any]:
 
 def _journal() -> list[Any]:
     return [
-        lines("Journal lag", "How long what has happened waits to be on disk. Nothing is acted on before it is.",
-              {"{{cortex_job_id}}": level("cortex_journal_lag_seconds", OF_JOBS)}, "s", limit=5),
+        lines("Journal lag", "The longest that anything waited to be on disk, in the last minute. Nothing is acted on before it "
+              "is.", {"{{cortex_job_id}}": level("cortex_journal_lag_seconds", OF_JOBS)}, "s", limit=5),
         lines("Turns: p95 by phase", "What a turn of the channel spends: in the step, in the commit to disk, in absorbing "
               "and in selecting.",
               {"{{cortex_phase}}": quantile(0.95, "cortex_turn_duration_seconds", OF_JOBS, labels=("cortex_phase",))}, "s"),

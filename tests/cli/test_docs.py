@@ -46,7 +46,7 @@ def _help(command: str) -> str:
 
 def test_every_command_and_option_exists():
     commands = _commands()
-    assert {"status", "resume", "drain", "limit", "set", "attach", "cancel"} <= {words.split()[1] for _, words in commands}
+    assert {"status", "resume", "drain", "limit", "set", "cancel"} <= {words.split()[1] for _, words in commands}
     for page, words in commands:
         _, command, *rest = shlex.split(words)
         if command in COMING:
