@@ -1,0 +1,262 @@
+"""A real Prometheus scrapes running jobs: every query of both dashboards and of all rules finds what it asks for.
+
+Three jobs: one with every cap and a provider that sometimes fails, one whose provider mostly fails so that its breaker
+opens, one that votes. All through ``--metrics-listen``, and the first once more under the names that Ray gives. What only
+a cluster or a rare event has is listed, with its reason; those queries still have to be well-formed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from k8s.boards.alerts import ALERTS, RECORDED
+from tests.e2e import as_ray, beside, tools
+from tests.structure import ROOT
+
+RULES = ROOT / "k8s" / "prometheus" / "cortex-rules.yaml"
+BOARDS = sorted((ROOT / "k8s" / "grafana").glob("*.json"))
+SELECTOR = re.compile(r'\{__name__=~"\(ray_\)\?(\w+)"[^}]*\}')
+
+# Metrics that these three jobs cannot have, and why.
+WITHOUT = {
+    "cortex_restarts_total": "a member died: only actors on Ray are started again",
+    "cortex_kills_total": "a member hung: only actors on Ray are killed",
+}
+# Panels that show such a metric, or what is rare, and find nothing here.
+EMPTY_PANELS: dict[tuple[str, str], str] = {
+    ("Cortex / Cluster", "Restarts and kills, an hour"): "no member dies without Ray",
+    ("Cortex / Cluster", "Restarts, last hour"): "no member dies without Ray",
+    ("Cortex / Cluster", "Kills, last hour"): "no member dies without Ray",
+    ("Cortex / Cluster", "Nodes drained"): "nobody drains the one node",
+}
+# As if scraped in Kubernetes; the others as if not.
+NAMESPACE = {"capped": "triage", "as ray": "on-ray"}
+FULL_AFTER_S = 60.0
+
+
+class Server:
+    """A Prometheus that runs."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def ask(self, query: str) -> list[dict[str, Any]]:
+        """The series that a query finds now."""
+        asked = urllib.parse.urlencode({"query": query})
+        answer = tools.fetch(f"{self.url}/api/v1/query?{asked}")
+        assert answer["status"] == "success", query
+        return answer["data"]["result"]
+
+    def get(self, path: str, **words: str) -> Any:
+        """What its API says."""
+        return tools.fetch(f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(words)}")["data"]
+
+
+def _config(folder: Path, ports: dict[str, int]) -> Path:
+    rules = yaml.safe_load(RULES.read_text())
+    for group in rules["groups"]:
+        group["interval"] = "2s"  # for a test that has no time
+    (folder / "rules.yaml").write_text(yaml.safe_dump(rules))
+    places = [
+        {"targets": [f"127.0.0.1:{port}"], "labels": {"namespace": NAMESPACE[name]} if name in NAMESPACE else {}}
+        for name, port in ports.items()
+    ]
+    config = {
+        "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
+        "rule_files": ["rules.yaml"],
+        "scrape_configs": [{"job_name": "cortex", "static_configs": places}],
+    }
+    (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+    return folder / "prometheus.yml"
+
+
+def _jobs(folder: Path, fails: str, breaks: str, ports: dict[str, int]) -> dict[str, list[object]]:
+    """Commands by name; each runs until it is ended, or as good as."""
+    rows = beside.requests(folder / "in.jsonl", 50_000)
+    common = ["--state", folder / "state", "--cluster", "inline"]
+    capped = ["--max-cost", 500, "--price", beside.PRICE, "--max-job-tokens", 10**9, "--deadline", "+6h", "--hedge", "300ms"]
+    return {
+        "capped": ["batch", rows, "-o", folder / "a.jsonl", "--base-url", fails, "--concurrency", 8, *capped, *common],
+        "broken": ["batch", rows, "-o", folder / "b.jsonl", "--base-url", breaks, "--concurrency", 8, *common],
+        "voting": ["run", "hanoi", "-p", "disks=12", "--model", "claude-test", "--base-url", fails, *common],
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def server(prometheus: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Prometheus with all three jobs in it, after all that may come has come."""
+    folder = tmp_path_factory.mktemp("prometheus")
+    with ExitStack() as stack:
+        slow = ("latency_ms=120",)
+        often = {"throttled": 0.06, "overloaded": 0.03, "reset": 0.03, "slow_drip": 0.02, "billing": 0.0}
+        fails = stack.enter_context(beside.provider(folder / "a.log", *slow, "drip_s=2", **_some(often)))
+        breaks = stack.enter_context(beside.provider(folder / "b.log", *slow, overloaded=0.85))
+        ports = {name: tools.free_port() for name in ("capped", "broken", "voting")}
+        for name, words in _jobs(folder, fails, breaks, ports).items():
+            log = folder / f"{name}.log"
+            words = [*words, "--job", name, "--metrics-listen", f"127.0.0.1:{ports[name]}"]
+            child = stack.enter_context(beside.cortex(*words, log=log))
+            page = f"http://127.0.0.1:{ports[name]}/metrics"
+            tools.until(lambda page=page: b"cortex_" in _page(page), 30, f"the metrics of {name}", child, log)
+        ports["as ray"] = stack.enter_context(as_ray.port_of(f"http://127.0.0.1:{ports['capped']}/metrics"))
+        port = tools.free_port()
+        log = folder / "prometheus.log"
+        command = [prometheus, f"--config.file={_config(folder, ports)}", f"--storage.tsdb.path={folder / 'tsdb'}"]
+        command += [f"--web.listen-address=127.0.0.1:{port}", "--enable-feature=exemplar-storage", "--log.level=warn"]
+        child = stack.enter_context(tools.running(command, log))
+        found = Server(f"http://127.0.0.1:{port}")
+        tools.until(lambda: len(found.ask("up == 1")) == len(ports), 30, "all targets scraped", child, log)
+        tools.until(lambda: _all_there(found), FULL_AFTER_S, "every metric", child, log)
+        yield found
+
+
+def _some(shares: dict[str, float]) -> dict[str, float]:
+    return {name: share for name, share in shares.items() if share}
+
+
+def _page(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=5) as answer:
+        return answer.read()
+
+
+def _names() -> set[str]:
+    """Every metric that a dashboard or rule asks for."""
+    texts = [path.read_text() for path in (*BOARDS, RULES)]
+    return {name for text in texts for name in re.findall(r'__name__=~\\?"\(ray_\)\?(\w+)\\?"', text)}
+
+
+def _all_there(server: Server) -> bool:
+    """Whether each metric has come, and rates and rules have had two scrapes of it."""
+    wanted = [prefix + name for name in _names() - set(WITHOUT) for prefix in ("", "ray_")]
+    missing = [name for name in wanted if not server.ask(f"count_over_time({name}[1m]) >= 4")]
+    recorded = [name for name in RECORDED if not server.ask(name)]
+    if missing or recorded:
+        raise tools.NotYetError(f"missing: {sorted(missing)} {recorded}")
+    return True
+
+
+def _queries() -> list[tuple[str, str, str]]:
+    found = []
+    for path in BOARDS:
+        board = json.loads(path.read_text())
+        for panel in board["panels"]:
+            for target in panel.get("targets", ()):
+                found.append((board["title"], panel["title"], target["expr"]))
+    return found
+
+
+def _chosen(expr: str, **chosen: str) -> str:
+    """A query as Grafana sends it: with these choices, and everything else at All."""
+    # What stands for "none of it" would hide a query that never finds anything.
+    expr = expr.replace("$__rate_interval", "20s").replace(" or vector(0)", "")
+    for name in ("namespace", "job", "pool"):
+        expr = expr.replace(f"${name}", chosen.get(name, ".*"))
+    return expr
+
+
+def test_every_query_of_the_dashboards_finds_something(server: Server, tell: Callable[[str], None]) -> None:
+    queries = _queries()
+    empty = [
+        (board, title, expr) for board, title, expr in queries
+        if not _numbers(server.ask(_chosen(expr))) and (board, title) not in EMPTY_PANELS
+    ]  # fmt: skip
+    assert not empty, "\n".join(f"{board}, {title}: {expr}" for board, title, expr in empty)
+    tell(f"{len(queries)} queries of {len(BOARDS)} dashboards asked of Prometheus; {len(EMPTY_PANELS)} panels known to be empty")
+
+
+def test_every_query_finds_the_names_that_ray_gives(server: Server) -> None:
+    for board, title, expr in _queries():
+        found = server.ask(_chosen(expr, namespace="on-ray"))
+        assert _numbers(found) or (board, title) in EMPTY_PANELS, (board, title, expr)
+    alone = server.ask(_chosen("sum(" + EXPECTED + ")", namespace="on-ray"))
+    assert server.ask(_chosen(EXPECTED, namespace="on-ray"))[0]["metric"]["WorkerId"] == "w1"
+    assert alone[0]["value"][1] == server.ask(_chosen(f"sum({EXPECTED})", namespace="triage"))[0]["value"][1]
+
+
+EXPECTED = '{__name__=~"(ray_)?cortex_rows_expected", cortex_job_id=~"$job", namespace=~"$namespace"}'
+
+
+def _numbers(found: list[dict[str, Any]]) -> list[str]:
+    """What can be drawn: NaN cannot."""
+    return [series["value"][1] for series in found if series["value"][1] != "NaN"]
+
+
+def test_one_job_or_namespace_can_be_chosen(server: Server) -> None:
+    for board, title, expr in _queries():
+        if board == "Cortex / Jobs":
+            for series in server.ask(_chosen(expr, job="capped", namespace="triage")):
+                labels = series["metric"]
+                assert labels.get("cortex_job_id", "capped") == "capped", title
+                assert labels.get("namespace", "triage") == "triage", title
+    done = f"sum({EXPECTED})"
+    alone, both = (float(server.ask(_chosen(done, **chosen))[0]["value"][1]) for chosen in ({"namespace": "triage"}, {}))
+    assert 0 < alone < both
+    assert server.ask(_chosen(done, namespace="nowhere")) == []
+
+
+def test_the_choices_are_offered(server: Server) -> None:
+    offered = {}
+    for path in BOARDS:
+        for variable in json.loads(path.read_text())["templating"]["list"]:
+            if variable["type"] == "query":
+                match, label = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"]["query"]).groups()
+                values = server.get(f"label/{label}/values", **{"match[]": _chosen(match)})
+                offered[path.stem, variable["name"]] = set(values)
+    assert offered["cortex-jobs", "job"] == {"capped", "broken", "voting"}
+    assert offered["cortex-jobs", "namespace"] == offered["cortex-cluster", "namespace"] == {"triage", "on-ray"}
+    assert offered["cortex-cluster", "pool"]
+
+
+def test_every_rule_is_evaluated_and_finds_what_it_reads(server: Server) -> None:
+    rules = [rule for group in server.get("rules")["groups"] for rule in group["rules"]]
+    assert {rule["name"] for rule in rules} == {*RECORDED, *(alert.name for alert in ALERTS)}
+    assert [rule["lastError"] for rule in rules if rule["health"] != "ok"] == []
+    for name in RECORDED:
+        assert _numbers(server.ask(name)), name
+    for alert in ALERTS:  # an alert finds nothing while all is well: but what it compares has to be there
+        for selector in SELECTOR.finditer(alert.expr):
+            found = server.ask(re.sub(r", [^}]*", "", selector[0]) if selector[1] in PARTS else selector[0])
+            assert found or selector[1] in WITHOUT, (alert.name, selector[0])
+
+
+# Of these an alert reads one state or kind, which may be none at all; the metric has to be there.
+PARTS = {"cortex_nodes", "cortex_attempts_total", "cortex_rows_total"}
+
+
+def test_an_open_breaker_is_seen(server: Server) -> None:
+    broken = 'max_over_time({__name__=~"(ray_)?cortex_breaker_state"}[5m]) == 2'
+    assert server.ask(broken), "the breaker of a provider that fails 17 times in 20 never opened"
+    pending = [alert["labels"]["alertname"] for alert in server.get("alerts")["alerts"]]
+    tell_names = {alert.name for alert in ALERTS}
+    assert set(pending) <= tell_names
+
+
+def test_what_is_scraped_is_what_the_page_tells(server: Server) -> None:
+    scraped = {name for name in server.get("label/__name__/values") if name.startswith(("cortex_", "gen_ai_"))}
+    scraped = {re.sub(r"_(bucket|count|sum)$", "", name) for name in scraped if ":" not in name}
+    told = set(re.findall(r"^\| `((?:cortex|gen_ai)_\w+)` \|", (ROOT / "docs/observing.md").read_text(), re.MULTILINE))
+    assert scraped - told == set(), "the page does not tell of these"
+    assert told - scraped <= set(WITHOUT), "the page tells of these, and nobody has seen them"
+
+
+def test_the_configurations_of_the_page_are_taken(promtool: str, tmp_path: Path) -> None:
+    page = (ROOT / "docs/observing.md").read_text()
+    (tmp_path / "cortex-rules.yaml").write_text(RULES.read_text())
+    blocks = [block for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "scrape_configs" in block]
+    assert len(blocks) == 2
+    for number, block in enumerate(blocks):
+        path = tmp_path / f"{number}.yml"
+        path.write_text(block)
+        done = subprocess.run([promtool, "check", "config", str(path)], capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
