@@ -1,7 +1,7 @@
 """PromQL, said once.
 
-A metric arrives under its own name from ``--metrics-listen`` and from OTLP, and as ``ray_NAME`` from Ray's metrics port,
-where each also carries the id of the Ray worker that told it. So a query matches both names, and
+A metric arrives under its own name from ``--metrics-listen`` and from OTLP, and as ``ray_NAME``, in small letters, from
+Ray's metrics port, where each also carries the id of the Ray worker that told it. So a query matches both names, and
 
 - a *rate* is summed: the series of a dead worker stands still, and its successor's rises;
 - a *level* is the highest of its subject: the successor of a dead worker goes on where that one was, so a sum would
@@ -9,6 +9,11 @@ where each also carries the id of the Ray worker that told it. So a query matche
 """
 
 from __future__ import annotations
+
+import re
+
+EITHER_CASE = "(USD|usd)"
+_ASKED = re.compile(r'__name__=~\\?"\(ray_\)\?([\w()|]+)\\?"')
 
 JOB = ("namespace", "cortex_job_id")
 WINDOW = "$__rate_interval"
@@ -21,8 +26,14 @@ OF_CLUSTER = 'namespace=~"$namespace"'
 
 def matching(name: str, *matchers: str) -> str:
     """The series of a metric, under either name."""
-    inside = ", ".join([f'__name__=~"(ray_)?{name}"', *(one for one in matchers if one)])
+    either = f"(ray_)?{name.replace('USD', EITHER_CASE)}"
+    inside = ", ".join([f'__name__=~"{either}"', *(one for one in matchers if one)])
     return "{" + inside + "}"
+
+
+def metrics_in(text: str) -> list[str]:
+    """The metrics that queries in a text ask for, under their own names."""
+    return [name.replace(EITHER_CASE, "USD") for name in _ASKED.findall(text)]
 
 
 def by(how: str, labels: tuple[str, ...], what: str) -> str:

@@ -1,6 +1,6 @@
 """A page of metrics as Ray's metrics port has it, made of a real one: a stand-in, so that no cluster is needed.
 
-Ray puts ``ray_`` before a name, adds its own labels, and calls everything a gauge.
+Ray puts ``ray_`` before a name, writes it in small letters, adds its own labels, and calls everything a gauge.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-OWN = 'Component="core_worker",NodeAddress="127.0.0.1",SessionName="session_1",Version="2.60.0",WorkerId="w1"'
+OWN = (
+    'Component="core_worker",NodeAddress="127.0.0.1",SessionName="session_1",Version="2.60.0",WorkerId="w1",'
+    'otel_scope_name="ray",otel_scope_schema_url="",otel_scope_version=""'
+)
 SAMPLE = re.compile(r"^(?P<name>\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$")
 
 
@@ -22,7 +25,7 @@ def renamed(page: str) -> str:
     for line in page.splitlines():
         if (found := SAMPLE.match(line)) and found["name"] != "target_info":
             labels = ",".join(part for part in (found["labels"], OWN) if part)
-            lines.append(f"ray_{found['name']}{{{labels}}} {found['value']}\n")
+            lines.append(f"ray_{found['name'].lower()}{{{labels}}} {found['value']}\n")
     return "".join(lines)
 
 

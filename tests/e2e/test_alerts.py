@@ -94,7 +94,8 @@ def _series(given: dict[str, str], prefix: str) -> list[dict[str, str]]:
         labels = BREAKER if bare == "cortex_breaker_state" else PLACE if "nodes" in bare or "orphaned" in bare else JOB
         labels = PLACE if "restarts" in bare else labels
         inside = ",".join(part for part in (labels, more, 'WorkerId="w1"' if prefix else "") if part)
-        written.append({"series": f"{prefix}{bare}{{{inside}}}", "values": values})
+        name = f"{prefix}{bare.lower()}" if prefix else bare
+        written.append({"series": f"{name}{{{inside}}}", "values": values})
     return written
 
 

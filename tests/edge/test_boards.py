@@ -16,9 +16,9 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from k8s.boards.alerts import ALERTS, RUNBOOK
 from k8s.boards.files import texts
+from k8s.boards.queries import metrics_in
 
 BOARDS = sorted((ROOT / "k8s" / "grafana").glob("*.json"))
-METRIC = re.compile(r'__name__=~"\(ray_\)\?(\w+)"')
 
 
 def test_the_files_are_what_their_source_says():
@@ -82,7 +82,7 @@ def test_every_alert_says_how_bad_it_is_and_what_it_is_in_words():
 
 def test_every_metric_that_is_asked_for_is_one_that_the_docs_tell():
     told = set(re.findall(r"^\| `((?:cortex|gen_ai)_\w+)`", (ROOT / "docs/observing.md").read_text(), re.MULTILINE))
-    asked = {name for text in texts().values() for name in METRIC.findall(text.replace('\\"', '"'))}
+    asked = {name for text in texts().values() for name in metrics_in(text)}
     asked = {re.sub(r"(_seconds|_usage)_(bucket|count|sum)$", r"\1", name) for name in asked}
     assert asked <= told, sorted(asked - told)
     assert len(told) > 30
