@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import product
 
 import pytest
 import yaml
@@ -50,6 +51,16 @@ def test_a_dashboard_is_complete(path):
             assert used <= set(names), panel["title"]
             # Whoever chooses a namespace or a job sees nothing else.
             assert target["expr"].count("__name__") == target["expr"].count("$namespace"), target["expr"]
+
+
+@pytest.mark.parametrize("path", BOARDS, ids=lambda path: path.stem)
+def test_no_panel_lies_on_another(path):
+    taken = {}
+    for panel in json.loads(path.read_text())["panels"]:
+        at = panel["gridPos"]
+        for place in product(range(at["x"], at["x"] + at["w"]), range(at["y"], at["y"] + at["h"])):
+            assert place not in taken, (panel["title"], taken[place])
+            taken[place] = panel["title"]
 
 
 def test_both_names_of_a_metric_are_asked_for():
