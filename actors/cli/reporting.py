@@ -51,7 +51,8 @@ def _html(folder: Folder, job: str, found: list[Reading], text: bool) -> str:
     from actors.report.page import NO_CHARTS, page, plotly
     from actors.report.page import report as make
 
-    fold = Fold(min(each.begin_s for each in found), max(each.end_s for each in found), unnamed=not text)
+    begin_s, end_s = min(each.begin_s for each in found), max(each.end_s for each in found)
+    fold = Fold(begin_s, end_s, sum(each.turns for each in found), unnamed=not text)
     for each in found:
         fold.take(each)
     library = plotly()

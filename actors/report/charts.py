@@ -12,6 +12,8 @@ from actors.report.sketches import Digest
 from policies.price import usd
 
 Chart = dict[str, Any]
+WAITS_WORTH_S = 0.1
+"""Shorter waits before sending are no news."""
 _UNITS = ((2 * 86_400, 86_400.0, "days"), (2 * 3_600, 3_600.0, "hours"), (600, 60.0, "minutes"))
 
 
@@ -22,7 +24,7 @@ def charts(fold: Fold, concurrency: int, cap_nusd: int | None) -> list[Chart]:
         _calls(fold, time, unit), _flight(fold, time, unit, concurrency), _branches(fold, time, unit),
         _latency_over_time(fold, time, unit), _spent(fold, time, unit, cap_nusd),
         _distribution("latency", "How long answers took", fold.latency, "seconds from sending to the whole answer"),
-        _distribution("waits", "How long calls stood in a branch's queue", fold.waits, "seconds before it was sent"),
+        _waits(fold),
         _distribution("input", "How large prompts were", fold.input_tokens, "input tokens, cached ones included", True),
         _distribution("output", "How long replies were", fold.output_tokens, "output tokens", True),
     ]  # fmt: skip
@@ -196,6 +198,12 @@ def _spent(fold: Fold, time: list[float], unit: str, cap_nusd: int | None) -> Ch
     return chart
 
 
+def _waits(fold: Fold) -> Chart | None:
+    if fold.waits.most < WAITS_WORTH_S:
+        return None
+    return _distribution("waits", "How long calls stood in a branch's queue", fold.waits, "seconds before it was sent")
+
+
 def _distribution(name: str, title: str, digest: Digest, unit: str, whole: bool = False) -> Chart | None:
     """A histogram whose bars grow with the values."""
     if not digest.count or digest.most <= 0.001 * (not whole):
@@ -207,7 +215,7 @@ def _distribution(name: str, title: str, digest: Digest, unit: str, whole: bool 
             "to": [bar[1] for bar in bars], "y": [bar[2] for bar in bars], "whole": whole,
         }
     ]  # fmt: skip
-    form = "{:,.0f}" if whole else "{:.3g}"
+    form = "{:,.0f} tokens" if whole else "{:.3g} s"
     said = ", ".join(
         f"{words} {form.format(digest.quantile(share))}"
         for words, share in (("half at most", 0.5), ("95 % at most", 0.95), ("99 % at most", 0.99))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from actors.report.naming import HELD, NAME_CHARACTERS, OPEN, SAID, breaker_of, name_of, said
 from actors.report.reading import Reading, Settled, Step
 from actors.report.sketches import Axis, Digest, Series, Top
@@ -12,7 +14,8 @@ from cortex.dryrun import clipped
 from cortex.election import VOTE
 from cortex.state import ENDED, Goal, State
 
-BINS = 200
+BINS_MAX = 200
+BINS_MIN = 24
 BRANCHES_MAX = 40
 """Branches with a line of their own; the rest share one."""
 OTHERS = "others"
@@ -34,15 +37,16 @@ class Segment(tuple[float, float, str, str, int, str]):
 class Fold:
     """Figures of a job. ``take`` each of its readings; the job's own first."""
 
-    def __init__(self, begin_s: float, end_s: float, unnamed: bool = False) -> None:
-        """``unnamed``: no text of the user's is kept."""
-        axis = self.axis = Axis(begin_s, end_s, BINS)
+    def __init__(self, begin_s: float, end_s: float, turns: int, unnamed: bool = False) -> None:
+        """``turns``: about how many there are, so that a short job is not cut into bins with nothing in them;
+        ``unnamed``: no text of the user's is kept."""
+        axis = self.axis = Axis(begin_s, end_s, min(BINS_MAX, max(BINS_MIN, 3 * math.isqrt(turns))))
         self.unnamed = unnamed
         self.answered, self.reused, self.spent = Series(axis), Series(axis), Series(axis)
         self.failed: dict[str, Series] = {}
         self.in_flight, self.permits = Series(axis), Series(axis)
         self.permits_most = 0
-        self.latencies = [Digest() for _ in range(BINS)]
+        self.latencies = [Digest() for _ in range(axis.bins)]
         self.latency, self.waits = Digest(), Digest()
         self.input_tokens, self.output_tokens = Digest(), Digest()
         self.calls = self.attempts = self.dropped = 0
@@ -61,7 +65,7 @@ class Fold:
         self.slowest, self.dearest, self.retried = Top(OUTSTANDING), Top(OUTSTANDING), Top(OUTSTANDING)
         self.failed_goals: list[Track] = []
         self.goals_failed = 0
-        self.prompts = Top(PROMPTS)
+        self.prompts = Top(4 * PROMPTS)
         self.constructors: dict[str, tuple[int, int, int]] = {}
         """Calls, bytes of all prompts, bytes of the largest, by constructor."""
         self.own: dict[tuple[str, int], Track] = {}
@@ -102,6 +106,7 @@ class _One:
 
     def __init__(self, fold: Fold, reading: Reading) -> None:
         self._fold, self._reading, self._job = fold, reading, reading.name
+        self._child = "~" in reading.name
         self._tracks: dict[int, Track] = {}
         self._last_s = reading.begin_s
         self._before: dict[str, int] = {}
@@ -128,8 +133,8 @@ class _One:
             for event in batch:
                 if type(event) is events.Granted:
                     self._granted(event, at_s)
-                elif type(event) in SAID:
-                    fold.happened(at_s, said(event))
+                elif type(event) in SAID and not (self._child and type(event) is events.Opened):
+                    fold.happened(at_s, f"{self._job}: {said(event)}" if self._child else said(event))
         if k is None:
             return
         for command in each.out:

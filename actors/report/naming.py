@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from cortex import events
@@ -42,11 +44,17 @@ def name_of(goal: Goal, sample: str) -> str:
     if sample and not sample.isdecimal():
         return clipped(sample, NAME_CHARACTERS)
     value = goal.value
-    if isinstance(value, (list, tuple)) and value and isinstance(value[-1], str):
-        value = next((each for each in value if isinstance(each, str) and each), "")
     if isinstance(value, dict):
-        value = next((each for each in value.values() if isinstance(each, str) and each), value)
+        value = [*value.values()]
+    if isinstance(value, (list, tuple)):
+        texts = [each for each in value if isinstance(each, str) and each][:2]
+        if len(texts) == 2 and _PLACE.fullmatch(texts[0]):
+            texts = [f"{clipped(texts[1], NAME_CHARACTERS - len(texts[0]) - 3)} ({texts[0]})"]  # a flow's: where, what
+        return clipped(texts[0], NAME_CHARACTERS) if texts else ""
     return "" if value is None else clipped(value if isinstance(value, str) else repr(value), NAME_CHARACTERS)
+
+
+_PLACE = re.compile(r"[^\s:]{1,40}:\d+")
 
 
 SAID = (

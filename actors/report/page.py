@@ -16,7 +16,7 @@ import jinja2
 import msgspec
 
 from actors.report.charts import charts
-from actors.report.fold import Fold
+from actors.report.fold import PROMPTS, Fold
 from actors.report.goals import Node, tree
 from actors.report.palette import DARK, LIGHT, MARKS_DARK, MARKS_LIGHT, PATTERNS, style
 from actors.report.reading import Reading, priced
@@ -189,7 +189,8 @@ def _costs(made: Report) -> list[dict[str, Any]]:
     tables = []
     for title, noun, by in found:
         rows = [_cost_row(name, sums, whole) for name, sums in _dearest(by)]
-        tables.append({"title": title, "noun": noun, "known": known, "rows": rows})
+        some = {name: any(row[name] for row in rows) for name in ("reused", "cached")}
+        tables.append({"title": title, "noun": noun, "known": known, "rows": rows, **some})
     return tables
 
 
@@ -227,8 +228,12 @@ def _examples(each: Failing) -> list[tuple[int, str, str]]:
 
 
 def _prompts(made: Report) -> list[dict[str, Any]]:
-    found = []
+    found: list[dict[str, Any]] = []
+    met: set[bytes] = set()
     for job, goal, attempt, size, constructor, name, body in made.fold.prompts.largest():
+        if body in met or len(found) == PROMPTS:
+            continue  # asked again, as it was
+        met.add(body)
         text = clip(text_of(body), PROMPT_CHARACTERS) if made.text else ""
         found.append(
             {

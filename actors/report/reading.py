@@ -94,6 +94,7 @@ class Reading:
         self.terms: Terms = terms
         self.begin_s = float(first[1].at_s)
         self.end_s = float(next(turn.at_s for _, turn in source.turns(self.seq - 1)))
+        self.turns = self.seq - self._after
         self.k: State | None = None
         """As of the turn that was read last; None where the events alone are read."""
         self.program, self.same = _program(terms)

@@ -120,8 +120,8 @@ def _edges(least: float, most: float, whole: bool, a_decade: int) -> list[float]
     found = [10 ** (each / a_decade) for each in range(first, max(last, first + 1) + 1)]
     if not whole:
         return [float(f"{edge:.4g}") for edge in found]
-    rounded = sorted({max(1, round(edge)) for edge in found})
-    return [float(edge) for edge in rounded] if len(rounded) > 1 else [float(rounded[0]), float(rounded[0] + 1)]
+    rounded = sorted({max(1, round(edge)) for edge in found} | {math.floor(most) + 1})
+    return [float(edge) for edge in rounded if edge <= math.floor(most) + 1]
 
 
 class Top:

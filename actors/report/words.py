@@ -93,10 +93,10 @@ def sentences(ending: Ending, fold: Fold, reading: Reading) -> list[str]:
     """In short, for a person who was not there."""
     facts = ending.facts
     program = reading.terms.program.rpartition("/")[2]
-    began = f"It began at {clock(reading.begin_s)}" if reading.begin_s else ""
-    still = "has been running for" if ending.outcome in ("running", "detached") else "ran for"
+    going = ending.outcome in ("running", "detached")
+    began = f"It began at {clock(reading.begin_s)} and {'has been running for' if going else 'took'} {ending.time}."
     said = [
-        f"The job {facts['job']} runs the program {program} on {_routes(reading)}. {began} and {still} {ending.time}.",
+        f"The job {facts['job']} {'runs' if going else 'ran'} the program {program} on {_routes(reading)}. {began}",
         f"{_OUTCOMES.get(ending.outcome, ending.outcome)}{_why(ending)}{_rows(ending)}",
         _cost(ending), _wrong(facts, fold), _unwell(fold), _speed(fold),
     ]  # fmt: skip

@@ -146,7 +146,7 @@
   const bin = (trace, i) => (trace.whole ? (trace.to[i] - trace.from[i] <= 1 ? count(trace.from[i]) : count(trace.from[i]) + " to " + count(trace.to[i] - 1)) : short(trace.from[i]) + " to " + short(trace.to[i]));
 
   const DRAW = {
-    bar: (t, c) => ({ type: "bar", x: t.x, y: t.y, marker: { color: c.marks[t.mark], line: { width: 0 }, pattern: { shape: told.patterns[t.mark] || "", fgcolor: c.ground, size: 5, solidity: 0.25 } } }),
+    bar: (t, c) => ({ type: "bar", x: t.x, y: t.y, marker: { color: c.marks[t.mark], line: { width: 0 }, pattern: { shape: told.patterns[t.mark] || "", fillmode: "overlay", fgcolor: c.ground, size: 5, solidity: 0.3 } } }),
     area: (t, c) => ({ type: "scatter", mode: "lines", x: t.x, y: t.y, fill: "tozeroy", fillcolor: c.marks[t.mark] + "40", line: { color: c.marks[t.mark], width: 2 } }),
     step: (t, c) => ({ type: "scatter", mode: "lines", x: t.x, y: t.y, line: { color: c.marks[t.mark], width: 2, dash: "dot", shape: "hv" } }),
     line: (t, c) => ({ type: "scatter", mode: "lines", x: t.x, y: t.y, line: { color: c.marks[t.mark], width: 2, dash: t.dash } }),
