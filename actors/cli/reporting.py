@@ -71,7 +71,8 @@ def _ending(folder: Folder, job: str, reading: Reading, fold: Fold) -> Ending:
     standing = standing_of(folder, job, k)
     facts = standing.facts
     return Ending(
-        facts=facts, outcome=standing.outcome, rows=max(standing.rows, facts["rows"]), why=why(standing),
+        facts=facts, outcome=standing.outcome, rows=0 if reading.changed else max(standing.rows, facts["rows"]),
+        why=why(standing),
         resume=standing.resume, cost=cost(facts) if facts["cost_usd"] is not None else "",
         time=span(facts["elapsed_s"]), now_s=time.time(),
     )  # fmt: skip
@@ -81,8 +82,10 @@ def _account(reading: Reading, fold: Fold) -> State:
     """What can be said of K though its turns cannot be taken again."""
     k = journal.open_job(reading.terms)
     k.began_at_s, k.at_s = reading.begin_s, reading.end_s
-    k.tally.calls = fold.calls
+    own = fold.jobs.get(reading.name)
+    k.tally.calls = own.answered + own.reused if own is not None else 0
     k.tally.failures = {kind: each.count for kind, each in fold.failures.items()}
+    k.written_rows = fold.written
     return k
 
 

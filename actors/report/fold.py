@@ -49,7 +49,7 @@ class Fold:
         self.latencies = [Digest() for _ in range(axis.bins)]
         self.latency, self.waits = Digest(), Digest()
         self.input_tokens, self.output_tokens = Digest(), Digest()
-        self.calls = self.attempts = self.dropped = 0
+        self.calls = self.attempts = self.dropped = self.written = 0
         self.routes: dict[str, Sums] = {}
         self.kinds: dict[str, Sums] = {}
         self.labels: dict[str, Sums] = {}
@@ -133,17 +133,21 @@ class _One:
             for event in batch:
                 if type(event) is events.Granted:
                     self._granted(event, at_s)
-                elif type(event) in SAID and not (self._child and type(event) is events.Opened):
+                    continue
+                if type(event) is events.Written:
+                    fold.written = max(fold.written, event.rows)
+                if type(event) is events.Rejoined:
+                    self._events_permits.clear()
+                    self._permits = 0
+                if type(event) in SAID and not (self._child and type(event) is events.Opened):
                     fold.happened(at_s, f"{self._job}: {said(event)}" if self._child else said(event))
-        if k is None:
-            return
-        for command in each.out:
-            if type(command) is commands.Call:
-                self._call(k, command, at_s)
-        self._counts(k, at_s)
-        self._ends(k, each.settled, at_s)
-        self._flights = len(k.flights)
-        self._permits = k.permits
+        if k is not None:
+            for command in each.out:
+                if type(command) is commands.Call:
+                    self._call(k, command, at_s)
+            self._counts(k, at_s)
+            self._ends(k, each.settled, at_s)
+            self._flights, self._permits = len(k.flights), k.permits
         fold.permits_most = max(fold.permits_most, self._permits)
 
     def close(self) -> None:
@@ -152,6 +156,8 @@ class _One:
         for period in self._open.values():
             period.to_s = self._last_s
         if k is not None:
+            for flight in k.flights.values():
+                self._sums(flight.route, k.goals.get(flight.goal), 0)  # under way: asked, and not yet charged
             self._sweep(k, self._last_s, True)
         else:
             for track in self._tracks.values():
@@ -174,6 +180,7 @@ class _One:
             self._count_alone(each, track)
         if not each.counts:
             fold.dropped += 1
+            return
         track.busy_s += each.elapsed_s
         outcome = "answered"
         if isinstance(event, events.Broke):
@@ -354,7 +361,6 @@ class _One:
         if self._reading.k is None:
             self._events_permits[event.route] = event.permits
             self._permits = sum(self._events_permits.values())
-            fold.permits_most = max(fold.permits_most, self._permits)
         state = breaker_of(event)
         before = self._open.get(event.route)
         if before is not None and before.state == state:

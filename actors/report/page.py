@@ -165,10 +165,9 @@ def _tiles(made: Report) -> list[tuple[str, str, str]]:
     share = f"{100 * failed / facts['attempts']:.2g} % of attempts" if facts["attempts"] else ""
     seconds = facts["elapsed_s"]
     pace = f"{fold.latency.count / seconds:,.3g} answers a second" if seconds else ""
-    done = f"{facts['rows_failed']:,} failed" if ending.rows else "no rows"
     tokens = facts["input_tokens"] + facts["cache_read_tokens"] + facts["cache_creation_tokens"]
     return [
-        ("Rows", f"{facts['rows_succeeded']:,}", f"of {ending.rows:,}, {done}" if ending.rows else done),
+        _rows_tile(made),
         ("Calls", f"{facts['calls']:,}", f"{facts['attempts']:,} attempts, {facts['reused_calls']:,} from memory"),
         ("Failed attempts", f"{failed:,}", share),
         ("Cost", ending.cost.partition(" (")[0] or "unknown", ending.cost.partition(" (")[2].rstrip(")")),
@@ -176,6 +175,14 @@ def _tiles(made: Report) -> list[tuple[str, str, str]]:
         ("Time", ending.time, pace),
         ("Median answer", f"{fold.latency.quantile(0.5):.3g} s", f"95 %: {fold.latency.quantile(0.95):.3g} s"),
     ]  # fmt: skip
+
+
+def _rows_tile(made: Report) -> tuple[str, str, str]:
+    facts, rows = made.ending.facts, made.ending.rows
+    if made.readings[0].changed:
+        return "Results written", f"{facts['results_written']:,}", "of rows nothing more is known"
+    noun = "Rows" if made.readings[0].terms.streams else "Results"
+    return noun, f"{facts['rows_succeeded']:,}", f"of {rows:,}, {facts['rows_failed']:,} failed" if rows else ""
 
 
 def _costs(made: Report) -> list[dict[str, Any]]:

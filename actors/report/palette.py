@@ -61,7 +61,7 @@ def style() -> str:
         f":root{{color-scheme:light;{light}}}"
         f"@media(prefers-color-scheme:dark){{:root:not([data-theme=light]){{color-scheme:dark;{dark}}}}}"
         f":root[data-theme=dark]{{color-scheme:dark;{dark}}}"
-        f"@media print{{:root,:root[data-theme=dark]{{color-scheme:light;{light}}}}}"
+        f"@media print{{:root:root:root{{color-scheme:light;{light}}}}}"
     )
 
 

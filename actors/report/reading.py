@@ -43,6 +43,8 @@ class Settled(msgspec.Struct):
     """What it stays charged for though nobody reported it; below zero where its reply came late after all."""
     counts: bool = True
     """False: the reply came for what was answered already."""
+    late: bool = False
+    """The attempt had been given up for lost, and was counted then."""
 
     @property
     def elapsed_s(self) -> float:
@@ -234,9 +236,9 @@ def _late(k: State, event: events.Answered, at_s: float, goal: Goal) -> Settled:
     assert goal.assumed is not None
     missing = goal.assumed[event.attempt]
     if missing.route < 0:
-        return Settled(event, at_s, goal)
+        return Settled(event, at_s, goal, late=True)
     known = _cost(k.terms.routes[missing.route], event.reply.usage)
-    return Settled(event, at_s, goal, None, missing.route, known, -missing.charge.nusd)
+    return Settled(event, at_s, goal, None, missing.route, known, -missing.charge.nusd, late=True)
 
 
 def _settled(k: State, event: Ending, at_s: float, goal: Goal | None, live: dict[int, Flight]) -> list[Settled]:

@@ -33,12 +33,14 @@ class Sums(msgspec.Struct):
     def take(self, each: Settled) -> None:
         """One more attempt, or remembered reply."""
         event = each.event
+        if not each.counts:
+            return
         self.known_nusd += each.known_nusd
         self.assumed_nusd += each.assumed_nusd
         if isinstance(event, events.Recalled):
             self.reused += 1
             return
-        self.attempts += each.flight is not None or not each.assumed_nusd
+        self.attempts += not each.late
         if isinstance(event, events.Broke):
             self.failed += 1
             return

@@ -98,7 +98,7 @@ def sentences(ending: Ending, fold: Fold, reading: Reading) -> list[str]:
     said = [
         f"The job {facts['job']} {'runs' if going else 'ran'} the program {program} on {_routes(reading)}. {began}",
         f"{_OUTCOMES.get(ending.outcome, ending.outcome)}{_why(ending)}{_rows(ending)}",
-        _cost(ending), _wrong(facts, fold), _unwell(fold), _speed(fold),
+        _cost(ending, fold), _wrong(facts, fold), _unwell(fold), _speed(fold),
     ]  # fmt: skip
     return [each.strip() for each in said if each]
 
@@ -117,19 +117,21 @@ def _why(ending: Ending) -> str:
 def _rows(ending: Ending) -> str:
     facts = ending.facts
     if not ending.rows:
-        return ""
+        return f" {facts['results_written']:,} results had been written." if facts["results_written"] else ""
     noun = "rows" if facts.get("rows") and ending.rows != 1 else "result" if ending.rows == 1 else "results"
     said = f" {facts['rows_succeeded']:,} of {ending.rows:,} {noun} succeeded"
     return said + (f", {facts['rows_failed']:,} failed." if facts["rows_failed"] else ", none failed.")
 
 
-def _cost(ending: Ending) -> str:
+def _cost(ending: Ending, fold: Fold) -> str:
     facts = ending.facts
     tokens = f"{facts['input_tokens'] + facts['cache_read_tokens'] + facts['cache_creation_tokens']:,} tokens in and "
     tokens += f"{facts['output_tokens']:,} out"
     money = f"It cost {ending.cost}" if ending.cost else "No price is known for it; it used"
     said = f"{money}: {tokens}" if ending.cost else f"{money} {tokens}"
-    said += f", over {facts['calls']:,} calls in {facts['attempts']:,} attempts."
+    said += f", over {facts['calls']:,} calls in {facts['attempts']:,} attempts"
+    below = fold.calls - facts["calls"]
+    said += f", and {below:,} more calls in its child jobs." if len(fold.jobs) > 1 and below > 0 else "."
     if facts["reused_calls"]:
         said += f" {facts['reused_calls']:,} calls were answered from memory, and cost nothing."
     if facts["paid_again"]:

@@ -28,6 +28,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
 def test_wheel_holds_the_packages_and_nothing_else(wheel):
     expected = {str(path.relative_to(ROOT)) for path in sources(PACKAGES)}
     expected |= {f"{package}/py.typed" for package in PACKAGES}
+    expected |= {f"actors/report/page/page.{ending}" for ending in ("html", "css", "js")}
     described = {name for name in wheel.namelist() if name.partition("/")[0].endswith(".dist-info")}
     assert set(wheel.namelist()) - described == expected
     assert {name.partition("/")[2] for name in described} == {
@@ -45,7 +46,7 @@ def test_wheel_declares_its_command_and_licence(wheel):
     metadata = email.message_from_bytes(wheel.read(f"{folder}/METADATA"))
     assert metadata["License-Expression"] == "Apache-2.0"
     assert metadata["Requires-Python"] == ">=3.11"
-    assert set(metadata.get_all("Provides-Extra")) == {"claims", "dev", "e2e", "local", "parquet", "test"}
+    assert set(metadata.get_all("Provides-Extra")) == {"claims", "dev", "e2e", "local", "parquet", "report", "test"}
     commands = configparser.ConfigParser()
     commands.read_string(wheel.read(f"{folder}/entry_points.txt").decode())
     assert dict(commands["console_scripts"]) == {"cortex": "actors.cli:main"}

@@ -1,0 +1,89 @@
+"""Journals written by hand, turn by turn: K is led along, so that a test can say of a call what became of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from actors import programs
+from actors.store import Folder
+from cortex import commands, events, journal
+from cortex.limits import Limits, Route, Terms
+from cortex.loop import step
+from cortex.program import Program, params_of
+from cortex.programs.batch import Batch
+from cortex.reply import Reply, Usage
+from policies.failure import Failure, FailureKind
+from policies.price import Price
+
+PRICE = Price(input_usd_per_mtok=3, output_usd_per_mtok=15)  # type: ignore[arg-type]
+USAGE = Usage(10, 2)
+LIMITS = Limits()
+BEGUN_S = 1_790_000_000.0
+
+
+def reply(text: str = "ok", usage: Usage = USAGE, model: str = "m") -> Reply:
+    """A message of the provider's."""
+    body = msgspec.json.encode({"content": [{"type": "text", "text": text}], "stop_reason": "end_turn"})
+    return Reply(body, "end_turn", model, usage)
+
+
+def row(key: str, text: str = "what?", **params: Any) -> events.Row:
+    """A row of ``batch``."""
+    body = {"model": "m", "max_tokens": 8, "messages": [{"role": "user", "content": text}], **params}
+    return events.Row(key, msgspec.json.encode(body), 8)
+
+
+class Book:
+    """One job's journal being written."""
+
+    def __init__(
+        self, folder: Path, job: str = "job", program: Program | None = None, *, limits: Limits = LIMITS,
+        fallbacks: tuple[Route, ...] = (), price: Price | None = PRICE, fingerprint: str = "", **more: Any,
+    ) -> None:
+        self.folder = Folder(folder).prepare()
+        self.program = program or Batch()
+        where, params = programs.place_of(type(self.program)), params_of(self.program)
+        terms = Terms(
+            job=job, program=where, params_json=params, limits=limits, fallbacks=fallbacks,
+            fingerprint=fingerprint or programs.fingerprint(where, params), streams=True,
+            route=Route(endpoint="https://provider.test", model="m", price=price), **more,
+        )  # fmt: skip
+        self.k = journal.open_job(terms)
+        self.at_s = BEGUN_S
+        self._journal = self.folder.journal(job, create=True)
+        self._journal.take_epoch(b"{}")
+        self._journal.set_meta("owner", b"")
+        self.asked: dict[tuple[int, int], commands.Call] = {}
+        self.turn(events.Opened(terms, 1), after_s=0.0)
+
+    def turn(self, *happened: events.Event, after_s: float = 1.0) -> list[commands.Command]:
+        """These events, so long after the ones before."""
+        self.at_s += after_s
+        blob = journal.encode_batch(happened)
+        before = journal.encode_account(self.k)
+        turn = journal.decode_turn(journal.encode_turn(self.at_s, [blob]))
+        out = step(self.k, self.program, turn)
+        account = journal.encode_account(self.k)
+        self._journal.append([journal.encode_turn(self.at_s, [blob], account if account != before else b"")])
+        for command in out:
+            if isinstance(command, commands.Call):
+                self.asked[command.goal, command.attempt] = command
+        return out
+
+    def answered(self, goal: int, attempt: int = 1, elapsed_s: float = 0.5, by: str = "branch:0", **of: Any) -> Any:
+        """This attempt was answered."""
+        call = self.asked[goal, attempt]
+        return events.Answered(goal, call.sample, attempt, call.hash, reply(**of), elapsed_s, 0.01, by)
+
+    def broke(self, goal: int, attempt: int = 1, kind: str = "overloaded", said: str = "Overloaded", **of: Any) -> Any:
+        """This attempt failed."""
+        elapsed_s, by = of.pop("elapsed_s", 0.2), of.pop("by", "branch:0")
+        failure = Failure(FailureKind(kind), said, **{"status": 529, **of})
+        return events.Broke(goal, self.asked[goal, attempt].sample, attempt, failure, elapsed_s, 0.0, by)
+
+    def close(self) -> None:
+        """No more of it."""
+        self._journal.close()

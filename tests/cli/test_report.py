@@ -1,0 +1,161 @@
+"""``report`` writes what happened in a job, also while it runs, from its journal alone."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.commands import ended, requests, started, until
+from tests.edge.test_report_page import Seen
+
+SIM = ("--model", "sim", "--sim", "error=0", "--price", "input=3,output=15")
+PROGRAMS = '''
+import cortex
+
+
+@cortex.flow
+async def inner(ctx, n: int):
+    return await ctx.ask(f"inner {n}")
+
+
+@cortex.flow
+async def walk(ctx, steps: int = 4):
+    went = [await ctx.ask(f"Step {step}: where to?") for step in range(steps)]
+    went += await ctx.map(lambda n: ctx.ask("the same"), range(3))
+    return [*went, await ctx.run(inner(n=1))]
+'''
+
+
+def _batch(cortex, count: int = 30, *more: object) -> dict[str, Any]:
+    done = cortex("batch", requests(Path("in.jsonl"), count), "-o", "out.jsonl", "--job", "mine", "--json", *SIM, *more)
+    assert done.code in (0, 1, 3), done.err
+    return done.last
+
+
+def test_a_report_says_what_the_summary_says(cortex):
+    told = _batch(cortex, 60, "--sim", "overloaded=0.2", "--sim", "throttled=0.05", "--sim", "seed=3")
+    done = cortex("report", "mine")
+    assert (done.code, done.said()) == (0, ["the report on mine is in mine.html"])
+    text = Path("mine.html").read_text()
+    seen = Seen(text)
+    assert not seen.wrong and not seen.open
+    said = seen.texts["p"]
+    assert f"over {told['calls']} calls in {told['attempts']} attempts" in said
+    assert "60 of 60 rows succeeded, none failed." in said
+    failed = sum(told["failures"].values())
+    assert failed and f"{failed} of {told['attempts']} attempts failed" in said
+    charts = {chart["id"]: chart for chart in seen.told()["charts"]}
+    assert set(charts) >= {"calls", "flight", "branches", "latency-time", "spent", "input", "output"}
+    spans = charts["branches"]["traces"]
+    assert sum(len(trace["from"]) for trace in spans) == told["attempts"]
+    assert {trace["name"]: len(trace["from"]) for trace in spans} == {"answered": 60, **told["failures"]}
+    assert charts["spent"]["traces"][0]["y"][-1] == pytest.approx(told["cost_usd"], rel=1e-4)
+    assert len(text) < 2_600_000
+
+
+def test_an_output_that_exists_is_kept(cortex):
+    _batch(cortex, 3)
+    Path("kept.html").write_text("mine")
+    assert "kept.html exists: give --overwrite" in cortex("report", "mine", "-o", "kept.html").refused()
+    assert Path("kept.html").read_text() == "mine"
+    assert cortex("report", "mine", "-o", "kept.html", "--overwrite").code == 0
+    assert Path("kept.html").read_text().startswith("<!doctype html>")
+    assert cortex("report", "mine", "-o", "no/such/folder.html").refused("cannot write no/such/folder.html")
+    assert not [*Path().glob(".*.part")]
+
+
+def test_a_job_that_is_not_there_leaves_no_file(cortex):
+    _batch(cortex, 3)
+    cortex("report", "another").refused("another")
+    assert not Path("another.html").exists()
+    cortex("report", "mine", "--format", "pdf").refused("--format pdf: give html or perfetto")
+
+
+def test_standard_output(cortex):
+    _batch(cortex, 3)
+    done = cortex("report", "mine", "-o", "-")
+    assert (done.code, done.err) == (0, "") and done.out.startswith("<!doctype html>") and done.out.endswith("</html>")
+    trace = cortex("report", "mine", "-o", "-", "--format", "perfetto")
+    assert len([event for event in json.loads(trace.out)["traceEvents"] if event["ph"] == "X"]) == 3
+
+
+def test_a_trace_packed_and_plain(cortex):
+    told = _batch(cortex, 20, "--sim", "overloaded=0.2", "--sim", "seed=3")
+    assert cortex("report", "mine", "--format", "perfetto").said() == ["the report on mine is in mine.trace.json.gz"]
+    assert cortex("report", "mine", "--format", "perfetto", "-o", "plain.json").code == 0
+    packed = json.loads(gzip.decompress(Path("mine.trace.json.gz").read_bytes()))
+    assert packed == json.loads(Path("plain.json").read_text())
+    slices = [event for event in packed["traceEvents"] if event["ph"] == "X" and event["cat"] != "breaker"]
+    assert len(slices) == told["attempts"]
+
+
+def test_no_text(cortex):
+    _batch(cortex, 3)
+    assert cortex("report", "mine", "-o", "with.html").code == 0
+    assert cortex("report", "mine", "-o", "without.html", "--no-text").code == 0
+    assert "It crashes" in Path("with.html").read_text()
+    without = Path("without.html").read_text()
+    assert "It crashes" not in without and "r0" in without and "--no-text" in without
+
+
+def test_a_flow_with_child_jobs_as_a_tree(cortex):
+    Path("own.py").write_text(PROGRAMS)
+    done = cortex("run", "own.py:walk", *SIM, "--job", "walk", "--json")
+    assert done.code == 0, done.err
+    assert cortex("report", "walk").code == 0
+    seen = Seen(Path("walk.html").read_text())
+    tree = seen.told()["tree"]
+    assert [node[2] for node in tree][:2] == ["job", "run"]
+    child = next(node for node in tree if node[0].startswith("walk~"))
+    above = next(node for node in tree if tree.index(child) in node[10])
+    assert above[0].startswith("walk ") and child[0].split()[0] == "walk~" + above[0].split()[1]
+    assert tree[0][7] == pytest.approx(done.last["cost_usd"])  # what a child job cost is its parent's too
+    assert "Step 0: where to? (own.py:" in json.dumps(tree)
+
+
+def test_a_program_that_is_gone(cortex):
+    Path("own.py").write_text(PROGRAMS)
+    told = cortex("run", "own.py:walk", *SIM, "--job", "walk", "--json").last
+    from actors import programs
+
+    programs.forget(str(Path("own.py").resolve()) + ":walk")
+    Path("own.py").unlink()
+    done = cortex("report", "walk")
+    line, written = done.said()
+    assert "the program of walk has changed since, or is gone" in line and "walk.html" in written and done.code == 0
+    said = Seen(Path("walk.html").read_text()).texts["p"]
+    assert "what the recorded events alone tell" in said and "It is complete." in said
+    assert told["calls"] == 7 and "over 5 calls" in said  # two shared the answer of a third: no event tells of them
+    assert re.search(r"It cost \$0\.\d+", said) and "succeeded" not in said
+
+
+def test_without_plotly_there_are_tables_and_a_line_that_says_so(cortex, monkeypatch):
+    _batch(cortex, 3)
+    monkeypatch.setattr("actors.report.page.plotly", lambda: None)
+    tables, written = cortex("report", "mine").said()
+    assert "pip install 'cortex-bounded-calls[report]'" in tables and "mine.html" in written
+    assert 'id="library"' not in Path("mine.html").read_text()
+
+
+def test_a_running_job(cortex):
+    requests(Path("in.jsonl"), 400)
+    slow = (*SIM, "--sim", "latency_ms=300", "--concurrency", "5")
+    with started("batch", "in.jsonl", "-o", "out.jsonl", "--job", "mine", *slow) as child:
+        until(lambda: Path("out.jsonl").exists() and Path("out.jsonl").stat().st_size > 2_000)
+        done = cortex("report", "mine")
+        assert done.code == 0, done.err
+        text = Path("mine.html").read_text()
+        assert child.poll() is None
+        child.terminate()
+        ended(child)
+    said = Seen(text).texts["p"]
+    assert "It is still running." in said and "has been running for" in said
+    assert cortex("report", "mine", "--overwrite").code == 0
+    said = Seen(Path("mine.html").read_text()).texts
+    assert "It stopped before its end, and can be resumed." in said["p"]
+    assert "cortex resume mine" in said["code"]

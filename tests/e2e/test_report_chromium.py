@@ -1,0 +1,214 @@
+"""The report in a real browser: whole without a network, quick at 100,000 calls, usable by the keyboard, in both themes.
+
+``REPORT_SHOTS=FOLDER`` keeps pictures of it, to be looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.cli.entrance import enter
+from cortex import events
+from cortex.limits import Limits
+from tests.books import Book, row
+from tests.edge.test_report_fold import Nested, story_of_all_kinds
+from tests.edge.test_report_page import HOSTILE
+
+pytest.importorskip("plotly")
+
+CALLS = 100_000
+BYTES_MAX = 6_000_000
+INTERACTIVE_MAX_S = 3.0
+READY = "html[data-drawn]"
+
+
+def written(book: Book, path: Path) -> Path:
+    """The report on a job that was written by hand."""
+    assert enter(["report", "job", "--state", str(book.folder.path), "-o", str(path), "--overwrite"]) == 0
+    return path
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report on a job of 100,000 calls, one in fifty of which failed at first, at eight branches."""
+    folder = tmp_path_factory.mktemp("large")
+    book = Book(folder, limits=Limits(concurrency=1_000, window_rows=2_000))
+    book.turn(events.Granted(1_000), after_s=0.1)
+    for start in range(0, CALLS, 1_000):
+        rows = tuple(row(f"row-{n:06d}", f"question {n} " + "of many words " * (n % 40)) for n in range(start, start + 1_000))
+        book.turn(events.Fed(rows, start, start + 1_000, start + 1_000 == CALLS), after_s=0.1)
+        while flights := [*book.k.flights.values()]:
+            happened: list[Any] = []
+            for flight in flights:
+                by, elapsed_s = f"branch:{flight.goal % 8}", 0.05 + (flight.goal * 7 % 97) / 50
+                if flight.goal % 50 == 0 and flight.attempt == 1:
+                    happened.append(book.broke(flight.goal, 1, by=by, elapsed_s=elapsed_s))
+                elif flight.goal % 2_500 == 1:
+                    happened.append(book.broke(flight.goal, flight.attempt, "rejected", "no such field", status=400, by=by))
+                else:
+                    happened.append(book.answered(flight.goal, flight.attempt, elapsed_s, by))
+            book.turn(*happened, after_s=2.0)
+            book.turn(events.Ticked(), after_s=3.0)
+    assert book.k.tally.calls == CALLS
+    return written(book, folder / "large.html")
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report on a short job in which most things went wrong, and whose words are meant to break out."""
+    folder = tmp_path_factory.mktemp("small")
+    book = story_of_all_kinds(folder)
+    book.turn(events.Stopped(HOSTILE, "drain"))
+    return written(book, folder / "small.html")
+
+
+@pytest.fixture(scope="module")
+def nested(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report on a job with a goal tree."""
+    folder = tmp_path_factory.mktemp("nested")
+    book = Book(folder, program=Nested(), limits=Limits(concurrency=100))
+    book.turn(events.Granted(100), events.Fed((), 0, 0, True))
+    for goal in range(2, 62):
+        book.turn(book.answered(goal, text=f"answer {goal} {HOSTILE}"), after_s=0.1)
+    return written(book, folder / "nested.html")
+
+
+@pytest.fixture
+def opened(browser: Any) -> Iterator[Any]:
+    """Open a page in a browser that reaches no network; what it said wrong, or asked for, fails the test."""
+    contexts, wrong = [], []
+
+    def go(path: Path, **more: Any) -> Any:
+        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **more})
+        contexts.append(context)
+        context.set_offline(True)
+        page = context.new_page()
+        page.on("console", lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("dialog", lambda dialog: (wrong.append(dialog.message), dialog.dismiss()))
+        page.on("request", lambda asked: wrong.append(asked.url) if not asked.url.startswith(("file:", "data:", "blob:")) else None)
+        page.goto(path.as_uri())
+        page.wait_for_selector(READY, timeout=30_000)
+        return page
+
+    yield go
+    for context in contexts:
+        context.close()
+    assert not wrong
+
+
+def marks(page: Any) -> dict[str, float]:
+    """Milliseconds from the navigation to what the page notes of itself."""
+    found = page.evaluate("performance.getEntriesByType('mark').map(each => [each.name, each.startTime])")
+    return dict(found)
+
+
+def shot(page: Any, name: str) -> None:
+    """A picture for people to look at."""
+    if folder := os.environ.get("REPORT_SHOTS"):
+        page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
+
+
+def test_a_job_of_100_000_calls_is_small_and_quick(opened: Any, large: Path) -> None:
+    assert large.stat().st_size < BYTES_MAX
+    drawn = []
+    for _ in range(3):
+        page = opened(large)
+        found = marks(page)
+        drawn.append(found["drawn"] / 1_000)
+        assert found["readable"] < found["drawn"]
+    print(f"{large.stat().st_size:,} bytes; all charts drawn after {sorted(drawn)} s")
+    assert statistics.median(drawn) < INTERACTIVE_MAX_S
+    assert page.locator(".js-plotly-plot").count() >= 7
+    button = page.locator("details[data-list=failed] button").first
+    button.click()
+    assert "no such field" in page.locator(".story").first.inner_text()
+    shot(page, "large-light")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 400])
+def test_it_follows_the_theme_and_fits_the_window(opened: Any, small: Path, scheme: str, width: int) -> None:
+    page = opened(small, color_scheme=scheme, viewport={"width": width, "height": 900})
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert ground == {"light": "rgb(255, 255, 255)", "dark": "rgb(18, 22, 27)"}[scheme]
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    shot(page, f"small-{scheme}-{width}")
+
+
+def test_the_theme_can_be_chosen_and_the_charts_follow(opened: Any, small: Path) -> None:
+    page = opened(small, color_scheme="light")
+    line = "document.querySelector('[data-chart=latency-time] .js-plotly-plot').data[0].line.color"
+    light = page.evaluate(line)
+    page.get_by_label("Theme").select_option("dark")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(18, 22, 27)"
+    assert page.evaluate(line) != light
+    page.reload()
+    page.wait_for_selector(READY)
+    assert page.get_by_label("Theme").input_value() == "dark"
+    page.get_by_label("Theme").select_option("light")
+    assert page.evaluate(line) == light
+
+
+def test_goals_unfold_by_the_keyboard(opened: Any, small: Path) -> None:
+    page = opened(small)
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    button = page.locator("details[data-list=failed] button").first
+    button.focus()
+    page.keyboard.press("Enter")
+    assert button.get_attribute("aria-expanded") == "true"
+    assert "<b>bad</b> row" in page.locator(f"#{button.get_attribute('aria-controls')}").inner_text()
+    page.keyboard.press("Space")
+    assert button.get_attribute("aria-expanded") == "false" and page.locator(".story").count() == 0
+    figures = page.locator("[data-chart=calls] summary")
+    figures.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("[data-chart=calls] tbody tr")
+    assert page.locator("[data-chart=calls] th").count() >= 3
+
+
+def test_the_goal_tree_unfolds_by_the_keyboard(opened: Any, nested: Path) -> None:
+    page = opened(nested)
+    top = page.locator("#tree > details > details > summary")
+    assert "61 goals" in top.inner_text()
+    assert page.locator("#tree details").count() == 2
+    top.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#tree > details > details > details")
+    assert page.get_by_text("more, $").count() == 1
+    part = page.locator("#tree > details > details > details > summary").first
+    part.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#tree .story q")
+    assert HOSTILE.partition(" ")[0] in page.locator("#tree .story").first.inner_text()
+    page.get_by_label("At each level first").select_option("failed")
+    assert page.locator("#tree details").count() == 2
+    shot(page, "nested")
+
+
+def test_everything_that_can_be_reached_is_named_and_charts_say_what_they_show(opened: Any, small: Path) -> None:
+    page = opened(small)
+    unnamed = page.evaluate(
+        """[...document.querySelectorAll('button, select, summary, a, [tabindex="0"], [role=img], [role=region]')]
+        .filter(each => !each.closest('.js-plotly-plot .modebar') && !each.innerText.trim() && !each.getAttribute('aria-label')
+        && !each.labels?.length).map(each => each.outerHTML.slice(0, 200))"""
+    )
+    assert unnamed == []
+    for plot in page.locator(".plot").all():
+        assert len(str(plot.get_attribute("aria-label"))) > 40
+
+
+def test_it_prints_light_and_without_what_is_to_be_clicked(opened: Any, small: Path) -> None:
+    page = opened(small, color_scheme="dark")
+    page.emulate_media(media="print", color_scheme="dark")
+    assert page.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--text')") == "#1b1f24"
+    assert not page.get_by_label("Theme").is_visible() and not page.locator("nav").is_visible()
+    assert page.locator(".js-plotly-plot").first.is_visible()
+    assert len(page.pdf(format="A4")) > 20_000
