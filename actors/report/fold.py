@@ -13,12 +13,14 @@ from cortex import commands, events
 from cortex.dryrun import clipped
 from cortex.election import VOTE
 from cortex.state import ENDED, Goal, State
+from policies.failure import RULES
 
 BINS_MAX = 200
 BINS_MIN = 24
 BRANCHES_MAX = 40
 """Branches with a line of their own; the rest share one."""
 OTHERS = "others"
+NO_BRANCH = "branch not known"
 SEGMENTS_MAX = 1_500
 """Attempts that are drawn one by one; of more, only sums are drawn."""
 OUTSTANDING = 25
@@ -198,14 +200,14 @@ class _One:
             fold.input_tokens.add(usage.input_tokens_billed)
             fold.output_tokens.add(usage.output_tokens)
         if each.by or each.elapsed_s:
-            fold.branch(each.by or "unknown").take(each)
+            fold.branch(each.by or NO_BRANCH).take(each)
             self._segment(each, outcome)
 
     def _segment(self, each: Settled, outcome: str) -> None:
         fold = self._fold
         if fold.segments is None:
             return
-        made = (each.begun_s, each.at_s, each.by or "unknown", outcome, each.event.goal, self._job)
+        made = (each.begun_s, each.at_s, each.by or NO_BRANCH, outcome, each.event.goal, self._job)
         fold.segments.append(Segment(made))
         if len(fold.segments) > SEGMENTS_MAX:
             fold.segments = None
@@ -234,9 +236,10 @@ class _One:
         track.attempts += 1
         if isinstance(each.event, events.Answered):
             fold.calls += 1
-            track.calls += 1
+            track.lost = False
         else:
             self._fail(str(each.event.failure.kind), each.at_s, 1)
+            track.lost = RULES[each.event.failure.kind].again == "no"
 
     def _fail(self, kind: str, at_s: float, count: int) -> None:
         fold = self._fold
@@ -314,8 +317,7 @@ class _One:
                 track.failure, track.said = str(goal.failure.kind), clipped(goal.failure.message, NAME_CHARACTERS * 2)
                 if goal.failure.kind in ("malformed", "refused", "faulty"):
                     fold.failing(track.failure).say(goal.failure.message, track.name or f"goal {goal.id}")
-            elif goal.status in ENDED:
-                track.failure = track.said = ""
+            track.lost = goal.failure is not None and goal.status in ENDED
             if goal.kind == VOTE and goal.parent:
                 self._to_parent(track, goal)
                 return
@@ -332,13 +334,13 @@ class _One:
             if isinstance(known.object, Goal):
                 known.kind = known.object.kind
                 known.name = "" if self._fold.unnamed else name_of(known.object, "")
-        _add(known, track)
+        known.add(track)
 
     def _keep(self, track: Track) -> None:
         own = self._fold.own
         before = own.get((self._job, track.goal))
         if before is not None:
-            _add(before, track)
+            before.add(track)
         else:
             own[self._job, track.goal] = track
 
@@ -349,7 +351,7 @@ class _One:
             fold.dearest.offer(track.known_nusd, track)
         if track.failed:
             fold.retried.offer(track.failed, track)
-        if track.failure:
+        if track.lost:
             fold.goals_failed += 1
             if len(fold.failed_goals) < OUTSTANDING * 2:
                 fold.failed_goals.append(track)
@@ -378,16 +380,6 @@ class _One:
         fold.periods.append(period)
         if state == OPEN:
             fold.happened(at_s, f"the breaker of {route} opened: {event.why or 'no reason was given'}")
-
-
-def _add(known: Track, more: Track) -> None:
-    known.first_s = min(known.first_s, more.first_s)
-    known.last_s = max(known.last_s, more.last_s)
-    known.attempts += more.attempts
-    known.failed += more.failed
-    known.known_nusd += more.known_nusd
-    known.tokens += more.tokens
-    known.busy_s += more.busy_s
 
 
 def _carried_attempts(reading: Reading) -> int:

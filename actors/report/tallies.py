@@ -123,14 +123,16 @@ class Track(msgspec.Struct):
     kind: str = ""
     first_s: float = 0.0
     last_s: float = 0.0
-    calls: int = 0
     attempts: int = 0
     failed: int = 0
     known_nusd: int = 0
     tokens: int = 0
     busy_s: float = 0.0
     failure: str = ""
+    """Kind of its last failure, and what that said; it may have been answered since."""
     said: str = ""
+    lost: bool = False
+    """It has failed for good."""
     object: Any = None
     """The goal itself, while it is under way."""
 
@@ -138,3 +140,13 @@ class Track(msgspec.Struct):
     def took_s(self) -> float:
         """From its first call to its last answer, waits and retries included."""
         return max(0.0, self.last_s - self.first_s)
+
+    def add(self, more: Track) -> None:
+        """What was done for another goal was done for this one."""
+        self.first_s = min(self.first_s, more.first_s)
+        self.last_s = max(self.last_s, more.last_s)
+        self.attempts += more.attempts
+        self.failed += more.failed
+        self.known_nusd += more.known_nusd
+        self.tokens += more.tokens
+        self.busy_s += more.busy_s

@@ -129,13 +129,15 @@ def _cost(ending: Ending, fold: Fold) -> str:
     tokens += f"{facts['output_tokens']:,} out"
     money = f"It cost {ending.cost}" if ending.cost else "No price is known for it; it used"
     said = f"{money}: {tokens}" if ending.cost else f"{money} {tokens}"
-    said += f", over {facts['calls']:,} calls in {facts['attempts']:,} attempts"
+    said += f", over {_many(facts['calls'], 'call')} in {_many(facts['attempts'], 'attempt')}"
     below = fold.calls - facts["calls"]
     said += f", and {below:,} more calls in its child jobs." if len(fold.jobs) > 1 and below > 0 else "."
     if facts["reused_calls"]:
-        said += f" {facts['reused_calls']:,} calls were answered from memory, and cost nothing."
+        was = "call was" if facts["reused_calls"] == 1 else "calls were"
+        said += f" {facts['reused_calls']:,} {was} answered from memory, at no cost."
     if facts["paid_again"]:
-        said += f" {facts['paid_again']:,} attempts may have been paid a second time (timeouts, hedges, crashes)."
+        many = "attempt" if facts["paid_again"] == 1 else "attempts"
+        said += f" {facts['paid_again']:,} {many} may have been paid besides, for what was answered by another."
     return said
 
 
@@ -145,7 +147,7 @@ def _wrong(facts: dict[str, Any], fold: Fold) -> str:
         return "No attempt failed."
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in facts["failures"].items())
     share = f" ({100 * failed / facts['attempts']:.2g} %)" if facts["attempts"] else ""
-    said = f"{failed:,} of {facts['attempts']:,} attempts failed{share}: {kinds}."
+    said = f"{failed:,} of {_many(facts['attempts'], 'attempt')} failed{share}: {kinds}."
     if not facts["rows_failed"] and not fold.goals_failed:
         return f"{said} What may be tried again was, and nothing failed for good."
     worst = max(facts["rows_failed_by_kind"] or facts["failures"], key=lambda kind: _count(facts, kind))
@@ -179,6 +181,10 @@ def _speed(fold: Fold) -> str:
         return ""
     said = f"Half of the answers came within {_seconds(digest.quantile(0.5))}, 95 in 100 within "
     return f"{said}{_seconds(digest.quantile(0.95))}; the slowest took {_seconds(digest.most)}."
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _seconds(amount: float) -> str:

@@ -90,7 +90,9 @@ def test_figures_are_those_of_the_job(tmp_path: Path) -> None:
     assert [(each.state, round(each.from_s - BEGUN_S, 3), each.to_s - BEGUN_S, each.why) for each in fold.periods] == [
         ("open", 2.1, 35.0, "9 of 10 failed"), ("half open", 35.0, 36.0, "probing")
     ]  # fmt: skip
-    assert fold.permits_most == 22 and set(fold.branches) == {"branch:0", "branch:1", "unknown"}
+    assert [(each.name, each.failure) for each in fold.failed_goals] == [("r3", "rejected")] and fold.goals_failed == 1
+    assert sum(book.k.tally.failed_for_good.values()) == 1
+    assert fold.permits_most == 22 and set(fold.branches) == {"branch:0", "branch:1", "branch not known"}
 
 
 def test_what_was_under_way_at_the_end_stays_charged(tmp_path: Path) -> None:

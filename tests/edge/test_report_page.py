@@ -142,7 +142,7 @@ def test_a_page_says_in_words_what_happened(tmp_path: Path) -> None:
     said = Seen(made(book)).texts["p"]
     for words in (
         "the program batch on m at provider.test (and spare at other.test)", f"6 of {book.k.ledger.attempts} attempts failed", "The breaker of m at provider.test opened once", "Half of the answers came within",
-        "1 calls were answered from memory",
+        "1 call was answered from memory",
     ):  # fmt: skip
         assert words in said, words
 

@@ -75,7 +75,8 @@
     const filled = rows.map((row) => {
       const button = make("button", { type: "button", "aria-expanded": "false" }, row.name);
       const failure = row.failure ? make("span", { class: "bad" }, row.failure + (row.said ? ": " + row.said : "")) : "";
-      return { key: row.key, button, cells: [button, row.kind, seconds(row.took), count(row.attempts), count(row.failed), count(row.tokens), money(row.usd), failure] };
+      const which = make("span", { class: "quiet" }, " #" + row.key.slice(row.key.lastIndexOf(" ") + 1));
+      return { key: row.key, button, cells: [make("span", {}, button, which), row.kind, seconds(row.took), count(row.attempts), count(row.failed), count(row.tokens), money(row.usd), failure] };
     });
     const made = table(columns, filled, (row, line) => {
       row.button.addEventListener("click", () => {
@@ -112,7 +113,7 @@
   function node(place) {
     const [key, name, kind, status, goals, attempts, failed, usd, took, failedGoals, children, more, moreUsd, said] = told.tree[place];
     const facts = [goals > 1 ? count(goals) + " goals" : "", attempts ? count(attempts) + " attempts" : "", usd ? money(usd) : "", took ? seconds(took) : "", failedGoals ? count(failedGoals) + " failed" : failed ? count(failed) + " attempts failed" : ""].filter(Boolean).join(" · ");
-    const summary = make("summary", {}, make("b", { class: status ? "status-" + status : null }, name || kind), make("span", { class: "kind" }, (name ? kind + " " : "") + (place ? key.slice(key.lastIndexOf(" ") + 1) + " " : "") + status), make("span", {}, facts));
+    const summary = make("summary", {}, make("b", { class: status ? "status-" + status : null }, name || kind), make("span", { class: "kind" }, (name ? kind + " " : "") + (place ? "#" + key.slice(key.lastIndexOf(" ") + 1) + " " : "") + status), make("span", {}, facts));
     const details = make("details", {}, summary);
     once(details, () => {
       if (said) details.append(make("p", { class: "bad" }, said));
@@ -169,7 +170,7 @@
 
   function layout(chart, c) {
     const first = chart.traces[0];
-    const axis = { color: c.quiet, gridcolor: c.line, linecolor: c.line, zerolinecolor: c.line, automargin: true, fixedrange: false };
+    const axis = { color: c.quiet, gridcolor: c.line, linecolor: c.line, zerolinecolor: c.line, automargin: true, fixedrange: false, exponentformat: "none", separatethousands: true };
     const made = {
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: c.text, family: getComputedStyle(document.body).fontFamily, size: 13 },
       margin: { l: 56, r: 12, t: 8, b: 44 }, showlegend: false, hovermode: ["spans", "heatmap", "histogram"].includes(first.type) ? "closest" : "x unified", dragmode: "zoom",
@@ -179,7 +180,7 @@
     };
     if (chart.ticks) Object.assign(made.yaxis, { tickvals: chart.ticks.map((t) => t[0]), ticktext: chart.ticks.map((t) => t[1]), range: [-1, chart.rows], rangemode: "normal", showgrid: false, title: {} });
     if (first.type === "heatmap") Object.assign(made.yaxis, { title: {}, showgrid: false });
-    for (const band of chart.bands || []) made.shapes.push({ type: "rect", xref: "x", yref: "paper", x0: band.from, x1: band.to, y0: 0, y1: 1, fillcolor: c.marks[band.mark], opacity: band.mark === "held" ? 0.12 : 0.25, line: { width: 0 }, layer: "below" });
+    for (const band of chart.bands || []) made.shapes.push({ type: "rect", xref: "x", yref: "paper", x0: band.from, x1: band.to, y0: 0, y1: 1, fillcolor: c.marks[band.mark], opacity: band.mark === "held" ? 0.12 : 0.2, line: { width: 0 }, layer: "below" });
     if (chart.limit) made.shapes.push({ type: "line", xref: "paper", x0: 0, x1: 1, y0: chart.limit.y, y1: chart.limit.y, line: { color: c.marks.limit, width: 1.5, dash: "dash" } });
     return made;
   }
