@@ -52,6 +52,7 @@ COUNTED_FIELDS: Final = frozenset(
     """messages model cache_control output_config speed system thinking tool_choice tools""".split()
 )
 
+_LOOK_BYTES_MAX: Final = 1 << 20
 _FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -143,6 +144,33 @@ class AnthropicModel:
                 return msgspec.json.decode(said, type=_Counted).input_tokens
         except Exception:  # a count is a service, its absence no failure
             return None
+
+    async def look(self, path: str, body: bytes | None, timeout_s: float) -> tuple[int, Mapping[str, str], bytes]:
+        """One request that costs nothing (without a body a GET), by the road and with the headers of any other call.
+
+        Status, headers, and at most a megabyte of the answer. Raises what aiohttp raises, TimeoutError, or
+        ConfigurationFault; `failure_of` tells what each means.
+        """
+        sdk, context, proxy = await self._way()
+        template = (await self._templates(sdk, (path,)))[path]
+        connector = aiohttp.TCPConnector(ssl=True if context is None else context)
+        timeout = aiohttp.ClientTimeout(total=timeout_s)
+        async with (
+            aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session,
+            session.request(
+                "GET" if body is None else "POST", template.url, data=body, headers=template.headers, proxy=proxy,
+                allow_redirects=False, timeout=timeout,
+            ) as answer,
+        ):  # fmt: skip
+            return answer.status, answer.headers, await answer.content.read(_LOOK_BYTES_MAX)
+
+    def failure_of(self, error: BaseException) -> Failure:
+        """What an error of `look` means."""
+        return model_errors.of_exception(error, self._redact)
+
+    def refusal_of(self, status: int, headers: Mapping[str, str], said: bytes) -> Failure:
+        """What an answer of `look` means, whose status is no success."""
+        return model_errors.of_answer(status, headers, said, self._redact)
 
     async def open(self) -> None:
         """Import the SDK and prepare the road now, so that the first call need not wait two seconds for it.

@@ -24,6 +24,7 @@ from ray.experimental import internal_kv
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors.armoury import make_model
+from actors.cluster import census
 from actors.cluster.keeper import Keeper
 from actors.cluster.leftovers import end_processes
 from actors.cluster.letters import cause_of, post
@@ -39,6 +40,7 @@ from actors.cluster.start import (
     environment,
     first_line,
     lean,
+    see_same,
     take_signals_back,
     token_environ,
 )
@@ -71,8 +73,7 @@ class _Connection:
     def __init__(self, cluster: str, private: Private | None, own: bool) -> None:
         self.cluster = cluster
         self.private = private
-        self.own = own
-        """Whether it was made here, and not by the program that we are part of."""
+        self.own = own  # made here, and not by the program that we are part of
         self.users = 1
 
     def close(self) -> None:
@@ -94,20 +95,13 @@ def _connect(cluster: str, environ: Mapping[str, str]) -> _Connection:
         _connection.users += 1
         return _connection
     if ray.is_initialized():
-        _connection = _given(cluster)
+        see_same(cluster, ray.get_runtime_context().gcs_address)
+        _connection = _Connection(cluster, None, own=False)
     elif cluster == "local":
         _connection = _private(environ)
     else:
         _connection = _joined(cluster, environ)
     return _connection
-
-
-def _given(cluster: str) -> _Connection:
-    """The program that we are part of has connected itself already."""
-    address = ray.get_runtime_context().gcs_address
-    if cluster.removeprefix("ray://").split(":")[0] not in (address.split(":")[0], "auto"):
-        raise ClusterError(f"this process is connected to the Ray at {address}: give --cluster {address}")
-    return _Connection(cluster, None, own=False)
 
 
 def _private(environ: Mapping[str, str]) -> _Connection:
@@ -182,6 +176,12 @@ async def start_runtime(cluster: str, environ: Mapping[str, str]) -> RayRuntime:
         await runtime.close()
         raise
     return runtime
+
+
+async def nodes_of(cluster: str, environ: Mapping[str, str], timeout_s: float) -> list[census.Told]:
+    """What each node of a Ray has installed. Raises ``ClusterError``."""
+    given = (ray, NodeAffinitySchedulingStrategy, lambda: _connect(cluster, environ), _let_go, timeout_s)
+    return await _keeper.run(lambda: census.of(*given))
 
 
 class RayRuntime(Machine, Shelved):

@@ -367,6 +367,21 @@ for _name, _command in SAVING.items():
 
 
 @app.command()
+@takes(*LOOKING, "base_url", "cluster", "model", "concurrency")
+def doctor(
+    options: Options,
+    metrics_listen: Annotated[
+        str, typer.Option("--metrics-listen", help="see whether this port is free", metavar="HOST:PORT")
+    ] = "",
+    paid: Annotated[bool, typer.Option("--paid", help="make one call of one token of --model, which costs")] = False,
+) -> int:
+    """Check this machine, the road to the provider, the key, Ray and the state folder; say what to do."""
+    from actors.cli.doctoring import doctor as examine
+
+    return examine(metrics_listen, paid, options)
+
+
+@app.command()
 @takes("verbose")
 def simulate(options: Options, port: Port = 0, fault: Faults = _NOTHING, setting: Settings = _NOTHING) -> int:
     """Be a provider, to rehearse against: Messages, token counting and Message Batches over HTTP."""

@@ -62,6 +62,12 @@ def checked_address(cluster: str) -> str:
     return f"{scheme}{host}:{port}"
 
 
+def see_same(cluster: str, address: str) -> None:
+    """The program that we are part of has connected itself already. Raises ``ClusterError`` where that is elsewhere."""
+    if cluster.removeprefix("ray://").split(":")[0] not in (address.split(":")[0], "auto"):
+        raise ClusterError(f"this process is connected to the Ray at {address}: give --cluster {address}")
+
+
 def token_environ(address: str, environ: Mapping[str, str]) -> dict[str, str]:
     """The setting with which a Ray on this machine is given this user's token, where there is one.
 
@@ -90,13 +96,19 @@ def _probe(cluster: str, host: str, port: int) -> None:
     try:
         with socket.create_connection((host, port), PROBE_S) as line:
             line.settimeout(PROBE_S)
-            line.sendall(_GREETING)
-            answer = line.recv(9)
+            if speaks_http2(line):
+                return
     except OSError as error:
         said = "no answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
         raise ClusterError(f"no Ray answers at {cluster}: {said}") from None
-    if len(answer) < 4 or answer[3] != _SETTINGS_FRAME:
-        raise ClusterError(f"no Ray answers at {cluster}: something else listens there")
+    raise ClusterError(f"no Ray answers at {cluster}: something else listens there")
+
+
+def speaks_http2(line: socket.socket) -> bool:
+    """Whether whoever is at the other end greets as an HTTP/2 server does, and gRPC with it. Raises ``OSError``."""
+    line.sendall(_GREETING)
+    answer = line.recv(9)
+    return len(answer) >= 4 and answer[3] == _SETTINGS_FRAME
 
 
 @contextlib.contextmanager

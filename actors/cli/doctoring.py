@@ -1,0 +1,101 @@
+"""``doctor``: every check as a line that says what is wrong and what to do."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+
+import msgspec
+
+from actors.cli.keys import taken_environ
+from actors.cli.options import Options
+from actors.cli.problems import COMPLETE, FAILED, CommandError, say
+from actors.cli.settings import cluster_of, named_folder
+from actors.cli.spelling import tame
+from actors.doctor import collector, folder, installed, machine, nodes, road
+from actors.doctor.findings import Asked, Check, Finding, examine
+from actors.provider.credential import Credential, CredentialError, checked_url
+
+LIMIT_S = 12.0
+"""For all checks together: they run side by side. To join a Ray takes the most of it, up to 10 s."""
+_CHECKS: tuple[tuple[str, Check], ...] = (
+    ("python", installed.python), ("dependencies", installed.dependencies), ("packages", installed.packages),
+    ("endpoint", road.road), ("ray", nodes.ray), ("state", folder.state_folder), ("disk", folder.disk),
+    ("descriptors", machine.descriptors), ("memory", machine.memory), ("port", machine.port),
+    ("telemetry", collector.telemetry), ("local model", installed.local_model),
+)  # fmt: skip
+_STYLES = {"ok": "green", "warning": "yellow", "wrong": "bold red"}
+_WIDTH = 14
+
+
+def doctor(metrics_listen: str, paid: bool, options: Options) -> int:
+    """``cortex doctor``; the exit code: 0 where nothing is wrong."""
+    environ = taken_environ()
+    named_folder(options)  # refuses what is no folder
+    try:
+        checked_url("--base-url", options.base_url.strip())
+        concurrency = int(options.concurrency or 100)
+    except CredentialError as error:
+        raise CommandError(str(error)) from None
+    except ValueError:
+        raise CommandError(f"--concurrency {options.concurrency!r}: give a whole number above zero") from None
+    if paid and not options.model:
+        raise CommandError("--paid makes one call: give --model NAME with it")
+    asked = Asked(
+        environ=environ, state=options.state, base_url=options.base_url, model=options.model,
+        cluster=cluster_of(options), concurrency=concurrency, metrics_listen=metrics_listen, paid=paid,
+    )  # fmt: skip
+    found = examine(_CHECKS, asked, _secrets(asked), LIMIT_S)
+    if options.as_json:
+        states = Counter(finding.state for finding in found)
+        told = {"wrong": states["wrong"], "warnings": states["warning"], "findings": found}
+        print(msgspec.json.encode(told).decode())
+    else:
+        _show(found)
+    return FAILED if any(finding.state == "wrong" for finding in found) else COMPLETE
+
+
+def _secrets(asked: Asked) -> list[Credential]:
+    """All that may not be shown: the key, passwords of proxies, the collector's headers, a Ray's token."""
+    headers = "\n".join(
+        f"x-{number}: {pair.partition('=')[2]}"
+        for number, pair in enumerate(
+            part for name, value in asked.environ.items() if name.endswith("_HEADERS") and name.startswith("OTEL_")
+            for part in value.split(",")
+        )
+    )  # fmt: skip
+    token = asked.environ.get("RAY_AUTH_TOKEN", "").strip()
+    pairs = [tuple(line.split(": ", 1)) for line in headers.splitlines()] + ([("x-ray", token)] if token else [])
+    found = [Credential(custom_headers=tuple((name, value) for name, value in pairs))]
+    try:
+        found.append(road.credential_of(asked))
+    except CredentialError:
+        found.append(Credential(api_key=asked.environ.get("ANTHROPIC_API_KEY", "").strip()))
+    if "@" in asked.base_url:
+        found.append(Credential(base_url=asked.base_url.strip()))
+    return found
+
+
+def _show(found: list[Finding]) -> None:
+    console = None
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        console = Console(highlight=False)
+    for finding in found:
+        said = tame(f"{finding.said}" + (f": {finding.do}" if finding.do and finding.state != "ok" else ""))
+        if console is None:
+            print(f"{finding.state:<8} {finding.check:<{_WIDTH}} {said}")
+            continue
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table.grid(padding=(0, 1))
+        table.add_column(width=8)
+        table.add_column(width=_WIDTH)
+        table.add_column(ratio=1)
+        table.add_row(Text(finding.state, style=_STYLES[finding.state]), Text(finding.check), Text(said))
+        console.print(table)
+    states = Counter(finding.state for finding in found)
+    sys.stdout.flush()
+    say(f"{states['wrong']} wrong, {states['warning']} warnings, {states['ok']} in order")

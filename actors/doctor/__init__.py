@@ -1,0 +1,1 @@
+"""``cortex doctor``: what a run on this machine would stumble over, each as a line that says what to do."""

@@ -1,0 +1,80 @@
+"""Where telemetry goes: whether somebody takes it there."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Iterator
+
+import aiohttp
+
+from actors.cluster.start import speaks_http2
+from actors.doctor.findings import Asked, Finding, ok, warning, wrong
+from actors.doctor.line import host_port, reason
+from actors.observing.settings import GRPC, SIGNALS, Settings, Signal
+from actors.provider.credential import without_password
+
+_DO = "start the collector, or put OTEL_EXPORTER_OTLP_ENDPOINT right; a run goes on without it"
+
+
+def telemetry(asked: Asked) -> Iterator[Finding]:
+    """Each endpoint that the `OTEL_*` variables name."""
+    settings = Settings.from_environ(asked.environ)
+    for line in settings.complaints:
+        yield warning("telemetry", line, "put that variable right: it is taken as if it had not been said")
+    seen: set[str] = set()
+    dead: set[tuple[str, int]] = set()
+    for name in SIGNALS:
+        signal: Signal = getattr(settings, name)
+        if "otlp" not in signal.exporters or signal.endpoint in seen or _where(signal) in dead:
+            continue
+        seen.add(signal.endpoint)
+        try:
+            yield _grpc(signal, asked) if signal.protocol == GRPC else asyncio.run(_http(name, signal, asked))
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            dead.add(_where(signal))
+            why = reason(getattr(error, "os_error", None) or error)
+            yield wrong("telemetry", f"{without_password(signal.endpoint)}: no answer: {why}", _DO)
+    if not seen:
+        yield ok("telemetry", "no endpoint is named: nothing is sent")
+
+
+def _where(signal: Signal) -> tuple[str, int]:
+    return host_port(signal.endpoint if "://" in signal.endpoint else f"http://{signal.endpoint}")
+
+
+def _grpc(signal: Signal, asked: Asked) -> Finding:
+    shown = without_password(signal.endpoint)
+    url = signal.endpoint if "://" in signal.endpoint else f"http://{signal.endpoint}"
+    with socket.create_connection(host_port(url), asked.timeout_s) as line:
+        line.settimeout(asked.timeout_s)
+        if url.startswith("https:"):
+            context = ssl.create_default_context()
+            context.set_alpn_protocols(["h2"])
+            line = context.wrap_socket(line, server_hostname=host_port(url)[0])
+        with line:
+            speaks = speaks_http2(line)
+    if not speaks:
+        said = f"{shown} speaks no gRPC: something else listens there"
+        return wrong("telemetry", said, "4317 is the usual port of gRPC, 4318 that of http/protobuf")
+    return ok("telemetry", f"{shown} speaks gRPC")
+
+
+async def _http(name: str, signal: Signal, asked: Asked) -> Finding:
+    """An export of nothing: a collector takes it, and keeps nothing of it."""
+    shown = without_password(signal.endpoint)
+    headers = {**dict(signal.headers), "content-type": "application/x-protobuf"}
+    timeout = aiohttp.ClientTimeout(total=asked.timeout_s)
+    async with (
+        aiohttp.ClientSession(timeout=timeout, trust_env=False) as session,
+        session.post(signal.endpoint, data=b"", headers=headers, allow_redirects=False) as answer,
+    ):
+        status = answer.status
+    if status in (401, 403):
+        do = "put OTEL_EXPORTER_OTLP_HEADERS right: it holds the collector's key"
+        return wrong("telemetry", f"{shown} refuses {name} with HTTP {status}", do)
+    if not 200 <= status < 300:
+        do = f"see what listens there: {name} over HTTP go to a path like /v1/{name}"
+        return wrong("telemetry", f"{shown} refuses {name} with HTTP {status}", do)
+    return ok("telemetry", f"{shown} takes {name}")

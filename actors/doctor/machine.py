@@ -1,0 +1,83 @@
+"""The machine: descriptors, memory, a port to listen on."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+from actors.doctor.findings import Asked, Finding, ok, warning, wrong
+
+_OWN_FILES = 150
+"""Descriptors that a run has open beside its connections: journals, sockets, pipes, what libraries keep."""
+MB = 1 << 20
+_NEEDED_BYTES = {"": 300 * MB, "local": 1_200 * MB}
+"""One process, with room for some rows; a private Ray has seven of about 140 MB each, measured."""
+
+
+def descriptors(asked: Asked) -> Iterator[Finding]:
+    """Whether as many connections as calls may be in flight can be open."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = asked.concurrency + _OWN_FILES
+    said = f"{'any number of' if soft < 0 else f'{soft:,}'} file descriptors"
+    said += f"; --concurrency {asked.concurrency} may need {needed:,}"
+    if 0 <= soft < needed:
+        reach = f"ulimit -n {needed}" if hard < 0 or hard >= needed else f"raise the hard limit ({hard:,}) to {needed}"
+        yield wrong("descriptors", said, f"{reach}, or give a lower --concurrency")
+        return
+    yield ok("descriptors", said)
+
+
+def memory(asked: Asked) -> Iterator[Finding]:
+    """What is free of the machine's memory, and of the container's."""
+    free = available_bytes()
+    if free is None:
+        yield ok("memory", "this system does not say how much is free")
+        return
+    needed = _NEEDED_BYTES.get(asked.cluster, _NEEDED_BYTES[""])
+    said = f"{free / MB:,.0f} MB free; a run needs about {needed / MB:,.0f} MB"
+    if free < needed // 2:
+        yield wrong("memory", said, "end something, or give the container more")
+    elif free < needed:
+        yield warning("memory", said, "end something, or give the container more")
+    else:
+        yield ok("memory", said)
+
+
+def available_bytes(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Bytes that may still be used: the least of what the machine has and what the container may."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        told = re.search(r"MemAvailable:\s+(\d+) kB", (proc / "meminfo").read_text())
+        if told is not None:
+            found.append(1024 * int(told[1]))
+    with contextlib.suppress(OSError, ValueError):
+        most = (cgroup / "memory.max").read_text().strip()
+        if most != "max":
+            found.append(max(0, int(most) - int((cgroup / "memory.current").read_text())))
+    return min(found) if found else None
+
+
+def port(asked: Asked) -> Iterator[Finding]:
+    """Whether metrics can be served where they are to be."""
+    if not asked.metrics_listen:
+        return
+    host, colon, number = asked.metrics_listen.rpartition(":")
+    if not colon or not number.isdecimal() or int(number) > 65_535:
+        said = f"--metrics-listen {asked.metrics_listen}: this is no HOST:PORT"
+        yield wrong("port", said, "give one: 127.0.0.1:9464")
+        return
+    try:
+        found = socket.getaddrinfo(host.strip("[]") or None, int(number), type=socket.SOCK_STREAM)[0]
+        with socket.socket(found[0], socket.SOCK_STREAM) as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            tried.bind(found[4])
+    except OSError as error:
+        said = f"--metrics-listen {asked.metrics_listen}: {error.strerror or error}"
+        yield wrong("port", said, "give another port, or end what listens there")
+        return
+    yield ok("port", f"{asked.metrics_listen} is free for metrics")

@@ -1,0 +1,69 @@
+"""Ray: whether it can be imported, and what each node of the user's cluster has installed."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+from collections.abc import Iterator
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+from actors.doctor.findings import Asked, Finding, ok, warning, wrong
+from actors.ports import ClusterError
+from cortex import __version__
+
+if TYPE_CHECKING:
+    from actors.cluster.census import Told
+
+
+def address_of(asked: Asked) -> str:
+    """The Ray that a run would join; empty where it would run in this process, or in a private one."""
+    where = asked.cluster or "auto"
+    where = asked.environ.get("RAY_ADDRESS", "") if where == "auto" else where
+    return "" if where in ("inline", "local") else where
+
+
+def ray(asked: Asked) -> Iterator[Finding]:
+    """Ray here, and on every node."""
+    try:
+        from actors.runtime import nodes_of
+    except Exception as error:  # a broken installation may raise anything
+        said = f"Ray cannot be imported: {type(error).__name__}: {error}"
+        yield wrong("ray", said, "pip install --force-reinstall ray; --cluster inline works without it")
+        return
+    own = metadata.version("ray")
+    yield ok("ray", f"Ray {own} can be imported")
+    address = address_of(asked)
+    if not address:
+        return
+    try:
+        found = asyncio.run(nodes_of(address, asked.environ, asked.timeout_s))
+    except ClusterError as error:
+        yield wrong("cluster", str(error), "start it, or give its address as --cluster; same Python and Ray on both")
+        return
+    yield from compared(found, own, address)
+
+
+def compared(found: list[Told], own_ray: str, address: str) -> Iterator[Finding]:
+    """Each node against this machine."""
+    python = ".".join(platform.python_version_tuple()[:2])
+    bad = 0
+    for node in found:
+        where = f"node {node.node[:8]} at {node.address}"
+        differs = []
+        if node.ray and node.ray != own_ray:
+            differs.append(f"Ray {node.ray}, here {own_ray}")
+        if node.python and node.python.rpartition(".")[0] != python:
+            differs.append(f"Python {node.python}, here {platform.python_version()}")
+        if node.cortex and node.cortex != __version__:
+            differs.append(f"cortex {node.cortex}, here {__version__}")
+        if node.trouble:
+            differs.append(node.trouble)
+        if differs:
+            bad += 1
+            yield wrong("cluster", f"{where}: {'; '.join(differs)}", "install the same releases on every node")
+    if not found:
+        yield warning("cluster", f"{address} has no node that lives", "start a node")
+    elif not bad:
+        releases = f"Ray {own_ray}, Python {python}, cortex {__version__}"
+        yield ok("cluster", f"{len(found)} nodes of {address} have {releases}")
