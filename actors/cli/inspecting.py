@@ -224,5 +224,5 @@ def _failures(source: Journal, wanted: Wanted, options: Options) -> int:
         print(tame(f"{goal:<12} {row:<20} turn {each['turn']:>7,}  {each['attempts']:>2} attempts  {said}"))
     if not options.as_json:
         more = f": `cortex inspect {wanted.job} GOAL` tells the story of one" if count else ""
-        say(f"{count:,} goals and rows of {wanted.job} failed{more}")
+        say(f"{count:,} failed of the goals and rows of {wanted.job}{more}")
     return COMPLETE

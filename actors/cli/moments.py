@@ -98,7 +98,8 @@ def _show(show: Lines, facts: dict[str, Any]) -> None:
     if facts["paused"]:
         show.labelled("paused", f"{facts['paused']['kind']}: {facts['paused']['message']}")
     for name in _SECTIONS:
-        show.labelled(name, _figures(facts[name]))
+        if figures := _figures(facts[name]):
+            show.labelled(name, figures)
     for each in facts["routes"]:
         held = {name: each[name] for name in ("why", "blocked", "held_s") if each[name]}
         more = f", {_figures(held)}" if held else ""

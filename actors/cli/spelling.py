@@ -38,6 +38,10 @@ def money(usd: float | None) -> str:
     return "an unknown price" if usd is None else usd_text(round(usd * 1e9))
 
 
+def _many(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def heading(entry: Facts) -> str:
     """What the entry is, in one line."""
     made = _HEADINGS.get(entry["what"])
@@ -247,7 +251,7 @@ def _prompt(entry: Facts) -> Lines:
         return
     sizes = f"{prompt['bytes']:,} bytes, about {prompt['tokens_estimated']:,} tokens"
     sizes += f", at most {prompt['tokens_bound']:,}"
-    yield "prompt", f"constructor {prompt['constructor']}: {len(prompt['parts'])} parts, {sizes}"
+    yield "prompt", f"constructor {prompt['constructor']}: {_many(len(prompt['parts']), 'part')}, {sizes}"
     if prompt["left_out"] or not prompt["fits"]:
         before = f"about {prompt['tokens_estimated_before']:,} tokens, at most {prompt['tokens_bound_before']:,}"
         fate = "cut to fit" if prompt["fits"] else "does not fit"

@@ -15,6 +15,9 @@ from cortex import __version__
 if TYPE_CHECKING:
     from actors.cluster.census import Told
 
+NODE_S = 15.0
+"""What a node may take to run a small function: it starts a Python process for it."""
+
 
 def address_of(asked: Asked) -> str:
     """The Ray that a run would join; empty where it would run in this process, or in a private one."""
@@ -37,7 +40,7 @@ def ray(asked: Asked) -> Iterator[Finding]:
     if not address:
         return
     try:
-        found = asyncio.run(nodes_of(address, asked.environ, asked.timeout_s))
+        found = asyncio.run(nodes_of(address, asked.environ, NODE_S))
     except ClusterError as error:
         yield wrong("cluster", str(error), "start it, or give its address as --cluster; same Python and Ray on both")
         return
@@ -66,4 +69,4 @@ def compared(found: list[Told], own_ray: str, address: str) -> Iterator[Finding]
         yield warning("cluster", f"{address} has no node that lives", "start a node")
     elif not bad:
         releases = f"Ray {own_ray}, Python {python}, cortex {__version__}"
-        yield ok("cluster", f"{len(found)} nodes of {address} have {releases}")
+        yield ok("cluster", f"{len(found)} node{'s' * (len(found) > 1)} of {address} with {releases}")

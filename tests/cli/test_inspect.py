@@ -195,7 +195,7 @@ def test_a_refused_reply_tells_why_and_which_sample_is_next(cortex):
     (listed,) = (json.loads(line) for line in cortex("inspect", "Picky", "--failed", "--json").out.splitlines())
     assert (listed["goal"], listed["failure"]["kind"], listed["attempts"]) == (1, "malformed", 5)
     done = cortex("inspect", "Picky", "--failed")
-    assert "1 goals and rows of Picky failed" in done.err and "goal 1 " in done.out
+    assert "1 failed of the goals and rows of Picky" in done.err and "goal 1 " in done.out
 
 
 def test_a_remembered_reply_tells_who_paid_for_it(cortex):

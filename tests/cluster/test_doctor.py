@@ -1,0 +1,21 @@
+"""``cortex doctor --cluster``: the nodes of a real Ray are asked what they have installed, and nothing stays there."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cli.commands import ended, environment, started
+from tests.cluster.processes import Head
+
+pytestmark = pytest.mark.cluster
+
+
+def test_every_node_tells_its_releases(head: Head, tmp_path):
+    more = environment(CORTEX_STATE=str(tmp_path / "state"))
+    with started("doctor", "--model", "sim", "--cluster", head.address, "--json", env=more) as child:
+        done = ended(child, 60.0)
+    told = {each["check"]: each for each in json.loads(done.out)["findings"]}
+    assert (told["cluster"]["state"], done.code) == ("ok", 0), done
+    assert f"1 node of {head.address} with Ray " in told["cluster"]["said"]
