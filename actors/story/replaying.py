@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import msgspec
 
@@ -38,7 +39,15 @@ def taken_again(source: Journal, span: Span, start: tuple[int, State], tell: Tel
     program = span.program
     assert program is not None, "only its own program takes a job's turns again"
     after, k = start
-    listen(k, tell)
+    ill: list[Exception] = []
+
+    def told(goal: int, what: str, seen: dict[str, Any]) -> None:
+        try:
+            tell(goal, what, seen)
+        except Exception as error:  # inside of a step it would be taken for the program's
+            ill.append(error)
+
+    listen(k, told)
     with unwatched():
         for seq, turn in source.turns(after):
             if seq > upto:
@@ -48,6 +57,8 @@ def taken_again(source: Journal, span: Span, start: tuple[int, State], tell: Tel
             def take(turn: events.Turn = turn, done: list[list[commands.Command]] = done) -> list[commands.Command]:
                 if not done:
                     done.append(step(k, program, turn))
+                    if ill:
+                        raise ill[0]
                 return done[0]
 
             yield Taken(seq, turn, k, take)
