@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from cortex import journal
+from cortex import events, journal
 from cortex.attempts import drawn
 from cortex.changes import Ask, Resolve, Vote, Wait
 from cortex.limits import Limits
@@ -32,6 +32,16 @@ def test_a_retry_tells_its_rule_its_budget_and_the_wait_that_was_drawn():
     assert wait["draw"] == draw
     assert wait["wait_s"] == backoff_s(RetryPolicy(), 1, FailureKind.OVERLOADED, None, draw)
     assert stage.goal(1).due_at_s == stage.k.at_s + wait["wait_s"]
+
+
+def test_a_retry_tells_what_the_budget_was_when_it_was_decided():
+    stage = Stage(Flat(texts=("a", "b")))
+    stage.answer(goal=2)
+    for _ in range(3):
+        stage.fail("transient", goal=1)
+        stage.turn(events.Ticked(), at_s=stage.goal(1).due_at_s)
+    seen = _heard(stage, "retry")
+    assert [(each["broken"], each["retries"], each["successes"]) for each in seen] == [(1, 0, 1), (2, 1, 1), (3, 2, 1)]
 
 
 def test_what_is_over_the_cap_tells_what_was_committed_and_what_it_would_take():
