@@ -10,7 +10,7 @@ SPARK_WIDTH = 60
 
 def lines(shown: Screen, width: int, plain: bool = False) -> list[str]:
     """The screen, each line at most so wide. ``plain``: in characters that every terminal has."""
-    said = [shown.title]
+    said = [f"{shown.title}  {shown.where}"]
     if shown.trouble:
         said.append(shown.trouble)
     for table in shown.tables:

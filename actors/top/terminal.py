@@ -24,7 +24,7 @@ LOOK_S = 1.0
 """Between two looks."""
 CURVES = 6
 """Lines that the curves of a route take."""
-HELP = " q quit  enter details  tab next table  up/down choose  s sort  p pause  r look now"
+HELP = " q quit  enter details  tab next table  up/down choose  s sort  p pause  r look"
 _STYLES = {"good": "green", "warn": "yellow", "bad": "bold red", "dim": "dim"}
 _ORDER = ("jobs", "routes", "curves", "actors", "nodes")
 
@@ -40,6 +40,7 @@ class Particulars(ModalScreen[None]):
     Particulars { align: center middle; }
     Particulars VerticalScroll { width: 90%; max-width: 120; height: auto; max-height: 90%; border: round $primary;
                                  padding: 0 1; background: $surface; }
+    Particulars #keys { dock: bottom; height: 1; text-style: reverse; }
     """
 
     def __init__(self, key: str) -> None:
@@ -51,7 +52,7 @@ class Particulars(ModalScreen[None]):
         """A frame that scrolls."""
         with VerticalScroll():
             yield self.text
-        yield Static(" esc back  up/down scroll", id="help")
+        yield Static(" esc back  up/down scroll", id="keys")
 
     def tell(self, row: Row | None) -> None:
         """Show the row as it is now; one that is gone stays as it was."""
@@ -185,7 +186,7 @@ class Top(App[None]):
             return
         shown = self._shown = screen(self._seen, self._cluster, SORTS[self._sort])
         paused = "  (paused)" if self._paused else ""
-        self._text("#title", f"{shown.title}  by {SORTS[self._sort]}{paused}")
+        self._text("#title", f"{shown.title}  by {SORTS[self._sort]}{paused}  {shown.where}")
         self._say_trouble(shown.trouble)
         width = self.size.width
         for table in shown.tables:

@@ -33,6 +33,8 @@ class Screen(msgspec.Struct, frozen=True):
     """Everything that is shown."""
 
     title: str
+    where: str
+    """Where it was looked."""
     tables: tuple[Table, ...]
     curves: dict[str, tuple[Curve, ...]]
     """By the key of a route's row."""
@@ -44,12 +46,12 @@ def screen(seen: Seen, cluster: str = "", sort: str = "latest") -> Screen:
     tables = (jobs_table(seen, sort), routes_table(seen), actors_table(seen), nodes_table(seen))
     running = sum(job.facts.get("outcome") in _ALIVE for job in seen.jobs)
     count = len(seen.jobs)
-    where = f"cluster {cluster}" if cluster else seen.state
-    title = f"cortex top  {where}  {count:,} job{'' if count == 1 else 's'}, {running:,} running  {clock(seen.at_s)}"
+    title = f"cortex top  {clock(seen.at_s)}  {count:,} job{'' if count == 1 else 's'}, {running:,} running"
     found = {
         _key(each, name): curves(readings) for each in seen.clusters for name, readings in each.status["routes"].items()
     }
-    return Screen(title, tables, found, seen.trouble)
+    where = f"cluster {cluster}, {seen.state}" if cluster else seen.state
+    return Screen(title, where, tables, found, seen.trouble)
 
 
 # -- jobs ------------------------------------------------------------------------------------------------------------
@@ -118,7 +120,8 @@ def _job_details(job: JobSeen, now_s: float) -> tuple[tuple[str, str], ...]:
     attempts = ", ".join(f"{count:,} {kind}" for kind, count in facts["failures"].items())
     routes = "; ".join(
         each["route"] + (f" for {', '.join(each['roles'])}" if each["roles"] else "")
-        + f": {each['in_flight']:,} in flight of {each['permits']:,}" + (f", {each['why']}" if each["why"] else "")
+        + (f": {each['in_flight']:,} in flight of {each['permits']:,}" if facts["outcome"] in _ALIVE else "")
+        + (f", {each['why']}" if each["why"] else "")
         for each in facts["routes"]
     )  # fmt: skip
     expected = facts.get("rows_expected")
@@ -134,7 +137,8 @@ def _job_details(job: JobSeen, now_s: float) -> tuple[tuple[str, str], ...]:
         ("tokens", f"{facts['input_tokens']:,} in, {facts['output_tokens']:,} out"),
         ("cost", money(facts)), ("routes", routes), ("limits", " ".join(map(" ".join, facts["limits"].items()))),
         ("channel", f"epoch {facts['epoch']}" if facts.get("epoch") else ""),
-        ("elapsed", span(facts["elapsed_s"])), ("output", facts["output"]), ("seen", seen_words(job, now_s, True)),
+        ("elapsed", f"{facts['elapsed_s']:.1f}s" if facts["elapsed_s"] < 60 else span(facts["elapsed_s"])),
+        ("output", facts["output"]), ("seen", seen_words(job, now_s, True)),
     ]  # fmt: skip
     return tuple((name, text) for name, text in said if text)
 

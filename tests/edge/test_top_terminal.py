@@ -132,11 +132,11 @@ async def test_s_sorts_and_p_holds_still():
     app = Top(source)
     async with app.run_test(size=(80, 24)) as pilot:
         await _settled(pilot, app)
-        assert _text(app, "#title").endswith("by latest")
+        assert _text(app, "#title").endswith("by latest  /state")
         await pilot.press("s")
-        assert _text(app, "#title").endswith("by name")
+        assert _text(app, "#title").endswith("by name  /state")
         await pilot.press("p")
-        assert _text(app, "#title").endswith("(paused)")
+        assert _text(app, "#title").endswith("(paused)  /state")
         looked = source.looked
         await app.look()
         assert source.looked == looked
