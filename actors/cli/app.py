@@ -185,9 +185,9 @@ def limit(
 
 
 @app.command()
-@takes(*LOOKING, "cluster")
+@takes(*LOOKING, said=("cluster",))
 def status(options: Options, job: Annotated[str, typer.Argument(help="the latest, if left out")] = "") -> int:
-    """Show how a job stands."""
+    """Show how a job stands, from its journal; with --cluster also what the cortex there knows now."""
     from actors.cli.looking import status as show
 
     return show(job, options)

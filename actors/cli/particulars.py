@@ -182,7 +182,7 @@ def _live(seen: Live, now_s: float) -> list[tuple[str, str]]:
         ("branches", _staff(status, "branch")),
         ("workers", _staff(status, "worker")),
         ("nodes", _nodes(status)),
-        ("seen", f"in its process, {age}"),
+        ("seen", f"in its process, {age}" if seen.facts else f"the cortex of {seen.owner.cluster} was asked"),
     ]
 
 

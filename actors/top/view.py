@@ -172,11 +172,11 @@ def _route(seen: ClusterSeen, name: str, now_s: float) -> Row:
     held_s = (pool.get("held_until_s") or 0.0) - now_s
     why = "; ".join(
         filter(None, (breaker.get("why", "") if state != "closed" else "", caps,
-                      f"held for {span(held_s)}" if held_s > 0 else ""))
+                      f"held for {span(held_s)}" if held_s >= 1 else ""))
     )  # fmt: skip
     cells = (
         route_words(name), state + probed, *(f"{pool.get(field, 0):,}" for field in _POOL),
-        rate(read["answered_per_s"]), f"{100 * read['failure_share']:.0f}%", ms(read["per_token_p50_s"]),
+        rate(_of_late(read)), f"{100 * read['failure_share']:.0f}%", ms(read["per_token_p50_s"]),
         ms(read["per_token_p95_s"]), why, where_words(seen, now_s),
     )  # fmt: skip
     details = (
@@ -196,6 +196,13 @@ def _route(seen: ClusterSeen, name: str, now_s: float) -> Row:
     return Row(_key(seen, name), cells, _LEVELS.get(state, "") or ("warn" if caps else ""), shown, about)
 
 
+def _of_late(read: dict[str, Any]) -> float:
+    """Answers a second, over the last ten: a minute is long for whoever watches."""
+    answered: list[int] = list(read.get("series", {}).get("answered", ()))[-RATE_S:]
+    return sum(answered) / RATE_S
+
+
+RATE_S = 10
 _POOL = ("concurrency", "in_flight", "granted", "wanted")
 
 
@@ -263,9 +270,9 @@ def _actors(seen: ClusterSeen, all_: Seen) -> list[Row]:
 
 
 NODE_COLUMNS = (
-    Column("NODE", 0, width_max=16), Column("STATE", 1, width_max=28), Column("BREAKER", 3, width_max=22),
-    Column("BRANCHES", 4, True), Column("WORKERS", 5, True), Column("DRAINED BY", 2, width_max=24),
-    Column("WHY", 6, width_max=60), Column("SEEN IN", 7, width_max=48),
+    Column("NODE", 0, width_max=16, width_least=13), Column("STATE", 1, width_max=28),
+    Column("BREAKER", 3, width_max=22), Column("BRANCHES", 4, True), Column("WORKERS", 5, True),
+    Column("DRAINED BY", 2, width_max=24), Column("WHY", 6, width_max=60), Column("SEEN IN", 7, width_max=48),
 )  # fmt: skip
 
 

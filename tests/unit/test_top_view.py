@@ -75,7 +75,7 @@ def test_a_route_that_is_well():
     cells = _cells(shown, "routes")
     assert cells == {
         "ROUTE": "claude-haiku-4-5 at api.anthropic.com", "BREAKER": "closed", "LIMIT": "50", "IN FLIGHT": "12",
-        "GRANTED": "30", "WANTED": "100", "RATE/S": "4.0", "FAILED": "20%", "P50 MS/TOK": "21.3", "P95": "500", "WHY": "",
+        "GRANTED": "30", "WANTED": "100", "RATE/S": "0.6", "FAILED": "20%", "P50 MS/TOK": "21.3", "P95": "500", "WHY": "",
         "SEEN IN": "process 7 on here, inline",
     }  # fmt: skip
     (row,) = _table(shown, "routes").rows

@@ -1,0 +1,74 @@
+"""What ``status`` and ``top`` tell of a job on a cluster: who is drained, by whom; with its driver and without."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from actors.session import who
+from tests.cluster.processes import Commands, Provider, write_rows
+
+ROWS = 400
+LATENCY_MS = 20_000
+"""So long that who is drained has something in flight for a while."""
+
+
+async def _said(commands: Commands, *words: str) -> str:
+    """Everything that a command says; it must end well."""
+    started = commands.start(*words)
+    said, _ = await asyncio.to_thread(started.communicate, timeout=120)
+    assert started.returncode == 0, said
+    return said
+
+
+async def _told(commands: Commands, *words: str) -> dict[str, Any]:
+    return dict(json.loads((await _said(commands, *words)).splitlines()[-1]))
+
+
+async def test_a_drained_branch_and_a_drained_node(runtime: Any, address: str, folder: Path) -> None:
+    provider = Provider(latency_ms=LATENCY_MS)
+    commands = Commands(folder, provider.url, address)
+    write_rows(folder / "in.jsonl", ROWS, "n")
+    me = who()
+    try:
+        driver = commands.start("batch", "in.jsonl", "-o", "out.jsonl", "--job", "seen", "--concurrency", "20")
+        published = folder / "state" / "live" / "seen.json"
+        end_s = time.monotonic() + 60
+        while not published.exists() or len(json.loads(published.read_text())["cortex"].get("staff", ())) < 2:
+            assert driver.poll() is None, driver.communicate()[0]
+            assert time.monotonic() < end_s
+            await asyncio.sleep(0.2)
+        await _said(commands, "drain", "--branch", "branch:1", "--cluster", address)
+        live = (await _told(commands, "status", "seen", "--json"))["live"]  # from its driver's file, without Ray
+        assert (live["staff"]["branch:1"]["state"], live["staff"]["branch:1"]["drained_by"]) == ("draining", me)
+        shown = await _said(commands, "status", "seen")
+        assert f"branch:1 draining, drained by {me}" in shown
+
+        (node,) = live["nodes"]
+        await _said(commands, "drain", "--node", node, "--cluster", address)
+        asked = (await _told(commands, "status", "seen", "--json", "--cluster", address))["live"]  # the cortex itself
+        assert asked["nodes"][node]["drained_by"] == me
+        assert f"drained by {me}" in await _said(commands, "status", "seen", "--cluster", address)
+
+        driver.send_signal(signal.SIGKILL)  # the job goes on there; nobody publishes it any more
+        await asyncio.to_thread(driver.communicate)
+        told = await _told(commands, "status", "seen", "--json")
+        assert (told["outcome"], told["live"]) == ("detached", None)
+        seen = await _told(commands, "top", "--json", "--cluster", address)
+        assert seen["clusters"][0]["where"] == f"cluster {address}"
+        assert seen["clusters"][0]["nodes"][node]["drained_by"] == me
+        by_name = {each["job"]: each for each in seen["jobs"]}
+        assert (by_name["seen"]["source"], by_name["seen"]["outcome"]) == ("cluster", "running")
+        screen = await _said(commands, "top", "--once", "--cluster", address)
+        assert f"{node[:12]}…  drained" in screen
+        await _said(commands, "cancel", "seen")
+    finally:
+        commands.close()
+        provider.close()
+        await runtime.end_actor("channel:seen")
+        await runtime.end_actor("cortex")  # the node is drained in its eyes: tests that follow have another
+        await runtime.start_actor("cortex", "cortex", 2)
