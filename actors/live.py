@@ -27,6 +27,8 @@ PUBLISH_S = 1.0
 """Between two looks at what there is to publish, at the least."""
 PATIENCE_S = 2.0
 """How long the cortex may take to tell what it knows: the job does not wait for those who look on."""
+AWAY_S = 10.0
+"""Before one that did not answer is asked again."""
 _UNTIL = "_for_s"
 
 
@@ -94,13 +96,15 @@ class Publisher:
     async def look(self, facts: dict[str, Any], cortex: Peer) -> None:
         """Publish what there is now, if it is time and anything has changed."""
         now_s = self._clock()
-        if self._next_s - PUBLISH_S <= now_s < self._next_s:
+        if self._next_s - AWAY_S <= now_s < self._next_s:
             return
         self._next_s = now_s + PUBLISH_S
         status: dict[str, Any] = {}
-        with contextlib.suppress(Away, Gone, TimeoutError):
+        try:
             async with asyncio.timeout(PATIENCE_S):
                 status = dated(await cortex.ask("status"), now_s)
+        except (Away, Gone, TimeoutError):
+            self._next_s = now_s + AWAY_S
         self.put(facts, status, now_s)
 
     def put(self, facts: dict[str, Any], status: dict[str, Any], now_s: float) -> None:

@@ -171,3 +171,16 @@ def _run(program: Any, folder: Folder) -> None:
     import cortex
 
     cortex.run(program, model="sim", job="asks", state=str(folder.path), progress=False)
+
+
+async def test_a_cortex_that_is_away_is_not_asked_every_second(tmp_path):
+    folder, clock, cortex = _folder(tmp_path), Clock(), Told({})
+    cortex.away = True
+    publisher = _publisher(folder, clock)
+    for _ in range(21):
+        await publisher.look({"results": 1}, cortex)
+        clock.now_s += 1.0
+    assert cortex.asked == 3
+    clock.now_s -= 3_600  # the clock was set
+    await publisher.look({"results": 1}, cortex)
+    assert cortex.asked == 4

@@ -101,3 +101,30 @@ def test_buffers_share_nothing() -> None:
     health.record(other, 1.0)
     assert health.failure_share(other, 1.0) == 0.0
     assert other.slots[-1].failed == {} and not other.samples
+
+
+def test_the_series_is_second_by_second_of_whole_seconds():
+    buffer = Buffer()
+    health.record(buffer, 100.1, begun=3)
+    health.record(buffer, 100.9, answered=2, samples=[(1.0, 10), (3.0, 10)])
+    health.record(buffer, 102.5, begun=1, failed={"throttled": 2, "lost": 1})
+    health.record(buffer, 103.2, begun=9)
+    found = health.series(buffer, 103.6, within_s=5.0)
+    assert found.begun == (0, 0, 3, 0, 1)  # the second that goes on is not told yet
+    assert found.answered == (0, 0, 2, 0, 0)
+    assert found.failed == (0, 0, 0, 0, 3)
+    assert found.per_token_p50_s == (0, 0, 0.3, 0, 0)
+    assert found.per_token_p95_s == (0, 0, 0.3, 0, 0)
+    assert health.series(buffer, 104.0).begun[-4:] == (3, 0, 1, 9)
+    assert health.series(buffer, 400.0) == health.Series()
+    assert health.series(Buffer(), 5.0) == health.Series()
+
+
+def test_the_series_stays_bounded_and_keeps_its_percentiles_though_the_samples_are_gone():
+    buffer = Buffer()
+    for second in range(500):
+        health.record(buffer, float(second), answered=400, samples=[(1.0 + second % 2, 10)] * 400)
+    found = health.series(buffer, 500.0)
+    assert len(found.begun) == len(found.per_token_p50_s) == 60
+    assert found.answered == (400,) * 60
+    assert found.per_token_p50_s == (0.1, 0.2) * 30
