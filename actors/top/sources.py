@@ -21,7 +21,7 @@ from actors.store import Folder
 
 READ_SHARE = 0.05
 """Of one core's time, for reading a journal that goes on changing."""
-READ_BUDGET_S = 0.25
+READ_BUDGET_S = 1.0
 """For journals that were never read yet, in one look; the others come in the next."""
 
 

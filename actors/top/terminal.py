@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
+from textual.containers import Vertical, VerticalScroll
 from textual.events import Resize
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Static
@@ -26,6 +26,8 @@ CURVES = 6
 """Lines that the curves of a route take."""
 HELP = " q quit  enter details  tab next table  up/down choose  s sort  p pause  r look"
 _STYLES = {"good": "green", "warn": "yellow", "bad": "bold red", "dim": "dim"}
+_STATE = 1
+"""The column that says how the thing is, in every table: it alone is coloured."""
 _ORDER = ("jobs", "routes", "curves", "actors", "nodes")
 
 
@@ -114,7 +116,8 @@ class Listing(DataTable[Text]):
 
 
 def _cell(table: Table, row: Row, place: int, wide: int) -> Text:
-    return Text(cell(row.cells[place], wide, table.columns[place].right), _STYLES.get(row.level, ""))
+    style = _STYLES.get(row.level, "") if place == _STATE else ""
+    return Text(cell(row.cells[place], wide, table.columns[place].right), style)
 
 
 class Top(App[None]):
@@ -132,16 +135,18 @@ class Top(App[None]):
     #title { height: 1; text-style: bold; }
     #trouble { height: 1; color: $error; display: none; }
     #curves { height: 6; }
+    #foot { dock: bottom; height: 2; }
     #about, #help { height: 1; }
     #help { text-style: reverse; }
     Listing { height: 4; overflow-x: hidden; scrollbar-size: 0 1; background: $background; }
     Listing > .datatable--header { background: $background; color: $text; text-style: bold underline; }
     Listing > .datatable--cursor { background: $background; color: $text; text-style: none; }
-    Listing:focus > .datatable--cursor { background: $primary; color: $text; text-style: reverse; }
+    Listing:focus > .datatable--cursor { background: $background; color: $text; text-style: reverse; }
     """
 
     def __init__(self, source: Any, cluster: str = "") -> None:
-        super().__init__()
+        super().__init__(ansi_color=True)
+        self.theme = "ansi-dark"  # the terminal's own colours, light or dark
         self._source = source
         self._cluster = cluster
         self._sort = 0
@@ -159,8 +164,9 @@ class Top(App[None]):
         yield Static("", id="curves")
         yield Listing("actors")
         yield Listing("nodes")
-        yield Static("", id="about")
-        yield Static(HELP, id="help")
+        with Vertical(id="foot"):
+            yield Static("", id="about")
+            yield Static(HELP, id="help")
 
     async def on_mount(self) -> None:
         """Look at once, and then every second."""

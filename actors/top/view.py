@@ -19,6 +19,7 @@ from actors.top.words import (
     seen_words,
     span,
     where_words,
+    why_words,
 )
 
 SORTS = ("latest", "name", "rate", "cost", "failed")
@@ -95,7 +96,7 @@ def _job(job: JobSeen, now_s: float) -> Row:
     alive = state in _ALIVE
     expected = facts.get("rows_expected") or 0
     done = facts["results"] or (0 if expected else facts["calls"])
-    waits = facts["waits"] or facts["why"]
+    waits = facts["waits"] or why_words(facts["why"])
     cells = (
         job.job, state, f"{done:,}/{expected:,}" if expected else f"{done:,}",
         f"{100 * done // expected}%" if expected else "", rate(facts.get("rate_per_s")) if alive else "",
@@ -126,7 +127,7 @@ def _job_details(job: JobSeen, now_s: float) -> tuple[tuple[str, str], ...]:
     )  # fmt: skip
     expected = facts.get("rows_expected")
     said = [
-        ("job", job.job), ("state", facts["outcome"]), ("runs in", job.owner), ("why", facts["why"]),
+        ("job", job.job), ("state", facts["outcome"]), ("runs in", job.owner), ("why", why_words(facts["why"])),
         ("waits", facts["waits"]),
         ("rows", f"{facts['rows_succeeded']:,} succeeded" + (f" of {expected:,}" if expected else "")
          + (f", {facts['rows_failed']:,} failed" if facts["rows_failed"] else "") + (f" ({kinds})" if kinds else "")),

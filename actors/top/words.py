@@ -39,6 +39,13 @@ def where_words(seen: ClusterSeen, now_s: float) -> str:
     return seen.where + (f", {span(age)} ago" if age >= OLD_S else "")
 
 
+def why_words(why: str) -> str:
+    """Why a job ended as it did."""
+    how, found, by = why.partition(": by ")
+    done = {"drain": "drained", "cancel": "cancelled"}.get(how) if found else None
+    return f"{done} by {by}" if done else why
+
+
 def caps_words(told: dict[str, Any] | None) -> str:
     """What somebody set by hand, as the status of a cortex has it; empty where nobody did."""
     caps = Caps(**told) if told else NO_CAPS

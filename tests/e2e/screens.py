@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -54,7 +56,8 @@ def terminal(
     words = ["env", "-u", "COLUMNS", "-u", "LINES", *(f"{name}={value}" for name, value in set_.items())]
     words += [sys.executable, "-m", "actors.cli", *map(str, command)]
     line = f"{shlex.join(words)}; echo exit code $?; sleep 600"
-    made = Terminal(tmux, folder / "tmux")
+    place = tempfile.mkdtemp(prefix="ct-")  # a path short enough for a socket, and a server of its own
+    made = Terminal(tmux, Path(place, "tmux"))
     environment = {**os.environ, "LC_ALL": "C.UTF-8"}
     new = [*made._tmux, "new-session", "-d", "-x", str(width), "-y", str(height), "-c", str(folder), line]
     subprocess.run(new, env=environment, timeout=20, check=True)
@@ -62,3 +65,4 @@ def terminal(
         yield made
     finally:
         made.run("kill-server")
+        shutil.rmtree(place, ignore_errors=True)

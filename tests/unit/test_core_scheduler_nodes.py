@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cortex.orders import Asked, Begun, Nodes, Reported, Start
+from cortex.orders import Asked, Begun, Drain, Nodes, Reported, Start
 from cortex.signals import Report, RouteSignals, ToolSignals
-from tests.house import of
+from tests.house import House, of
 from tests.town import OTHER, ROUTE, Town, settings
 
 WELL = (0.1,) * 20
@@ -76,3 +76,13 @@ def test_while_a_probe_of_a_tool_is_out_the_others_ask_again_after_about_the_tim
     (second,) = t.tell(Asked(t.at_s, "a", "grep"))
     assert (first.go, second.go) == (True, False)
     assert second.wait_s == pytest.approx(wait_s)
+
+
+def test_who_drained_a_branch_is_remembered_as_long_as_it_is_there():
+    h = House(limit=100, branches_max=2, calls_per_branch=20, nodes=("n0",))
+    h.join("a", 40)
+    for name in h.state.branches:
+        h.say(name, calls=3)
+    h.tell(Drain(h.at_s, "ann", "branch:0"))
+    assert (h.state.members["branch:0"].state, h.state.members["branch:0"].drained) == ("draining", "ann")
+    assert (h.state.members["branch:1"].state, h.state.members["branch:1"].drained) == ("up", "")

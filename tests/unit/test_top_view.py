@@ -34,6 +34,7 @@ def _cells(shown, name: str, place: int = 0) -> dict[str, str]:
             job(outcome="partial", source="journal", why="over_budget: x", age_s=7200.0),
             {"STATE": "partial", "RATE/S": "", "IN FLIGHT": "", "SEEN": "journal 2h00m", "WAITS": "over_budget: x"},
         ),
+        (job(outcome="partial", why="drain: by ann"), {"WAITS": "drained by ann"}),
         (job(outcome="complete", results=1000, cost_usd=None), {"%": "100%", "COST": ""}),
         (job(rows_expected=0, calls=33), {"DONE": "33", "%": ""}),
         (job(rows_failed=4), {"FAILED": "4"}),
