@@ -122,7 +122,8 @@ async def test_counters_go_on_where_they_were_when_a_channel_comes_back(tmp_path
     assert told[-1] <= 200
 
 
-def test_values_are_counted_as_one_by_one(rng=random.Random(7)):
+def test_values_are_counted_as_one_by_one():
+    rng = random.Random(7)
     for name in ("gen_ai.client.token.usage", "cortex.turn.duration"):
         bounds = INSTRUMENTS[name].bounds
         values = [rng.choice([*bounds, rng.random() * 2 * bounds[-1], 0.0]) for _ in range(500)]
