@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from cortex.spans import Ids, Span, What
+from cortex.spans import Ids, Span, What, goal_of
 
 OPERATION: Final = "gen_ai.operation.name"
 PROVIDER: Final = "gen_ai.provider.name"
@@ -41,7 +41,6 @@ ERROR_TYPE: Final = "error.type"
 SERVER_ADDRESS: Final = "server.address"
 SERVER_PORT: Final = "server.port"
 HTTP_STATUS: Final = "http.response.status_code"
-RESEND_COUNT: Final = "http.request.resend_count"
 
 OPERATION_DURATION: Final = "gen_ai.client.operation.duration"
 TOKEN_USAGE: Final = "gen_ai.client.token.usage"
@@ -93,6 +92,12 @@ class Job(NamedTuple):
     launched_by: tuple[int, int] | None = None
     """Of a child job: trace and span, in its parent's traces, below which it runs."""
 
+    def trace_id(self, trace: int) -> int:
+        """Of one of its traces; what tells of a child job itself is a part of its parent's."""
+        if self.launched_by is not None and not goal_of(trace):
+            return self.launched_by[0]
+        return self.ids.trace_id(trace)
+
 
 def job_of(name: str, ids: Ids, labels: tuple[tuple[str, str], ...] = (), traceparent: str = "") -> Job:
     """A job as its spans tell of it. ``labels``: its user's, by name."""
@@ -135,18 +140,15 @@ def told(span: Span, job: Job) -> Told:
     if span.failed:
         attributes.append((ERROR_TYPE, span.failed))
     attributes += job.common
-    trace_id, parent_id, remote = ids.trace_id(span.trace), ids.span_id(span.above) if span.above else 0, False
-    if job.launched_by is not None and span.what in _OF_THE_JOB:
-        trace_id, remote = job.launched_by[0], span.what is What.JOB
-        parent_id = job.launched_by[1] if remote else parent_id
-    links = tuple([(ids.trace_id(trace), ids.span_id(key)) for trace, key in span.links]) if span.links else ()
+    parent_id, remote = ids.span_id(span.above) if span.above else 0, False
+    if job.launched_by is not None and span.what is What.JOB:
+        parent_id, remote = job.launched_by[1], True
+    links = tuple([(job.trace_id(trace), ids.span_id(key)) for trace, key in span.links]) if span.links else ()
     return Told(
-        trace_id, ids.span_id(span.key), parent_id, name, kind, int(span.begin_s * 1e9), int(span.end_s * 1e9),
-        bool(span.failed), attributes, links, remote,
+        job.trace_id(span.trace), ids.span_id(span.key), parent_id, name, kind, int(span.begin_s * 1e9),
+        int(span.end_s * 1e9), bool(span.failed), attributes, links, remote,
     )  # fmt: skip
 
-
-_OF_THE_JOB = frozenset({What.JOB, What.EPISODE})
 
 Said = tuple[str, int, Attributes]
 

@@ -19,7 +19,7 @@ from cortex.state import State
 from cortex.traced import Episode, Node, Traced
 from policies.sampling import INFINITE, Sampling, look_at_pace
 
-EPISODES_MAX = 100
+EPISODES_MAX = CHILD_SPANS - 2
 _64_BITS = (1 << 64) - 1
 
 
@@ -182,6 +182,11 @@ class Tracer(Calls):
 
     def _resumed(self, event: events.Resumed) -> None:
         if not self.state.run:
+            self._begin_run(self._k.epoch)
+
+    def _rejoined(self, event: events.Rejoined) -> None:
+        super()._rejoined(event)
+        if not self.state.run and not self._k.outcome:  # nobody had told of it before
             self._begin_run(self._k.epoch)
 
     def _begin_run(self, epoch: int) -> None:

@@ -14,6 +14,7 @@ from actors.observing.outbox import Outbox, Parcel
 from actors.observing.settings import FILE, Settings
 from actors.store import Journal
 from actors.telemetry import Attributes, Job, job_of, told
+from actors.watching import TRACEPARENT, Took
 from cortex import __version__, commands, events
 from cortex.cluster import Cluster
 from cortex.spans import Ids, Span
@@ -73,6 +74,10 @@ class Traces:
 
     def _exporters(self) -> list[Exporter]:
         return exporters(self._settings.traces, self._encoder)
+
+    def take(self, settings: Settings) -> None:
+        """The same settings, with headers."""
+        self._settings = settings
 
     def watch(self, job: str, folder: str) -> TraceWatch | None:
         """Looks on at a job; None where nothing is kept."""
@@ -147,6 +152,9 @@ class TraceWatch:
         """A turn is replayed. What it ended is told again, unless it is known to be out."""
         self._look(seq, turn, out, k, tell=seq > self._told)
 
+    def took(self, took: Took) -> None:
+        """Spans have times of their own."""
+
     def turn(self, seq: int, turn: events.Turn, out: commands.Decided, k: State) -> None:
         """A turn was committed."""
         self._look(seq, turn, out, k, tell=True)
@@ -158,6 +166,13 @@ class TraceWatch:
         if self._tracer is not None and self._journal is not None:
             self._kept += 1
             self._journal.set_meta(STATES[self._kept % 2], msgspec.msgpack.encode((seq, self._tracer.state)))
+
+    def child_of(self, goal: int, attempt: int) -> str:
+        """The header for a child job; empty where its parent is not told of."""
+        if self._tracer is None:
+            return ""
+        trace, key, kept = self._tracer.context(goal, attempt, child=True)
+        return self._tracer.ids.traceparent(trace, key, kept) if kept else ""
 
     def close(self) -> None:
         """The channel ends: let out what is whole, and say how far that went."""
@@ -177,7 +192,7 @@ class TraceWatch:
         if not hasattr(self, "_about"):
             assert self._tracer is not None
             labels = tuple(getattr(k.terms, "labels", {}).items())
-            self._about = job_of(self._job, self._tracer.ids, labels, k.terms.places.get("traceparent", ""))
+            self._about = job_of(self._job, self._tracer.ids, labels, k.terms.places.get(TRACEPARENT, ""))
         if self._outbox.full:
             self._outbox.lose(len(spans))
             return

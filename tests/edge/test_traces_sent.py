@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+import cortex
 from actors.observing.assembled import of_environ
 from actors.observing.exporters import traces_path
+from cortex.changes import Change, Resolve, Spawn
 from cortex.limits import Limits
 from cortex.programs.batch import Batch
 from cortex.reply import Reply
+from cortex.state import Goal, State
 from policies.failure import Failure, FailureKind
 from policies.retry import RetryPolicy
 from tests.collector import GrpcCollector, HttpCollector, Received, attributes, well_formed
 from tests.edge.jobs import FunctionModel, ListSource, Run, reply, rows
+from tests.stage import Flat
 
 ALL = {"OTEL_TRACES_SAMPLER": "always_on"}
 QUICK = Limits(retry=RetryPolicy(base_s=0.01, cap_s=0.02))
@@ -96,6 +101,69 @@ async def test_one_inference_span_a_call_however_often_it_was_tried(tmp_path, co
 
 def broken() -> Failure:
     return Failure(FailureKind.TRANSIENT, "the prompt said row 0", status=500)
+
+
+class Parent(Flat, frozen=True):
+    """Each goal is answered by a job of its own, and two of them at once by several calls."""
+
+    def select(self, k: State) -> Iterable[Any]:
+        for goal in k.open():
+            yield Spawn(goal, Flat(texts=("x", "y")))
+
+    def absorbed(self, k: State, goal: Goal, value: Any) -> Iterable[Change]:
+        yield Resolve(goal, value)
+
+
+async def test_a_child_job_hangs_below_the_goal_that_launched_it(tmp_path, collector):
+    model = FunctionModel(endpoint="http://a.example")
+    run = Run(tmp_path, model, program=Parent(texts=("a", "b")), telemetry=of_environ(collector.environ() | ALL))
+    assert (await run.to_end()).facts["outcome"] == "complete"
+    well_formed(collector)
+    traces = collector.traces
+    assert {attributes(span)["session.id"] for spans in traces.values() for span in spans} == {"j"}
+    own = [span for span in collector.named("invoke_workflow") if attributes(span)["cortex.job.id"] == "j"]
+    children = [span for span in collector.named("invoke_workflow") if span not in own]
+    assert len(own) == 1 and not own[0].parent_span_id and len(children) == 2
+    for child in children:
+        launch = next(span for span in traces[child.trace_id] if span.span_id == child.parent_span_id)
+        assert launch.name == "child Flat"
+        goal = next(span for span in traces[child.trace_id] if span.span_id == launch.parent_span_id)
+        assert goal.name == "goal text" and attributes(goal)["cortex.job.id"] == "j"
+        assert launch.start_time_unix_nano <= child.start_time_unix_nano
+        assert child.end_time_unix_nano <= launch.end_time_unix_nano
+        at = (child.trace_id, child.span_id)
+        below = {s.trace_id for s in collector.named("goal") for link in s.links if (link.trace_id, link.span_id) == at}
+        assert len(below) == 2, "its own goals are traces of their own, linked to it"
+
+
+@cortex.tool(repeatable=True)
+def weather(place: str) -> str:
+    return f"rain in {place}"
+
+
+@cortex.flow
+async def looks(ctx: cortex.Context, place: str = "Kiel") -> str:
+    """Asks, looks, asks three at once, and answers."""
+    await ctx.ask(f"where is {place}?")
+    said = await ctx.run(weather, place=place)
+    await ctx.join(*[ctx.ask(f"{said} {n}") for n in range(3)])
+    return str(said)
+
+
+async def test_a_tool_and_a_join_have_spans_of_their_own(tmp_path, collector):
+    model = FunctionModel(endpoint="http://a.example")
+    run = Run(tmp_path, model, program=looks(), telemetry=of_environ(collector.environ() | ALL))
+    assert (await run.to_end()).facts["outcome"] == "complete", run.facts
+    well_formed(collector)
+    (used,) = collector.named("execute_tool")
+    said = attributes(used)
+    assert used.name.endswith("weather") and said["gen_ai.operation.name"] == "execute_tool"
+    assert said["gen_ai.tool.name"] == "weather" and said["cortex.worker"].startswith("worker:")
+    (join,) = collector.named("join")
+    goals = {span.span_id: span for span in collector.named("goal")}
+    assert len(join.links) == 3 and all(link.span_id in goals for link in join.links)
+    assert join.start_time_unix_nano <= min(goals[link.span_id].start_time_unix_nano for link in join.links)
+    assert all(link.trace_id == join.trace_id for link in join.links)
 
 
 async def test_tokens_of_the_prompt_are_those_of_the_cache_too(tmp_path):
