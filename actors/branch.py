@@ -20,7 +20,7 @@ from actors.bound import Bound, over_bound
 from actors.counting import Counts
 from actors.courier import Courier
 from actors.keyring import Keyring, family_of
-from actors.model_port import Model
+from actors.model_port import TRACEPARENT, Model
 from actors.ports import Away, Gone, Runtime
 from actors.reporter import Reporter
 from actors.under_way import Under
@@ -275,6 +275,7 @@ class Branch:
                 under.begin(self._runtime.monotonic_s())
             count = under.count = door.count(call.generation)
             count.begin(model)
+            TRACEPARENT.set(call.trace)
             return await model.call(
                 call.body, output_tokens_max=call.output_tokens_max, timeout_s=call.timeout_s, progress=under.see
             )

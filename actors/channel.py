@@ -90,7 +90,7 @@ class Channel:
         if terms is None:
             raise StoreError(f"the journal of {self.job} is empty: run it again")
         self._dispatch = Dispatch(self.job, self._runtime, terms.limits, self._put_events)
-        self._errands = Errands(self.job, self._folder, self._runtime, self._put_events, self._traces.say)
+        self._errands = Errands(self.job, self._folder, self._runtime, self._put_events, self._traces.say, self._watch)
         self._program = self._runtime.load_program(terms.program, terms.params_json)
         branches, workers = await self._runtime.peer("cortex").ask("staff", bool(self._program.tools))
         held = await self._dispatch.meet(tuple(branches), epoch)
@@ -121,9 +121,8 @@ class Channel:
 
     def _replayed(self) -> State | None:
         """K from the last snapshot and what came after it; None for a journal without a turn."""
-        self._watch.begin(self._journal)
         load = self._runtime.load_program
-        return replayed(self._journal, lambda terms: load(terms.program, terms.params_json), watch=self._watch.again)
+        return replayed(self._journal, lambda terms: load(terms.program, terms.params_json), watch=self._watch)
 
     def _differs(self, k: State) -> str:
         with unwatched():
@@ -380,7 +379,7 @@ class Channel:
         if abandoned:
             self._dispatch.abandon(abandoned)
         if calls:
-            self._dispatch.send(calls)
+            self._dispatch.send(self._watch.marked(calls))
 
     def _without_recalled(self, calls: list[commands.Call]) -> list[commands.Call]:
         """Send only what nobody has paid for yet; the rest is answered from memory, in the next turn."""

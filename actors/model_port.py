@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any, Protocol
 
 from cortex.reply import Reply
 from policies.failure import Failure
+
+TRACEPARENT: ContextVar[str] = ContextVar("traceparent", default="")
+"""The W3C header of the attempt that is being made, for models that send it along; empty where it is not to travel."""
 
 
 class Model(Protocol):

@@ -12,13 +12,11 @@ from actors.joblock import is_held
 from actors.opening import Owner
 from actors.programs import load
 from actors.store import Folder, Journal, NoSuchJob
-from cortex import commands, events, journal
+from actors.watching import Watches
+from cortex import events, journal
 from cortex.limits import Terms
 from cortex.program import Program
 from cortex.state import State
-
-Seen = Callable[[int, events.Turn, commands.Decided, State], None]
-"""Whoever looks on at a replay: number, turn, what it led to, and K after it."""
 
 
 def last_owner(folder: Folder, job: str) -> Owner | None:
@@ -103,12 +101,14 @@ def last_state(folder: Folder, job: str) -> State:
 
 
 def replayed(
-    source: Journal, program: Callable[[Terms], Program], upto: int | None = None, watch: Seen | None = None
+    source: Journal, program: Callable[[Terms], Program], upto: int | None = None, watch: Watches | None = None
 ) -> State | None:
     """K from the last snapshot and what came after it, to a turn or to the last one; None where no turn opens it.
 
     ``watch`` sees each turn that is replayed, with what it led to.
     """
+    if watch is not None:
+        watch.begin(source)
     after = source.replay_from()
     snapshot = source.latest_snapshot()
     if snapshot is None and after == source.seq:
@@ -123,4 +123,6 @@ def replayed(
 
     with unwatched():
         k = journal.decode_state(snapshot[1]) if snapshot else None
-        return journal.replay(k, turns(), program, seen=watch and (lambda turn, out, k: watch(at, turn, out, k)))
+        if watch is None:
+            return journal.replay(k, turns(), program)
+        return journal.replay(k, turns(), program, seen=lambda turn, out, k: watch.again(at, turn, out, k))

@@ -12,6 +12,7 @@ from actors.inbox import Heard
 from actors.opening import Opening, this_owner
 from actors.ports import Away, ClusterError, Gone, Runtime
 from actors.store import StoreError
+from actors.watching import TRACEPARENT, Watches
 from cortex import commands, events
 from cortex.limits import Terms
 from cortex.state import State
@@ -33,9 +34,9 @@ class Errands:
 
     def __init__(
         self, job: str, folder: str, runtime: Runtime, put: Callable[[list[events.Event]], None],
-        say: Callable[[str], None],
+        say: Callable[[str], None], watch: Watches,
     ) -> None:  # fmt: skip
-        self._say = say
+        self._say, self._watch = say, watch
         self._job = job
         self._folder = folder
         self._runtime = runtime
@@ -170,7 +171,8 @@ class Errands:
         )
         terms = msgspec.structs.replace(
             parent, job=name, program=command.program, params_json=command.params_json, limits=limits, streams=False,
-            fingerprint=self._runtime.fingerprint(command.program, command.params_json), places={},
+            fingerprint=self._runtime.fingerprint(command.program, command.params_json),
+            places={TRACEPARENT: trace} if (trace := self._watch.child_of(command.goal, command.attempt)) else {},
             origin=child_name(parent.origin, command.goal) if parent.origin else "",
         )  # fmt: skip
         self._runtime.share_program(command.program)

@@ -16,6 +16,9 @@ from cortex import commands, events, orders
 from cortex.cluster import Cluster
 from cortex.state import State
 
+TRACEPARENT = "traceparent"
+"""Among a child job's places: the W3C header that names the span in its parent's traces below which it runs."""
+
 _log = logging.getLogger("cortex.watching")
 
 
@@ -57,6 +60,12 @@ class Rewatch(Protocol):
 
     def kept(self, seq: int) -> None:
         """A snapshot of K after this turn is about to be written: a later incarnation replays from here on."""
+
+    def child_of(self, goal: int, attempt: int) -> str:
+        """What a child job that was launched just now is told to hang below, as a W3C header; empty: nothing."""
+
+    def marked(self, calls: list[commands.Call]) -> list[commands.Call]:
+        """Calls of this turn, each with the name of its span where that is to travel to the provider."""
 
 
 @runtime_checkable
@@ -154,6 +163,18 @@ class Watches:
         """All of them."""
         if self._each:
             await asyncio.to_thread(self._close)
+
+    def child_of(self, goal: int, attempt: int) -> str:
+        """What a child job that was launched just now is told to hang below; empty where nobody tells of it."""
+        found = (watch.child_of(goal, attempt) for watch in self._each if isinstance(watch, Rewatch))
+        return next(filter(None, found), "")
+
+    def marked(self, calls: list[commands.Call]) -> list[commands.Call]:
+        """The calls as they go out."""
+        for watch in self._each:
+            if isinstance(watch, Rewatch):
+                calls = watch.marked(calls)
+        return calls
 
     def _close(self) -> None:
         for watch in self._each:

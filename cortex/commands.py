@@ -32,6 +32,8 @@ class Call(_Command, frozen=True, tag="call"):
     """Which of the job's routes."""
     generation: int = 0
     """Of that route's breaker, when the permit was given."""
+    trace: str = ""
+    """The W3C ``traceparent`` of this attempt, put in on the way out where it is to go to the provider; K has none."""
 
 
 class Submit(_Command, frozen=True, tag="submit"):

@@ -90,6 +90,7 @@ class Calls(Places):
         if not trace:
             node.call = None
             return None
+        self._counts(node, calls=1)
         terms = self._k.terms
         route = terms.routes[command.route] if command.route else terms.route
         facts = {"constructor": goal.constructor, "route": command.route}
@@ -265,7 +266,15 @@ class Calls(Places):
             return
         trace, above = self.way(node, spans)
         if trace:
+            if spans < CHILD_SPANS:
+                self._counts(node, tools=1)
             node.runs[command.attempt] = Run(self._at_s, trace, above, name, spans > 1, run_id)
+
+    def _counts(self, node: Node, calls: int = 0, tools: int = 0) -> None:
+        for each in (node, self.state.nodes.get(node.parent) if node.parent else None):
+            if each is not None:
+                each.calls += calls
+                each.tools += tools
 
     def _observed(self, event: events.Observed) -> None:
         node = self.state.nodes.get(event.goal)

@@ -85,6 +85,9 @@ class Node(msgspec.Struct, array_like=True):
     runs: dict[int, Run] = msgspec.field(default_factory=dict)
     spans: list[Span] = msgspec.field(default_factory=list)
     links: tuple[Link, ...] = ()
+    calls: int = 0
+    tools: int = 0
+    """Of its own and of those that serve it directly."""
     serving: int = 0
     """Goals that serve it now."""
     round_s: float = 0.0

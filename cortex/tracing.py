@@ -145,6 +145,8 @@ class Tracer(Calls):
         facts: dict[str, Any] = {"goal": node.goal, "status": status}
         if node.row:
             facts["row"] = node.row
+        if node.tools and node.calls:
+            facts["tools"] = node.tools
         if part_of(node.trace) and goal_of(node.trace) == node.goal:
             facts["part"] = part_of(node.trace)
         self._done += node.spans

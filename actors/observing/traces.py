@@ -7,6 +7,7 @@ import socket
 import time
 
 import msgspec
+from msgspec.structs import replace
 
 from actors.observing.exporters import Exporter, exporters
 from actors.observing.otlp import Encoder
@@ -102,6 +103,7 @@ class TraceWatch:
         self._job, self._folder = job, folder
         self._rule, self._captures = rule, settings.captures
         self._outbox, self._encoder = outbox, encoder
+        self._propagates = "tracecontext" in settings.propagators
         self._sends = "otlp" in settings.traces.exporters
         self._writes = bool({FILE, "console"}.intersection(settings.traces.exporters))
         self._journal: Journal | None = None
@@ -173,6 +175,14 @@ class TraceWatch:
             return ""
         trace, key, kept = self._tracer.context(goal, attempt, child=True)
         return self._tracer.ids.traceparent(trace, key, kept) if kept else ""
+
+    def marked(self, calls: list[commands.Call]) -> list[commands.Call]:
+        """Each with its ``traceparent``, where the settings have it go out."""
+        tracer = self._tracer
+        if not self._propagates or tracer is None:
+            return calls
+        ids, context = tracer.ids, tracer.context
+        return [replace(call, trace=ids.traceparent(*context(call.goal, call.attempt))) for call in calls]
 
     def close(self) -> None:
         """The channel ends: let out what is whole, and say how far that went."""

@@ -16,6 +16,7 @@ import aiohttp
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
+from actors.model_port import TRACEPARENT
 from actors.provider.reply import Unreadable
 
 BODY_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -105,11 +106,14 @@ class DirectRoad:
         """`timeout_s` bounds the whole exchange; `silence_s`, given for a stream, the time without a byte."""
         template = self._templates[path]
         session = self._session if silence_s is None else self._session_of_streams
+        headers: Mapping[str, str] = template.headers
+        if trace := TRACEPARENT.get():
+            headers = CIMultiDict(template.headers, traceparent=trace)
         return _DirectExchange(
             session.post(
                 template.url,
                 data=body,
-                headers=template.headers,
+                headers=headers,
                 allow_redirects=False,
                 proxy=self._proxy,
                 # `connect` bounds everything before the request is written: lookup, connection, handshake, tunnel.

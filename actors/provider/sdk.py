@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
+from actors.model_port import TRACEPARENT
 from actors.provider.direct import Answer, Exchange, bounded
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class _SdkExchange:
         timeout = httpx2.Timeout(self._silence_s, connect=self._connect_s, pool=self._connect_s)
         # A stream's connection is not used again: see `DirectRoad`.
         headers = {} if self._silence_s is None else {"Connection": "close"}
+        if trace := TRACEPARENT.get():
+            headers["traceparent"] = trace
         await self._deadline.__aenter__()
         try:
             self._response = await self._client.post(

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 import cortex
+from actors.model_port import TRACEPARENT
 from actors.observing.assembled import of_environ
 from actors.observing.exporters import traces_path
 from cortex.changes import Change, Resolve, Spawn
@@ -281,3 +282,29 @@ async def test_a_protocol_whose_package_is_missing_is_one_clear_line(tmp_path, c
     said = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
     assert any("pip install 'cortex-bounded-calls[otlp-grpc]'" in line for line in said), said
     assert not any("Traceback" in line for line in said)
+
+
+@pytest.mark.parametrize("told", ["", "tracecontext,baggage"])
+async def test_an_attempts_name_travels_to_the_provider_only_where_that_was_asked_for(tmp_path, collector, told):
+    seen: list[str] = []
+
+    def answer(body: bytes) -> Reply | Failure:
+        seen.append(TRACEPARENT.get())
+        return broken() if len(seen) == 1 else reply("ok")
+
+    model = FunctionModel(answer, endpoint="http://a.example")
+    await sent(tmp_path, collector.environ() | ALL | {"OTEL_PROPAGATORS": told}, model, count=3)
+    if not told:
+        assert set(seen) == {""}
+        return
+    attempts = {f"00-{s.trace_id.hex()}-{s.span_id.hex()}-01" for s in collector.named("attempt")}
+    assert len(seen) == 4 and set(seen) == attempts
+
+
+async def test_a_goal_that_calls_and_uses_tools_in_turn_is_an_agent(tmp_path):
+    with HttpCollector() as collector:
+        model = FunctionModel(endpoint="http://a.example")
+        await Run(tmp_path, model, program=looks(), telemetry=of_environ(collector.environ() | ALL)).to_end()
+        (agent,) = collector.named("invoke_agent")
+        assert attributes(agent)["gen_ai.agent.name"] == agent.name.removeprefix("invoke_agent ")
+        assert not agent.parent_span_id

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from actors.tasks import Errands
+from actors.watching import Watches
 from actors.worker import Worker
 from cortex import commands, events
 from cortex.signals import Report
@@ -164,7 +165,7 @@ def _errands(worker: FakeWorker) -> tuple[Errands, Runtime, list[events.Event]]:
     runtime = Runtime(Program())
     runtime.peers["worker:0"] = worker
     put: list[events.Event] = []
-    return Errands("j", "", runtime, put.extend, print), runtime, put  # type: ignore[arg-type]
+    return Errands("j", "", runtime, put.extend, print, Watches([])), runtime, put  # type: ignore[arg-type]
 
 
 RUN = commands.RunTool(1, 1, "t", {}, "j/1/t", 5.0)

@@ -17,6 +17,7 @@ from policies.failure import FailureKind
 from policies.sampling import Sampling, share
 from tests.flows import ALL
 from tests.properties.test_fuzz import PROGRAMS, Fuzz
+from tests.stage import Flat, Stage
 from tests.toys import Elector, Nester, Planner, Voter, Watcher
 from tests.world import World
 
@@ -159,3 +160,49 @@ def test_without_a_share_failures_are_rescued_with_all_that_is_above_them():
         span.what in (What.JOB, What.EPISODE)
         for span in flat(told(world.stage.turns, fresh(WORLDS["planned"]), share(0.0))[0])
     )
+
+
+RARE = Sampling(ratio=0.0, first_spans=0, rescues_at_once=100.0)
+
+
+def test_under_a_breaker_everything_is_told_and_the_job_says_since_when():
+    stage = Stage(Flat(texts=("a", "b", "c")), permits=1)
+    stage.turn(events.Granted(0, again_s=5.0, why="open"))
+    stage.answer()
+    stage.turn(events.Granted(1, starts=1))
+    stage.answer()
+    stage.turn(events.Granted(1))
+    stage.answer()
+    spans = flat(told(stage.turns, Flat(texts=("a", "b", "c")), RARE)[0])
+    well_formed(spans, over=True)
+    (call,) = [span for span in spans if span.what is What.CALL]
+    (attempt,) = [span for span in spans if span.what is What.ATTEMPT]
+    assert call.facts["goal"] == 2 and attempt.facts["probe"]
+    (period,) = [span for span in spans if span.what is What.EPISODE]
+    assert (period.name, period.begin_s, period.end_s) == ("breaker", 102.0, 106.0)
+
+
+def test_a_call_that_is_slow_beside_the_others_is_told():
+    texts = tuple(f"t{n}" for n in range(200))
+    stage = Stage(Flat(texts=texts), permits=1)
+    for n in range(200):
+        call = stage.call()
+        took_s = 9.0 if n == 150 else 1.0
+        stage.turn(
+            msgspec.structs.replace(stage.answered(call), elapsed_s=took_s, by="branch:0"), at_s=stage.k.at_s + 10
+        )
+    spans = flat(told(stage.turns, Flat(texts=texts), RARE)[0])
+    well_formed(spans, over=True)
+    (attempt,) = [span for span in spans if span.what is What.ATTEMPT]
+    assert round(attempt.end_s - attempt.begin_s, 6) == 9.0
+    assert [span.facts["goal"] for span in spans if span.what is What.GOAL] == [151]
+
+
+def test_what_is_rescued_stays_within_a_rate():
+    texts = tuple(f"t{n}" for n in range(50))
+    stage = Stage(Flat(texts=texts), permits=50)
+    calls = list(stage.calls.values())
+    stage.turn(*[stage.broke(call, "rejected", f"no {n}") for n, call in enumerate(calls)])
+    rule = Sampling(ratio=0.0, first_spans=0, rescues_at_once=7.0)
+    spans = flat(told(stage.turns, Flat(texts=texts), rule)[0])
+    assert len([span for span in spans if span.what is What.ATTEMPT]) == 7
