@@ -8,10 +8,12 @@ import sys
 from typing import Any
 
 from actors.cli.problems import (
+    COMPLETE,
     FAILED,
     INTERRUPTED,
     TERMINATED,
     USAGE,
+    NobodyReads,
     Stopped,
     say,
     told,
@@ -19,6 +21,9 @@ from actors.cli.problems import (
     trace,
     wants_trace,
 )
+
+_LISTINGS = frozenset({"status", "jobs", "inspect", "export", "program"})
+"""What only lists: whoever stops reading (``head``) has what they wanted."""
 
 
 def enter(arguments: list[str]) -> int:
@@ -30,9 +35,9 @@ def enter(arguments: list[str]) -> int:
     except Stopped as stopped:
         say(f"{'interrupted' if stopped.code == INTERRUPTED else 'terminated'} before anything was sent")
         return stopped.code
-    except BrokenPipeError:
+    except (BrokenPipeError, NobodyReads):
         _nobody_reads()
-        return FAILED
+        return COMPLETE if arguments[:1] and arguments[0] in _LISTINGS else FAILED
     except Exception as error:
         return _failed(error, wants_trace(arguments))
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from actors.cli.problems import speak
+from actors.cli.problems import NobodyReads, speak
 
 
 class Options(msgspec.Struct, kw_only=True):
@@ -169,7 +170,12 @@ def takes(*names: str, said: tuple[str, ...] = ()) -> Callable[[Callable[..., in
             told = {name: value for name in (*names, *said) if (value := given.pop(name)) not in (None, [])}
             options = Options(**told)
             speak(options.log_format)
-            return function(**given, options=options)
+            try:
+                code = function(**given, options=options)
+                sys.stdout.flush()
+                return code
+            except BrokenPipeError:
+                raise NobodyReads from None
 
         own = inspect.signature(function, eval_str=True).parameters.values()
         parameters = [each for each in own if each.name != "options"]

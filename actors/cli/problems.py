@@ -26,6 +26,10 @@ class CommandError(Exception):
         self.code = code
 
 
+class NobodyReads(Exception):
+    """Whoever read what a command prints is gone. The parser would make an exit code of its own of Python's error."""
+
+
 class Stopped(BaseException):
     """SIGINT or SIGTERM came while nothing was under way that had to be drained."""
 

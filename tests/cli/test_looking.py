@@ -12,7 +12,7 @@ import msgspec
 
 from actors.joblock import hold
 from actors.store import Folder, Journal
-from tests.cli.commands import FIELDS, each_once, requests
+from tests.cli.commands import FIELDS, each_once, requests, started
 
 
 def _done(cortex, job: str, count: int = 5) -> None:
@@ -96,6 +96,20 @@ def test_the_resume_line_names_a_state_folder_that_is_not_the_usual_one(cortex, 
     command = ("batch", "in.jsonl", "-o", "out", "--model", "sim", "--job", "far", "--state", "elsewhere")
     done = cortex(*command, "--max-job-tokens", 400, "--json")
     assert done.last["resume"] == f"cortex resume far --state {Path('elsewhere').resolve()}"
+
+
+def test_whoever_stops_reading_a_listing_has_what_they_wanted(cortex):
+    for job in ("one", "two"):
+        _done(cortex, job)
+    for arguments in (("jobs",), ("inspect", "one"), ("status", "one")):
+        read, written = os.pipe()
+        os.close(read)
+        try:
+            with started(*arguments, stdout=written) as child:
+                assert child.wait(30) == 0, arguments
+                assert child.stderr.read().count("Traceback") == 0
+        finally:
+            os.close(written)
 
 
 def test_looking_changes_nothing(cortex):
