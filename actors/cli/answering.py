@@ -13,10 +13,12 @@ from actors.cli.settings import named_folder
 from actors.cli.steering import told_its_cluster, told_its_run, what_now
 from actors.cli.telling import OVER
 from actors.ports import Peer
+from actors.programs import load
 from actors.records import last_state
 from actors.session import who
 from actors.store import Folder
 from cortex.flows.context import APPROVAL
+from cortex.flows.program import Flow, takes
 from cortex.state import State
 
 
@@ -72,12 +74,23 @@ def _give(folder: Folder, job: str, given: dict[str, Any]) -> int:
     k = last_state(folder, job)
     still = [name for name in given if name in k.awaited()]
     if still:
-        raise CommandError(f"job {job} does not take {given[still[0]]!r} for {still[0]!r}: it still waits", FAILED)
+        wanted = f" for {words}" if (words := _wanted(k, still[0])) else ""
+        said = f"job {job} does not take {given[still[0]]!r} for {still[0]!r}: it still waits{wanted}"
+        raise CommandError(said, FAILED)
     say(f"{job}: {', '.join(given)} answered by {who()}")
     rest = what_now(folder, job, k)
     if rest:
         say(rest)
     return COMPLETE
+
+
+def _wanted(k: State, name: str) -> str:
+    """What the answer must be, as far as the program says so."""
+    try:
+        program = load(k.terms.program, k.terms.params_json)
+        return takes(program, k, name) if isinstance(program, Flow) else ""
+    except Exception:  # an author's code may raise anything
+        return ""
 
 
 def _named(pair: str) -> tuple[str, Any]:

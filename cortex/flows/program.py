@@ -291,6 +291,14 @@ def _differs(why: str) -> str:
     return f"the flow is not what it was: {why}. It is not deterministic, or what it uses has changed"
 
 
+def takes(program: Flow, k: State, name: str) -> str:
+    """What an answer of this name, which the flow waits for, must be: for whoever gave another."""
+    live = program._live(k)
+    requests = (live.request(k.goals[goal]) for goal in k.expected.get(name, ()) if goal in k.goals)
+    said = next((each.returns.instruction for each in requests if isinstance(each, Outside)), "")
+    return " ".join(said.removeprefix("Answer with ").removesuffix(".").removesuffix(" alone").split())
+
+
 def flow(function: Callable[..., Any]) -> type[Flow]:
     """Make a program of an async function whose first parameter is ``ctx``; the others are the program's parameters.
 
