@@ -61,7 +61,8 @@ def built(
             raise CommandError(f"-p {name}: {named} has no such parameter; it takes: {takes}")
         if name in values:
             raise CommandError(f"-p {name} is given twice")
-        values[name] = _text(name, text) if _kinds(fields[name].type) == [str] else _plain(text)
+        said = _text(name, text)
+        values[name] = said if _kinds(fields[name].type) == [str] else _plain(said)
     if issubclass(type_, Flow) and (complaint := first(type_.function)):
         raise CommandError(f"{named}: {complaint}")
     try:
