@@ -38,6 +38,7 @@ from actors.files.source import BatchSource, Check
 from actors.records import in_use, last_state, last_terms
 from actors.session import CONTENT, Order, Session, whole
 from actors.store import Folder
+from cortex.flows.program import Flow
 from cortex.limits import Limits, Terms
 from cortex.program import Program, params_of
 from cortex.programs.batch import Batch
@@ -90,7 +91,7 @@ def run(where: str, inputs: list[str], output: str, pairs: list[str], options: O
     _given_input(folder, order)
     source = LineSource(order.input, spool=spool_of(folder, order.named()))
     with contextlib.closing(source):
-        return _begun(order, options, folder, source, source.check())
+        return _begun(order, options, folder, source, source.check(objects=isinstance(program, Flow)))
 
 
 def _program(where: str, inputs: list[str], pairs: list[str]) -> Program:

@@ -6,11 +6,20 @@ import hashlib
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from actors.files.lines import InputFile, Lines, SourceError
 from actors.files.source import Check, Window
 from cortex.events import Row
 
 WINDOW_BYTES_MAX: Final = 8_000_000
+
+
+def _is_object(line: bytes) -> bool:
+    try:
+        return line.lstrip().startswith(b"{") and isinstance(msgspec.json.decode(line), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 class LineSource:
@@ -22,8 +31,10 @@ class LineSource:
         self._number = 0
         self._stamp = (0, 0)
 
-    def check(self) -> Check:
-        """Read all of it. Raises ``SourceError`` where it is not there, not readable or empty."""
+    def check(self, objects: bool = False) -> Check:
+        """Read all of it. Raises ``SourceError`` where it is not there, not readable or empty; or where rows should be
+        ``objects`` and none is: then it is another file that was meant.
+        """
         self._file.open()
         self._stamp = self._file.stamp()
         digest = hashlib.blake2b(digest_size=16)
@@ -31,8 +42,11 @@ class LineSource:
         rows = 0
         while (line := lines.next()) is not None:
             rows += not line.isspace()
+            objects = objects and not _is_object(line)
         if not rows:
             raise SourceError(f"{self._file.name} is empty: give it one row a line")
+        if objects:
+            raise SourceError(f"{self._file.name} holds no row: give a JSON object a line, its fields the parameters")
         return Check(
             rows=rows, refused=0, problems=(), problems_more=0, unreadable=0, size_bytes=lines.position,
             digest=digest.hexdigest(),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.records import last_state
+from actors.records import last_state, last_terms
 from actors.store import Folder, StoreError
 from tests.cli.commands import started, until
 
@@ -112,7 +112,8 @@ def test_it_waits_for_a_person_at_rest_and_goes_on(cortex):
     assert done.code == 3
     assert "waits for an answer: approved; give it, then resume: cortex answer mine approved=VALUE\n" in done.err
     assert "it waits for: approved" in cortex("answer", "mine", "aproved=yes").err
-    assert "it still waits" in cortex("answer", "mine", "approved=perhaps").err
+    said = cortex("answer", "mine", "approved=perhaps").err
+    assert "does not take 'perhaps' for 'approved': it still waits for true or false" in said
     assert cortex("answer", "mine", "approved=yes").code == 0
     status = cortex("status", "mine").out
     assert "it has the answer that it waited for: resume it" in status
@@ -151,6 +152,21 @@ def test_a_text_that_a_flow_needs_is_given_as_it_stands_or_by_its_file(cortex):
         assert (done.code, done.last["answer"]) == (0, meant), done.err
     cortex("run", "one.py", "-p", "text=@nowhere.txt", *SIM).refused("cannot read nowhere.txt")
     cortex("run", "one.py", "-p", "text=a", "-p", "text=b", *SIM).refused("-p text is given twice")
+
+
+def test_a_parameter_that_is_no_text_is_read_from_its_file_too(cortex):
+    Path("words.json").write_text('["a", "b"]\n')
+    done = cortex("run", "flows.py:walk", "-p", "steps=1", "-p", "words=@words.json", *SIM, "--job", "mine", "--json")
+    assert done.code == 0, done.err
+    assert last_terms(Folder(os.environ["CORTEX_STATE"]), "mine").params_json == b'{"steps":1,"words":["a","b"]}'
+    cortex("run", "flows.py:walk", "-p", "steps=1", "-p", "words=@no.json", *SIM).refused("cannot read no.json")
+
+
+def test_a_file_that_holds_no_row_at_all_is_refused_before_there_is_a_job(cortex):
+    said = cortex("run", "flows.py:row", "flows.py", "-o", "out.jsonl", *SIM).refused("flows.py holds no row")
+    assert "a JSON object a line" in said
+    cortex("status").refused("no jobs")
+    assert not Path("out.jsonl").exists()
 
 
 def test_breakpoint_stops_there():
