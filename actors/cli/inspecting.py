@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections import deque
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
@@ -39,7 +41,7 @@ def inspect(wanted: Wanted, options: Options) -> int:
     """``cortex inspect``; the exit code."""
     if wanted.failed and (wanted.subject or wanted.at is not None):
         raise CommandError("--failed lists what failed: give no goal and no --at with it")
-    folder = named_folder(options)
+    folder, wanted = named_folder(options), _of_child(wanted)
     source = Journal(folder.journal_path(wanted.job))
     try:
         if not source.seq:
@@ -57,6 +59,12 @@ def inspect(wanted: Wanted, options: Options) -> int:
         source.close()
 
 
+def _of_child(wanted: Wanted) -> Wanted:
+    """A call of a child job, named in full, is looked up in that job's journal."""
+    named = re.fullmatch(rf"(?:call:)?({re.escape(wanted.job)}(?:~\d+)+)/(\d+/.+)", wanted.subject, re.DOTALL)
+    return msgspec.structs.replace(wanted, job=named[1], subject=f"call:{named[2]}") if named else wanted
+
+
 def _turns(folder: Folder, source: Journal, wanted: Wanted, options: Options) -> int:
     from actors.story.turns import turns_of
 
@@ -69,7 +77,7 @@ def _turns(folder: Folder, source: Journal, wanted: Wanted, options: Options) ->
         return COMPLETE
     _head(folder, job)
     lines = (line for line in turns_of(source, max(0, first - 1)) if _loud(line))
-    some = list(islice(lines, wanted.count)) if first else list(lines)[-wanted.count :]
+    some = list(islice(lines, wanted.count)) if first else list(deque(lines, maxlen=wanted.count))
     for line in some:
         print(f"{line['turn']:>7}  {time_of(line['at_s'])}  {tame('; '.join(line['said']))}")
     left = source.seq - len(some)

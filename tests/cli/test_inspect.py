@@ -166,7 +166,7 @@ def test_tools_child_jobs_and_where_in_the_source_they_are_awaited(cortex):
     below = _story(cortex, "tale~6", "call:2/0")
     assert _of(below, "asked")[0]["call"] == "tale~6/2/0" == below["subject"]["call"]
     assert not below["note"]
-    assert _story(cortex, "tale~6", "tale~6/2/0") == below
+    assert _story(cortex, "tale~6", "tale~6/2/0") == below == _story(cortex, "tale", "tale~6/2/0")
 
 
 def test_votes_are_told_with_the_goal_that_they_are_on(cortex):
