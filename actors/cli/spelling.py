@@ -222,7 +222,9 @@ def _asked(entry: Facts) -> Lines:
     yield "money", _ledger(entry["ledger"], entry["reserved"])
     bound = f"at most {entry['prompt_tokens_bound']:,} tokens of M {entry.get('prompt_tokens_max', 0):,}"
     reply = f"reply at most {entry['output_tokens_max']:,}"
-    yield "bound", f"{bound}; {reply}; times out after {entry.get('timeout_s', 0):g} s"
+    above = entry["prompt_tokens_bound"] > entry.get("prompt_tokens_max", 0) > 0
+    counter = " (above it, so that the provider's own counter decides at the branch)" if above else ""
+    yield "bound", f"{bound}{counter}; {reply}; times out after {entry.get('timeout_s', 0):g} s"
     yield from _prompt(entry)
 
 

@@ -161,4 +161,4 @@ def held(k: State, goal: Goal) -> str:
             reasons.append(f"all {share.permits} permits are in use")
     if len(k.flights) >= k.terms.limits.concurrency:
         reasons.append(f"all {k.terms.limits.concurrency} calls that may be in flight are")
-    return "; ".join(reasons)
+    return "; ".join(dict.fromkeys(reasons))

@@ -33,7 +33,7 @@ def prompt_facts(
         "tokens_bound": tokens_bound(whole.text()),
         "fits": sent is not None,
         "left_out": list(whole.left_out),
-        "parts": _parts(before, sent, estimate),
+        "parts": _parts(before, sent, estimate) if sent is not None else _none_sent(before, estimate),
     }
 
 
@@ -48,6 +48,10 @@ def _parts(before: Any, sent: Any, estimate: Estimate) -> list[dict[str, Any]]:
             fact |= {"fate": "cut", "bytes_sent": len(kept[block.use].text.encode())}
         told.append(fact)
     return told
+
+
+def _none_sent(before: Any, estimate: Estimate) -> list[dict[str, Any]]:
+    return [{**part, "fate": "not sent", "bytes_sent": 0} for part in _parts(before, before, estimate)]
 
 
 def _prompt_parts(before: Prompt, sent: Prompt | None, estimate: Estimate) -> list[dict[str, Any]]:

@@ -73,6 +73,21 @@ class Parts(cortex.Program):
         yield cortex.Resolve(goal, reply.text)
 
 
+class Big(cortex.Program):
+    """Too large at first, and smaller when it is told so."""
+
+    def begin(self, k):
+        yield cortex.Goal("g")
+
+    def select(self, k):
+        for goal in k.open("g"):
+            text = "word " * (3_000 // (1 + goal.too_large))
+            yield cortex.Ask(goal, cortex.Prompt("big", (cortex.Part(cortex.Role.GOAL, text),)))
+
+    def absorb(self, k, goal, reply):
+        yield cortex.Resolve(goal, reply.text)
+
+
 class Poll(cortex.Program):
     """Votes."""
 
@@ -153,6 +168,30 @@ def test_a_prompt_tells_its_parts_its_constructor_and_what_was_left_out(cortex):
     assert asked["request"]["system"] == "Be short."
     text = cortex("inspect", "Parts", 1).out
     assert "left out    the long one" in text and "constructor framed: 4 parts" in text
+
+
+def test_a_prompt_that_does_not_fit_tells_the_bounds_and_what_was_asked_instead(cortex):
+    _run(cortex, "Big", "--prompt-tokens-max", 4_000)
+    story = _story(cortex, "Big", 1)
+    (refused,), (asked,) = _of(story, "too_large"), _of(story, "asked")
+    prompt = refused["prompt"]
+    assert (prompt["fits"], prompt["prompt_tokens_max"], prompt["parts"][0]["fate"]) == (False, 4_000, "not sent")
+    assert prompt["tokens_estimated_before"] > 4_000 >= asked["prompt"]["tokens_estimated"]
+    assert asked["prompt_tokens_bound"] > asked["prompt_tokens_max"] == 4_000
+    text = cortex("inspect", "Big", 1).out
+    assert "does not fit: it was about" in text and "the provider's own counter decides" in text
+
+
+def test_a_breaker_that_opens_is_told_with_what_it_saw_and_where_the_call_went(cortex):
+    requests(Path("in.jsonl"), 30)
+    run = ("batch", "in.jsonl", "-o", "out", "--model", "sim", "--sim", "overloaded=1", "--fallback", "sim,seed=2")
+    assert cortex(*run, "--job", "rows").code == 0
+    story = _story(cortex, "rows", "r3")
+    first, *_, last = _of(story, "asked")
+    (passed,) = last["passed_over"]
+    assert first["route"] == passed["route"] != last["route"]
+    assert "the breaker is open" in passed["why"]["why"] and passed["why"]["permits"] == 0
+    assert "passed      " in cortex("inspect", "rows", "r3").out
 
 
 def test_tools_child_jobs_and_where_in_the_source_they_are_awaited(cortex):
