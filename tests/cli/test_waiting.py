@@ -13,9 +13,11 @@ from actors.bar import Bar
 from actors.cli.telling import Standing, why
 from actors.summary import summary
 from actors.waiting import WORDS_MAX, standing, time_of_day, waits
+from cortex.goals import Goal
+from cortex.ledger import Charge
 from cortex.limits import Limits, Route, Terms
 from cortex.permits import own_pace
-from cortex.state import State
+from cortex.state import Flight, State
 from policies.failure import Failure, FailureKind
 from policies.pace import take
 
@@ -139,6 +141,37 @@ def test_a_rate_of_ones_own():
 
 def test_draining():
     assert waits(_k(stopping="drain")) == ["draining"]
+
+
+def _sleeping(**goal: Any) -> State:
+    k = _k(next_goal=2)
+    k.live = k.resting = 1
+    k.goals[1] = Goal("nap", id=1, due_at_s=NOW_S + 600, **goal)
+    k.delayed = [(NOW_S + 30, 1), (NOW_S + 600, 1)]  # the first one is of before
+    return k
+
+
+def test_a_flow_that_sleeps_says_until_when():
+    k = _sleeping()
+    assert waits(k) == [f"sleeps until {time_of_day(NOW_S + 600)}"]
+    assert standing(k)["sleeps_until_s"] == NOW_S + 600
+    k.outcome = "partial"
+    assert standing(k)["sleeps_until_s"] == 0
+
+
+def test_it_does_not_sleep_while_anything_else_goes_on():
+    k = _sleeping()
+    k.open_by_kind = {"x": {7: None}}
+    assert (waits(k), standing(k)["sleeps_until_s"]) == ([], 0)
+    k = _sleeping()
+    k.flights[1] = Flight(1, 1, "0", b"", 0.0, Charge(0, 0), 0)
+    assert (waits(k), standing(k)["sleeps_until_s"]) == ([], 0)
+
+
+def test_a_call_that_is_asked_again_later_does_not_sleep():
+    k = _sleeping(tries=1, broken=1)
+    assert waits(k) == [f"tries again at {time_of_day(NOW_S + 600)}"]
+    assert standing(k)["sleeps_until_s"] == 0
 
 
 def test_the_live_line_says_it():

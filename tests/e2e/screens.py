@@ -49,13 +49,18 @@ class Terminal:
 
 @contextmanager
 def terminal(
-    tmux: str, folder: Path, command: Sequence[object], width: int = 80, height: int = 24, **environ: str
-) -> Iterator[Terminal]:
-    """``cortex`` with these arguments in a terminal of this size; its exit code stands on the screen at the end."""
+    tmux: str, folder: Path, command: Sequence[object], width: int = 80, height: int = 24, *,
+    piped: Path | None = None, **environ: str,
+) -> Iterator[Terminal]:  # fmt: skip
+    """``cortex`` with these arguments in a terminal of this size; its exit code stands on the screen at the end.
+
+    ``piped``: a file that comes to it through a pipe.
+    """
     set_ = {"PYTHONPATH": str(ROOT), "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"} | environ
     words = ["env", "-u", "COLUMNS", "-u", "LINES", *(f"{name}={value}" for name, value in set_.items())]
     words += [sys.executable, "-m", "actors.cli", *map(str, command)]
-    line = f"{shlex.join(words)}; echo exit code $?; sleep 600"
+    before = f"cat {shlex.quote(str(piped))} | " if piped is not None else ""
+    line = f"{before}{shlex.join(words)}; echo exit code $?; sleep 600"
     place = tempfile.mkdtemp(prefix="ct-")  # a path short enough for a socket, and a server of its own
     made = Terminal(tmux, Path(place, "tmux"))
     environment = {**os.environ, "LC_ALL": "C.UTF-8"}

@@ -105,6 +105,23 @@ def test_the_bar_is_one_line_that_stays_in_place(tmux: str, tmp_path: Path, widt
         assert not [line for line in screen.screen() if re.search(r"\d+/400", line)]
 
 
+def test_the_bar_where_rows_come_through_a_pipe_and_where_the_run_goes_on(tmux: str, tmp_path: Path) -> None:
+    rows = requests(tmp_path / "many.jsonl", 300)
+    slow = ("--sim", "latency_ms=300", "--concurrency", 20)
+    command = ("batch", "-", "-o", tmp_path / "out", "--model", "sim", "--state", tmp_path / "state", "--job", "p", *slow)
+    with terminal(tmux, tmp_path, command, 100, 12, piped=rows) as screen:
+        screen.until(lambda text: re.search(r"━.* [1-9]\d+/300 rows, \d+\.\d/s", text))
+        screen.keys("C-c")
+        screen.until(lambda text: re.search(r"(?m)^exit code 130", text))
+    again = ("resume", "p", "--state", tmp_path / "state")
+    with terminal(tmux, tmp_path, again, 100, 12) as screen:
+        text = screen.until(lambda text: re.search(r"/300 rows, [1-9]|exit code", text))
+        found = re.search(r"(\d+)/300 rows, ([\d.]+)/s", text)
+        assert found is not None, text
+        assert float(found[2]) < 200, "what an earlier run did is not this one's speed"
+        screen.until(lambda text: re.search(r"(?m)^exit code 0", text))
+
+
 def test_what_is_published_is_gone_when_its_process_was_killed(tmux: str, tmp_path: Path, state: Path) -> None:
     requests(tmp_path / "many.jsonl", 2_000)
     with started(*_batch(tmp_path, "many", "busy", *SLOW)) as child:
