@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from actors.observing.job_log import Logs
+from actors.observing.meter import nobody
 from actors.observing.metrics import Exporting, Metrics
 from actors.observing.readings import Readings
 from actors.observing.settings import HEADERS, Settings
@@ -68,12 +69,14 @@ def assembled(settings: Settings, environ: Mapping[str, str], counts: bool = Fal
     for line in settings.complaints:
         _log.warning("%s", line)
     parts: list[Part] = [Logs()]
-    if settings.traces.exporters:
-        parts.append(Traces(settings))
+    traces = Traces(settings) if settings.traces.exporters else None
     metrics = None
     if counts or settings.metrics.exporters:
-        metrics = Metrics(exports=_exports(settings, environ))
-        parts.append(metrics)
+        sampled = traces.sampled if traces is not None else nobody
+        metrics = Metrics(exports=_exports(settings, environ), sampled=sampled)
+        parts.append(metrics)  # before traces: an exemplar is asked for while its attempt is still under way there
+    if traces is not None:
+        parts.append(traces)
     return Observers(settings, parts, metrics)
 
 

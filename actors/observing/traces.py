@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec.structs import replace
@@ -15,7 +16,7 @@ from actors.observing.outbox import Outbox, Parcel
 from actors.observing.settings import FILE, Settings
 from actors.store import Journal
 from actors.telemetry import Attributes, Job, job_of, told
-from actors.watching import TRACEPARENT, Took
+from actors.watching import TRACEPARENT
 from cortex import __version__, commands, events
 from cortex.cluster import Cluster
 from cortex.spans import Ids, Span
@@ -72,6 +73,7 @@ class Traces:
             self._exporters, batch_spans=settings.batch_spans, queue_spans=settings.queue_spans,
             delay_s=settings.delay_s,
         )  # fmt: skip
+        self._watches: WeakValueDictionary[str, TraceWatch] = WeakValueDictionary()
 
     def _exporters(self) -> list[Exporter]:
         return exporters(self._settings.traces, self._encoder)
@@ -84,7 +86,14 @@ class Traces:
         """Looks on at a job; None where nothing is kept."""
         if self._rule is None or not self._settings.traces.exporters:
             return None
-        return TraceWatch(job, folder, self._rule, self._settings, self._outbox, self._encoder)
+        watch = TraceWatch(job, folder, self._rule, self._settings, self._outbox, self._encoder)
+        self._watches[job] = watch
+        return watch
+
+    def sampled(self, k: State, event: events.Answered | events.Broke) -> tuple[str, str] | None:
+        """Trace and span id of an attempt that has ended, where it will be told; asked before its turn is seen here."""
+        watch = self._watches.get(k.terms.job)
+        return watch.sampled(event.goal, event.attempt) if watch is not None else None
 
     def oversee(self, state: Cluster) -> None:
         """The cortex sees no call: it has no spans."""
@@ -154,9 +163,6 @@ class TraceWatch:
         """A turn is replayed. What it ended is told again, unless it is known to be out."""
         self._look(seq, turn, out, k, tell=seq > self._told)
 
-    def took(self, took: Took) -> None:
-        """Spans have times of their own."""
-
     def turn(self, seq: int, turn: events.Turn, out: commands.Decided, k: State) -> None:
         """A turn was committed."""
         self._look(seq, turn, out, k, tell=True)
@@ -183,6 +189,14 @@ class TraceWatch:
             return calls
         ids, context = tracer.ids, tracer.context
         return [replace(call, trace=ids.traceparent(*context(call.goal, call.attempt))) for call in calls]
+
+    def sampled(self, goal: int, attempt: int) -> tuple[str, str] | None:
+        """Trace and span id of an attempt that is not told of yet, where it will be."""
+        if self._tracer is None:
+            return None
+        trace, span, kept = self._tracer.context(goal, attempt)
+        ids = self._tracer.ids
+        return (f"{ids.trace_id(trace):032x}", f"{ids.span_id(span):016x}") if kept else None
 
     def close(self) -> None:
         """The channel ends: let out what is whole, and say how far that went."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -49,8 +50,8 @@ FULL_AFTER_S = 60.0
 class Server:
     """A Prometheus that runs."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
+    def __init__(self, url: str, state: Path) -> None:
+        self.url, self.state = url, state
 
     def ask(self, query: str) -> list[dict[str, Any]]:
         """The series that a query finds now."""
@@ -107,7 +108,7 @@ def server(prometheus: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         for name, words in _jobs(folder, fails, breaks, ports).items():
             log = folder / f"{name}.log"
             words = [*words, "--job", name, "--metrics-listen", f"127.0.0.1:{ports[name]}"]
-            child = stack.enter_context(beside.cortex(*words, log=log))
+            child = stack.enter_context(beside.cortex(*words, log=log, OTEL_TRACES_SAMPLER="always_on"))
             page = f"http://127.0.0.1:{ports[name]}/metrics"
             tools.until(lambda page=page: b"cortex_" in _page(page), 30, f"the metrics of {name}", child, log)
         ports["as ray"] = stack.enter_context(as_ray.port_of(f"http://127.0.0.1:{ports['capped']}/metrics"))
@@ -116,7 +117,7 @@ def server(prometheus: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         command = [prometheus, f"--config.file={_config(folder, ports)}", f"--storage.tsdb.path={folder / 'tsdb'}"]
         command += [f"--web.listen-address=127.0.0.1:{port}", "--enable-feature=exemplar-storage", "--log.level=warn"]
         child = stack.enter_context(tools.running(command, log))
-        found = Server(f"http://127.0.0.1:{port}")
+        found = Server(f"http://127.0.0.1:{port}", folder / "state")
         tools.until(lambda: len(found.ask("up == 1")) == len(ports), 30, "all targets scraped", child, log)
         tools.until(lambda: _all_there(found), FULL_AFTER_S, "every metric", child, log)
         yield found
@@ -242,6 +243,22 @@ def test_an_open_breaker_is_seen(server: Server) -> None:
     pending = [alert["labels"]["alertname"] for alert in server.get("alerts")["alerts"]]
     tell_names = {alert.name for alert in ALERTS}
     assert set(pending) <= tell_names
+
+
+def test_a_dot_of_the_latency_panel_opens_a_trace(server: Server) -> None:
+    """Exemplars: the trace that one names is among those that were kept. (Of a failed attempt that is tried again later,
+    it is told when its goal has ended.)"""
+    name = 'gen_ai_client_operation_duration_seconds_bucket{cortex_job_id="capped", error_type=""}'
+    now_s = time.time()
+    found = server.get("query_exemplars", query=name, start=str(now_s - 300), end=str(now_s))
+    named = {one["labels"]["trace_id"] for series in found for one in series["exemplars"]}
+    assert named
+
+    def kept() -> bool:
+        lines = (server.state / "traces" / "capped.jsonl").read_text()
+        return all(f'"{trace}"' in lines for trace in named)
+
+    tools.until(kept, 20, "the traces that exemplars name")
 
 
 def test_what_is_scraped_is_what_the_page_tells(server: Server) -> None:
