@@ -69,6 +69,10 @@ def assembled(settings: Settings, environ: Mapping[str, str], counts: bool = Fal
     for line in settings.complaints:
         _log.warning("%s", line)
     parts: list[Part] = [Logs()]
+    if "otlp" in settings.logs.exporters and "otlp" in environ.get("OTEL_LOGS_EXPORTER", "").lower():
+        from actors.observing.otlp_logs import LogExports
+
+        parts.append(LogExports(settings, {}))
     traces = Traces(settings) if settings.traces.exporters else None
     metrics = None
     if counts or settings.metrics.exporters:

@@ -126,6 +126,7 @@ def begin(form: str, level: str, always: Mapping[str, str] | None = None, stream
     form, number = checked(form, level, (stream or sys.stderr).isatty())
     handler = logging.StreamHandler(stream) if stream is not None else _Standard()
     handler.setFormatter(Form(form, always))
+    handler.setLevel(number)
     setattr(handler, _MARK, True)
     others, ours = logging.getLogger(), logging.getLogger(OURS)
     for logger in (others, ours):

@@ -1,0 +1,311 @@
+"""Logs: their form, what deserves a line, and what never stands in one."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from opentelemetry.sdk._logs.export import LogRecordExporter, LogRecordExportResult
+
+from actors.observing import logs
+from actors.observing.assembled import Observers, of_environ
+from actors.observing.job_log import ClusterLog, JobLog
+from actors.observing.logs import LogError, begin, checked, said
+from actors.observing.otlp_logs import Sending
+from actors.observing.settings import Settings
+from actors.provider.credential import Credential
+from cortex import events, orders
+from cortex.cluster import Cluster, Member, Pool
+from cortex.limits import Limits, Route, Terms
+from cortex.reply import Reply
+from cortex.state import State
+from policies.failure import Failure, FailureKind
+from policies.limit import Allowance, Caps, LimitPolicy, new
+from tests.edge.counted import run_of
+from tests.edge.jobs import PRICE, FunctionModel, reply
+
+KEY = "sk-ant-api03-MARKEDKEY-0123456789"
+PROMPT = "row "
+"""How prompts of the tests' rows begin; their replies and failures are marked, too."""
+TERMS = Terms(
+    job="j", program="batch", params_json=b"{}", fingerprint="f" * 64,
+    route=Route(endpoint="https://api.example.com", model="m"),
+)  # fmt: skip
+
+
+@pytest.fixture
+def written() -> Iterator[io.StringIO]:
+    """All that is logged, at every level, as JSON."""
+    ours, others = logging.getLogger(logs.OURS), logging.getLogger()
+    before = ours.level, ours.propagate, ours.handlers[:], others.level, others.handlers[:]
+    stream = io.StringIO()
+    begin("json", "debug", {"actor": "channel:j", "node": "n"}, stream)
+    yield stream
+    ours.setLevel(before[0])
+    ours.propagate, ours.handlers[:], others.handlers[:] = before[1], before[2], before[4]
+    others.setLevel(before[3])
+
+
+def lines(stream: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def messages(stream: io.StringIO) -> list[str]:
+    return [line["message"] for line in lines(stream)]
+
+
+# -- form ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_record_is_one_object_with_its_fields(written):
+    logging.getLogger("cortex.job").info(**said("it\nhappens", job="j", goal=7, kind="lost", epoch=2, who=""))
+    (line,) = lines(written)
+    assert line.pop("time").endswith("Z")
+    assert line == {
+        "level": "info", "logger": "cortex.job", "message": "it\nhappens", "actor": "channel:j", "node": "n",
+        "job": "j", "goal": 7, "kind": "lost", "epoch": 2,
+    }  # fmt: skip
+
+
+def test_text_is_one_line_for_people(written):
+    stream = io.StringIO()
+    begin("text", "info", None, stream)
+    logging.getLogger("cortex.job").warning(**said("the job is blocked", job="j", kind="blocked"))
+    logging.getLogger("cortex.job").debug("not this")
+    assert stream.getvalue().endswith("Z warning the job is blocked (job=j kind=blocked)\n")
+    assert stream.getvalue().count("\n") == 1
+
+
+def test_of_an_exception_its_type_and_place_and_not_what_it_says(written):
+    try:
+        raise ValueError("a marked prompt")
+    except ValueError:
+        logging.getLogger("cortex.channel").exception("channel:%s can go on no more", "j")
+        logging.getLogger("asyncio").exception("Task exception was never retrieved")
+    assert "marked" not in written.getvalue()
+    for line in lines(written):
+        assert line["exception"] == "ValueError" and "test_logs.py" in line["at"]
+
+
+def test_others_are_heard_from_warning_on(written):
+    logging.getLogger("anthropic").debug("Request options: a marked prompt")
+    logging.getLogger("httpx2").info("HTTP Request")
+    logging.getLogger("aiohttp").warning("something")
+    assert messages(written) == ["something"]
+
+
+def test_no_key_stands_in_a_line_whoever_writes_it(written):
+    secret = "a-token-of-no-known-form"
+    logs.redaction.know(Credential(auth_token=secret))
+    logging.getLogger("aiohttp").warning("header x-api-key %s, authorization Bearer %s", KEY, secret)
+    logging.getLogger("cortex.job").info(**said("so", who=KEY))
+    assert KEY not in written.getvalue() and secret not in written.getvalue()
+    assert len(lines(written)) == 2
+
+
+@pytest.mark.parametrize(
+    ("form", "level", "terminal", "expected"),
+    [
+        ("", "", True, ("text", logging.WARNING)), ("", "", False, ("json", logging.WARNING)),
+        ("json", "", True, ("json", logging.INFO)), ("text", "DEBUG", False, ("text", logging.DEBUG)),
+    ],
+)  # fmt: skip
+def test_what_is_meant_where_nothing_is_said(form, level, terminal, expected):
+    assert checked(form, level, terminal) == expected
+
+
+@pytest.mark.parametrize(("form", "level", "told"), [("xml", "", "--log-format xml"), ("", "loud", "--log-level loud")])
+def test_what_there_is_not(form, level, told):
+    with pytest.raises(LogError, match=told):
+        checked(form, level, True)
+
+
+def test_a_library_says_nothing_unless_it_is_asked_to(capfd):
+    logging.getLogger("cortex.job").warning("nobody configured anything")
+    assert capfd.readouterr().err == ""
+
+
+# -- what deserves a line --------------------------------------------------------------------------------------------
+
+
+def _log(written: io.StringIO, *batches: tuple[events.Event, ...], k: State | None = None) -> list[dict[str, Any]]:
+    log = JobLog("j", lambda: 100.0)
+    for seq, batch in enumerate(batches):
+        log.turn(seq, events.Turn(float(seq), (batch,)), [], k or State(terms=TERMS, epoch=3))
+    return lines(written)
+
+
+def test_what_operators_do_is_an_event_with_who(written):
+    told = _log(
+        written,
+        (events.Opened(TERMS, 1),),
+        (events.LimitsSet("ann", Limits(concurrency=7)),),
+        (events.Stopped("bob", "drain"),),
+        (events.Resumed("cho"),),
+        (events.Told("dee", "approve:send the letter", {"text": "marked"}),),
+        (events.Told("eve", "name", "marked"),),
+    )
+    assert [(line["event"], line.get("who", "")) for line in told] == [
+        ("job.begun", ""), ("job.set", "ann"), ("job.drain", "bob"), ("job.resumed", "cho"), ("job.approved", "dee"),
+        ("job.answered", "eve"),
+    ]  # fmt: skip
+    assert told[1]["limits"] == {"concurrency": 7}
+    assert {(line["job"], line["epoch"]) for line in told} == {("j", 3)}
+    assert "marked" not in written.getvalue() and "letter" not in written.getvalue()
+
+
+def test_failures_are_told_together_and_not_too_often(written):
+    k = State(terms=TERMS)
+    now_s = [100.0]
+    log = JobLog("j", lambda: now_s[0])
+    broke = events.Broke(1, "0", 1, Failure(FailureKind.REJECTED, "marked words", 400), 0.5)
+    for n in range(50):
+        k.tally.failures["rejected"] = n
+        log.turn(n, events.Turn(1.0, ((broke,),)), [], k)
+    now_s[0] += 10
+    log.turn(51, events.Turn(1.0, ((events.Ticked(),),)), [], k)
+    told = lines(written)
+    together = [line["failures"] for line in told if line["level"] == "info"]
+    assert sum(each["rejected"] for each in together) == 49 and len(together) == 2
+    single = [line for line in told if line["level"] == "debug"]
+    assert len(single) == 50 and single[0]["kind"] == "rejected" and single[0]["status"] == 400
+    assert single[0]["call"] == "j/1/0" and single[0]["goal"] == 1
+    assert "marked" not in written.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"), [(FailureKind.OVER_BUDGET, "the budget is reached"), (FailureKind.BLOCKED, "the job is blocked")]
+)
+def test_a_pause_is_told_once_and_its_end(written, kind, message):
+    k = State(terms=TERMS)
+    log = JobLog("j")
+    k.paused = Failure(kind, "marked: credit", 402, "billing_error")
+    for seq in range(3):
+        log.turn(seq, events.Turn(1.0, ((events.Ticked(),),)), [], k)
+    k.paused = None
+    log.turn(4, events.Turn(1.0, ((events.Ticked(),),)), [], k)
+    told = lines(written)
+    assert [line["message"] for line in told] == [message, "the job goes on"]
+    assert (told[0]["level"], told[0]["kind"], told[0]["error_type"]) == ("warning", str(kind), "billing_error")
+    assert "marked" not in written.getvalue()
+
+
+def test_what_the_cortex_does_is_told(written):
+    state = Cluster()
+    state.members["branch:0"] = Member("branch", 0, past=("x", 3))
+    state.members["branch:1"] = Member("branch", 1)
+    pool = state.pools["p"] = Pool(new(LimitPolicy()), allowed=Allowance(40))
+    log = ClusterLog(state)
+    from cortex.signals import Report
+
+    reported = orders.Reported(1.0, Report("branch:0", "i", "n", 1, "calling"))
+    log.step(reported, [])
+    pool.allowed = Allowance(20)
+    log.step(reported, [])
+    log.step(orders.Passed(2.0), [
+        orders.Moved("route:r", "closed", "open", "7 of 10 failed"), orders.Moved("route:r", "open", "half-open", ""),
+        orders.Moved("route:r", "half-open", "closed", ""), orders.Kill("branch:1", "silent for 30 s, and unheard"),
+        orders.Start("branch", "branch:0"), orders.Start("branch", "branch:1"), orders.Condemn("j", "marked"),
+    ])  # fmt: skip
+    log.step(orders.Died(3.0, "branch:1", "n"), [])
+    log.step(orders.Capped(4.0, "ann", "p", Caps(concurrency=3)), [])
+    log.step(orders.Drain(5.0, "bob", "n"), [])
+    assert messages(written) == [
+        "a limit was cut", "a breaker opened", "a breaker is half open", "a breaker closed",
+        "an actor is ended by force", "an actor is started again", "an actor is started",
+        "a job is stopped: its channel keeps dying", "an actor is gone", "a pool was bounded by hand",
+        "a node or an actor was told to drain",
+    ]  # fmt: skip
+    told = lines(written)
+    assert (told[0]["limit"], told[0]["was"]) == (20, 40)
+    assert [line["who"] for line in told if "who" in line] == ["ann", "bob"]
+    assert "marked" not in written.getvalue()
+
+
+# -- never a prompt, a reply or a key --------------------------------------------------------------------------------
+
+
+def _answer(n: int) -> Reply | Failure:
+    """All the ways in which an attempt can end, each with words of the prompt or the reply in what it says."""
+    said = f"about your prompt 'row {n}': MARKEDREPLY {KEY}"
+    passing = {5: FailureKind.OVERLOADED, 25: FailureKind.TRANSIENT, 35: FailureKind.TIMED_OUT}  # tried again
+    if n % 3 and n not in passing:
+        return reply("MARKEDREPLY", stop_reason="refusal" if n % 2 else "end_turn")
+    return Failure(passing.get(n, FailureKind.REJECTED), said, 400, "invalid_request_error")
+
+
+async def test_nothing_of_prompts_replies_and_keys_stands_in_any_line(tmp_path, written, capfd):
+    asked = 0
+
+    def answer(body: bytes) -> Reply | Failure:
+        nonlocal asked
+        asked += 1
+        return _answer(asked)
+
+    telemetry = of_environ({"OTEL_TRACES_EXPORTER": "none", "ANTHROPIC_API_KEY": KEY})
+    assert isinstance(telemetry, Observers)
+    facts = (await run_of(tmp_path, FunctionModel(answer), 60, price=PRICE, telemetry=telemetry).to_end()).facts
+    assert facts["rows_failed"] > 5 and facts["rows_succeeded"] > 5 and len(facts["failures"]) >= 4
+    broken = FunctionModel(lambda body: Failure(FailureKind.BLOCKED, f"MARKEDREPLY {KEY} for 'row 1'", 402))
+    await run_of(tmp_path, broken, 5, job="b", telemetry=of_environ({"OTEL_TRACES_EXPORTER": "none"})).to_end()
+    output = written.getvalue()
+    told = messages(written)
+    assert {"the job begins", "attempts failed", "an attempt failed", "the job has ended", "the job is blocked"} <= set(told)
+    out, err = capfd.readouterr()
+    for text in (output, out, err):
+        assert "MARKED" not in text and KEY not in text and "'row" not in text and "row 1" not in text
+
+
+# -- sent to a collector ---------------------------------------------------------------------------------------------
+
+
+class _Kept(LogRecordExporter):
+    def __init__(self) -> None:
+        self.records: list[Any] = []
+
+    def export(self, batch: Any) -> LogRecordExportResult:
+        self.records += [each.log_record for each in batch]
+        return LogRecordExportResult.SUCCESS
+
+    def force_flush(self, timeout_millis: int = 0) -> bool:
+        return True
+
+    def shutdown(self) -> None: ...
+
+
+def test_records_are_sent_and_what_operators_do_is_an_event(written):
+    kept = _Kept()
+    handler = Sending(Settings(), kept, {"actor": "channel:j"})
+    logging.getLogger(logs.OURS).addHandler(handler)
+    try:
+        _log(written, (events.Stopped("bob", "drain"),))
+        logging.getLogger("cortex.observing").warning("not this: it would go in circles")
+        logging.getLogger("cortex.job").info(**said(f"so {KEY}"))
+    finally:
+        handler.close()
+    first, second = kept.records
+    assert (first.event_name, first.body, first.severity_text) == ("cortex.job.drain", "the job was told to stop", "INFO")
+    assert first.attributes["cortex.job.id"] == "j" and first.attributes["cortex.who"] == "bob"
+    assert first.attributes["cortex.actor"] == "channel:j"
+    assert KEY not in second.body
+
+
+def test_a_collector_that_is_down_is_told_of_once(written):
+    class Down(_Kept):
+        def export(self, batch: Any) -> LogRecordExportResult:
+            return LogRecordExportResult.FAILURE
+
+    handler = Sending(Settings(), Down(), {})
+    logging.getLogger(logs.OURS).addHandler(handler)
+    try:
+        for _ in range(5):
+            logging.getLogger("cortex.job").info("so")
+            handler._provider.force_flush()
+    finally:
+        handler.close()
+    (line,) = [line for line in lines(written) if line["level"] == "warning"]
+    assert "log records do not reach" in line["message"]
