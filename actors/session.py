@@ -20,6 +20,7 @@ from actors.driver import Driver, Sink, Source
 from actors.inline import InlineRuntime
 from actors.joblock import Held, hold
 from actors.model_port import Model
+from actors.observing.actor_logs import shown
 from actors.observing.assembled import of_environ
 from actors.observing.endpoint import Endpoint
 from actors.opening import Opening, Owner, this_owner
@@ -253,7 +254,8 @@ class Session:
         if self._stopped is not None:
             await self._driver.stop(*self._stopped)
         self.endpoint.serve(runtime, self.job)
-        facts = await self._driver.run()
+        async with shown(opening.owner.ray_folder):
+            facts = await self._driver.run()
         answer = await self._driver.answer() if facts["outcome"] in ("complete", "partial") else None
         if facts["outcome"] != "running":
             await runtime.end_actor(f"channel:{self.job}")

@@ -62,18 +62,23 @@ class Form(logging.Formatter):
 
     def __init__(self, form: str, always: Mapping[str, str] | None = None) -> None:
         super().__init__()
-        self._json, self._always = form == "json", dict(always or {})
+        self.form, self._always = form, dict(always or {})
 
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
         found = facts(record, self._always)
-        if self._json:
+        if self.form == "json":
             return redaction(msgspec.json.encode(found, enc_hook=str).decode())
-        named = " ".join(
-            f"{name}={value}" for name, value in found.items() if name not in ("time", "level", "logger", "message")
-        )
-        line = f"{found['time']} {found['level']} {found['message']}" + (f" ({named})" if named else "")
-        return redaction(" ".join(line.split()))
+        return redaction(text_of(found))
+
+
+def text_of(found: Mapping[str, Any]) -> str:
+    """The fields of a record as a line for people."""
+    head = [str(found[name]) for name in ("time", "level", "message") if name in found]
+    named = " ".join(
+        f"{name}={value}" for name, value in found.items() if name not in ("time", "level", "logger", "message")
+    )
+    return " ".join(" ".join([*head, f"({named})" if named else ""]).split())
 
 
 def line_of(message: str, logger: str) -> str:
@@ -137,6 +142,14 @@ def begin(form: str, level: str, always: Mapping[str, str] | None = None, stream
     ours.propagate = False
     if others.level < logging.WARNING:
         others.setLevel(logging.WARNING)
+
+
+def form_here() -> str:
+    """In which form this process writes its logs; empty where it does not."""
+    for handler in logging.getLogger(OURS).handlers:
+        if hasattr(handler, _MARK) and isinstance(handler.formatter, Form):
+            return handler.formatter.form
+    return ""
 
 
 def begin_of_actor(name: str, node: str, environ: Mapping[str, str]) -> None:

@@ -309,3 +309,28 @@ def test_a_collector_that_is_down_is_told_of_once(written):
         handler.close()
     (line,) = [line for line in lines(written) if line["level"] == "warning"]
     assert "log records do not reach" in line["message"]
+
+
+# -- of actors elsewhere ---------------------------------------------------------------------------------------------
+
+
+def test_a_driver_shows_what_actors_of_its_own_ray_warn_of(tmp_path, written, capsys):
+    from actors.observing.actor_logs import LINES_MAX, ActorLogs
+
+    folder = tmp_path / "r" / "session_latest" / "logs"
+    folder.mkdir(parents=True)
+    path = folder / "worker-1.err"
+    loud = {"time": "T", "level": "warning", "logger": "cortex.cluster", "message": "so", "actor": "cortex"}
+    path.write_text(
+        "\n".join(["no JSON", json.dumps({**loud, "level": "info"}), json.dumps(loud), json.dumps([1])]) + '\n{"half'
+    )
+    shown = ActorLogs(str(tmp_path), "text")
+    shown.show()
+    assert capsys.readouterr().err == "T warning so (actor=cortex)\n"
+    with path.open("a") as file:
+        file.write('": 1}\n' + (json.dumps({**loud, "who": KEY}) + "\n") * (LINES_MAX + 5))
+    shown.show()
+    said = capsys.readouterr().err
+    assert said.count("T warning so") == LINES_MAX and "5 more warnings of actors" in said and KEY not in said
+    shown.show()
+    assert capsys.readouterr().err == ""
