@@ -68,17 +68,17 @@ def assembled(settings: Settings, environ: Mapping[str, str], counts: bool = Fal
     """The telemetry of this process; nobody, where it is switched off. ``counts``: somebody will ask for readings."""
     for line in settings.complaints:
         _log.warning("%s", line)
-    parts: list[Part] = [Logs()]
+    traces = Traces(settings) if settings.traces.exporters else None
+    sampled = traces.sampled if traces is not None else nobody
+    parts: list[Part] = [Logs(sampled)]  # before traces: an attempt's trace is asked for while it is under way there
     if "otlp" in settings.logs.exporters and "otlp" in environ.get("OTEL_LOGS_EXPORTER", "").lower():
         from actors.observing.otlp_logs import LogExports
 
         parts.append(LogExports(settings, {}))
-    traces = Traces(settings) if settings.traces.exporters else None
     metrics = None
     if counts or settings.metrics.exporters:
-        sampled = traces.sampled if traces is not None else nobody
         metrics = Metrics(exports=_exports(settings, environ), sampled=sampled)
-        parts.append(metrics)  # before traces: an exemplar is asked for while its attempt is still under way there
+        parts.append(metrics)
     if traces is not None:
         parts.append(traces)
     return Observers(settings, parts, metrics)

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from actors.observing.logs import said
+from actors.observing.meter import Sampled, nobody
 from cortex import commands, events, orders
 from cortex.cluster import Cluster
 from cortex.state import State
@@ -26,10 +27,12 @@ _RARE: Final = frozenset(
 
 
 class JobLog:
-    """A watch of one job. ``monotonic_s``: seconds that never go back."""
+    """A watch of one job. ``monotonic_s``: seconds that never go back. ``sampled``: where an attempt is traced."""
 
-    def __init__(self, job: str, monotonic_s: Callable[[], float] = time.monotonic) -> None:
-        self._job, self._monotonic_s = job, monotonic_s
+    def __init__(
+        self, job: str, monotonic_s: Callable[[], float] = time.monotonic, sampled: Sampled = nobody
+    ) -> None:
+        self._job, self._monotonic_s, self._sampled = job, monotonic_s, sampled
         self._k: State | None = None
         self._failures: dict[str, int] = {}
         self._next_s = 0.0
@@ -123,15 +126,17 @@ class JobLog:
         self._say("attempts failed", event="job.failures", failures={kind: n for kind, n in more.items() if n > 0})
 
     def _each(self, turn: events.Turn) -> None:
+        k = self._k
         for batch in turn.batches:
             for event in batch:
                 if isinstance(event, events.Broke):
                     failure = event.failure
+                    trace = (self._sampled(k, event) if k is not None else None) or ("", "")
                     self._say(
                         "an attempt failed", logging.DEBUG, goal=event.goal, attempt=event.attempt,
                         call=f"{self._job}/{event.goal}/{event.sample}" if event.sample.isdecimal() else None,
                         kind=str(failure.kind), status=failure.status or None, branch=event.by,
-                        elapsed_s=round(event.elapsed_s, 3),
+                        elapsed_s=round(event.elapsed_s, 3), trace_id=trace[0], span_id=trace[1],
                     )  # fmt: skip
 
 
@@ -199,9 +204,12 @@ class ClusterLog:
 class Logs:
     """The part of a process's telemetry that writes its logs."""
 
+    def __init__(self, sampled: Sampled = nobody) -> None:
+        self._sampled = sampled
+
     def watch(self, job: str, folder: str) -> JobLog:
         """Somebody to write of this job."""
-        return JobLog(job)
+        return JobLog(job, sampled=self._sampled)
 
     def oversee(self, state: Cluster) -> ClusterLog:
         """Somebody to write of the cluster."""

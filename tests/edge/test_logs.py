@@ -177,6 +177,17 @@ def test_failures_are_told_together_and_not_too_often(written):
     assert "marked" not in written.getvalue()
 
 
+def test_an_attempt_names_its_trace_where_that_is_kept(written):
+    def sampled(k: State, event: Any) -> tuple[str, str] | None:
+        return ("a" * 32, "b" * 16) if event.goal == 1 else None
+
+    log = JobLog("j", sampled=sampled)
+    broke = [events.Broke(goal, "0", 1, Failure(FailureKind.LOST, ""), 0.5) for goal in (1, 2)]
+    log.turn(1, events.Turn(1.0, (tuple(broke),)), [], State(terms=TERMS))
+    first, second = lines(written)
+    assert (first["trace_id"], first["span_id"]) == ("a" * 32, "b" * 16) and "trace_id" not in second
+
+
 @pytest.mark.parametrize(
     ("kind", "message"), [(FailureKind.OVER_BUDGET, "the budget is reached"), (FailureKind.BLOCKED, "the job is blocked")]
 )

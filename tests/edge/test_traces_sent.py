@@ -240,6 +240,7 @@ async def test_the_file_and_the_wire_say_the_same(tmp_path):
 async def test_a_collector_that_is_down_holds_nobody_up_and_is_said_once(tmp_path, caplog):
     environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_EXPORTER_OTLP_TIMEOUT": "500"}
     environ |= ALL | {"OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "50", "OTEL_EXPORTER_OTLP_HEADERS": "x-key=top-secret"}
+    environ["OTEL_METRICS_EXPORTER"] = "none"  # they would be told of in a line of their own
     with caplog.at_level(logging.INFO):
         began_s = time.monotonic()
         run = await sent(tmp_path, environ, count=200)
