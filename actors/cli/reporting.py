@@ -15,7 +15,8 @@ from actors.cli.problems import COMPLETE, CommandError, say
 from actors.cli.settings import named_folder
 from actors.cli.standings import standing_of
 from actors.cli.telling import cost, span, why
-from actors.report.fold import Fold
+from actors.report.figures import Figures
+from actors.report.fold import fold
 from actors.report.reading import Reading, readings
 from actors.report.words import Ending
 from actors.store import Folder
@@ -51,18 +52,15 @@ def _html(folder: Folder, job: str, found: list[Reading], text: bool) -> str:
     from actors.report.page import NO_CHARTS, page, plotly
     from actors.report.page import report as make
 
-    begin_s, end_s = min(each.begin_s for each in found), max(each.end_s for each in found)
-    fold = Fold(begin_s, end_s, sum(each.turns for each in found), unnamed=not text)
-    for each in found:
-        fold.take(each)
+    figures = fold(found, unnamed=not text)
     library = plotly()
     if library is None:
         say(f"tables in place of charts: {NO_CHARTS}")
-    return page(make(found, _ending(folder, job, found[0], fold), fold, text), library)
+    return page(make(found, _ending(folder, job, found[0], figures), figures, text), library)
 
 
-def _ending(folder: Folder, job: str, reading: Reading, fold: Fold) -> Ending:
-    k = reading.k if reading.k is not None else _account(reading, fold)
+def _ending(folder: Folder, job: str, reading: Reading, figures: Figures) -> Ending:
+    k = reading.k if reading.k is not None else _account(reading, figures)
     source = folder.journal(job)
     try:
         journal.put_right(k, source.account(reading.seq))
@@ -78,14 +76,14 @@ def _ending(folder: Folder, job: str, reading: Reading, fold: Fold) -> Ending:
     )  # fmt: skip
 
 
-def _account(reading: Reading, fold: Fold) -> State:
+def _account(reading: Reading, figures: Figures) -> State:
     """What can be said of K though its turns cannot be taken again."""
     k = journal.open_job(reading.terms)
     k.began_at_s, k.at_s = reading.begin_s, reading.end_s
-    own = fold.jobs.get(reading.name)
+    own = figures.jobs.get(reading.name)
     k.tally.calls = own.answered + own.reused if own is not None else 0
-    k.tally.failures = {kind: each.count for kind, each in fold.failures.items()}
-    k.written_rows = fold.written
+    k.tally.failures = {kind: each.count for kind, each in figures.failures.items()}
+    k.written_rows = figures.written
     return k
 
 

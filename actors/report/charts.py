@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import Any
 
-from actors.report.fold import SEGMENTS_MAX, Fold
+from actors.report.figures import SEGMENTS_MAX, Figures
 from actors.report.naming import HALF_OPEN, HELD, OPEN
 from actors.report.palette import mark_of
 from actors.report.sketches import Digest
@@ -17,24 +17,24 @@ WAITS_WORTH_S = 0.1
 _UNITS = ((2 * 86_400, 86_400.0, "days"), (2 * 3_600, 3_600.0, "hours"), (600, 60.0, "minutes"))
 
 
-def charts(fold: Fold, concurrency: int, cap_nusd: int | None) -> list[Chart]:
+def charts(figures: Figures, concurrency: int, cap_nusd: int | None) -> list[Chart]:
     """All charts that have something to show."""
-    time, unit = _time(fold)
+    time, unit = _time(figures)
     found = [
-        _calls(fold, time, unit), _flight(fold, time, unit, concurrency), _branches(fold, time, unit),
-        _latency_over_time(fold, time, unit), _spent(fold, time, unit, cap_nusd),
-        _distribution("latency", "How long answers took", fold.latency, "seconds from sending to the whole answer"),
-        _waits(fold),
-        _distribution("input", "How large prompts were", fold.input_tokens, "input tokens, cached ones included", True),
-        _distribution("output", "How long replies were", fold.output_tokens, "output tokens", True),
+        _calls(figures, time, unit), _flight(figures, time, unit, concurrency), _branches(figures, time, unit),
+        _latency_over_time(figures, time, unit), _spent(figures, time, unit, cap_nusd),
+        _distribution("latency", "How long answers took", figures.latency, "seconds from sending to the whole answer"),
+        _waits(figures),
+        _distribution("input", "How large prompts were", figures.input_tokens, "input tokens, cached too", True),
+        _distribution("output", "How long replies were", figures.output_tokens, "output tokens", True),
     ]  # fmt: skip
     return [chart for chart in found if chart is not None]
 
 
-def _time(fold: Fold) -> tuple[list[float], str]:
+def _time(figures: Figures) -> tuple[list[float], str]:
     """The middles of the bins since the beginning, and their unit."""
-    seconds = fold.axis.middles()
-    whole = fold.axis.width_s * fold.axis.bins
+    seconds = figures.axis.middles()
+    whole = figures.axis.width_s * figures.axis.bins
     scale, unit = next(((scale, unit) for least, scale, unit in _UNITS if whole >= least), (1.0, "seconds"))
     return [float(f"{at / scale:.5g}") for at in seconds], unit
 
@@ -43,28 +43,28 @@ def _scale(unit: str) -> float:
     return next((scale for _, scale, name in _UNITS if name == unit), 1.0)
 
 
-def _over_time(name: str, title: str, unit: str, y: str, traces: list[Chart], fold: Fold, said: str) -> Chart:
+def _over_time(name: str, title: str, unit: str, y: str, traces: list[Chart], figures: Figures, said: str) -> Chart:
     """A chart over time, with the times at which a route was not well behind it."""
     return {
         "id": name, "title": title, "x": f"{unit} since the beginning", "y": y, "traces": traces,
-        "bands": _bands(fold, _scale(unit)), "said": said,
+        "bands": _bands(figures, _scale(unit)), "said": said,
     }  # fmt: skip
 
 
-def _bands(fold: Fold, scale: float) -> list[Chart]:
+def _bands(figures: Figures, scale: float) -> list[Chart]:
     """The times at which a route was not well, as wide as they were; those less than a bin apart are drawn as one."""
     marks = {OPEN: "open", HALF_OPEN: "half", HELD: "held"}
     bands: list[Chart] = []
     for state, mark in marks.items():
-        some = sorted((period.from_s, period.to_s) for period in fold.periods if period.state == state)
-        near_s = fold.axis.width_s * (1 if len(some) <= _BANDS else 4)
+        some = sorted((period.from_s, period.to_s) for period in figures.periods if period.state == state)
+        near_s = figures.axis.width_s * (1 if len(some) <= _BANDS else 4)
         joined: list[list[float]] = []
         for from_s, to_s in some:
             if joined and from_s - joined[-1][1] <= near_s:
                 joined[-1][1] = max(joined[-1][1], to_s)
             else:
                 joined.append([from_s, to_s])
-        begin_s = fold.axis.begin_s
+        begin_s = figures.axis.begin_s
         for low_s, high_s in joined[:_BANDS]:
             from_, to = round((low_s - begin_s) / scale, 4), round((high_s - begin_s) / scale, 4)
             bands.append({"from": from_, "to": to, "mark": mark, "said": state})
@@ -78,10 +78,10 @@ def _rates(values: list[float], width_s: float) -> list[float]:
     return [float(f"{value / width_s:.4g}") for value in values]
 
 
-def _calls(fold: Fold, time: list[float], unit: str) -> Chart:
-    width_s = fold.axis.width_s
-    named = [("answered", fold.answered)] + ([("reused", fold.reused)] if any(fold.reused.values) else [])
-    named += sorted(fold.failed.items())
+def _calls(figures: Figures, time: list[float], unit: str) -> Chart:
+    width_s = figures.axis.width_s
+    named = [("answered", figures.answered)] + ([("reused", figures.reused)] if any(figures.reused.values) else [])
+    named += sorted(figures.failed.items())
     traces = [
         {
             "type": "bar", "name": {"reused": "from memory"}.get(kind, kind), "mark": mark_of(kind), "x": time,
@@ -89,14 +89,15 @@ def _calls(fold: Fold, time: list[float], unit: str) -> Chart:
         }
         for kind, series in named
     ]  # fmt: skip
-    failed = sum(each.count for each in fold.failures.values())
-    said = f"{fold.latency.count:,} answers and {failed:,} failed attempts, in bins of {width_s:.3g} s."
-    chart = _over_time("calls", "Answers and failed attempts over time", unit, "attempts a second", traces, fold, said)
+    failed = sum(each.count for each in figures.failures.values())
+    said = f"{figures.latency.count:,} answers and {failed:,} failed attempts, in bins of {width_s:.3g} s."
+    title = "Answers and failed attempts over time"
+    chart = _over_time("calls", title, unit, "attempts a second", traces, figures, said)
     return chart | {"stacked": True}
 
 
-def _flight(fold: Fold, time: list[float], unit: str, concurrency: int) -> Chart:
-    flights, permits = fold.in_flight.means(), fold.permits.means()
+def _flight(figures: Figures, time: list[float], unit: str, concurrency: int) -> Chart:
+    flights, permits = figures.in_flight.means(), figures.permits.means()
     traces = [
         {"type": "area", "name": "in flight", "mark": "answered", "x": time, "y": flights},
         {"type": "step", "name": "permits granted", "mark": "permits", "x": time, "y": permits},
@@ -104,49 +105,49 @@ def _flight(fold: Fold, time: list[float], unit: str, concurrency: int) -> Chart
     traces = traces if any(flights) else traces[1:]
     limit = {"y": concurrency, "name": f"--concurrency {concurrency:,}"}
     most = f"; at most {max(flights):,.0f} of them in flight" if any(flights) else ""
-    said = f"Mean of each bin. The job was granted {fold.permits_most:,} permits at most{most}."
-    chart = _over_time("flight", "Calls in flight, against the limit", unit, "calls at once", traces, fold, said)
-    return chart | ({"limit": limit} if concurrency <= 3 * max(1, fold.permits_most) else {})
+    said = f"Mean of each bin. The job was granted {figures.permits_most:,} permits at most{most}."
+    chart = _over_time("flight", "Calls in flight, against the limit", unit, "calls at once", traces, figures, said)
+    return chart | ({"limit": limit} if concurrency <= 3 * max(1, figures.permits_most) else {})
 
 
-def _branches(fold: Fold, time: list[float], unit: str) -> Chart | None:
-    if not fold.branches:
+def _branches(figures: Figures, time: list[float], unit: str) -> Chart | None:
+    if not figures.branches:
         return None
     rows = [
         [
             name, f"{branch.answered:,}", f"{branch.failed:,}", f"{branch.elapsed.quantile(0.5):.3g}",
-            f"{sum(branch.busy.values) / max(0.001, fold.axis.width_s * fold.axis.bins):.3g}",
+            f"{sum(branch.busy.values) / max(0.001, figures.axis.width_s * figures.axis.bins):.3g}",
         ]
-        for name, branch in sorted(fold.branches.items())
+        for name, branch in sorted(figures.branches.items())
     ]  # fmt: skip
     columns = ["branch", "answered", "failed", "median answer (s)", "mean calls at once"]
     table = {"columns": columns, "rows": rows}
-    if fold.segments is not None:
-        return _lanes(fold, unit) | {"table": table}
-    names = sorted(fold.branches)
+    if figures.segments is not None:
+        return _lanes(figures, unit) | {"table": table}
+    names = sorted(figures.branches)
     traces = [
         {
             "type": "heatmap", "name": "calls at once", "x": time, "y": names,
-            "z": [[float(f"{mean:.3g}") for mean in fold.branches[name].busy.means()] for name in names],
+            "z": [[float(f"{mean:.3g}") for mean in figures.branches[name].busy.means()] for name in names],
         },
         {
             "type": "marks", "name": "failed attempts in this bin", "mark": "overloaded",
-            "x": [time[place] for name in names for place, n in enumerate(fold.branches[name].broke.values) if n],
-            "y": [name for name in names for n in fold.branches[name].broke.values if n],
-            "size": [n for name in names for n in fold.branches[name].broke.values if n],
+            "x": [time[place] for name in names for place, n in enumerate(figures.branches[name].broke.values) if n],
+            "y": [name for name in names for n in figures.branches[name].broke.values if n],
+            "size": [n for name in names for n in figures.branches[name].broke.values if n],
         },
     ]  # fmt: skip
     said = f"More than {SEGMENTS_MAX:,} attempts, so sums of each bin. Stronger: more calls at once; a cross: failures."
-    chart = _over_time("branches", "Calls by branch over time", unit, "branch", traces, fold, said)
+    chart = _over_time("branches", "Calls by branch over time", unit, "branch", traces, figures, said)
     return chart | {"table": table, "rows": len(names)}
 
 
-def _lanes(fold: Fold, unit: str) -> Chart:
+def _lanes(figures: Figures, unit: str) -> Chart:
     """Every attempt as a line: in its branch, each in a lane that is free."""
-    scale, begin_s = _scale(unit), fold.axis.begin_s
+    scale, begin_s = _scale(unit), figures.axis.begin_s
     lanes: dict[str, list[float]] = {}
     placed: list[tuple[str, int, float, float, str, str]] = []
-    for from_s, to_s, by, outcome, goal, job in sorted(fold.segments or ()):
+    for from_s, to_s, by, outcome, goal, job in sorted(figures.segments or ()):
         free = lanes.setdefault(by, [])
         lane = next((place for place, until_s in enumerate(free) if until_s <= from_s), len(free))
         free[lane:] = [to_s, *free[lane + 1 :]]
@@ -167,41 +168,42 @@ def _lanes(fold: Fold, unit: str) -> Chart:
         )  # fmt: skip
     ticks = [[first[by] + (len(lanes[by]) - 1) / 2, by] for by in sorted(lanes)]
     said = f"Each of {len(placed):,} attempts from sending to its end, in its branch; calls at once lie side by side."
-    chart = _over_time("branches", "Calls by branch over time", unit, "branch", traces, fold, said)
+    chart = _over_time("branches", "Calls by branch over time", unit, "branch", traces, figures, said)
     return chart | {"ticks": ticks, "rows": offset}
 
 
-def _latency_over_time(fold: Fold, time: list[float], unit: str) -> Chart | None:
-    if not fold.latency.count:
+def _latency_over_time(figures: Figures, time: list[float], unit: str) -> Chart | None:
+    if not figures.latency.count:
         return None
-    places = [place for place, each in enumerate(fold.latencies) if each.count]
+    places = [place for place, each in enumerate(figures.latencies) if each.count]
     traces = [
         {
             "type": "line", "name": name, "mark": mark, "x": [time[place] for place in places],
-            "y": [float(f"{fold.latencies[place].quantile(share):.4g}") for place in places], "dash": dash,
+            "y": [float(f"{figures.latencies[place].quantile(share):.4g}") for place in places], "dash": dash,
         }
         for name, share, mark, dash in (("median", 0.5, "p50", "solid"), ("95th percentile", 0.95, "p95", "dash"))
     ]  # fmt: skip
-    said = f"Over the whole job the median was {fold.latency.quantile(0.5):.3g} s."
-    return _over_time("latency-time", "How long answers took, over time", unit, "seconds", traces, fold, said)
+    said = f"Over the whole job the median was {figures.latency.quantile(0.5):.3g} s."
+    return _over_time("latency-time", "How long answers took, over time", unit, "seconds", traces, figures, said)
 
 
-def _spent(fold: Fold, time: list[float], unit: str, cap_nusd: int | None) -> Chart | None:
-    if not any(fold.spent.values):
+def _spent(figures: Figures, time: list[float], unit: str, cap_nusd: int | None) -> Chart | None:
+    if not any(figures.spent.values):
         return None
-    total = [float(f"{usd(round(amount)):.5g}") for amount in accumulate(fold.spent.values)]
+    total = [float(f"{usd(round(amount)):.5g}") for amount in accumulate(figures.spent.values)]
     traces = [{"type": "area", "name": "spent so far", "mark": "cost", "x": time, "y": total}]
     said = f"In all ${total[-1]:,.6g}."
-    chart = _over_time("spent", "What it cost, as time went on", unit, "USD", traces, fold, said)
+    chart = _over_time("spent", "What it cost, as time went on", unit, "USD", traces, figures, said)
     if cap_nusd is not None and usd(cap_nusd) <= 3 * total[-1]:
         chart["limit"] = {"y": usd(cap_nusd), "name": f"--max-cost ${usd(cap_nusd):g}"}
     return chart
 
 
-def _waits(fold: Fold) -> Chart | None:
-    if fold.waits.most < WAITS_WORTH_S:
+def _waits(figures: Figures) -> Chart | None:
+    if figures.waits.most < WAITS_WORTH_S:
         return None
-    return _distribution("waits", "How long calls stood in a branch's queue", fold.waits, "seconds before it was sent")
+    title = "How long calls stood in a branch's queue"
+    return _distribution("waits", title, figures.waits, "seconds before it was sent")
 
 
 def _distribution(name: str, title: str, digest: Digest, unit: str, whole: bool = False) -> Chart | None:

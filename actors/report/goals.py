@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from actors.report.fold import Fold
+from actors.report.figures import Figures
 from actors.report.naming import name_of
 from actors.report.reading import Reading
 from actors.report.tallies import Track
@@ -60,7 +60,7 @@ class Node(msgspec.Struct):
 class _Grown:
     """All goals, and who is below whom."""
 
-    def __init__(self, readings: list[Reading], fold: Fold) -> None:
+    def __init__(self, readings: list[Reading], figures: Figures) -> None:
         self.goals: dict[Key, Goal] = {}
         self.children: dict[Key, list[Key]] = {}
         self.tops: list[Key] = []
@@ -81,7 +81,7 @@ class _Grown:
                 else:
                     self.children.setdefault(above, []).append(key)
         self.tops += [key for above, below in self.children.items() if above not in self.goals for key in below]
-        self._fold = fold
+        self._figures = figures
         self.nodes: dict[Key, Node] = {}
         for key in self.tops:
             self._sum(key)
@@ -100,9 +100,9 @@ class _Grown:
 
     def _node(self, key: Key) -> Node:
         goal = self.goals[key]
-        track = self._fold.own.get((key.job, key.goal)) or Track(key.job, key.goal)
+        track = self._figures.own.get((key.job, key.goal)) or Track(key.job, key.goal)
         failed = goal.status == Status.FAILED
-        name = "" if self._fold.unnamed else name_of(goal, goal.sample)
+        name = "" if self._figures.unnamed else name_of(goal, goal.sample)
         said = f"{goal.failure.kind}: {goal.failure.message}"[:300] if failed and goal.failure is not None else ""
         return Node(
             key, name, goal.kind, goal.status.name.lower(), 1, int(failed), track.attempts, track.failed,
@@ -121,10 +121,10 @@ def _add(node: Node, below: Node) -> None:
     node.last_s = max(node.last_s, below.last_s)
 
 
-def tree(readings: list[Reading], fold: Fold, nodes_max: int = NODES_MAX) -> list[Node]:
+def tree(readings: list[Reading], figures: Figures, nodes_max: int = NODES_MAX) -> list[Node]:
     """The nodes that a page shows, the job itself first; each names the places of its children. Empty where K keeps no
     goals."""
-    grown = _Grown(readings, fold)
+    grown = _Grown(readings, figures)
     if not grown.nodes:
         return []
     root = Node(Key(readings[0].name, 0), readings[0].name, "job", "", 0)

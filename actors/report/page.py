@@ -16,7 +16,7 @@ import jinja2
 import msgspec
 
 from actors.report.charts import charts
-from actors.report.fold import PROMPTS, Fold
+from actors.report.figures import PROMPTS, Figures
 from actors.report.goals import Node, tree
 from actors.report.palette import DARK, LIGHT, MARKS_DARK, MARKS_LIGHT, PATTERNS, style
 from actors.report.reading import Reading, priced
@@ -40,17 +40,17 @@ class Report(msgspec.Struct, kw_only=True):
 
     ending: Ending
     readings: list[Reading]
-    fold: Fold
+    figures: Figures
     nodes: list[Node]
     told: dict[Key, Story]
     text: bool
 
 
-def report(readings: list[Reading], ending: Ending, fold: Fold, text: bool = True) -> Report:
+def report(readings: list[Reading], ending: Ending, figures: Figures, text: bool = True) -> Report:
     """The stories of what stands out, read in a second pass. ``text``: with prompts and replies."""
-    nodes = tree(readings, fold)
+    nodes = tree(readings, figures)
     chosen: dict[Key, None] = {}
-    for track in _standing_out(fold):
+    for track in _standing_out(figures):
         chosen[track.job, track.goal] = None
     for node in nodes:
         if len(chosen) < STORIES_MAX and node.key.goal and (node.attempts or node.status == "failed"):
@@ -58,11 +58,11 @@ def report(readings: list[Reading], ending: Ending, fold: Fold, text: bool = Tru
     told: dict[Key, Story] = {}
     for reading in readings:
         told |= stories(reading, set(chosen), text)
-    return Report(ending=ending, readings=readings, fold=fold, nodes=nodes, told=told, text=text)
+    return Report(ending=ending, readings=readings, figures=figures, nodes=nodes, told=told, text=text)
 
 
-def _standing_out(fold: Fold) -> list[Track]:
-    lists = (fold.failed_goals, fold.slowest.largest(), fold.dearest.largest(), fold.retried.largest())
+def _standing_out(figures: Figures) -> list[Track]:
+    lists = (figures.failed_goals, figures.slowest.largest(), figures.dearest.largest(), figures.retried.largest())
     return [track for each in lists for track in each]
 
 
@@ -76,9 +76,9 @@ def plotly() -> bytes | None:
 
 def page(made: Report, library: bytes | None) -> str:
     """The page. ``library``: the chart library; without it every chart is its table."""
-    fold, ending, reading = made.fold, made.ending, made.readings[0]
+    figures, ending, reading = made.figures, made.ending, made.readings[0]
     k = reading.k
-    drawn = charts(fold, reading.terms.limits.concurrency, reading.terms.limits.max_cost_nusd)
+    drawn = charts(figures, reading.terms.limits.concurrency, reading.terms.limits.max_cost_nusd)
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_PAGE), autoescape=True, trim_blocks=True, lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
@@ -89,10 +89,10 @@ def page(made: Report, library: bytes | None) -> str:
         script=(_PAGE / "page.js").read_text("utf-8"), island=island(_told(made, drawn)),
         library=base64.b64encode(gzip.compress(library, 9, mtime=0)).decode() if library is not None else "",
         no_charts=NO_CHARTS, ending=ending, made_at=clock(ending.now_s), until=clock(reading.end_s),
-        said=sentences(ending, fold, reading), cautions=cautions(reading, fold, carried), tiles=_tiles(made),
-        charts=drawn, costs=_costs(made), failures=_failures(fold), meanings=MEANINGS, lists=_lists(made),
-        tree=made.nodes, prompts=_prompts(made), constructors=_constructors(fold), replayed=k is not None,
-        happenings=[(clock(at_s), said) for at_s, said in sorted(fold.happenings)],
+        said=sentences(ending, figures, reading), cautions=cautions(reading, figures, carried), tiles=_tiles(made),
+        charts=drawn, costs=_costs(made), failures=_failures(figures), meanings=MEANINGS, lists=_lists(made),
+        tree=made.nodes, prompts=_prompts(made), constructors=_constructors(figures), replayed=k is not None,
+        happenings=[(clock(at_s), said) for at_s, said in sorted(figures.happenings)],
         limits=ending.facts["limits"], text=made.text, terms=reading.terms, children=made.readings[1:],
     )  # fmt: skip
 
@@ -109,12 +109,12 @@ def island(told: dict[str, Any]) -> str:
 
 
 def _told(made: Report, drawn: list[dict[str, Any]]) -> dict[str, Any]:
-    begin_s = made.fold.axis.begin_s
+    begin_s = made.figures.axis.begin_s
     return {
         "charts": drawn,
         "colours": {"light": {**LIGHT, "marks": MARKS_LIGHT}, "dark": {**DARK, "marks": MARKS_DARK}},
         "patterns": PATTERNS,
-        "lists": {name: [_row(track, begin_s) for track in tracks] for name, _, tracks in _some(made.fold)},
+        "lists": {name: [_row(track, begin_s) for track in tracks] for name, _, tracks in _some(made.figures)},
         "tree": [_node(node, begin_s) for node in made.nodes],
         "stories": {f"{job} {goal}": _story(story, begin_s) for (job, goal), story in made.told.items()},
     }
@@ -142,17 +142,17 @@ def _story(story: Story, begin_s: float) -> dict[str, Any]:
     return {"prompt": story.prompt, "lines": lines, "more": story.more}
 
 
-def _some(fold: Fold) -> list[tuple[str, str, list[Track]]]:
+def _some(figures: Figures) -> list[tuple[str, str, list[Track]]]:
     found = [
-        ("failed", "Failed", fold.failed_goals), ("slowest", "Slowest", fold.slowest.largest()),
-        ("dearest", "Dearest", fold.dearest.largest()), ("retried", "Most retried", fold.retried.largest()),
+        ("failed", "Failed", figures.failed_goals), ("slowest", "Slowest", figures.slowest.largest()),
+        ("dearest", "Dearest", figures.dearest.largest()), ("retried", "Most retried", figures.retried.largest()),
     ]  # fmt: skip
     return [each for each in found if each[2]]
 
 
 def _lists(made: Report) -> list[tuple[str, str, int]]:
-    totals = {"failed": made.fold.goals_failed}
-    return [(name, title, totals.get(name, 0)) for name, title, _ in _some(made.fold)]
+    totals = {"failed": made.figures.goals_failed}
+    return [(name, title, totals.get(name, 0)) for name, title, _ in _some(made.figures)]
 
 
 # -- tables -----------------------------------------------------------------------------------------------------------
@@ -160,11 +160,11 @@ def _lists(made: Report) -> list[tuple[str, str, int]]:
 
 def _tiles(made: Report) -> list[tuple[str, str, str]]:
     """(name, figure, what it is made of)."""
-    facts, fold, ending = made.ending.facts, made.fold, made.ending
+    facts, figures, ending = made.ending.facts, made.figures, made.ending
     failed = sum(facts["failures"].values())
     share = f"{100 * failed / facts['attempts']:.2g} % of attempts" if facts["attempts"] else ""
     seconds = facts["elapsed_s"]
-    pace = f"{fold.latency.count / seconds:,.3g} answers a second" if seconds else ""
+    pace = f"{figures.latency.count / seconds:,.3g} answers a second" if seconds else ""
     tokens = facts["input_tokens"] + facts["cache_read_tokens"] + facts["cache_creation_tokens"]
     return [
         _rows_tile(made),
@@ -173,7 +173,7 @@ def _tiles(made: Report) -> list[tuple[str, str, str]]:
         ("Cost", ending.cost.partition(" (")[0] or "unknown", ending.cost.partition(" (")[2].rstrip(")")),
         ("Tokens", f"{tokens:,}", f"in, and {facts['output_tokens']:,} out"),
         ("Time", ending.time, pace),
-        ("Median answer", f"{fold.latency.quantile(0.5):.3g} s", f"95 %: {fold.latency.quantile(0.95):.3g} s"),
+        ("Median answer", f"{figures.latency.quantile(0.5):.3g} s", f"95 %: {figures.latency.quantile(0.95):.3g} s"),
     ]  # fmt: skip
 
 
@@ -187,12 +187,12 @@ def _rows_tile(made: Report) -> tuple[str, str, str]:
 
 def _costs(made: Report) -> list[dict[str, Any]]:
     """A table for each way in which the cost is told apart."""
-    fold, terms = made.fold, made.readings[0].terms
+    figures, terms = made.figures, made.readings[0].terms
     known = all(priced(route) for route in terms.routes)
-    found = [("By model and route", "route", fold.routes), ("By kind of goal", "kind", fold.kinds)]
-    found += [("By label", "label", fold.labels)] if fold.labels else []
-    found += [("By job", "job and its child jobs", fold.jobs)] if len(fold.jobs) > 1 else []
-    whole = max(1, sum(sums.known_nusd + sums.assumed_nusd for sums in fold.jobs.values()))
+    found = [("By model and route", "route", figures.routes), ("By kind of goal", "kind", figures.kinds)]
+    found += [("By label", "label", figures.labels)] if figures.labels else []
+    found += [("By job", "job and its child jobs", figures.jobs)] if len(figures.jobs) > 1 else []
+    whole = max(1, sum(sums.known_nusd + sums.assumed_nusd for sums in figures.jobs.values()))
     tables = []
     for title, noun, by in found:
         rows = [_cost_row(name, sums, whole) for name, sums in _dearest(by)]
@@ -217,15 +217,15 @@ def _cost_row(name: str, sums: Sums, whole: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _failures(fold: Fold) -> list[dict[str, Any]]:
-    whole = max(1, max((each.count for each in fold.failures.values()), default=1))
+def _failures(figures: Figures) -> list[dict[str, Any]]:
+    whole = max(1, max((each.count for each in figures.failures.values()), default=1))
     return [
         {
             "kind": kind, "count": each.count, "share": round(100 * each.count / whole, 1),
             "first": clock(each.first_s) if each.first_s else "", "last": clock(each.last_s) if each.last_s else "",
             "examples": _examples(each), "others": each.others,
         }
-        for kind, each in sorted(fold.failures.items(), key=lambda pair: -pair[1].count)
+        for kind, each in sorted(figures.failures.items(), key=lambda pair: -pair[1].count)
     ]  # fmt: skip
 
 
@@ -237,7 +237,7 @@ def _examples(each: Failing) -> list[tuple[int, str, str]]:
 def _prompts(made: Report) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     met: set[bytes] = set()
-    for job, goal, attempt, size, constructor, name, body in made.fold.prompts.largest():
+    for job, goal, attempt, size, constructor, name, body in made.figures.prompts.largest():
         if body in met or len(found) == PROMPTS:
             continue  # asked again, as it was
         met.add(body)
@@ -251,8 +251,8 @@ def _prompts(made: Report) -> list[dict[str, Any]]:
     return found
 
 
-def _constructors(fold: Fold) -> list[tuple[str, int, int, int]]:
-    known = fold.constructors.items()
+def _constructors(figures: Figures) -> list[tuple[str, int, int, int]]:
+    known = figures.constructors.items()
     rows = [(name or "unnamed", calls, total // calls, most) for name, (calls, total, most) in known]
     return sorted(rows, key=lambda row: -row[1] * row[2])[:50]
 

@@ -52,6 +52,12 @@ class Sums(msgspec.Struct):
         self.cache_creation_tokens += usage.cache_creation_tokens
 
 
+    def add(self, more: Sums) -> None:
+        """These sums and others together."""
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(self, name) + getattr(more, name))
+
+
 class Failing(msgspec.Struct):
     """Failures of one kind."""
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from actors.report.fold import Fold
+from actors.report.figures import Figures
 from actors.report.naming import HALF_OPEN, OPEN
 from actors.report.reading import Reading
 from actors.report.sketches import Digest
@@ -89,7 +89,7 @@ MEANINGS = {
 """Of each kind of failure: what it means; what cortex does about it, and what a person can do."""
 
 
-def sentences(ending: Ending, fold: Fold, reading: Reading) -> list[str]:
+def sentences(ending: Ending, figures: Figures, reading: Reading) -> list[str]:
     """In short, for a person who was not there."""
     facts = ending.facts
     program = reading.terms.program.rpartition("/")[2]
@@ -98,7 +98,7 @@ def sentences(ending: Ending, fold: Fold, reading: Reading) -> list[str]:
     said = [
         f"The job {facts['job']} {'runs' if going else 'ran'} the program {program} on {_routes(reading)}. {began}",
         f"{_OUTCOMES.get(ending.outcome, ending.outcome)}{_why(ending)}{_rows(ending)}",
-        _cost(ending, fold), _wrong(facts, fold), _unwell(fold), _speed(fold),
+        _cost(ending, figures), _wrong(facts, figures), _unwell(figures), _speed(figures),
     ]  # fmt: skip
     return [each.strip() for each in said if each]
 
@@ -123,15 +123,15 @@ def _rows(ending: Ending) -> str:
     return said + (f", {facts['rows_failed']:,} failed." if facts["rows_failed"] else ", none failed.")
 
 
-def _cost(ending: Ending, fold: Fold) -> str:
+def _cost(ending: Ending, figures: Figures) -> str:
     facts = ending.facts
     tokens = f"{facts['input_tokens'] + facts['cache_read_tokens'] + facts['cache_creation_tokens']:,} tokens in and "
     tokens += f"{facts['output_tokens']:,} out"
     money = f"It cost {ending.cost}" if ending.cost else "No price is known for it; it used"
     said = f"{money}: {tokens}" if ending.cost else f"{money} {tokens}"
     said += f", over {_many(facts['calls'], 'call')} in {_many(facts['attempts'], 'attempt')}"
-    below = fold.calls - facts["calls"]
-    said += f", and {below:,} more calls in its child jobs." if len(fold.jobs) > 1 and below > 0 else "."
+    below = figures.calls - facts["calls"]
+    said += f", and {below:,} more calls in its child jobs." if len(figures.jobs) > 1 and below > 0 else "."
     if facts["reused_calls"]:
         was = "call was" if facts["reused_calls"] == 1 else "calls were"
         said += f" {facts['reused_calls']:,} {was} answered from memory, at no cost."
@@ -141,14 +141,14 @@ def _cost(ending: Ending, fold: Fold) -> str:
     return said
 
 
-def _wrong(facts: dict[str, Any], fold: Fold) -> str:
+def _wrong(facts: dict[str, Any], figures: Figures) -> str:
     failed = sum(facts["failures"].values())
     if not failed:
         return "No attempt failed."
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in facts["failures"].items())
     share = f" ({100 * failed / facts['attempts']:.2g} %)" if facts["attempts"] else ""
     said = f"{failed:,} of {_many(facts['attempts'], 'attempt')} failed{share}: {kinds}."
-    if not facts["rows_failed"] and not fold.goals_failed:
+    if not facts["rows_failed"] and not figures.goals_failed:
         return f"{said} What may be tried again was, and nothing failed for good."
     worst = max(facts["rows_failed_by_kind"] or facts["failures"], key=lambda kind: _count(facts, kind))
     meaning, advice = MEANINGS.get(worst, ("", ""))
@@ -159,24 +159,24 @@ def _count(facts: dict[str, Any], kind: str) -> int:
     return int((facts["rows_failed_by_kind"] or facts["failures"])[kind])
 
 
-def _unwell(fold: Fold) -> str:
+def _unwell(figures: Figures) -> str:
     said = []
-    for route in dict.fromkeys(period.route for period in fold.periods):
-        some = [period for period in fold.periods if period.route == route and period.state in (OPEN, HALF_OPEN)]
+    for route in dict.fromkeys(period.route for period in figures.periods):
+        some = [period for period in figures.periods if period.route == route and period.state in (OPEN, HALF_OPEN)]
         opened = sum(period.state == OPEN for period in some)
         if opened:
             shut_s = sum(period.to_s - period.from_s for period in some)
             times = "once" if opened == 1 else f"{opened:,} times"
             said.append(f"The breaker of {route} opened {times}; for {shut_s:.1f} s in all it was open or probed.")
-    held = [period for period in fold.periods if period.state not in (OPEN, HALF_OPEN)]
+    held = [period for period in figures.periods if period.state not in (OPEN, HALF_OPEN)]
     if held:
         held_s = sum(period.to_s - period.from_s for period in held)
         said.append(f"The provider asked to wait {len(held):,} times, {held_s:.1f} s in all.")
     return " ".join(said)
 
 
-def _speed(fold: Fold) -> str:
-    digest: Digest = fold.latency
+def _speed(figures: Figures) -> str:
+    digest: Digest = figures.latency
     if not digest.count or digest.most <= 0:
         return ""
     said = f"Half of the answers came within {_seconds(digest.quantile(0.5))}, 95 in 100 within "
@@ -191,7 +191,7 @@ def _seconds(amount: float) -> str:
     return f"{amount:.3g} s"
 
 
-def cautions(reading: Reading, fold: Fold, carried: int | None) -> list[str]:
+def cautions(reading: Reading, figures: Figures, carried: int | None) -> list[str]:
     """What a reader must know to read the figures rightly."""
     said = []
     if reading.changed:
@@ -210,6 +210,6 @@ def cautions(reading: Reading, fold: Fold, carried: int | None) -> list[str]:
             f"The program changed while the job was under way, and it began anew. {usd_text(carried)} had been spent "
             "before; that is in the job's cost, and not in the charts and tables."
         )
-    if fold.more_happenings:
-        said.append(f"{fold.more_happenings:,} more events are not listed.")
+    if figures.more_happenings:
+        said.append(f"{figures.more_happenings:,} more events are not listed.")
     return said

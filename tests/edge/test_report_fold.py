@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.report.fold import BINS_MAX, SEGMENTS_MAX, Fold
+from actors.report.figures import BINS_MAX, SEGMENTS_MAX, Figures
+from actors.report.fold import fold
 from actors.report.goals import CHILDREN_MAX, tree
 from actors.report.reading import Reading, readings
 from actors.report.sketches import Axis, Digest, Series, Top
@@ -31,22 +32,18 @@ from tests.books import BEGUN_S, Book, row
 CHEAP = Price(input_usd_per_mtok=1, output_usd_per_mtok=2)  # type: ignore[arg-type]
 
 
-def folded(folder: Any, job: str = "job", **more: Any) -> tuple[Fold, list[Reading]]:
-    """The fold over a job's journals."""
+def folded(folder: Any, job: str = "job", **more: Any) -> tuple[Figures, list[Reading]]:
+    """The figures of a job, and what they were read of."""
     found = readings(folder, job)
-    begin_s, end_s = min(each.begin_s for each in found), max(each.end_s for each in found)
-    fold = Fold(begin_s, end_s, sum(each.turns for each in found), **more)
-    for each in found:
-        fold.take(each)
-    return fold, found
+    return fold(found, **more), found
 
 
-def agrees(fold: Fold, told: dict[str, Any]) -> None:
+def agrees(figures: Figures, told: dict[str, Any]) -> None:
     """Every figure that a report sums up by itself is the one that the job has."""
-    assert (fold.calls, fold.attempts) == (told["calls"], told["attempts"])
-    assert {kind: each.count for kind, each in fold.failures.items()} == told["failures"]
-    assert {kind: sum(series.values) for kind, series in fold.failed.items()} == told["failures"]
-    for by in (fold.routes, fold.kinds, fold.jobs):
+    assert (figures.calls, figures.attempts) == (told["calls"], told["attempts"])
+    assert {kind: each.count for kind, each in figures.failures.items()} == told["failures"]
+    assert {kind: sum(series.values) for kind, series in figures.failed.items()} == told["failures"]
+    for by in (figures.routes, figures.kinds, figures.jobs):
         sums = by.values()
         assert sum(each.known_nusd for each in sums) == told["known_nusd"]
         assert sum(each.assumed_nusd for each in sums) == told["assumed_nusd"]
@@ -55,7 +52,7 @@ def agrees(fold: Fold, told: dict[str, Any]) -> None:
         assert sum(each.reused for each in sums) == told["reused_calls"]
         assert sum(each.answered for each in sums) == told["paid_calls"]
         assert sum(each.attempts for each in sums) == told["attempts"]
-    assert round(sum(fold.spent.values)) == told["known_nusd"]
+    assert round(sum(figures.spent.values)) == told["known_nusd"]
 
 
 def story_of_all_kinds(folder: Path, **more: Any) -> Book:
@@ -80,19 +77,19 @@ def test_figures_are_those_of_the_job(tmp_path: Path) -> None:
     told = summary(book.k)
     assert told["failures"] == {"lost": 3, "overloaded": 1, "rejected": 1, "timed_out": 1}
     assert told["assumed_nusd"] > 0 and told["reused_calls"] == 1
-    fold, (reading,) = folded(book.folder)
-    agrees(fold, told)
+    figures, (reading,) = folded(book.folder)
+    agrees(figures, told)
     assert reading.same and reading.k is not None and summary(reading.k) == told
-    assert {name: each.answered for name, each in fold.routes.items()} == {
+    assert {name: each.answered for name, each in figures.routes.items()} == {
         "m at provider.test": 4, "spare at other.test": 1
     }  # fmt: skip
-    assert fold.routes["spare at other.test"].known_nusd == 100 * 1_000 + 7 * 2_000
-    assert [(each.state, round(each.from_s - BEGUN_S, 3), each.to_s - BEGUN_S, each.why) for each in fold.periods] == [
+    assert figures.routes["spare at other.test"].known_nusd == 100 * 1_000 + 7 * 2_000
+    assert [(each.state, round(each.from_s - BEGUN_S, 3), each.to_s - BEGUN_S, each.why) for each in figures.periods] == [
         ("open", 2.1, 35.0, "9 of 10 failed"), ("half open", 35.0, 36.0, "probing")
     ]  # fmt: skip
-    assert [(each.name, each.failure) for each in fold.failed_goals] == [("r3", "rejected")] and fold.goals_failed == 1
+    assert [(each.name, each.failure) for each in figures.failed_goals] == [("r3", "rejected")] and figures.goals_failed == 1
     assert sum(book.k.tally.failed_for_good.values()) == 1
-    assert fold.permits_most == 22 and set(fold.branches) == {"branch:0", "branch:1", "branch not known"}
+    assert figures.permits_most == 22 and set(figures.branches) == {"branch:0", "branch:1", "branch not known"}
 
 
 def test_what_was_under_way_at_the_end_stays_charged(tmp_path: Path) -> None:
@@ -101,9 +98,9 @@ def test_what_was_under_way_at_the_end_stays_charged(tmp_path: Path) -> None:
     book.turn(events.Stopped("ann", "condemn", "it died"))
     told = summary(book.k)
     assert told["outcome"] == "partial" and told["assumed_nusd"] > 0
-    fold, _ = folded(book.folder)
-    assert sum(each.assumed_nusd for each in fold.routes.values()) == told["assumed_nusd"] == fold.left_nusd
-    assert fold.happenings[-1][1] == "condemn by ann: it died"
+    figures, _ = folded(book.folder)
+    assert sum(each.assumed_nusd for each in figures.routes.values()) == told["assumed_nusd"] == figures.left_nusd
+    assert figures.happenings[-1][1] == "condemn by ann: it died"
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -126,23 +123,23 @@ def test_figures_are_those_of_the_job_whatever_happens(tmp_path: Path, seed: int
             some = [events.Rejoined(book.k.epoch + 1, ()), events.Granted(30)]
         book.turn(*some, after_s=draw.random() * 5)
     assert not book.k.flights
-    fold, _ = folded(book.folder)
-    agrees(fold, summary(book.k))
+    figures, _ = folded(book.folder)
+    agrees(figures, summary(book.k))
 
 
 def test_a_program_that_is_gone_leaves_what_the_events_tell(tmp_path: Path) -> None:
     book = story_of_all_kinds(tmp_path, fingerprint="another")
     book.close()
     _rewritten(book, "nowhere.at:all")
-    fold, (reading,) = folded(book.folder)
+    figures, (reading,) = folded(book.folder)
     assert reading.changed and reading.k is None
     told = summary(book.k)
-    assert sum(each.answered for each in fold.routes.values()) == 6  # the one that came twice is not known to have
-    assert {name: each.known_nusd for name, each in fold.routes.items()}["spare at other.test"] == 100_000 + 14_000
-    counts = {kind: each.count for kind, each in fold.failures.items()}
+    assert sum(each.answered for each in figures.routes.values()) == 6  # the one that came twice is not known to have
+    assert {name: each.known_nusd for name, each in figures.routes.items()}["spare at other.test"] == 100_000 + 14_000
+    counts = {kind: each.count for kind, each in figures.failures.items()}
     assert counts | {"lost": 3} == told["failures"]  # what went down with its branch is no event
     assert reading.account is not None and reading.account.ledger == book.k.ledger
-    assert fold.permits_most == 22
+    assert figures.permits_most == 22
 
 
 def _rewritten(book: Book, program: str) -> None:
@@ -161,9 +158,9 @@ def _rewritten(book: Book, program: str) -> None:
 
 def test_a_program_that_reads_otherwise_but_asks_the_same_is_replayed(tmp_path: Path) -> None:
     book = story_of_all_kinds(tmp_path, fingerprint="of another release")
-    fold, (reading,) = folded(book.folder)
+    figures, (reading,) = folded(book.folder)
     assert (reading.same, reading.changed) == (False, False)
-    agrees(fold, summary(book.k))
+    agrees(figures, summary(book.k))
 
 
 class Otherwise(Program, frozen=True):
@@ -205,9 +202,7 @@ def test_turns_that_come_while_it_reads_wait_for_the_next_report(tmp_path: Path)
     book.turn(book.answered(1))
     (reading,) = readings(book.folder, "job")
     book.turn(book.answered(2))
-    fold = Fold(reading.begin_s, reading.end_s, 3)
-    fold.take(reading)
-    assert sum(fold.answered.values) == 1
+    assert sum(fold([reading]).answered.values) == 1
     assert len(next(iter(stories(reading, {("job", 2)}, True).values())).lines) == 1
 
 
@@ -254,14 +249,14 @@ def test_the_goal_tree_shows_the_largest_and_sums_the_rest(tmp_path: Path) -> No
     for goal in range(2, 62):
         if (goal, 1) in book.asked:
             book.turn(book.answered(goal, usage=Usage(goal, 1)), after_s=0.1)
-    fold, found = folded(book.folder)
-    root, top, *parts = tree(found, fold)
+    figures, found = folded(book.folder)
+    root, top, *parts = tree(found, figures)
     assert (root.kind, root.goals, root.children) == ("job", 61, [1])
     assert (top.kind, top.goals, top.attempts, top.known_nusd) == ("top", 61, 60, book.k.ledger.known_nusd)
     assert len(parts) <= 3 * CHILDREN_MAX and top.more == 60 - len(parts)
     assert top.more_nusd == top.known_nusd - sum(part.known_nusd for part in parts)
     assert max(part.known_nusd for part in parts) == (61 * 3 + 15) * 1_000
-    assert len(tree(found, fold, nodes_max=5)) == 5
+    assert len(tree(found, figures, nodes_max=5)) == 5
 
 
 def test_memory_does_not_grow_with_the_job(tmp_path: Path) -> None:
@@ -269,10 +264,10 @@ def test_memory_does_not_grow_with_the_job(tmp_path: Path) -> None:
     book.turn(events.Granted(2_000), events.Fed(tuple(row(f"r{i}") for i in range(2_000)), 0, 10, True))
     for start in range(1, 2_001, 100):
         book.turn(*(book.answered(goal, by=f"branch:{goal % 90}") for goal in range(start, start + 100)))
-    fold, _ = folded(book.folder)
-    assert fold.segments is None and SEGMENTS_MAX < 2_000
-    assert len(fold.branches) == 41 and sum(each.answered for each in fold.branches.values()) == 2_000
-    assert not fold.own and len(fold.slowest.largest()) == 25 and len(fold.answered.values) <= BINS_MAX
+    figures, _ = folded(book.folder)
+    assert figures.segments is None and SEGMENTS_MAX < 2_000
+    assert len(figures.branches) == 41 and sum(each.answered for each in figures.branches.values()) == 2_000
+    assert not figures.own and len(figures.slowest.largest()) == 25 and len(figures.answered.values) <= BINS_MAX
 
 
 # -- sketches ----------------------------------------------------------------------------------------------------------

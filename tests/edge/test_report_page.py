@@ -61,8 +61,8 @@ class Seen(HTMLParser):
 
 def made(book: Book, text: bool = True, library: bytes | None = b"window.Plotly={}") -> str:
     """The page of a job."""
-    fold, found = folded(book.folder, unnamed=not text)
-    return page(report(found, _ending(book.folder, "job", found[0], fold), fold, text), library)
+    figures, found = folded(book.folder, unnamed=not text)
+    return page(report(found, _ending(book.folder, "job", found[0], figures), figures, text), library)
 
 
 def hostile(folder: Path) -> Book:
