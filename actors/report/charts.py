@@ -8,7 +8,7 @@ from typing import Any
 from actors.report.figures import SEGMENTS_MAX, Figures
 from actors.report.naming import HALF_OPEN, HELD, OPEN
 from actors.report.palette import mark_of
-from actors.report.sketches import Digest
+from actors.report.sketches import Axis, Digest, Series
 from policies.price import usd
 
 Chart = dict[str, Any]
@@ -52,26 +52,35 @@ def _over_time(name: str, title: str, unit: str, y: str, traces: list[Chart], fi
 
 
 def _bands(figures: Figures, scale: float) -> list[Chart]:
-    """The times at which a route was not well, as wide as they were; those less than a bin apart are drawn as one."""
-    marks = {OPEN: "open", HALF_OPEN: "half", HELD: "held"}
+    """The times at which a route was not well, as they were; where they are very many, the bins that they fill by half
+    or more."""
+    axis, marks = figures.axis, {OPEN: "open", HALF_OPEN: "half", HELD: "held"}
     bands: list[Chart] = []
     for state, mark in marks.items():
         some = sorted((period.from_s, period.to_s) for period in figures.periods if period.state == state)
-        near_s = figures.axis.width_s * (1 if len(some) <= _BANDS else 4)
-        joined: list[list[float]] = []
-        for from_s, to_s in some:
-            if joined and from_s - joined[-1][1] <= near_s:
-                joined[-1][1] = max(joined[-1][1], to_s)
-            else:
-                joined.append([from_s, to_s])
-        begin_s = figures.axis.begin_s
-        for low_s, high_s in joined[:_BANDS]:
-            from_, to = round((low_s - begin_s) / scale, 4), round((high_s - begin_s) / scale, 4)
+        if len(some) > _BANDS:
+            some = _filled(axis, some)
+        for low_s, high_s in some:
+            from_, to = round((low_s - axis.begin_s) / scale, 4), round((high_s - axis.begin_s) / scale, 4)
             bands.append({"from": from_, "to": to, "mark": mark, "said": state})
     return bands
 
 
 _BANDS = 40
+
+
+def _filled(axis: Axis, periods: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Runs of bins, half of which or more lies within the periods."""
+    held = Series(axis)
+    for from_s, to_s in periods:
+        held.hold(from_s, to_s)
+    found: list[tuple[float, float]] = []
+    for place, share in enumerate(held.means()):
+        from_s = axis.begin_s + place * axis.width_s
+        if share >= 0.5:
+            begun_s = found.pop()[0] if found and abs(found[-1][1] - from_s) < axis.width_s / 2 else from_s
+            found.append((begun_s, from_s + axis.width_s))
+    return found
 
 
 def _rates(values: list[float], width_s: float) -> list[float]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from actors.report.figures import Figures
+from actors.report.figures import PERIODS_MAX, Figures
 from actors.report.naming import HALF_OPEN, OPEN
 from actors.report.reading import Reading
 from actors.report.sketches import Digest
@@ -161,17 +161,18 @@ def _count(facts: dict[str, Any], kind: str) -> int:
 
 def _unwell(figures: Figures) -> str:
     said = []
+    least = "at least " if len(figures.periods) == PERIODS_MAX else ""
     for route in dict.fromkeys(period.route for period in figures.periods):
         some = [period for period in figures.periods if period.route == route and period.state in (OPEN, HALF_OPEN)]
         opened = sum(period.state == OPEN for period in some)
         if opened:
             shut_s = sum(period.to_s - period.from_s for period in some)
             times = "once" if opened == 1 else f"{opened:,} times"
-            said.append(f"The breaker of {route} opened {times}; for {shut_s:.1f} s in all it was open or probed.")
+            said.append(f"The breaker of {route} opened {least}{times}; for {shut_s:.1f} s in all it was open or probed.")
     held = [period for period in figures.periods if period.state not in (OPEN, HALF_OPEN)]
     if held:
         held_s = sum(period.to_s - period.from_s for period in held)
-        said.append(f"The provider asked to wait {len(held):,} times, {held_s:.1f} s in all.")
+        said.append(f"The provider asked to wait {least}{len(held):,} times, {held_s:.1f} s in all.")
     return " ".join(said)
 
 

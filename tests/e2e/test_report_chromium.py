@@ -123,13 +123,14 @@ def test_a_job_of_100_000_calls_is_small_and_quick(opened: Any, large: Path) -> 
         found = marks(page)
         drawn.append(found["drawn"] / 1_000)
         assert found["readable"] < found["drawn"]
-    print(f"{large.stat().st_size:,} bytes; all charts drawn after {sorted(drawn)} s")
-    assert statistics.median(drawn) < INTERACTIVE_MAX_S
+    readable = found["readable"] / 1_000
+    print(f"{large.stat().st_size:,} bytes; to be used after {readable:.2f} s, all charts drawn after {sorted(drawn)} s")
     assert page.locator(".js-plotly-plot").count() >= 7
     button = page.locator("details[data-list=failed] button").first
     button.click()
     assert "no such field" in page.locator(".story").first.inner_text()
     shot(page, "large-light")
+    assert statistics.median(drawn) < INTERACTIVE_MAX_S
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

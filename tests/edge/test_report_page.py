@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from actors.cli.reporting import _ending
+from actors.report.charts import charts
 from actors.report.page import NO_CHARTS, island, page, plotly, report
 from actors.report.palette import DARK, GROUNDS, LIGHT, MARKS_DARK, MARKS_LIGHT, PATTERNS, TEXTS, contrast
 from actors.report.words import MEANINGS
@@ -175,3 +176,18 @@ def test_contrast_is_that_of_the_standard() -> None:
 def test_colours_that_look_alike_to_some_differ_in_their_filling() -> None:
     """Pairs that people with a common colour deficiency may take for one another, in one stacked chart."""
     assert len({PATTERNS[kind] for kind in ("answered", "throttled", "overloaded", "transient", "timed_out", "lost")}) == 6
+
+
+def test_very_many_waits_are_drawn_as_the_bins_that_they_fill(tmp_path: Path) -> None:
+    book = Book(tmp_path)
+    for _ in range(60):
+        book.turn(events.Granted(5), after_s=7.0)
+        book.turn(events.Granted(5, starts=0, why="the provider asks to wait"), after_s=3.0)
+    for _ in range(60):
+        book.turn(events.Granted(5), after_s=1.0)
+        book.turn(events.Granted(5, starts=0, why="the provider asks to wait"), after_s=9.0)
+    figures, _ = folded(book.folder)
+    bands = next(chart for chart in charts(figures, 100, None) if chart["id"] == "calls")["bands"]
+    assert sum(period.state == "held" for period in figures.periods) == 120
+    held_s = sum(band["to"] - band["from"] for band in bands) * 60
+    assert len(bands) < 60 and 0.4 * 1_200 < held_s < 0.75 * 1_200  # the truth: 720 s

@@ -76,7 +76,7 @@
       const button = make("button", { type: "button", "aria-expanded": "false" }, row.name);
       const failure = row.failure ? make("span", { class: "bad" }, row.failure + (row.said ? ": " + row.said : "")) : "";
       const which = make("span", { class: "quiet" }, " #" + row.key.slice(row.key.lastIndexOf(" ") + 1));
-      return { key: row.key, button, cells: [make("span", {}, button, which), row.kind, seconds(row.took), count(row.attempts), count(row.failed), count(row.tokens), money(row.usd), failure] };
+      return { key: row.key, button, cells: [make("div", { class: "goal" }, button, which), row.kind, seconds(row.took), count(row.attempts), count(row.failed), count(row.tokens), money(row.usd), failure] };
     });
     const made = table(columns, filled, (row, line) => {
       row.button.addEventListener("click", () => {
