@@ -168,7 +168,8 @@ def _unwell(figures: Figures) -> str:
         if opened:
             shut_s = sum(period.to_s - period.from_s for period in some)
             times = "once" if opened == 1 else f"{opened:,} times"
-            said.append(f"The breaker of {route} opened {least}{times}; for {shut_s:.1f} s in all it was open or probed.")
+            whole = f"for {shut_s:.1f} s in all it was open or probed"
+            said.append(f"The breaker of {route} opened {least}{times}; {whole}.")
     held = [period for period in figures.periods if period.state not in (OPEN, HALF_OPEN)]
     if held:
         held_s = sum(period.to_s - period.from_s for period in held)
