@@ -6,6 +6,7 @@
   const money = (usd) => (usd === 0 ? "$0" : usd >= 1 ? "$" + usd.toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 }) : "$" + Number(usd.toPrecision(4)));
   const count = (n) => n.toLocaleString("en");
   const short = (n) => (n >= 1000 ? count(Math.round(n)) : String(Number(n.toPrecision(3))));
+  const many = (n, noun) => count(n) + " " + noun + (n === 1 ? "" : "s");
   const seconds = (s) => (s < 60 ? short(s) + " s" : s < 3600 ? Math.floor(s / 60) + " min " + Math.round(s % 60) + " s" : Math.floor(s / 3600) + " h " + Math.round((s % 3600) / 60) + " min");
 
   // Whatever a journal holds enters the page as text, here and nowhere else.
@@ -112,7 +113,7 @@
   let order = "cost";
   function node(place) {
     const [key, name, kind, status, goals, attempts, failed, usd, took, failedGoals, children, more, moreUsd, said] = told.tree[place];
-    const facts = [goals > 1 ? count(goals) + " goals" : "", attempts ? count(attempts) + " attempts" : "", usd ? money(usd) : "", took ? seconds(took) : "", failedGoals ? count(failedGoals) + " failed" : failed ? count(failed) + " attempts failed" : ""].filter(Boolean).join(" · ");
+    const facts = [goals > 1 ? many(goals, "goal") : "", attempts ? many(attempts, "attempt") : "", usd ? money(usd) : "", took ? seconds(took) : "", failedGoals ? count(failedGoals) + " failed" : failed ? many(failed, "failed attempt") : ""].filter(Boolean).join(" · ");
     const summary = make("summary", {}, make("b", { class: status ? "status-" + status : null }, name || kind), make("span", { class: "kind" }, (name ? kind + " " : "") + (place ? "#" + key.slice(key.lastIndexOf(" ") + 1) + " " : "") + status), make("span", {}, facts));
     const details = make("details", {}, summary);
     once(details, () => {
