@@ -251,7 +251,7 @@
   }
 
   function repaint() {
-    if (library) for (const id of places.keys()) draw(id, false);
+    if (library) for (const id of places.keys()) draw(id, !places.get(id).plot.data);
   }
 
   async function unpack(packed) {
@@ -270,9 +270,14 @@
     try {
       await unpack(packed.textContent);
       library = window.Plotly;
-      for (const id of places.keys()) {
-        draw(id, true);
+      // What the reader sees first, then the others one at a time, so that the page answers meanwhile.
+      const seen = (id) => places.get(id).plot.getBoundingClientRect().top < innerHeight;
+      const first = [...places.keys()].filter(seen);
+      first.forEach((id) => draw(id, true));
+      performance.mark("interactive");
+      for (const id of [...places.keys()].filter((each) => !first.includes(each))) {
         await new Promise((done) => setTimeout(done));
+        draw(id, true);
       }
     } catch (error) {
       console.error(error);
