@@ -84,6 +84,13 @@ class Book:
         failure = Failure(FailureKind(kind), said, **{"status": 529, **of})
         return events.Broke(goal, self.asked[goal, attempt].sample, attempt, failure, elapsed_s, 0.0, by)
 
+    def anew(self) -> None:
+        """The job begins anew, as where its program has changed: what it has cost goes with it."""
+        carried = msgspec.structs.replace(self.k.ledger)
+        before, self.k = self.k, journal.open_job(self.k.terms)
+        self._journal.set_meta("opened_at", str(self._journal.seq).encode())
+        self.turn(events.Opened(before.terms, 2, before.next_goal, carried))
+
     def close(self) -> None:
         """No more of it."""
         self._journal.close()

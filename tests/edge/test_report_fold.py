@@ -17,6 +17,7 @@ from actors.report.goals import CHILDREN_MAX, tree
 from actors.report.reading import Reading, readings
 from actors.report.sketches import Axis, Digest, Series, Top
 from actors.report.stories import stories
+from actors.report.words import cautions
 from actors.summary import summary
 from cortex import events
 from cortex.changes import Ask, Resolve, Wait
@@ -186,6 +187,22 @@ def test_a_program_that_asks_otherwise_is_not_believed(tmp_path: Path, monkeypat
     assert not readings(book.folder, "job")[0].changed
     monkeypatch.setattr("tests.edge.test_report_fold._WORDS", ["tell me of"])
     assert readings(book.folder, "job")[0].changed
+
+
+def test_a_job_that_began_anew_is_told_from_there(tmp_path: Path) -> None:
+    book = Book(tmp_path)
+    book.turn(events.Granted(9), events.Fed((row("a"), row("b")), 0, 10, True))
+    book.turn(book.answered(1), book.broke(2))
+    before = book.k.ledger.known_nusd
+    book.anew()
+    book.turn(events.Granted(9), events.Fed((row("a"), row("b")), 0, 10, True))
+    goals = [*book.k.goals]
+    book.turn(book.answered(goals[0], usage=Usage(1, 1)), book.answered(goals[1], usage=Usage(1, 1)))
+    figures, (reading,) = folded(book.folder)
+    told = summary(book.k)
+    assert told["known_nusd"] == before + 36_000 and told["attempts"] == 4
+    assert (figures.attempts, sum(each.known_nusd for each in figures.jobs.values())) == (2, 36_000)
+    assert any("it began anew" in line for line in cautions(reading, figures, before))
 
 
 def test_a_journal_is_not_touched(tmp_path: Path) -> None:
