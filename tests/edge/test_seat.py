@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from actors.cluster import seat as module
@@ -58,6 +59,7 @@ class World:
     def __init__(self) -> None:
         self.ended = asyncio.Event()
         self.cortex_lives = True
+        self.headers = b""
 
     def monotonic_s(self) -> float:
         return asyncio.get_running_loop().time()
@@ -65,9 +67,13 @@ class World:
     def peer(self, name: str) -> Any:
         return self
 
-    async def ask(self, method: str) -> None:
+    async def names(self, prefix: str) -> tuple[str, ...]:
+        return (f"{prefix}j",)
+
+    async def ask(self, method: str) -> bytes:
         if not self.cortex_lives:
             raise Gone("cortex")
+        return self.headers if method == "observe" else b""
 
     async def end_self(self) -> None:
         self.ended.set()
@@ -257,3 +263,13 @@ def _hosted(seat: Seat, method: str) -> Any:
     hosted: Any = object.__new__(process_class("branch"))
     hosted.seat = seat
     return getattr(hosted, method)
+
+
+@pytest.mark.parametrize("role", ["channel", "cortex"])
+async def test_one_that_came_back_asks_those_that_live_what_a_collector_wants_to_see(role: str) -> None:
+    world = World()
+    world.headers = msgspec.msgpack.encode({"traces": (("x-key", "secret"),)})
+    seat = _seat(role, world, again=True)
+    await _until(lambda: seat._ready)
+    assert await seat.call("observe", ()) == world.headers
+    assert "secret" not in repr(vars(seat).get("_failed"))
