@@ -13,6 +13,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from actors.telemetry import OPERATION_DURATION, TOKEN_USAGE
+
 Kind = Literal["counter", "gauge", "sum", "histogram"]
 """``sum`` is a gauge that adds up: over what one process cannot show apart, it is summed; a ``gauge`` is left out."""
 
@@ -52,11 +54,11 @@ def prometheus_name(name: str) -> str:
 
 _TABLE: Final = (
     Instrument(
-        "gen_ai.client.operation.duration", "histogram", "s",
+        OPERATION_DURATION, "histogram", "s",
         "How long the provider took for one attempt, waits of ours left out", DURATION_BOUNDS_S,
     ),
     Instrument(
-        "gen_ai.client.token.usage", "histogram", "{token}",
+        TOKEN_USAGE, "histogram", "{token}",
         "Tokens of one answered attempt, as billed: input with what was read from and written to the cache",
         TOKEN_BOUNDS,
     ),

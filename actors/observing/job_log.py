@@ -53,7 +53,7 @@ class JobLog:
         if k.halted != self._halted:
             self._halted = k.halted
             if k.halted:
-                self._say("too much failed: nothing new is begun", logging.WARNING, why=_first(k.halted))
+                self._say("too much failed: nothing new is begun", why=_first(k.halted))
         if k.tally.failures != self._failures and (k.outcome or self._monotonic_s() >= self._next_s):
             self._fail(k)
         if k.outcome != self._outcome:
@@ -101,7 +101,7 @@ class JobLog:
             self._say("the job goes on", event="job.unblocked")
             return
         self._say(
-            "the budget is reached" if failure.kind == "over_budget" else "the job is blocked", logging.WARNING,
+            "the budget is reached" if failure.kind == "over_budget" else "the job is blocked",
             event="job.blocked", kind=str(failure.kind), status=failure.status or None, error_type=failure.error_type,
         )  # fmt: skip
 
@@ -110,9 +110,8 @@ class JobLog:
         if not k.outcome:
             return
         tally, ledger = k.tally, k.ledger
-        level = logging.INFO if k.outcome in ("complete", "cancelled") else logging.WARNING
-        self._say(
-            "the job has ended", level, event="job.ended", outcome=k.outcome, why=_first(k.why),
+        self._say(  # no warning, however it ended: whoever runs it is told by name
+            "the job has ended", event="job.ended", outcome=k.outcome, why=_first(k.why),
             rows_succeeded=tally.succeeded, rows_failed=tally.failed, calls=tally.calls, attempts=ledger.attempts,
             cost_usd=ledger.known_nusd / 1e9 if k.terms.route.price is not None else None,
             elapsed_s=round(k.at_s - k.began_at_s, 3),

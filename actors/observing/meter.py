@@ -16,13 +16,23 @@ from urllib.parse import urlsplit
 from actors.observing.instruments import JOB, PHASE
 from actors.observing.job_readings import of_job
 from actors.observing.readings import Exemplar, Labels, Point, Spread, spread
+from actors.telemetry import (
+    CHAT,
+    OPERATION,
+    OPERATION_DURATION,
+    PROVIDER,
+    REQUEST_MODEL,
+    SERVER_ADDRESS,
+    SERVER_PORT,
+    TOKEN_TYPE,
+    TOKEN_USAGE,
+    provider_of,
+)  # fmt: skip
 from actors.watching import Took
 from cortex import commands, events
 from cortex.limits import Terms
 from cortex.state import State, flight_key
 
-DURATION = "gen_ai.client.operation.duration"
-USAGE = "gen_ai.client.token.usage"
 TURN = "cortex.turn.duration"
 LAG_S = 60.0
 """So long the longest wait is told."""
@@ -47,9 +57,9 @@ class _Ends:
     __slots__ = ("duration", "inputs", "outputs", "seconds", "tokens_in", "tokens_out")
 
     def __init__(self, own: Labels, kind: str) -> None:
-        self.duration = spread(DURATION, (*own, ("error.type", kind)) if kind else own)
-        self.tokens_in = spread(USAGE, (*own, ("gen_ai.token.type", "input")))
-        self.tokens_out = spread(USAGE, (*own, ("gen_ai.token.type", "output")))
+        self.duration = spread(OPERATION_DURATION, (*own, ("error.type", kind)) if kind else own)
+        self.tokens_in = spread(TOKEN_USAGE, (*own, (TOKEN_TYPE, "input")))
+        self.tokens_out = spread(TOKEN_USAGE, (*own, (TOKEN_TYPE, "output")))
         self.seconds: list[float] = []
         self.inputs: list[float] = []
         self.outputs: list[float] = []
@@ -239,15 +249,13 @@ def _elapsed_s(event: events.Answered) -> float:
 def labels_of(terms: Terms, place: int) -> Labels:
     """A route in the words of the GenAI conventions."""
     route = terms.routes[place]
-    found = {
-        "gen_ai.operation.name": "chat", "gen_ai.provider.name": "anthropic", "gen_ai.request.model": route.model,
-    }  # fmt: skip
+    found = [(OPERATION, CHAT), (PROVIDER, provider_of(route.endpoint)), (REQUEST_MODEL, route.model)]
     where = urlsplit(route.endpoint)
     if where.hostname:
-        found["server.address"] = where.hostname
+        found.append((SERVER_ADDRESS, where.hostname))
         if where.port:
-            found["server.port"] = str(where.port)
-    return tuple(found.items())
+            found.append((SERVER_PORT, str(where.port)))
+    return tuple(found)
 
 
 def _size(path: Path) -> int:

@@ -48,8 +48,8 @@ class Done(msgspec.Struct, frozen=True):
         return found
 
     def said(self) -> list[str]:
-        """What people read: every line is ours, and none is a traceback."""
-        lines = self.err.splitlines()
+        """What people read: every line is ours, and none is a traceback. Logs are JSON lines beside it."""
+        lines = [line for line in self.err.splitlines() if not line.startswith('{"time":')]
         assert "Traceback" not in self.err
         assert all(line.startswith("cortex: ") for line in lines), self.err
         return [line.removeprefix("cortex: ") for line in lines]

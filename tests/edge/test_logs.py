@@ -124,7 +124,9 @@ def test_what_there_is_not(form, level, told):
         checked(form, level, True)
 
 
-def test_a_library_says_nothing_unless_it_is_asked_to(capfd):
+def test_a_library_says_nothing_unless_it_is_asked_to(capfd, monkeypatch):
+    ours = logging.getLogger(logs.OURS)
+    monkeypatch.setattr(ours, "handlers", [logging.NullHandler()])  # another test may have run the command line here
     logging.getLogger("cortex.job").warning("nobody configured anything")
     assert capfd.readouterr().err == ""
 
@@ -201,7 +203,7 @@ def test_a_pause_is_told_once_and_its_end(written, kind, message):
     log.turn(4, events.Turn(1.0, ((events.Ticked(),),)), [], k)
     told = lines(written)
     assert [line["message"] for line in told] == [message, "the job goes on"]
-    assert (told[0]["level"], told[0]["kind"], told[0]["error_type"]) == ("warning", str(kind), "billing_error")
+    assert (told[0]["level"], told[0]["kind"], told[0]["error_type"]) == ("info", str(kind), "billing_error")
     assert "marked" not in written.getvalue()
 
 

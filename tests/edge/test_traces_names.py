@@ -68,4 +68,4 @@ def test_no_other_file_of_ours_knows_such_a_name():
 
     for path in sources(PACKAGES):
         if path.name != "telemetry.py":
-            assert "gen_ai." not in path.read_text(), path
+            assert '"gen_ai.' not in path.read_text(), path
