@@ -21,7 +21,7 @@ from actors.inline import InlineRuntime
 from actors.joblock import Held, hold
 from actors.model_port import Model
 from actors.observing.actor_logs import shown
-from actors.observing.assembled import of_environ
+from actors.observing.assembled import hand_over, of_environ
 from actors.observing.endpoint import Endpoint
 from actors.opening import Opening, Owner, this_owner
 from actors.ports import Away, ClusterError, Gone
@@ -221,7 +221,9 @@ class Session:
         from actors.runtime import start_runtime
 
         try:
-            return await start_runtime(cluster, self._environ)
+            runtime = await start_runtime(cluster, self._environ)
+            await hand_over(runtime.peer("cortex"), self._environ, cluster)
+            return runtime
         except ClusterError as error:
             raise SetupError(str(error)) from None
 

@@ -92,6 +92,9 @@ class Telemetry(Protocol):
     def oversee(self, state: Cluster) -> Oversight:
         """Somebody to look on at the cortex, which comes to life here; ``state`` is its own, and is only read."""
 
+    def take(self, headers: bytes) -> None:
+        """What a collector wants to see, as another process handed it over: before there is anything to send."""
+
     def readings(self) -> bytes:
         """What is known here in numbers (``observing.readings.Readings``); empty where nobody counts."""
 
@@ -109,6 +112,9 @@ class Nobody:
     def oversee(self, state: Cluster) -> Oversight:
         """Nobody."""
         return Oversights([])
+
+    def take(self, headers: bytes) -> None:
+        """There is no collector."""
 
     def readings(self) -> bytes:
         """Nothing."""

@@ -262,7 +262,7 @@ class Calls(Places):
         node = self.state.nodes.get(command.goal)
         if node is None and command.goal in self.state.again:
             node = self._goes_on(command.goal)
-        if node is None:
+        if node is None or command.attempt in node.runs:  # it is joined again by its name
             return
         trace, above = self.way(node, spans)
         if trace:

@@ -55,7 +55,8 @@ class World(Runtime, Protocol):
 def methods(role: str) -> tuple[str, ...]:
     """What actors of a role can be asked."""
     found = (name for name in vars(ROLES[role]) if not name.startswith("_"))
-    return ("hello", "metrics", *(name for name in found if inspect.iscoroutinefunction(getattr(ROLES[role], name))))
+    own = (name for name in found if inspect.iscoroutinefunction(getattr(ROLES[role], name)))
+    return ("hello", "metrics", "observe", *own)
 
 
 def process_class(role: str) -> type:
@@ -103,6 +104,7 @@ class Seat:
         self._starting = asyncio.Lock()
         self._ready = role != "channel" and not (role == "cortex" and again)
         self._failed: Exception | None = None
+        self._headers = b""
         self._ending: asyncio.Task[None] | None = None
         self._asked_s = self._runtime.monotonic_s()
         self._tasks = [asyncio.create_task(self._watch_over())]
@@ -138,6 +140,8 @@ class Seat:
             return __version__, os.getpid()
         if method == "metrics":
             return self._runtime.telemetry.readings()
+        if method == "observe":
+            return self._observe(*args)
         if method not in _BUSINESS_OF_OTHERS:
             self._asked_s = self._runtime.monotonic_s()
         if method == "start":
@@ -166,10 +170,25 @@ class Seat:
             if self._ready:
                 await self._actor.close()
             self._ready = False
+            await self._ask_headers(("cortex",))
             self._actor = self._made()
             await self._actor.start(*args)
             self._ready, self._failed = True, None
             settle()
+
+    def _observe(self, headers: bytes = b"") -> bytes:
+        """Take what a collector of telemetry wants to see, if somebody brings it; tell it to whoever asks."""
+        self._headers = headers or self._headers
+        if headers:
+            self._runtime.telemetry.take(headers)
+        return self._headers
+
+    async def _ask_headers(self, peers: tuple[str, ...]) -> None:
+        """An actor of this run that lives has it, if anybody has: it may be a key, and stands in no environment."""
+        for peer in peers:
+            with contextlib.suppress(Away, Gone):
+                if not self._headers and (found := await self._runtime.peer(peer).ask("observe")):
+                    self._observe(found)
 
     # -- by itself -------------------------------------------------------------------------------------------------
 
@@ -194,6 +213,7 @@ class Seat:
         """Take up where the earlier process was, as soon as the others answer."""
         if self.role == "cortex":
             async with self._starting:
+                await self._ask_headers(await self._runtime.names("channel:"))
                 await self._actor.begin(True)
                 self._ready = True
         while self.role == "channel" and not self._ready:

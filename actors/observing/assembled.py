@@ -7,14 +7,20 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+import msgspec
+
 from actors.observing.job_log import Logs
 from actors.observing.meter import nobody
 from actors.observing.metrics import Exporting, Metrics
 from actors.observing.readings import Readings
 from actors.observing.settings import HEADERS, Settings
 from actors.observing.traces import Traces
+from actors.ports import Peer
 from actors.watching import Nobody, Oversight, Oversights, Telemetry, Watch, Watches
 from cortex.cluster import Cluster
+
+Headers = dict[str, tuple[tuple[str, str], ...]]
+"""By signal."""
 
 _log = logging.getLogger("cortex.observing")
 Reading = Callable[[], Readings | None]
@@ -28,6 +34,9 @@ class Part(Protocol):
 
     def oversee(self, state: Cluster) -> Oversight | None:
         """The same for the cortex."""
+
+    def take(self, settings: Settings) -> None:
+        """The same settings as before, but for the headers. Told before there is anything to send."""
 
     def close(self) -> None:
         """The process ends: let out what waits, in a bounded time."""
@@ -50,6 +59,12 @@ class Observers:
         """One of each part."""
         found = (part.oversee(state) for part in self._parts)
         return Oversights([each for each in found if each is not None])
+
+    def take(self, headers: bytes) -> None:
+        """What a collector wants to see came in a call."""
+        self.settings = self.settings.with_headers(msgspec.msgpack.decode(headers, type=Headers))
+        for part in self._parts:
+            part.take(self.settings)
 
     def readings(self) -> bytes:
         """What is known here in numbers."""
@@ -77,16 +92,16 @@ def assembled(settings: Settings, environ: Mapping[str, str], counts: bool = Fal
         parts.append(LogExports(settings, {}))
     metrics = None
     if counts or settings.metrics.exporters:
-        metrics = Metrics(exports=_exports(settings, environ), sampled=sampled)
+        metrics = Metrics(settings, exports=_exports(environ), sampled=sampled)
         parts.append(metrics)
     if traces is not None:
         parts.append(traces)
     return Observers(settings, parts, metrics)
 
 
-def _exports(settings: Settings, environ: Mapping[str, str]) -> Callable[[Reading], list[Exporting]]:
-    def begin(read: Reading) -> list[Exporting]:
-        if not set(settings.metrics.exporters) & {"otlp", "console"}:
+def _exports(environ: Mapping[str, str]) -> Callable[[Reading, Callable[[], Settings]], list[Exporting]]:
+    def begin(read: Reading, settings: Callable[[], Settings]) -> list[Exporting]:
+        if not set(settings().metrics.exporters) & {"otlp", "console"}:
             return []
         from actors.observing.otlp_metrics import exports_of  # not before somebody wants it: it takes long to import
 
@@ -101,6 +116,13 @@ def of_process(role: str) -> Telemetry:
     for name in HEADERS:
         os.environ.pop(name, None)
     return assembled(settings, os.environ, counts=True) if settings is not None else Nobody()
+
+
+async def hand_over(peer: Peer, environ: Mapping[str, str], cluster: str) -> None:
+    """Give the cortex of a cluster of this user's own, and so its channels, what the user's collector wants to see. In
+    other clusters their own environment counts."""
+    if cluster == "local" and (headers := Settings.from_environ(environ).headers()):
+        await peer.ask("observe", msgspec.msgpack.encode(headers))
 
 
 def of_environ(environ: Mapping[str, str], counts: bool = False) -> Telemetry:

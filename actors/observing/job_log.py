@@ -11,6 +11,7 @@ import msgspec
 
 from actors.observing.logs import said
 from actors.observing.meter import Sampled, nobody
+from actors.observing.settings import Settings
 from cortex import commands, events, orders
 from cortex.cluster import Cluster
 from cortex.state import State
@@ -213,6 +214,9 @@ class Logs:
     def oversee(self, state: Cluster) -> ClusterLog:
         """Somebody to write of the cluster."""
         return ClusterLog(state)
+
+    def take(self, settings: Settings) -> None:
+        """Nothing is sent from here."""
 
     def close(self) -> None:
         """Nothing waits."""

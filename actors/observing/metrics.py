@@ -14,6 +14,7 @@ from actors.observing.ceiling import SERIES_MAX, Ceiling
 from actors.observing.cluster_readings import of_cluster
 from actors.observing.meter import JobMeter, Sampled, nobody
 from actors.observing.readings import Readings
+from actors.observing.settings import Settings
 from actors.watching import Oversight
 from cortex.cluster import Cluster
 
@@ -30,13 +31,20 @@ class Exporting(Protocol):
         """Read once more, and end."""
 
 
+_USUAL = Settings()
+
+MakeExports = Callable[[Callable[[], Readings | None], Callable[[], Settings]], list[Exporting]]
+"""Begins exports: given how to read, and what the settings are by then."""
+
+
 class Metrics:
     """A part of a process's telemetry. Read on the event loop that its jobs live on; ``now_s``: since 1970."""
 
     def __init__(
-        self, now_s: Callable[[], float] = time.time, series_max: int = SERIES_MAX, sampled: Sampled = nobody,
-        exports: Callable[[Callable[[], Readings | None]], list[Exporting]] = lambda read: [],
+        self, settings: Settings = _USUAL, now_s: Callable[[], float] = time.time, series_max: int = SERIES_MAX,
+        sampled: Sampled = nobody, exports: MakeExports = lambda read, settings: [],
     ) -> None:  # fmt: skip
+        self._settings = settings
         self._now_s = now_s
         self._make_exports = exports
         self._exports: list[Exporting] | None = None
@@ -62,6 +70,10 @@ class Metrics:
         self._found_loop()
         self._cluster = state
         return None
+
+    def take(self, settings: Settings) -> None:
+        """The same settings, with headers: nothing is exported before its first interval is over."""
+        self._settings = settings
 
     def close(self) -> None:
         """Have what is known exported once more."""
@@ -106,7 +118,7 @@ class Metrics:
         with contextlib.suppress(RuntimeError):
             self._loop = asyncio.get_running_loop()
         if self._exports is None:
-            self._exports = self._make_exports(self.read_elsewhere)
+            self._exports = self._make_exports(self.read_elsewhere, lambda: self._settings)
 
     def _gone(self, meter: JobMeter) -> None:
         if self._meters.get(meter.job) is not meter:

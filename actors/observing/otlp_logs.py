@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from typing import Any, Final
 
 from opentelemetry._logs import LogRecord, SeverityNumber
@@ -45,8 +46,9 @@ def exporter_of(signal: Signal) -> LogRecordExporter:
 class _Once(LogRecordExporter):
     """Says once that the collector does not answer, in place of the exporter's own lines with every try."""
 
-    def __init__(self, exporter: LogRecordExporter, where: str) -> None:
-        self._exporter, self._where = exporter, where
+    def __init__(self, make: Callable[[], LogRecordExporter], where: str) -> None:
+        self._make, self._where = make, where
+        self._exporter: LogRecordExporter | None = None
         self._down = False
         self._thread = 0
         for name in ("http._log_exporter", "grpc.exporter"):
@@ -59,6 +61,7 @@ class _Once(LogRecordExporter):
         """Send them."""
         self._thread = threading.get_ident()
         try:
+            self._exporter = self._exporter or self._make()
             found = self._exporter.export(batch)
         except Exception:
             found = LogRecordExportResult.FAILURE
@@ -74,18 +77,19 @@ class _Once(LogRecordExporter):
 
     def shutdown(self) -> None:
         """No more will come."""
-        self._exporter.shutdown()  # type: ignore[no-untyped-call]
+        if self._exporter is not None:
+            self._exporter.shutdown()  # type: ignore[no-untyped-call]
 
 
 class Sending(logging.Handler):
     """Turns records into OpenTelemetry's. ``always``: fields of every record of this process."""
 
-    def __init__(self, settings: Settings, exporter: LogRecordExporter, always: dict[str, str]) -> None:
+    def __init__(self, settings: Settings, make: Callable[[], LogRecordExporter], always: dict[str, str]) -> None:
         super().__init__()
         resource = Resource.create({**dict(settings.resource), "service.name": settings.service})
         self._provider = LoggerProvider(resource=resource, shutdown_on_exit=False)
         where = without_password(settings.logs.endpoint)
-        self._provider.add_log_record_processor(BatchLogRecordProcessor(_Once(exporter, where)))
+        self._provider.add_log_record_processor(BatchLogRecordProcessor(_Once(make, where)))
         self._logger = self._provider.get_logger(OURS, __version__)
         self._always = always
 
@@ -127,7 +131,8 @@ class LogExports:
     """The part of a process's telemetry that sends its logs."""
 
     def __init__(self, settings: Settings, always: dict[str, str]) -> None:
-        self._handler = Sending(settings, exporter_of(settings.logs), always)
+        self._settings = settings
+        self._handler = Sending(settings, lambda: exporter_of(self._settings.logs), always)
         ours = logging.getLogger(OURS)
         ours.addHandler(self._handler)
         ours.setLevel(min(ours.level or logging.WARNING, logging.INFO))
@@ -139,6 +144,10 @@ class LogExports:
     def oversee(self, state: object) -> None:
         """So for the cluster."""
         return
+
+    def take(self, settings: Settings) -> None:
+        """The same settings, with headers."""
+        self._settings = settings
 
     def close(self) -> None:
         """Let out what waits."""

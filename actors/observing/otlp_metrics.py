@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from opentelemetry.sdk.metrics import Exemplar as Shown
@@ -68,14 +69,16 @@ def exporter_of(signal: Signal, name: str) -> MetricExporter:
 class Exports:
     """Sends readings every so often, from a thread of its own: whoever is slow there holds up nobody here.
 
-    ``read`` gives None where nothing can be read at the moment. ``where`` names the collector, for the one warning.
+    ``make`` gives the exporter when there is something to send; ``read`` gives None where nothing can be read at the
+    moment. ``where`` names the collector, for the one warning.
     """
 
     def __init__(
-        self, exporter: MetricExporter, read: Callable[[], Readings | None], settings: Settings, where: str,
+        self, make: Callable[[], MetricExporter], read: Callable[[], Readings | None], settings: Settings, where: str,
         interval_s: float, delta: bool = False,
     ) -> None:  # fmt: skip
-        self._exporter, self._read, self._where, self._interval_s = exporter, read, where, interval_s
+        self._make, self._read, self._where, self._interval_s = make, read, where, interval_s
+        self._exporter: MetricExporter | None = None
         self._resource = Resource.create({**dict(settings.resource), "service.name": settings.service})
         self._delta = _Delta() if delta else None
         self._down = False
@@ -94,13 +97,15 @@ class Exports:
         while not self._stop.wait(self._interval_s):
             self._send()
         self._send()
-        self._exporter.shutdown()
+        if self._exporter is not None:
+            self._exporter.shutdown()
 
     def _send(self) -> None:
         try:
             found = self._read()
             if found is None or not (found.points or found.spreads):
                 return
+            self._exporter = self._exporter or self._make()
             if self._delta is not None:
                 found = self._delta.since(found)
             made = otlp(found, self._resource, time.time(), delta=self._delta is not None)
@@ -123,18 +128,23 @@ class Exports:
 
 
 def exports_of(
-    settings: Settings, read: Callable[[], Readings | None], environ: Mapping[str, str]
+    now: Callable[[], Settings], read: Callable[[], Readings | None], environ: Mapping[str, str]
 ) -> list[Exports]:  # fmt: skip
-    """One for each exporter that the settings name."""
-    made = []
+    """One for each exporter that the settings name, made when it is first used: headers may come until then."""
+    made, settings = [], now()
     for name in settings.metrics.exporters:
         if name in ("otlp", "console"):
             where = without_password(settings.metrics.endpoint) if name == "otlp" else "the console"
             said = environ.get("OTEL_METRIC_EXPORT_INTERVAL", "")
             interval_s = (float(said) if said.isdecimal() and int(said) else INTERVAL_MS) / 1000
             delta = environ.get("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "").lower() == "delta"
-            made.append(Exports(exporter_of(settings.metrics, name), read, settings, where, interval_s, delta))
+            make = partial(_exporter_of_now, now, name)
+            made.append(Exports(make, read, settings, where, interval_s, delta))
     return made
+
+
+def _exporter_of_now(now: Callable[[], Settings], name: str) -> MetricExporter:
+    return exporter_of(now().metrics, name)
 
 
 class _Delta:

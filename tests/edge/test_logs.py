@@ -292,7 +292,7 @@ class _Kept(LogRecordExporter):
 
 def test_records_are_sent_and_what_operators_do_is_an_event(written):
     kept = _Kept()
-    handler = Sending(Settings(), kept, {"actor": "channel:j"})
+    handler = Sending(Settings(), lambda: kept, {"actor": "channel:j"})
     logging.getLogger(logs.OURS).addHandler(handler)
     try:
         _log(written, (events.Stopped("bob", "drain"),))
@@ -312,7 +312,7 @@ def test_a_collector_that_is_down_is_told_of_once(written):
         def export(self, batch: Any) -> LogRecordExportResult:
             return LogRecordExportResult.FAILURE
 
-    handler = Sending(Settings(), Down(), {})
+    handler = Sending(Settings(), Down, {})
     logging.getLogger(logs.OURS).addHandler(handler)
     try:
         for _ in range(5):

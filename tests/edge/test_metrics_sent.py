@@ -164,7 +164,7 @@ def test_one_warning_for_a_collector_that_is_down_and_a_word_when_it_is_back(cap
     caplog.set_level(logging.INFO, "cortex")
     collector = _Hangs()
     some = Readings(0.0, [Point("cortex.jobs", (), 1)])
-    exports = Exports(collector, lambda: some, Settings(), "http://collector:4318", 0.005)  # type: ignore[arg-type]
+    exports = Exports(lambda: collector, lambda: some, Settings(), "http://collector:4318", 0.005)  # type: ignore[arg-type]
     deadline_s = time.monotonic() + 10
     while collector.sent < 10 and time.monotonic() < deadline_s:
         time.sleep(0.005)
@@ -184,7 +184,7 @@ async def test_nothing_waits_for_a_collector_that_hangs(tmp_path):
     assert telemetry.metrics is not None
     metrics = telemetry.metrics
     collector = _Hangs(takes_s=30.0)
-    metrics._make_exports = lambda read: [Exports(collector, read, Settings(), "there", 0.01)]  # type: ignore[list-item, arg-type]
+    metrics._make_exports = lambda read, settings: [Exports(lambda: collector, read, Settings(), "there", 0.01)]  # type: ignore[list-item, arg-type]
     slow: list[float] = []
 
     async def beat() -> None:
@@ -207,7 +207,7 @@ async def test_what_is_kept_for_a_collector_that_is_down_is_bounded(tmp_path):
     class Idle:
         def close(self) -> None: ...
 
-    metrics = Metrics(exports=lambda read: [Idle()])
+    metrics = Metrics(exports=lambda read, settings: [Idle()])
     for n in range(3 * LAST_KEPT):
         meter = metrics.watch(f"job-{n}", str(tmp_path))
         route = Route(endpoint="http://x", model="m")
@@ -236,7 +236,7 @@ async def test_a_collector_that_nobody_hears_of_is_told_of_in_one_line(tmp_path,
 
 def test_idle_sends_nothing():
     collector = _Hangs(well=True)
-    exports = Exports(collector, lambda: Readings(0.0), Settings(), "there", 0.005)  # type: ignore[arg-type]
+    exports = Exports(lambda: collector, lambda: Readings(0.0), Settings(), "there", 0.005)  # type: ignore[arg-type]
     time.sleep(0.1)
     exports.close()
     assert collector.sent == 0
