@@ -172,7 +172,7 @@ def due(state: Cluster, pool: Pool, row: Row, share: int, by_rate: bool) -> Gran
     if hold.probes and old is not None and pool.told:
         return None  # its leave stands until its probes are heard of, or a renewal takes it back
     starts, why = _terms(state, pool, route, hold, share)
-    part = share / pool.granted if share else 0.0
+    part = share / max(share, pool.granted) if share else 0.0  # what is granted may not count it yet
     rates = (allowed.requests_per_s * part, allowed.input_tokens_per_s * part, allowed.output_tokens_per_s * part)
     if state.kin and families.root_of(row[0]) in state.kin:
         rates, by_rate = families.rates(state, row[0], share, rates), True

@@ -134,6 +134,8 @@ class LeasesWatch(Observer):
 
     def _joined(self, state: Cluster, event: Joined, now_s: float) -> None:
         claims = event.claims
+        if claims.job not in state.jobs:
+            return  # it has left: this was on its way since before
         if claims.epoch < self._epochs.get(claims.job, 0):
             return  # it comes late: of a channel whose place another has taken
         if claims.epoch > self._epochs.get(claims.job, 0):
