@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -15,6 +14,7 @@ import msgspec
 
 from actors.calls import CallLine, calls_of, changed
 from actors.cli.options import Options
+from actors.cli.outputs import check_free, whole
 from actors.cli.problems import COMPLETE, CommandError, say
 from actors.cli.settings import named_folder
 
@@ -34,18 +34,9 @@ def export(job: str, output: str, without_text: bool, options: Options) -> int:
     if output == "-":
         say(f"{write(lines, names, Path('-')):,} calls of {job}")
         return COMPLETE
-    target = Path(output)
-    if target.exists() and not options.overwrite:
-        raise CommandError(f"{output} exists: give --overwrite to write over it, or name another")
-    part = target.with_name(f".{target.name}.part")
-    try:
+    check_free(output, options.overwrite)
+    with whole(output) as part:
         count = write(lines, names, part)
-        os.replace(part, target)
-    except OSError as error:
-        raise CommandError(f"cannot write {output}: {error.strerror or error}") from None
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink()
     say(f"{count:,} calls of {job} in {output}")
     return COMPLETE
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import os
 import sys
 import time
 from collections.abc import Iterable
-from pathlib import Path
 
 from actors.cli.options import Options
+from actors.cli.outputs import check_free, whole
 from actors.cli.problems import COMPLETE, CommandError, say
 from actors.cli.settings import named_folder
 from actors.cli.standings import standing_of
@@ -33,8 +32,8 @@ def report(job: str, output: str, form: str, without_text: bool, options: Option
     folder = named_folder(options)
     found = readings(folder, job)  # raises where there is no such job, before a file is made
     output = output or f"{job}{'.html' if form == 'html' else '.trace.json.gz'}"
-    if output != "-" and Path(output).exists() and not options.overwrite:
-        raise CommandError(f"{output} exists: give --overwrite to write over it, or name another with -o")
+    if output != "-":
+        check_free(output, options.overwrite)
     if found[0].changed:
         say(f"the program of {job} has changed since, or is gone: only what the journal itself says is reported")
     if form == "html":
@@ -94,17 +93,8 @@ def _written(output: str, parts: Iterable[bytes]) -> None:
             sys.stdout.buffer.write(part)
         sys.stdout.buffer.flush()
         return
-    target = Path(output)
-    half = target.with_name(f".{target.name}.part")
-    try:
-        with contextlib.ExitStack() as stack:
-            file = stack.enter_context(half.open("wb"))
-            packed = stack.enter_context(gzip.open(file, "wb", compresslevel=6)) if target.suffix == ".gz" else file
-            for part in parts:
-                packed.write(part)
-        os.replace(half, target)
-    except OSError as error:
-        raise CommandError(f"cannot write {output}: {error.strerror or error}") from None
-    finally:
-        with contextlib.suppress(OSError):
-            half.unlink()
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(stack.enter_context(whole(output)).open("wb"))
+        packed = stack.enter_context(gzip.open(file, "wb", compresslevel=6)) if output.endswith(".gz") else file
+        for part in parts:
+            packed.write(part)
