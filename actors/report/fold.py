@@ -56,7 +56,7 @@ class _One:
         figures, k, at_s = self._figures, self._reading.k, each.turn.at_s
         figures.in_flight.hold(self._last_s, at_s, self._flights)
         figures.permits.hold(self._last_s, at_s, self._permits)
-        self._last_s = max(self._last_s, at_s)
+        before_s, self._last_s = self._last_s, max(self._last_s, at_s)
         for one in each.settled:
             self._settled(one)
         for flight in each.left:
@@ -72,6 +72,7 @@ class _One:
                 if type(event) is events.Rejoined:
                     self._events_permits.clear()
                     self._permits = 0
+                    self._held_until(before_s)
                 if type(event) in SAID and not (self._child and type(event) is events.Opened):
                     figures.happened(at_s, f"{self._job}: {said(event)}" if self._child else said(event))
         if k is not None:
@@ -82,6 +83,11 @@ class _One:
             self._ends(k, each.settled, at_s)
             self._flights, self._permits = len(k.flights), k.permits
         figures.permits_most = max(figures.permits_most, self._permits)
+
+    def _held_until(self, died_s: float) -> None:
+        """What the provider asked of a channel is over with it: while nobody ran the job, it did not wait for it."""
+        for route in [route for route, period in self._open.items() if period.state == HELD]:
+            self._open.pop(route).to_s = died_s
 
     def close(self) -> None:
         """The journal is read to its end."""

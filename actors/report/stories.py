@@ -76,7 +76,7 @@ def _asked(each: Step, ids: set[int], told: dict[Key, Story], reading: Reading, 
         story = told.setdefault((reading.name, home), Story())
         route = f" of {named(reading.terms.routes[command.route])}" if command.route else ""
         what = f"vote {command.sample}" if vote else f"attempt {command.attempt}"
-        how = f", framed as {goal.constructor}" if goal is not None and goal.constructor else ""
+        how = f", framed: {goal.constructor}" if goal is not None and goal.constructor else ""
         story.add(each.turn.at_s, "asked", f"{what} asked{route}: a request of {len(command.body):,} bytes{how}")
         if text and not story.prompt:
             story.prompt = clip(text_of(command.body), PROMPT_CHARACTERS)

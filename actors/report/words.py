@@ -148,8 +148,10 @@ def _wrong(facts: dict[str, Any], figures: Figures) -> str:
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in facts["failures"].items())
     share = f" ({100 * failed / facts['attempts']:.2g} %)" if facts["attempts"] else ""
     said = f"{failed:,} of {_many(facts['attempts'], 'attempt')} failed{share}: {kinds}."
-    if not facts["rows_failed"] and not figures.goals_failed:
-        return f"{said} What may be tried again was, and nothing failed for good."
+    refused = facts["rows_refused"]
+    if facts["rows_failed"] <= refused and not figures.goals_failed:
+        what = "nothing that was sent" if refused else "nothing"
+        return f"{said} What may be tried again was, and {what} failed for good."
     worst = max(facts["rows_failed_by_kind"] or facts["failures"], key=lambda kind: _count(facts, kind))
     meaning, advice = MEANINGS.get(worst, ("", ""))
     return f"{said} Most of what failed for good is {worst} ({meaning}): {advice}." if meaning else said

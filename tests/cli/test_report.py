@@ -58,6 +58,21 @@ def test_a_report_says_what_the_summary_says(cortex):
     assert len(text) < 2_600_000
 
 
+def test_a_row_refused_before_sending_is_no_attempt_that_failed_for_good(cortex):
+    rows = requests(Path("in.jsonl"), 40).read_text() + '{"custom_id":"bad","params":{"model":"m","max_tokens":9}}\n'
+    Path("in.jsonl").write_text(rows)
+    cortex("batch", "in.jsonl", "-o", "out.jsonl", "--job", "mine", *SIM, "--sim", "overloaded=0.2", "--sim", "seed=3")
+    assert cortex("report", "mine").code == 0
+    said = Seen(Path("mine.html").read_text()).texts["p"]
+    assert "1 failed" in said
+    assert "overloaded. What may be tried again was, and nothing that was sent failed for good." in said
+
+
+def test_a_folder_is_no_place_for_a_report(cortex):
+    _batch(cortex, 3)
+    assert cortex("report", "mine", "-o", ".").refused() == ". is a folder: name a file in it"
+
+
 def test_an_output_that_exists_is_kept(cortex):
     _batch(cortex, 3)
     Path("kept.html").write_text("mine")

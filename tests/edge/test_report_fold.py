@@ -93,6 +93,17 @@ def test_figures_are_those_of_the_job(tmp_path: Path) -> None:
     assert figures.permits_most == 22 and set(figures.branches) == {"branch:0", "branch:1", "branch not known"}
 
 
+def test_the_provider_does_not_ask_to_wait_while_nobody_runs_the_job(tmp_path: Path) -> None:
+    book = Book(tmp_path)
+    book.turn(events.Granted(2), events.Fed((row("a"),), 0, 100, True))
+    book.turn(events.Granted(2, starts=0, why="the provider asks to wait"), after_s=1.0)
+    book.turn(book.broke(1), after_s=3.0)
+    book.turn(events.Rejoined(2), after_s=500.0)  # it was killed, and somebody came back
+    book.turn(events.Granted(2), after_s=1.0)
+    figures, _ = folded(book.folder)
+    assert [(period.state, period.to_s - period.from_s) for period in figures.periods] == [("held", 3.0)]
+
+
 def test_what_was_under_way_at_the_end_stays_charged(tmp_path: Path) -> None:
     book = Book(tmp_path)
     book.turn(events.Granted(2), events.Fed((row("a"), row("b")), 0, 10, True))
