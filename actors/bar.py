@@ -122,21 +122,28 @@ class Bar:
 
 def bar_width(width: int) -> int:
     """Columns for the bar itself on a terminal of this width; 0: none."""
-    left = min(BAR_WIDTH, width - FIGURES_LEAST - 1)
+    left = min(BAR_WIDTH, max(BAR_LEAST, width // 5), width - FIGURES_LEAST - 1)
     return left if left >= BAR_LEAST else 0
 
 
 def fitted(said: list[tuple[int, str]], width: int) -> str:
-    """As many parts as fit beside each other, those of the lowest rank first of all; the rest is left out."""
-    kept: set[int] = set()
+    """As many parts as fit beside each other, those of the lowest rank first of all; the rest is left out. What stands
+    in brackets is told where there is room for it after that."""
+    kept: dict[int, str] = {}
+    ranked = sorted(range(len(said)), key=lambda at: said[at][0])
     used = 0
-    for at in sorted(range(len(said)), key=lambda at: said[at][0]):
-        needs = len(said[at][1]) + (2 if kept else 0)
-        if kept and used + needs > width:
-            continue
-        kept.add(at)
-        used += needs
-    line = ", ".join(said[at][1] for at in sorted(kept))
+    for at in ranked:
+        text = said[at][1].partition(" (")[0]
+        needs = len(text) + (2 if kept else 0)
+        if not kept or used + needs <= width:
+            kept[at] = text
+            used += needs
+    for at in ranked:
+        more = len(said[at][1]) - len(kept.get(at, ""))
+        if at in kept and used + more <= width:
+            kept[at] = said[at][1]
+            used += more
+    line = ", ".join(kept[at] for at in sorted(kept))
     return line if len(line) <= width else line[: max(0, width - 1)] + "…"
 
 
@@ -150,12 +157,12 @@ def parts(told: dict[str, Any]) -> list[tuple[int, str]]:
     if told["cost_usd"]:
         cap = told["max_cost_usd"]
         spent = usd_text(round(told["cost_usd"] * 1e9))
-        said.append((4, f"{spent} of ${cap:g}" if cap else spent))
+        said.append((5, f"{spent} of ${cap:g}" if cap else spent))
     if told["reused_calls"]:
         said.append((8, f"{told['reused_calls']:,} reused"))
     if told["rows_failed"]:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in told["rows_failed_by_kind"].items())
-        said.append((5, f"{told['rows_failed']:,} failed" + (f" ({kinds})" if kinds else "")))
+        said.append((4, f"{told['rows_failed']:,} failed" + (f" ({kinds})" if kinds else "")))
     if told["attempts_failed"]:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in told["attempts_failed"].items())
         said.append((7, f"attempts failed: {kinds}"))

@@ -17,7 +17,7 @@ from actors.cli.particulars import STATES, add_times, ago, particulars
 from actors.cli.problems import COMPLETE, CommandError, say
 from actors.cli.settings import named_folder, shared_cluster
 from actors.cli.standings import standing_of
-from actors.cli.telling import STATUS_FIELDS, Standing, cost
+from actors.cli.telling import STATUS_FIELDS, Standing, least_and_most
 from actors.errors import ClearError
 from actors.files.sink import SinkClosed
 from actors.opening import this_owner
@@ -69,7 +69,7 @@ def _row(folder: Folder, name: str, at_s: float) -> tuple[dict[str, Any], tuple[
         return {"job": name, "outcome": "unreadable", "why": said}, (name, said, "", "", ago(at_s))
     facts = standing.facts
     rows = f"{facts['rows_succeeded'] + facts['rows_failed']:,}/{max(standing.rows, facts['rows']):,}"
-    money = cost(facts) if facts["cost_usd"] is not None else ""
+    money = least_and_most(facts) if facts["cost_usd"] is not None else ""
     state = STATES.get(standing.outcome, standing.outcome)
     return msgspec.json.decode(standing.as_json()), (name, state, rows, money, ago(at_s))
 

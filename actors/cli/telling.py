@@ -142,6 +142,14 @@ def cost(facts: dict[str, Any]) -> str:
     )
 
 
+def least_and_most(facts: dict[str, Any]) -> str:
+    """The same in a column of a table: what it cost, to what it cost at most."""
+    from policies.price import usd_text
+
+    known, assumed = facts["known_nusd"], facts["assumed_nusd"]
+    return usd_text(known) + (f" to {usd_text(known + assumed)}" if assumed else "")
+
+
 def batch_words(batches: list[dict[str, Any]]) -> str:
     """Message batches that are on their way or at the provider, five at most."""
     said = [

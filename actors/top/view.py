@@ -59,8 +59,8 @@ def screen(seen: Seen, cluster: str = "", sort: str = "latest") -> Screen:
 
 JOB_COLUMNS = (
     Column("JOB", 0, width_max=32, width_least=22), Column("STATE", 1, width_max=12), Column("DONE", 2, True),
-    Column("%", 6, True), Column("RATE/S", 3, True), Column("LEFT", 5, True), Column("COST", 4, True),
-    Column("FAILED", 7, True), Column("IN FLIGHT", 9, True), Column("PERMITS", 10, True), Column("SEEN", 11),
+    Column("%", 7, True), Column("RATE/S", 3, True), Column("LEFT", 6, True), Column("COST", 5, True),
+    Column("FAILED", 4, True), Column("IN FLIGHT", 9, True), Column("PERMITS", 10, True), Column("SEEN", 11),
     Column("WAITS", 8, width_max=80),
 )  # fmt: skip
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from actors.cli.telling import least_and_most
 from actors.joblock import hold
 from actors.store import Folder, Journal
 from tests.cli.commands import FIELDS, each_once, requests, started
@@ -32,6 +33,11 @@ def _without_its_end(job: str) -> None:
     source._db.execute("DELETE FROM turns WHERE seq > 2")
     source._db.execute("DELETE FROM snapshots")
     source.close()
+
+
+def test_money_in_a_column_is_short():
+    assert least_and_most({"known_nusd": 1_960_000_000, "assumed_nusd": 0}) == "$1.96"
+    assert least_and_most({"known_nusd": 1_960_000_000, "assumed_nusd": 64_730_000}) == "$1.96 to $2.02"
 
 
 def test_jobs_the_latest_first(cortex):

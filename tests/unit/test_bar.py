@@ -122,7 +122,18 @@ def test_in_little_room_how_far_how_fast_and_why_it_waits_come_first():
     assert fitted(parts(told), 400).endswith(", j")
 
 
-@pytest.mark.parametrize(("width", "bar"), [(20, 0), (40, 0), (48, 0), (49, BAR_LEAST), (60, 19), (80, 24), (200, 24)])
+def test_on_eighty_columns_failed_rows_are_told_beside_rate_time_and_cost():
+    clock = Clock()
+    bar = Bar(io.StringIO(), 20_000, clock=clock)
+    facts = _facts(18_000, cost_usd=1.82, max_cost_usd=5.0, rows_failed=12, rows_failed_by_kind={"malformed": 12},
+                   failures={"overloaded": 400})  # fmt: skip
+    bar.facts(facts)
+    clock.now_s += 10.0
+    said = fitted(parts(bar.facts(facts | {"results": 19_700})), 79 - bar_width(79) - 1)
+    assert said == "19,700/20,000 rows, 170/s, 0m01s left, $1.82 of $5, 12 failed"
+
+
+@pytest.mark.parametrize(("width", "bar"), [(20, 0), (40, 0), (48, 0), (49, BAR_LEAST), (60, 12), (80, 16), (200, 24)])
 def test_the_bar_itself_gives_way_to_the_figures(width, bar):
     assert bar_width(width) == bar
 

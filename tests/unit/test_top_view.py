@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from actors.top.layout import Table
+from actors.top.layout import Table, columns_shown
 from actors.top.plain import lines
 from actors.top.view import screen
 from policies.limit import Caps
@@ -43,6 +43,12 @@ def _cells(shown, name: str, place: int = 0) -> dict[str, str]:
 def test_a_job(made, expected):
     cells = _cells(screen(seen(made)), "jobs")
     assert {name: cells[name] for name in expected} == expected
+
+
+def test_on_eighty_columns_failed_rows_are_among_what_is_shown():
+    wide = job(job="batch-requests-e7d54c5f", results=18_080, rows_expected=19_998, rate_per_s=250.0, left_s=5.0, unit="rows")
+    table = _table(screen(seen(wide)), "jobs")
+    assert "FAILED" in {table.columns[place].title for place, _ in columns_shown(table, 78)}
 
 
 def test_a_job_that_is_still_to_be_read_or_cannot_be():
