@@ -64,7 +64,7 @@ class Result:
         return len(self.rows)
 
     def __repr__(self) -> str:
-        said = [f"{self.job}: {self.outcome}", f"{len(self.rows)} rows", f"{self.calls} calls"]
+        said = [f"{self.job}: {self.outcome}", _many(len(self.rows), "row"), _many(self.calls, "call")]
         if self.cost_usd is not None:
             said.append(f"{self.cost_usd:.4f} USD")
         if self.facts["rows_failed"]:
@@ -75,6 +75,10 @@ class Result:
             said.append(self.why)
         answer = "" if self.answer is None or self.answer == self.rows else f"\nanswer: {_short(self.answer)}"
         return f"<{'; '.join(said)}>{answer}"
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _short(value: Any, length: int = 400) -> str:

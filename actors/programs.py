@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import os
@@ -57,11 +58,12 @@ def find(where: str) -> type[Program]:
         ready = ", ".join(sorted(READY))
         raise NoSuchProgram(f"no program {where!r}: ready ones are {ready}; else module:Class or file.py:Class")
     try:
-        if module_name.endswith(".py"):
-            module = _file(Path(module_name))
-        else:
-            _look_in(Path.cwd())
-            module = importlib.import_module(module_name)
+        with contextlib.redirect_stdout(sys.stderr):  # what a module says while it is imported is no part of a result
+            if module_name.endswith(".py"):
+                module = _file(Path(module_name))
+            else:
+                _look_in(Path.cwd())
+                module = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # an author's module may raise anything while it is imported
         raise _not_imported(where, error) from None
     found: object = module

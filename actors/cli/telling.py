@@ -33,7 +33,7 @@ STATUS_FIELDS = (
 
 _ONE_FIRST = "then resume: one call goes first, and the rest when it is answered"
 _ADVICE = {
-    "blocked": f"no row failed for it: put the account or the model right (credit, spend limit), {_ONE_FIRST}",
+    "blocked": f"no row failed for it: put the account (credit, spend limit) or the model's name right, {_ONE_FIRST}",
     "unauthorised": f"no row failed for it: set a good key in ANTHROPIC_API_KEY or its file, {_ONE_FIRST}",
     "throttled": "that is longer than the job sits out: resume it then",
     "deadline": "resume with a later --deadline",

@@ -54,7 +54,7 @@ RECORDED = {
 ALERTS = (
     Alert(
         "CortexNoProgress",
-        f"time() - {level('cortex_job_progressed_seconds')} > 900 and cortex_job:calls_waiting > 0",
+        f"time() - {level('cortex_job_progressed_seconds')} > 600 and cortex_job:calls_waiting > 0",  # 15 minutes with the 5
         "5m",
         "critical",
         f"Job {OF} has work and gets no reply",

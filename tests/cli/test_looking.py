@@ -12,6 +12,7 @@ import msgspec
 
 from actors.cli.telling import least_and_most
 from actors.joblock import hold
+from actors.programs import find
 from actors.store import Folder, Journal
 from tests.cli.commands import FIELDS, each_once, requests, started
 
@@ -116,6 +117,14 @@ def test_whoever_stops_reading_a_listing_has_what_they_wanted(cortex):
                 assert child.stderr.read().count("Traceback") == 0
         finally:
             os.close(written)
+
+
+def test_what_a_program_prints_while_it_is_imported_is_no_part_of_what_is_asked_for(capsys, tmp_path):
+    path = tmp_path / "loud.py"
+    path.write_text("import cortex\nprint('hello')\n\n\n@cortex.flow\nasync def loud(ctx):\n    return 1\n")
+    find(f"{path}:loud")
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", "hello\n")
 
 
 def test_looking_changes_nothing(cortex):

@@ -26,9 +26,10 @@ GIB = 1 << 30
 # Alert: series under which it fires, and some under which it must not.
 CASES: dict[str, tuple[dict[str, str], list[dict[str, str]]]] = {
     "CortexNoProgress": (
-        {"cortex_job_progressed_seconds": "600x120", **WORK},
+        {"cortex_job_progressed_seconds": "2640x120", **WORK},  # none for 16 minutes
         [
             {"cortex_job_progressed_seconds": "0+60x120", **WORK},  # a reply every minute
+            {"cortex_job_progressed_seconds": "2760x120", **WORK},  # none for 14 minutes
             {"cortex_job_progressed_seconds": "600x120", "cortex_queue": "0x120", "cortex_calls_in_flight": "0x120"},
         ],
     ),
@@ -138,7 +139,7 @@ def test_what_an_alert_says_is_filled_in(promtool, tmp_path):
     """The text of one with all that templates do."""
     annotations = {
         "summary": "Job j1 has work and gets no reply",
-        "description": "No call came to its end for 50m 0s, and calls wait or are on their way.",
+        "description": "No call came to its end for 16m 0s, and calls wait or are on their way.",
         "runbook_url": "docs/runbook.md#cortexnoprogress",
     }
     expected = {
