@@ -62,6 +62,7 @@ class _One:
         for flight in each.left:
             figures.left_nusd += flight.charge.nusd
             self._sums(flight.route, k.goals.get(flight.goal) if k is not None else None, flight.charge.nusd)
+        job = f"{self._job}: " if self._child else ""
         for batch in each.turn.batches:
             for event in batch:
                 if type(event) is events.Granted:
@@ -73,8 +74,10 @@ class _One:
                     self._events_permits.clear()
                     self._permits = 0
                     self._held_until(before_s)
-                if type(event) in SAID and not (self._child and type(event) is events.Opened):
-                    figures.happened(at_s, f"{self._job}: {said(event)}" if self._child else said(event))
+                    gone_s = at_s - before_s
+                    figures.happened(at_s, f"{job}{said(event)}, {gone_s:,.1f} s after its last turn")
+                elif type(event) in SAID and not (self._child and type(event) is events.Opened):
+                    figures.happened(at_s, f"{job}{said(event)}")
         if k is not None:
             for command in each.out:
                 if type(command) is commands.Call:

@@ -188,7 +188,7 @@ def _rows_tile(made: Report) -> tuple[str, str, str]:
 def _costs(made: Report) -> list[dict[str, Any]]:
     """A table for each way in which the cost is told apart."""
     figures, terms = made.figures, made.readings[0].terms
-    known = all(priced(route) for route in terms.routes)
+    known = bool(made.ending.cost) and all(priced(route) for route in terms.routes)
     found = [("By model and route", "route", figures.routes), ("By kind of goal", "kind", figures.kinds)]
     found += [("By label", "label", figures.labels)] if figures.labels else []
     found += [("By job", "job and its child jobs", figures.jobs)] if len(figures.jobs) > 1 else []

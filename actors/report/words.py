@@ -120,7 +120,13 @@ def _rows(ending: Ending) -> str:
         return f" {facts['results_written']:,} results had been written." if facts["results_written"] else ""
     noun = "rows" if facts.get("rows") and ending.rows != 1 else "result" if ending.rows == 1 else "results"
     said = f" {facts['rows_succeeded']:,} of {ending.rows:,} {noun} succeeded"
-    return said + (f", {facts['rows_failed']:,} failed." if facts["rows_failed"] else ", none failed.")
+    if not facts["rows_failed"]:
+        return said + ", none failed."
+    refused = facts["rows_refused"]
+    said += f", {facts['rows_failed']:,} failed"
+    if refused:
+        said += f" ({refused:,} refused before sending: `cortex inspect {facts['job']} --failed` says why)"
+    return said + "."
 
 
 def _cost(ending: Ending, figures: Figures) -> str:

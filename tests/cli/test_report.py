@@ -64,8 +64,15 @@ def test_a_row_refused_before_sending_is_no_attempt_that_failed_for_good(cortex)
     cortex("batch", "in.jsonl", "-o", "out.jsonl", "--job", "mine", *SIM, "--sim", "overloaded=0.2", "--sim", "seed=3")
     assert cortex("report", "mine").code == 0
     said = Seen(Path("mine.html").read_text()).texts["p"]
-    assert "1 failed" in said
+    assert "40 of 41 rows succeeded, 1 failed (1 refused before sending: `cortex inspect mine --failed` says why)." in said
     assert "overloaded. What may be tried again was, and nothing that was sent failed for good." in said
+
+
+def test_what_has_no_price_costs_nothing_in_one_place_and_unknown_in_another_nowhere(cortex):
+    cortex("batch", requests(Path("in.jsonl"), 3), "-o", "out.jsonl", "--job", "mine", "--model", "sim")
+    assert cortex("report", "mine").code == 0
+    page = Path("mine.html").read_text()
+    assert "No price is known" in page and "share of cost" not in page
 
 
 def test_a_folder_is_no_place_for_a_report(cortex):

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import actors.report
 from actors.cli.entrance import enter
 from cortex import events
 from cortex.limits import Limits
@@ -131,6 +132,15 @@ def test_a_job_of_100_000_calls_is_small_and_quick(opened: Any, large: Path) -> 
     assert "no such field" in page.locator(".story").first.inner_text()
     shot(page, "large-light")
     assert min(took["interactive"]) < INTERACTIVE_MAX_S  # of three: what else the machine did is not the page's time
+
+
+def test_minutes_have_sixty_seconds(browser: Any) -> None:
+    script = Path(actors.report.__file__).with_name("page").joinpath("page.js").read_text("utf-8")
+    functions = script[script.index("  const count = ") : script.index("  // Whatever a journal holds")]
+    page = browser.new_page()
+    said = page.evaluate(f"(() => {{ {functions} return [59.4, 59.96, 119.7, 3599.8, 7170].map(seconds) }})()")
+    page.close()
+    assert said == ["59.4 s", "1 min 0 s", "2 min 0 s", "1 h 0 min", "1 h 59 min"]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -102,6 +102,7 @@ def test_the_provider_does_not_ask_to_wait_while_nobody_runs_the_job(tmp_path: P
     book.turn(events.Granted(2), after_s=1.0)
     figures, _ = folded(book.folder)
     assert [(period.state, period.to_s - period.from_s) for period in figures.periods] == [("held", 3.0)]
+    assert "another run went on with the job, 500.0 s after its last turn" in [said for _, said in figures.happenings]
 
 
 def test_what_was_under_way_at_the_end_stays_charged(tmp_path: Path) -> None:

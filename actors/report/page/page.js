@@ -7,7 +7,12 @@
   const count = (n) => n.toLocaleString("en");
   const short = (n) => (n >= 1000 ? count(Math.round(n)) : String(Number(n.toPrecision(3))));
   const many = (n, noun) => count(n) + " " + noun + (n === 1 ? "" : "s");
-  const seconds = (s) => (s < 60 ? short(s) + " s" : s < 3600 ? Math.floor(s / 60) + " min " + Math.round(s % 60) + " s" : Math.floor(s / 3600) + " h " + Math.round((s % 3600) / 60) + " min");
+  const seconds = (s) => {
+    const whole = Math.round(s);  // before it is divided: 119.7 are 2 min 0 s, and not 1 min 60 s
+    if (whole < 60) return short(s) + " s";
+    if (whole < 3600) return Math.floor(whole / 60) + " min " + (whole % 60) + " s";
+    return Math.floor(whole / 3600) + " h " + Math.floor((whole % 3600) / 60) + " min";
+  };
 
   // Whatever a journal holds enters the page as text, here and nowhere else.
   function make(tag, attributes = {}, ...inside) {
