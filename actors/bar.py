@@ -159,16 +159,16 @@ def parts(told: dict[str, Any]) -> list[tuple[int, str]]:
         spent = usd_text(round(told["cost_usd"] * 1e9))
         said.append((5, f"{spent} of ${cap:g}" if cap else spent))
     if told["reused_calls"]:
-        said.append((8, f"{told['reused_calls']:,} reused"))
+        said.append((9, f"{told['reused_calls']:,} reused"))
     if told["rows_failed"]:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in told["rows_failed_by_kind"].items())
         said.append((4, f"{told['rows_failed']:,} failed" + (f" ({kinds})" if kinds else "")))
     if told["attempts_failed"]:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in told["attempts_failed"].items())
-        said.append((7, f"attempts failed: {kinds}"))
+        said.append((8, f"attempts failed: {kinds}"))
     if told["waits"]:
-        said.append((3, told["waits"]))
-    said.append((6, str(told["job"])))
+        said.append((6 if told["rate_per_s"] else 3, told["waits"]))  # while it goes on, waits come and go
+    said.append((7, str(told["job"])))
     return said
 
 

@@ -126,7 +126,7 @@ def test_on_eighty_columns_failed_rows_are_told_beside_rate_time_and_cost():
     clock = Clock()
     bar = Bar(io.StringIO(), 20_000, clock=clock)
     facts = _facts(18_000, cost_usd=1.82, max_cost_usd=5.0, rows_failed=12, rows_failed_by_kind={"malformed": 12},
-                   failures={"overloaded": 400})  # fmt: skip
+                   waits="the pool's limit", failures={"overloaded": 400})  # fmt: skip
     bar.facts(facts)
     clock.now_s += 10.0
     said = fitted(parts(bar.facts(facts | {"results": 19_700})), 79 - bar_width(79) - 1)
