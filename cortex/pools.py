@@ -44,6 +44,17 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Memo).decode
 
 
+def breaker_in(memo: bytes) -> BreakerState | None:
+    """How the breaker of a route stood when this was written; None where that is not known."""
+    if not memo:
+        return None  # a leave that no cortex gave
+    try:
+        kept = _decode(memo).breaker
+    except msgspec.DecodeError:
+        return None  # of another release
+    return kept.state if kept is not None else BreakerState.CLOSED
+
+
 def memo(state: Cluster, route: Route, serial: int) -> bytes:
     """To be kept by a holder of this route. The breaker's window is left out: a restart forgets half a minute."""
     pool = state.pools[route.pool]

@@ -12,11 +12,14 @@ from typing import Any
 
 from cortex import commands, events
 from cortex.goals import ENDED, Goal, Status
+from cortex.permits import Share
 from cortex.placing import TURNS_KNOWN
+from cortex.pools import breaker_in
 from cortex.spanning import CHILD_SPANS, Calls
 from cortex.spans import ODD, Ids, Span, What, goal_of, part_of, root_key, span_key, trace_key
 from cortex.state import State
 from cortex.traced import Episode, Node, Traced
+from policies.breaker import BreakerState
 from policies.sampling import INFINITE, Sampling, look_at_pace
 
 EPISODES_MAX = CHILD_SPANS - 2
@@ -245,7 +248,7 @@ class Tracer(Calls):
         if not self.state.episodes and all(share.starts < 0 and not share.again_at_s for share in shares):
             self._guarded = frozenset()
             return False
-        guarded = [at for at, share in enumerate(shares) if share.starts >= 0 or share.again_at_s]
+        guarded = [at for at, share in enumerate(shares) if _is_guarded(share)]
         self._guarded = frozenset(guarded)
         for at in guarded:
             self._episode_begins(f"breaker {at}")
@@ -275,6 +278,14 @@ class Tracer(Calls):
         state.past.append(
             Span(What.EPISODE, own, key, root_key(own), name.split()[0], episode.begin_s, self._at_s, "", facts)
         )
+
+
+def _is_guarded(share: Share) -> bool:
+    """Whether a breaker lets only some calls out here, or none. So few may be begun, too, where the provider only said
+    to wait, which is no failure: the memo of the grant tells."""
+    if share.starts < 0 and not share.again_at_s:
+        return False
+    return breaker_in(share.memo) is not BreakerState.CLOSED
 
 
 _TAKE: dict[type, Callable[[Tracer, Any], None]] = {

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import re
 
-import msgspec
-
 from cortex import events
 from cortex.dryrun import clipped
-from cortex.pools import Memo
+from cortex.pools import breaker_in
 from cortex.state import Goal
 from policies.breaker import BreakerState
 
 NAME_CHARACTERS = 80
 OPEN, HALF_OPEN, HELD = "open", "half open", "held"
-_decode_memo = msgspec.msgpack.Decoder(Memo).decode
 
 
 def breaker_of(event: events.Granted) -> str:
@@ -24,14 +21,8 @@ def breaker_of(event: events.Granted) -> str:
     itself tells.
     """
     held = HELD if event.starts == 0 and event.permits else ""
-    if event.memo:
-        try:
-            kept = _decode_memo(event.memo).breaker
-        except msgspec.DecodeError:
-            kept = None  # of another release
-        else:
-            state = kept.state if kept is not None else BreakerState.CLOSED
-            return {BreakerState.OPEN: OPEN, BreakerState.HALF_OPEN: HALF_OPEN}.get(state, held)
+    if (state := breaker_in(event.memo)) is not None:
+        return {BreakerState.OPEN: OPEN, BreakerState.HALF_OPEN: HALF_OPEN}.get(state, held)
     if event.again_s > 0:
         return OPEN
     return HALF_OPEN if event.starts > 0 and event.permits else held

@@ -9,11 +9,14 @@ import msgspec
 import pytest
 
 from cortex import events, journal
+from cortex.pools import Memo
 from cortex.program import Program
 from cortex.spans import LINKS_MAX, TRACE_SPANS_MAX, Ids, Span, What
 from cortex.traced import Traced
 from cortex.tracing import Tracer
+from policies.breaker import Breaker, BreakerState
 from policies.failure import FailureKind
+from policies.limit import Caps, LimitPolicy, new
 from policies.sampling import Sampling, share
 from tests.flows import ALL
 from tests.properties.test_fuzz import PROGRAMS, Fuzz
@@ -180,6 +183,21 @@ def test_under_a_breaker_everything_is_told_and_the_job_says_since_when():
     assert call.facts["goal"] == 2 and attempt.facts["probe"]
     (period,) = [span for span in spans if span.what is What.EPISODE]
     assert (period.name, period.begin_s, period.end_s) == ("breaker", 102.0, 106.0)
+
+
+def test_a_wait_that_the_provider_asks_for_is_told_as_no_breaker():
+    stage = Stage(Flat(texts=("a", "b", "c")), permits=1)
+    closed = Memo((1, 1), 100.0, "c", new(LimitPolicy()), Caps(), None)
+    probed = msgspec.structs.replace(closed, breaker=Breaker(state=BreakerState.HALF_OPEN, generation=1))
+    held = events.Granted(1, starts=0, why="the provider asks to wait", memo=msgspec.msgpack.encode(closed))
+    for granted in (held, msgspec.structs.replace(held, starts=1, memo=msgspec.msgpack.encode(probed))):
+        stage.turn(granted)
+        stage.answer()
+    stage.turn(events.Granted(1))
+    stage.answer()
+    periods = [span for span in flat(told(stage.turns, Flat(texts=("a", "b", "c")), RARE)[0])
+               if span.what is What.EPISODE]  # fmt: skip
+    assert [(period.name, period.begin_s, period.end_s) for period in periods] == [("breaker", 104.0, 106.0)]
 
 
 def test_a_call_that_is_slow_beside_the_others_is_told():
