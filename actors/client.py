@@ -231,7 +231,7 @@ def new_loop() -> asyncio.AbstractEventLoop:
 def submit(
     program: Program, *, model: Given = "", job: str = "", state: str = "", cluster: str = "auto",
     base_url: str = "", price: str = "", via: str = MESSAGES, fallback: Given | Sequence[Given] = (),
-    roles: Mapping[str, Given] | None = None,
+    roles: Mapping[str, Given] | None = None, labels: Mapping[str, str] | None = None,
     limits: Limits | None = None, fresh: bool = False, progress: bool | Callable[[dict[str, Any]], None] = False,
     wish: Wish | None = None, max_cost: float | str | None = None, max_job_tokens: int | None = None,
     max_output_tokens: int | None = None, prompt_tokens_max: int | None = None, concurrency: int | None = None,
@@ -246,6 +246,7 @@ def submit(
     to try a program, a function of the prompt (see ``cortex.testing``).
     ``fallback``: where calls go while the breaker of the model is open, as on the command line, or such objects.
     ``roles``: by their names, the models of roles (``ctx.ask(…, model="judge")``), as ``fallback`` takes them.
+    ``labels``: what traces and the report tell the job by, a team say. They are those that it began with.
     ``via``: ``"messages"``, or ``"batches"``: half the price, and an answer may take a day.
     The bounds are those of ``cortex batch --help``: ``max_cost`` in USD, ``rpm``, ``itpm`` and ``otpm`` a minute,
     ``deadline`` as ``"+6h"``, ISO 8601, a ``datetime`` or seconds since 1970, durations as ``"15m"`` or seconds,
@@ -274,6 +275,7 @@ def submit(
     cast_of = {role: _taken(each, f"role {role}") for role, each in (roles or {}).items()}
     try:
         bounds = bounded(limits or Limits(), asked, time.time())
+        called = wording.labels((labels or {}).items())
         fallbacks = tuple(wording.fallback(each) if isinstance(each, str) else Wish() for each in others)
         cast = {
             role: wording.role(f"{role}={each}")[1] if isinstance(each, str) else Wish(model=wording.role_name(role))
@@ -290,6 +292,7 @@ def submit(
     order = Order(
         program=program, wish=own, limits=bounds, job=job,
         state=state or folder or os.environ.get("CORTEX_STATE", STATE_DEFAULT), cluster=cluster, fresh=fresh,
+        labels=called,
     )  # fmt: skip
     given = None if isinstance(named, str) else named
     alone = tuple(None if isinstance(each, str) else each for each in others)

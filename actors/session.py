@@ -56,6 +56,8 @@ class Order(msgspec.Struct, kw_only=True):
     fresh: bool = False
     decided: tuple[tuple[int, str], ...] = ()
     """What the user says became of submissions that code cannot decide about, as ``Opening`` has it."""
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    """What traces and reports are to tell the job's costs by: a team, a project. Never a secret."""
     places: dict[str, str] = msgspec.field(default_factory=dict)
     """Whatever else a later ``resume`` needs; never a secret."""
 
@@ -179,7 +181,7 @@ class Session:
             job=self.job, program=where, params_json=params, fingerprint=programs.fingerprint(where, params),
             route=found.route, fallbacks=found.fallbacks, role_routes=found.role_routes, roles=found.roles,
             limits=limits, streams=self._source is not None,
-            fresh=order.fresh, places=places,
+            fresh=order.fresh, places=places, labels=order.labels,
         )  # fmt: skip
 
     def cluster(self) -> str:

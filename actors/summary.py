@@ -58,6 +58,7 @@ def summary(k: State) -> dict[str, Any]:
         "source_ended": k.source_ended,
         "elapsed_s": round(k.at_s - k.began_at_s, 3) if k.began_at_s else 0.0,
         "output": k.terms.places.get("output", ""),
+        "labels": k.terms.labels,
         "limits": in_words(k.terms.limits),
         "limits_by": k.terms.limits_by,
         "limits_at_s": k.terms.limits_at_s,

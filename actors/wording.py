@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 
@@ -17,11 +18,15 @@ from actors.simulator.settings import SettingsError, SimulatorSettings, settings
 from policies.price import PRICE_FORM, parse_price
 
 UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+_LABEL = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}")
 _ROLE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,39}")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _PRICES = ("input", "output", "cache_read", "cache_creation", "cache_creation_1h")
 DURATION_FORM = "write it like 90s, 15m, 2h or 1d"
 ROLE_FORM = "write NAME=MODEL, like judge=claude-opus-4-5; the name begins with a letter and holds no blank"
+LABEL_FORM = "write NAME=VALUE, like team=search; the name begins with a letter and holds no blank"
+LABEL_VALUE_MAX = 200
+LABELS_MAX = 16
 FALLBACK_FORM = "write MODEL, MODEL@https://HOST, or MODEL,input=3,output=15 (USD per million tokens)"
 
 
@@ -103,6 +108,28 @@ def role(text: str) -> tuple[str, Wish]:
     if not equals or not model:
         raise ValueError(f"{text!r}: {ROLE_FORM}")
     return role_name(name), fallback(model)
+
+
+def label(name: str, value: str) -> tuple[str, str]:
+    """A label of a job, if it can be one."""
+    name, value = str(name).strip(), str(value).strip()
+    if not _LABEL.fullmatch(name) or not value:
+        raise ValueError(f"{f'{name}={value}'!r:.80}: {LABEL_FORM}")
+    if len(value) > LABEL_VALUE_MAX or not value.isprintable():
+        raise ValueError(f"{name}: a label's value is one line of at most {LABEL_VALUE_MAX} characters")
+    return name, value
+
+
+def labels(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Labels of a job; few, since each stands on every span of it."""
+    found: dict[str, str] = {}
+    for name, value in (label(*pair) for pair in pairs):
+        if name in found:
+            raise ValueError(f"{name} is given twice")
+        found[name] = value
+    if len(found) > LABELS_MAX:
+        raise ValueError(f"{len(found)} labels: give at most {LABELS_MAX}")
+    return found
 
 
 def role_name(name: str) -> str:

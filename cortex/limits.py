@@ -159,6 +159,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """Ask anew, whatever is remembered."""
     places: dict[str, str] = msgspec.field(default_factory=dict)
     """Where input and output are, for whoever resumes; the core does not read it."""
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    """What its user calls it by, for traces and reports; the core does not read them."""
     origin: str = ""
     """The job that it was forked from: chance is drawn in that one's name, so that it replays as it was."""
 

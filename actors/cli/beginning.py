@@ -21,6 +21,7 @@ from actors.cli.settings import (
     cluster_of,
     fallbacks_of,
     folder_of,
+    labels_of,
     limits_of,
     roles_of,
     share_of,
@@ -59,7 +60,7 @@ def batch(path: str, output: str, options: Options) -> int:
     rows_model = body_model(options.model)
     order = Order(
         program=Batch(ordered=options.ordered), limits=limits, job=options.job, state=str(folder.path),
-        cluster=cluster_of(options), input=path, output=output, fresh=options.fresh,
+        cluster=cluster_of(options), input=path, output=output, fresh=options.fresh, labels=labels_of(options),
         places={"kind": BATCH, "rows_model": rows_model, "output_tokens_max": str(options.max_output_tokens or "")},
         wish=Wish(model=options.model, base_url=base_url_of(options)),
     )  # fmt: skip
@@ -83,7 +84,7 @@ def run(where: str, inputs: list[str], output: str, pairs: list[str], options: O
     order = Order(
         program=program, wish=wish_of(options, options.model), limits=limits, job=options.job,
         state=str(folder.path), cluster=cluster_of(options), input=inputs[0] if inputs else "", output=output,
-        fresh=options.fresh, places={"kind": LINES} if lines else {},
+        fresh=options.fresh, places={"kind": LINES} if lines else {}, labels=labels_of(options),
     )  # fmt: skip
     if not lines:
         missing(program)
@@ -211,6 +212,9 @@ def _begun(order: Order, options: Options, folder: Folder, source: Any, check: C
     before = last_terms(folder, job)
     if before is not None and not order.fresh:
         _refuse_other_places(order, before, job)
+        if order.labels and order.labels != before.labels and _same(order, before):
+            kept = " ".join(f"{name}={value}" for name, value in before.labels.items()) or "none"
+            say(f"job {job} keeps the labels that it began with: {kept}")
         code = _already_over(order, options, folder, before, job)
         if code is not None:
             return code

@@ -44,6 +44,7 @@ class Options(msgspec.Struct, kw_only=True):
     price: str = ""
     cluster: str = ""
     sim: list[str] = msgspec.field(default_factory=list)
+    label: list[str] = msgspec.field(default_factory=list)
     fresh: bool = False
     overwrite: bool = False
     ordered: bool = False
@@ -120,6 +121,10 @@ _DECLARED: dict[str, tuple[Any, Any]] = {
         list[str],
         _option("--sim", "setting or fault of the simulated provider, may be repeated", "NAME=VALUE"),
     ),
+    "label": (
+        list[str],
+        _option("--label", "what traces and the report tell it by, a team say; may be repeated", "NAME=VALUE"),
+    ),
     "fresh": (bool, _option("--fresh", "ask anew, whatever is remembered")),
     "overwrite": (bool, _option("--overwrite", "write over an output that exists")),
     "ordered": (bool, _option("--ordered", "results in the order of the input")),
@@ -153,8 +158,8 @@ GOING_ON = (
 """Options under which a job may go on; all others are a part of what the job is."""
 RUNNING = (
     "model", "role", "sub_model", "base_url", "via", "job", "state", *BOUNDS, "max_output_tokens", "prompt_tokens_max",
-    "fallback", "warm_prefix", "price", "cluster", "sim", "fresh", "overwrite", "accept_failed", "accept_partial",
-    "as_json", "verbose", "metrics_listen", "log_format", "log_level",
+    "fallback", "warm_prefix", "price", "cluster", "sim", "label", "fresh", "overwrite", "accept_failed",
+    "accept_partial", "as_json", "verbose", "metrics_listen", "log_format", "log_level",
 )  # fmt: skip
 """Options of commands that begin a job."""
 

@@ -15,7 +15,7 @@ from actors.destination import Wish
 from actors.provider.credential import CredentialError, checked_url, without_password
 from actors.simulator.settings import SimulatorSettings
 from actors.store import Folder
-from actors.wording import fallback, role, simulated
+from actors.wording import fallback, labels, role, simulated
 from cortex.limits import BATCHES, MESSAGES, Limits
 
 
@@ -91,6 +91,14 @@ def roles_of(options: Options) -> dict[str, Wish]:
             raise CommandError(f"--role {name} is given twice")
         found[name] = wish
     return found
+
+
+def labels_of(options: Options) -> dict[str, str]:
+    """What the user calls the job by."""
+    try:
+        return labels((name, value) for name, _, value in (text.partition("=") for text in options.label))
+    except ValueError as error:
+        raise CommandError(f"--label: {error}") from None
 
 
 def base_url_of(options: Options) -> str:

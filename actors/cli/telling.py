@@ -25,7 +25,7 @@ FIELDS = (
 STATUS_FIELDS = (
     *FIELDS, "why", "waits", "route", "routes", "permits", "in_flight", "deadline_at_s", "paused_until_s", "limits",
     "batches", "rows_failed_by_kind", "rows_refused", "failed_row", "failed_said", "max_cost_usd", "limits_by",
-    "limits_at_s", "awaited", "sleeps_until_s", "epoch", "began_at_s", "last_turn_at_s", "ended_at_s", "live",
+    "limits_at_s", "labels", "awaited", "sleeps_until_s", "epoch", "began_at_s", "last_turn_at_s", "ended_at_s", "live",
 )  # fmt: skip
 """What ``status --json`` gives: how the job stands at this moment, too. ``live`` is what its cortex knows while it runs
 (``as_of_s``, ``pools``, ``routes``, ``breakers``, ``staff``, ``nodes``, ``channels``), else null. Times that end in

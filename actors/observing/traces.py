@@ -215,7 +215,7 @@ class TraceWatch:
     def _put(self, spans: list[Span], k: State) -> None:
         if not hasattr(self, "_about"):
             assert self._tracer is not None
-            labels = tuple(getattr(k.terms, "labels", {}).items())
+            labels = tuple(k.terms.labels.items())
             self._about = job_of(self._job, self._tracer.ids, labels, k.terms.places.get(TRACEPARENT, ""))
         if self._outbox.full:
             self._outbox.lose(len(spans))

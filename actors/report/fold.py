@@ -24,8 +24,7 @@ def fold(readings: list[Reading], unnamed: bool = False) -> Figures:
     begin_s, end_s = min(each.begin_s for each in readings), max(each.end_s for each in readings)
     figures = Figures(begin_s, end_s, sum(each.turns for each in readings), unnamed)
     for reading in readings:
-        labels: dict[str, str] = getattr(reading.terms, "labels", None) or {}
-        figures.labelled[reading.name] = [f"{name}={value}" for name, value in labels.items()]
+        figures.labelled[reading.name] = [f"{name}={value}" for name, value in reading.terms.labels.items()]
         one = _One(figures, reading)
         for each in reading.steps():
             one.turn(each)

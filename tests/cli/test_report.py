@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -181,3 +182,33 @@ def test_a_running_job(cortex):
     said = Seen(Path("mine.html").read_text()).texts
     assert "It stopped before its end, and can be resumed." in said["p"]
     assert "cortex resume mine" in said["code"]
+
+
+def test_what_the_user_calls_a_job_by_stands_in_the_report_the_status_and_every_span(cortex):
+    done = _batch(cortex, 12, "--label", "team=search", "--label", "case= two words ")
+    assert done["outcome"] == "complete"
+    labels = {"team": "search", "case": "two words"}
+    assert cortex("status", "mine", "--json").last["labels"] == labels
+    assert cortex("report", "mine").code == 0
+    page = Path("mine.html").read_text()
+    assert "By label" in page and "team=search" in page and "case=two words" in page
+    spans = [
+        {each["key"]: each["value"].get("stringValue") for each in span["attributes"]}
+        for line in Path(os.environ["CORTEX_STATE"], "traces/mine.jsonl").read_text().splitlines()
+        for resource in json.loads(line)["resourceSpans"]
+        for scope in resource["scopeSpans"]
+        for span in scope["spans"]
+    ]
+    assert len(spans) > 12 * 4
+    assert all(span["cortex.label.team"] == "search" and span["cortex.label.case"] == "two words" for span in spans)
+
+
+def test_labels_stay_those_that_a_job_began_with_and_a_bad_one_is_refused(cortex):
+    _batch(cortex, 2, "--label", "team=search")
+    rows = requests(Path("in.jsonl"), 2)
+    again = cortex("batch", rows, "-o", "out.jsonl", "--job", "mine", *SIM, "--label", "team=other")
+    assert again.code == 0 and "job mine keeps the labels that it began with: team=search" in again.said()
+    for bad in ("team", "=x", "te am=x", "team=", f"team={'x' * 201}"):
+        cortex("batch", rows, "-o", "two.jsonl", "--job", "two", *SIM, "--label", bad).refused("--label")
+    twice = cortex("batch", rows, "-o", "two.jsonl", "--job", "two", *SIM, "--label", "a=1", "--label", "a=2")
+    twice.refused("--label", "a is given twice")
