@@ -151,6 +151,8 @@ class Seat:
         answer = await getattr(self._actor, method)(*args)
         if method == "arm":
             settle()  # a client was imported
+        elif method == "close":
+            await self._let_out()
         return answer
 
     async def _readiness(self) -> None:
@@ -207,6 +209,7 @@ class Seat:
             elif self.role in ("branch", "worker"):
                 await self._actor.drain()
             await self._actor.close()
+            await self._let_out()
         await self._runtime.end_self()
 
     async def _go_on(self) -> None:
@@ -239,7 +242,12 @@ class Seat:
                 break
         with contextlib.suppress(Exception):
             await self._actor.close()
+            await self._let_out()
         await self._runtime.end_self()
+
+    async def _let_out(self) -> None:
+        """The process ends: how the job ended, and what it came to, is still on its way to a collector."""
+        await asyncio.to_thread(self._runtime.telemetry.close)
 
     async def _hears(self, ask: Callable[[], Any]) -> bool:
         try:

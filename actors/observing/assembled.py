@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -71,12 +72,19 @@ class Observers:
         return self.metrics.readings() if self.metrics is not None else b""
 
     def close(self) -> None:
-        """Let out what waits."""
-        for part in self._parts:
-            try:
-                part.close()
-            except Exception:  # nothing of the job may hang on it
-                _log.exception("%s did not end well", type(part).__name__)
+        """Let out what waits. All at once, since each may wait for a collector that does not answer."""
+        closing = [threading.Thread(target=_close, args=(part,), daemon=True) for part in self._parts]
+        for each in closing:
+            each.start()
+        for each in closing:
+            each.join()
+
+
+def _close(part: Part) -> None:
+    try:
+        part.close()
+    except Exception:  # nothing of the job may hang on it
+        _log.exception("%s did not end well", type(part).__name__)
 
 
 def assembled(settings: Settings, environ: Mapping[str, str], counts: bool = False) -> Telemetry:

@@ -16,6 +16,7 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
 from opentelemetry.sdk.metrics.export import MetricExportResult
 
+from actors.observing.assembled import Observers
 from actors.observing.instruments import INSTRUMENTS
 from actors.observing.metrics import LAST_KEPT, Metrics
 from actors.observing.otlp_metrics import Exports
@@ -241,3 +242,22 @@ def test_idle_sends_nothing():
     exports.close()
     assert collector.sent == 0
     assert spread("cortex.turn.duration", ()).count == 0
+
+
+def test_all_that_waits_is_let_out_at_once_since_each_part_may_wait_for_a_collector() -> None:
+    both = threading.Barrier(2, timeout=10)
+
+    class Waits:
+        met = False
+
+        def close(self) -> None:
+            both.wait()
+            self.met = True
+
+    class Fails:
+        def close(self) -> None:
+            raise ValueError("no")
+
+    one, other = Waits(), Waits()
+    Observers(Settings(), [one, Fails(), other]).close()  # type: ignore[list-item]
+    assert one.met and other.met

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -273,3 +274,36 @@ async def test_one_that_came_back_asks_those_that_live_what_a_collector_wants_to
     await _until(lambda: seat._ready)
     assert await seat.call("observe", ()) == world.headers
     assert "secret" not in repr(vars(seat).get("_failed"))
+
+
+class Telling:
+    """Telemetry that notes in which thread it was closed, and after how many closed actors."""
+
+    def __init__(self) -> None:
+        self.closed: list[tuple[bool, bool]] = []
+
+    def close(self) -> None:
+        in_loop = threading.current_thread() is threading.main_thread()
+        self.closed.append((in_loop, FakeActor.made[-1].closed))
+
+
+@pytest.mark.parametrize("role", ["channel", "cortex"])
+@pytest.mark.parametrize("how", ["asked", "told to end", "alone"])
+async def test_a_process_that_ends_lets_out_what_it_has_to_tell_once_its_actor_is_closed(role: str, how: str) -> None:
+    world = World()
+    seat = _seat(role, world)
+    telling = world.telemetry = Telling()  # type: ignore[attr-defined]
+    if role == "channel":
+        await seat.call("start", (b"opening",))
+    if how == "asked":
+        await seat.call("close", ())
+    elif how == "told to end":
+        FakeActor.made[-1].over = True
+        seat.told_to_end()
+        await _until(world.ended.is_set)
+    elif role == "channel":
+        FakeActor.made[-1].over = True
+        await _until(world.ended.is_set)
+    else:
+        return  # a cortex waits for its jobs
+    assert telling.closed[0] == (False, True)
