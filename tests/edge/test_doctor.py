@@ -288,6 +288,8 @@ async def test_too_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "memory.current").write_text("400000000\n")
     free = machine.available_bytes(tmp_path, tmp_path)
     assert free == 200_000_000
+    (tmp_path / "memory.stat").write_text("anon 90000000\nfile 310000000\ninactive_file 250000000\nactive_file 60000000\n")
+    assert machine.available_bytes(tmp_path, tmp_path) == 450_000_000, "files that were read once are no trouble"
     monkeypatch.setattr(machine, "available_bytes", lambda: free)
     assert (await found(machine.memory, asked()))["memory"].state == "warning"
     assert (await found(machine.memory, asked(cluster="local")))["memory"].state == "wrong"
