@@ -72,7 +72,7 @@ def _misused(error: Any) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         print(error.format_message(), file=sys.stderr)
     else:
-        say(f"{said}: see `{path} --help`")
+        say(f"{said}: see `{path} --help`", error=True)
     return USAGE
 
 
@@ -80,7 +80,7 @@ def _failed(error: Exception, trace_wanted: bool) -> int:
     known = told(error)
     if trace_wanted:
         trace(error)
-    say(known[1] if known else told_anyway(error))
+    say(known[1] if known else told_anyway(error), error=True)
     return known[0] if known else FAILED
 
 

@@ -47,16 +47,18 @@ def speak(form: str) -> None:
     _form = form
 
 
-def say(line: str) -> None:
-    """One line on standard error: for people, or an object like those of the logs."""
-    print(f"cortex: {line}" if _form != "json" else as_object(line), file=sys.stderr, flush=True)
+def say(line: str, *, error: bool = False) -> None:
+    """One line on standard error: for people, or an object like those of the logs. ``error``: it ends the command."""
+    print(f"cortex: {line}" if _form != "json" else as_object(line, error=error), file=sys.stderr, flush=True)
 
 
-def as_object(line: str, logger: str = "cortex.cli") -> str:
+def as_object(line: str, logger: str = "cortex.cli", *, error: bool = False) -> str:
     """A line for people as the logs would have it."""
+    import logging
+
     from actors.observing.logs import line_of
 
-    return line_of(line, logger)
+    return line_of(line, logger, logging.ERROR if error else logging.INFO)
 
 
 def told(error: BaseException) -> tuple[int, str] | None:

@@ -81,9 +81,9 @@ def text_of(found: Mapping[str, Any]) -> str:
     return " ".join(" ".join([*head, f"({named})" if named else ""]).split())
 
 
-def line_of(message: str, logger: str) -> str:
-    """One JSON object, at level ``info``."""
-    record = logging.LogRecord(logger, logging.INFO, "", 0, "%s", (message,), None)
+def line_of(message: str, logger: str, level: int = logging.INFO) -> str:
+    """One JSON object."""
+    record = logging.LogRecord(logger, level, "", 0, "%s", (message,), None)
     return Form("json").format(record)
 
 

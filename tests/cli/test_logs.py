@@ -56,3 +56,11 @@ def test_what_cannot_be_is_told_in_a_line_before_anything_is_sent(tmp_path, more
     done = _run(tmp_path, *more)
     assert (done.returncode, done.stderr.strip()) == (2, told)
     assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_what_a_command_ends_by_is_an_error_in_the_logs(cortex):
+    for words in (("batch", "nofile.jsonl", "-o", "out.jsonl", "--log-format", "json"),
+                  ("batch", "nofile.jsonl", "-o", "out.jsonl", "--log-format", "json", "--concurrency", "0")):  # fmt: skip
+        done = cortex(*words)
+        (line,) = done.err.splitlines()
+        assert (done.code, json.loads(line)["level"]) == (2, "error")
