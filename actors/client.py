@@ -336,6 +336,6 @@ def attach(job: str, *, state: str = "", progress: bool = False) -> Job:
     program = load(k.terms.program, k.terms.params_json)
     order = Order(
         program=program, wish=remembered(last_places(Folder(folder), job, k.terms)), limits=k.terms.limits, job=job,
-        state=folder, cluster=k.terms.places.get("cluster", "inline"),
+        state=folder, cluster=k.terms.places.get("cluster", "inline"), labels=k.terms.labels,
     )  # fmt: skip
     return Job(order, None, progress)

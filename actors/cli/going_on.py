@@ -98,7 +98,7 @@ def _resumed(folder: Folder, job: str, k: State, options: Options, attaching: bo
         program=programs.load(terms.program, terms.params_json), wish=changed_wish(options, remembered(places)),
         limits=limits, job=job, state=str(folder.path),
         cluster=cluster_of(options, places.get("cluster", "auto")), input=places.get("input", ""),
-        output=places.get("output", ""), places=places, decided=decided,
+        output=places.get("output", ""), places=places, decided=decided, labels=terms.labels,
     )  # fmt: skip
     source = _source(folder, order, k)
     sink = sink_of(order.output, order.input)

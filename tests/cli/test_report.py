@@ -212,3 +212,13 @@ def test_labels_stay_those_that_a_job_began_with_and_a_bad_one_is_refused(cortex
         cortex("batch", rows, "-o", "two.jsonl", "--job", "two", *SIM, "--label", bad).refused("--label")
     twice = cortex("batch", rows, "-o", "two.jsonl", "--job", "two", *SIM, "--label", "a=1", "--label", "a=2")
     twice.refused("--label", "a is given twice")
+
+
+def test_a_job_that_is_resumed_with_a_program_that_has_changed_keeps_its_labels(cortex):
+    Path("mine.py").write_text("import cortex\n\n\n@cortex.flow\nasync def walk(ctx):\n    await ctx.sleep(3600)\n")
+    begun = cortex("run", "mine.py:walk", "--job", "w", *SIM, "--label", "team=search", "--deadline", "+1s")
+    assert begun.code == 3, begun.err
+    Path("mine.py").write_text("import cortex\n\n\n@cortex.flow\nasync def walk(ctx):\n    return 1\n")
+    with started("resume", "w", "--deadline", "none") as child:
+        assert ended(child).code == 0
+    assert cortex("status", "w", "--json").last["labels"] == {"team": "search"}
