@@ -226,7 +226,7 @@ def tool_lost_unnoticed(patch: Patch) -> None:
     patch.setattr(tasks.Errands, "_tool", silent)
 
 
-@planted("a child job is joined again by its name", 186, likely=lambda plan: any(job.program == "watcher" for job in plan.jobs))
+@planted("a child job is joined again by its name", 378, likely=lambda plan: any(job.program == "watcher" for job in plan.jobs))
 def child_waited_for_once(patch: Patch) -> None:
     patch.setattr(errands, "lost", lambda k, held, out: [])
 
@@ -290,7 +290,7 @@ def retry_without_end(patch: Patch) -> None:
     patch.setattr(attempts, "may_retry", lambda policy, what, tries, *args: may(policy, what, 1, *args))
 
 
-@planted("policies.retry: Retry-After is respected", 8)
+@planted("policies.retry: Retry-After is respected", 15)
 def retry_after_ignored(patch: Patch) -> None:
     broke = intake._TAKE[events.Broke]
 
@@ -338,7 +338,7 @@ def concurrency_ignored(patch: Patch) -> None:
     patch.setattr(asking, "way", lambda k, lane=0: 0)
 
 
-@planted("a job that was resumed after a blocked account sends one call alone", 164, likely=troubled("blocked"))
+@planted("a job that was resumed after a blocked account sends one call alone", 181, likely=troubled("blocked"))
 def resumed_with_all_at_once(patch: Patch) -> None:
     def freely(k: Any) -> None:
         for share in k.shares:

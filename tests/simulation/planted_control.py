@@ -153,7 +153,7 @@ def reservation_forgotten(patch: Patch) -> None:
     patch.setattr(ledger.Ledger, "allows", allows)
 
 
-@planted("what is assumed counts against the cap", 44, likely=_capped)
+@planted("what is assumed counts against the cap", 30, likely=_capped)
 def assumption_forgotten(patch: Patch) -> None:
     def allows(self: Any, charge: Any, max_cost_nusd: int | None, max_job_tokens: int | None) -> bool:
         return max_cost_nusd is None or self.known_nusd + self.reserved_nusd + charge.nusd <= max_cost_nusd
@@ -183,7 +183,7 @@ def first_death_escalates(patch: Patch) -> None:
     patch.setattr(restart, "decide", lambda policy, deaths, at_s: msgspec.structs.replace(decide(policy, deaths, at_s), escalate=True))
 
 
-@planted("policies.restart: what hangs is killed", 19, likely=troubled("hung"))
+@planted("policies.restart: what hangs is killed", 37, likely=troubled("hung"))
 def nothing_is_ever_killed(patch: Patch) -> None:
     rung = restart.rung
 

@@ -31,7 +31,7 @@ def role_priced_as_the_own_model(patch: Patch) -> None:
     patch.setattr(asking, "worst_charge", lambda price, *more: worst(PRICE, *more))
 
 
-@planted("what is parked is called up again", 1, likely=_judged)
+@planted("what is parked is called up again", 5, likely=_judged)
 def parked_for_ever(patch: Patch) -> None:
     patch.setattr(lanes, "_call_up", lambda k, free: None)
 
@@ -49,7 +49,7 @@ def lanes_share_permits(patch: Patch) -> None:
     patch.setattr(lanes, "rooms", lambda k, shares: permits.rooms(k, k.shares))
 
 
-@planted("a lane takes in no other lane's grant", 42, likely=_judged)
+@planted("a lane takes in no other lane's grant", 104, likely=_judged)
 def any_lanes_grant(patch: Patch) -> None:
     def place(self: Any, grant: Any) -> Any:
         return next((each for each in self._places if each.route == grant.route), None)

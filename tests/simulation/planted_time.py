@@ -112,7 +112,7 @@ def loser_goes_on(patch: Patch) -> None:
     patch.setattr(attempts, "leave_call", alone)
 
 
-@planted("both sides of a hedge are paid, so both are charged", 52, likely=_hedged)
+@planted("both sides of a hedge are paid, so both are charged", 183, likely=_hedged)
 def loser_is_free(patch: Patch) -> None:
     assume = attempts.assume
     patch.setattr(
@@ -120,6 +120,6 @@ def loser_is_free(patch: Patch) -> None:
     )
 
 
-@planted("one side of a hedge that fails leaves the goal to the other", 481, likely=_hedged)
+@planted("one side of a hedge that fails leaves the goal to the other", 693, likely=_hedged)
 def failure_of_one_fails_both(patch: Patch) -> None:
     patch.setattr(hedges, "other_of", lambda k, flight: None)

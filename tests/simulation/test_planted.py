@@ -1,4 +1,4 @@
-"""The simulation can fail: every fault planted in our own code is found within 500 worlds."""
+"""The simulation can fail: every fault planted in our own code is found, where it was found once or within 500 worlds."""
 
 from __future__ import annotations
 
