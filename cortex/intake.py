@@ -102,6 +102,7 @@ def _recalled(k: State, program: Program, event: events.Recalled, out: Out) -> N
     assert reply is not None, "the store fills in the reply of a recalled call"
     for goal in attempts.recalled(k, event, out):
         fold_reply(k, program, goal, reply, out)
+    k.took = None
 
 
 def _broke(k: State, program: Program, event: events.Broke, out: Out) -> None:

@@ -18,6 +18,8 @@ from policies.join import Verdict, decide
 
 Out = list[commands.Command]
 _SAID_MAX = 200
+REFUSED_CHARACTERS_MAX = 1_000
+"""Of what is kept of why a reply was refused."""
 OPEN, ASKED, WAITING, RESOLVED = Status.OPEN, Status.ASKED, Status.WAITING, Status.RESOLVED
 
 
@@ -55,6 +57,12 @@ def take_back(k: State, goal: Goal) -> None:
 def asked(k: State, goal: Goal) -> None:
     """The goal's call is being made, or its result is being taken in."""
     set_status(k, goal, ASKED)
+
+
+def note_refused(goal: Goal, said: str) -> None:
+    """A reply of this goal was refused: it is asked again, under another number, and may be told why."""
+    goal.resamples += 1
+    goal.refused = said[:REFUSED_CHARACTERS_MAX]
 
 
 def reopen(k: State, goal: Goal, due_at_s: float = 0.0) -> None:

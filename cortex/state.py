@@ -22,7 +22,7 @@ from cortex.goals import IllegalTransition as IllegalTransition
 from cortex.goals import Missing as Missing
 from cortex.goals import Status as Status
 from cortex.goals import flight_key as flight_key
-from cortex.ledger import Bill, Charge, Ledger
+from cortex.ledger import Bill, Charge, Ledger, Took
 from cortex.limits import Terms
 from cortex.permits import Share, Sizes, held_until_s, next_begin_s
 from cortex.submission import Submission
@@ -234,6 +234,8 @@ class State(msgspec.Struct, dict=True):
     why: str = ""
     finished: bool = False
     """The world was told of the outcome."""
+    took: Took | None = None
+    """How the reply that is being absorbed came about; nothing between replies."""
 
     def __post_init__(self) -> None:
         if not self.shares:

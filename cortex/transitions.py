@@ -31,6 +31,7 @@ from cortex.moves import (
     leave_errand,
     legal,
     look_at_join,
+    note_refused,
     offer,
     reopen,
     set_status,
@@ -347,6 +348,10 @@ def _reopen(k: State, change: c.Reopen, value: None, out: Out, program: Program)
     if change.resample:
         goal.sample = str(int(goal.sample) + 1)
         goal.broken = goal.throttles = 0
+    if change.refused:
+        kind = FailureKind.MALFORMED
+        k.tally.failures[kind] = k.tally.failures.get(kind, 0) + 1
+        note_refused(goal, change.refused)
 
 
 def _run_tool(k: State, change: c.RunTool, arguments: dict[str, Any], out: Out, program: Program) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from actors.cli.options import BOUNDS, GOING_ON, LOOKING, RUNNING, Options, takes
+from actors.cli.options import BOUNDS, GOING_ON, LOOKING, RUNNING, TABLE, Options, takes
 from actors.cli.problems import COMPLETE, CommandError
 from actors.cli.saved import COMMANDS as SAVING
 
@@ -20,10 +20,21 @@ programs = typer.Typer(help="Programs: which there are, one to begin with, what 
 app.add_typer(programs, name="program")
 
 Input = Annotated[
-    str, typer.Argument(help="JSON Lines in the Message Batches request format; .gz; - for stdin")
+    str,
+    typer.Argument(
+        help="a table (.csv, .parquet, .jsonl) with --prompt; else JSON Lines in the Message Batches request format; "
+        ".gz; - for stdin"
+    ),
 ]
 Output = Annotated[
     str, typer.Option("--output", "-o", help="results, a line each; .gz; - for stdout", metavar="FILE")
+]
+Results = Annotated[
+    str,
+    typer.Option(
+        "--output", "-o", metavar="FILE",
+        help="a table (.csv, .parquet), or JSON Lines, a result each; .gz; - for stdout",
+    ),
 ]
 Job = Annotated[str, typer.Argument(help="the job's name, as `cortex jobs` lists it")]
 Port = Annotated[
@@ -67,9 +78,9 @@ def _cortex(
 
 
 @app.command()
-@takes(*RUNNING, "ordered")
-def batch(input: Input, output: Output, options: Options) -> int:  # noqa: A002 - the argument's name
-    """Ask every request of INPUT, once; give the same command again after a crash and it goes on."""
+@takes(*RUNNING, "ordered", *TABLE)
+def batch(input: Input, output: Results, options: Options) -> int:  # noqa: A002 - the argument's name
+    """Ask every row or request of INPUT, once; give the same command again after a crash and it goes on."""
     from actors.cli.beginning import batch as begin
 
     return begin(input, output, options)
@@ -215,7 +226,7 @@ def jobs(options: Options) -> int:
 
 @app.command()
 @takes("state", "overwrite", "verbose")
-def results(job: Job, options: Options, output: Output = "-") -> int:
+def results(job: Job, options: Options, output: Results = "-") -> int:
     """Write the results that a job has so far."""
     from actors.cli.looking import results as show
 

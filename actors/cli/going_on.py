@@ -11,9 +11,10 @@ from actors.cli.beginning import (
     BATCH,
     BEGINS_ANEW,
     LINES,
-    batch_source,
     check_output,
     complete_output,
+    own_sink,
+    rows_source,
     sink_of,
     tell_problems,
 )
@@ -23,6 +24,7 @@ from actors.cli.options import Options
 from actors.cli.problems import CommandError, say
 from actors.cli.settings import changed_wish, cluster_of, folder_of, limits_of, share_of
 from actors.cli.standings import number, spool_of, standing_of
+from actors.cli.tables import TABLE
 from actors.cli.telling import OVER
 from actors.destination import remembered
 from actors.files.line_source import LineSource
@@ -62,27 +64,27 @@ def go_on(job: str, options: Options, *, attaching: bool, copy: str = "", decide
     if copy and whole(copy) == k.terms.places.get("output"):
         copy = ""
     if copy:
-        check_output(_copying(copy, options), copy, options.overwrite)
+        check_output(_copying(folder, job, copy, options), copy, options.overwrite)
     code = (
         _over(folder, job, k, options)
         if k.outcome in OVER
         else _resumed(folder, job, k, options, attaching, decided)
     )
     if copy:
-        count = amending.copy_results(folder, job, _copying(copy, options))
+        count = amending.copy_results(folder, job, _copying(folder, job, copy, options))
         say(f"{count:,} results copied to {copy}")
     return code
 
 
-def _copying(copy: str, options: Options) -> Any:
-    return sink_of(copy, "", options.overwrite)
+def _copying(folder: Folder, job: str, copy: str, options: Options) -> Any:
+    return sink_of(folder, job, copy, options.overwrite)
 
 
 def _over(folder: Folder, job: str, k: State, options: Options) -> int:
     """A job that has ended for good: its results file is made whole, nothing is asked."""
     standing = standing_of(folder, job, k)
     say(f"job {job} is {k.outcome} already: nothing is left to do")
-    complete_output(folder, job, standing.facts, k.terms.places.get("input", ""), options.overwrite)
+    complete_output(folder, job, standing.facts, k.terms.places, k.terms.program, options.overwrite)
     return report(standing, options)
 
 
@@ -101,7 +103,7 @@ def _resumed(folder: Folder, job: str, k: State, options: Options, attaching: bo
         output=places.get("output", ""), places=places, decided=decided,
     )  # fmt: skip
     source = _source(folder, order, k)
-    sink = sink_of(order.output, order.input)
+    sink = own_sink(folder, order)
     if sink is not None:
         check_output(sink, order.output, True)
     session = Session(order, taken_environ(), source=source, sink=sink)
@@ -127,8 +129,8 @@ def _source(folder: Folder, order: Order, k: State) -> Any:
     kind = order.places.get("kind")
     if not k.terms.streams:
         return None
-    if kind == BATCH:
-        source: Any = batch_source(folder, order)
+    if kind in (BATCH, TABLE):
+        source: Any = rows_source(folder, order)
     elif kind == LINES:
         source = LineSource(order.input, spool=spool_of(folder, order.named()))
     else:

@@ -126,7 +126,7 @@ def results(job: str, output: str, options: Options) -> int:
     """``cortex results``: the results that a job has so far, to standard output or a file; the exit code."""
     folder = named_folder(options)
     Journal(folder.journal_path(job)).close()  # raises where there is no such job, before a file is made
-    sink = sink_of(output or "-", "", options.overwrite)
+    sink = sink_of(folder, job, output or "-", options.overwrite)
     assert sink is not None
     check_output(sink, output or "-", options.overwrite)
     try:

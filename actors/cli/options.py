@@ -47,6 +47,13 @@ class Options(msgspec.Struct, kw_only=True):
     fresh: bool = False
     overwrite: bool = False
     ordered: bool = False
+    prompt: str = ""
+    system: str = ""
+    id: str = ""
+    schema: str = ""
+    schema_as: str = ""
+    with_input: bool = False
+    meta: bool = False
     accept_failed: str = ""
     accept_partial: bool = False
     as_json: bool = False
@@ -123,6 +130,28 @@ _DECLARED: dict[str, tuple[Any, Any]] = {
     "fresh": (bool, _option("--fresh", "ask anew, whatever is remembered")),
     "overwrite": (bool, _option("--overwrite", "write over an output that exists")),
     "ordered": (bool, _option("--ordered", "results in the order of the input")),
+    "prompt": (
+        str,
+        _option("--prompt", "asked of each row of a table: 'Label: {{column}}', or @FILE that holds it", "TEMPLATE"),
+    ),
+    "system": (str, _option("--system", "the system prompt of all rows, or @FILE", "TEXT")),
+    "id": (str, _option("--id", "the column that results are known by (default: rows are numbered)", "COLUMN")),
+    "schema": (
+        str,
+        _option(
+            "--schema", "answers are JSON of this schema, and its fields columns: a file, or a Python type "
+            "module:Type, file.py:Type", "FILE",
+        ),
+    ),
+    "schema_as": (
+        str,
+        _option(
+            "--schema-as", "how it is asked for: format (structured outputs; default), tool, or prompt, in words "
+            "(default of --model local)", "FORM",
+        ),
+    ),
+    "with_input": (bool, _option("--with-input", "results hold the input's other columns too")),
+    "meta": (bool, _option("--meta", "results hold kind, model, attempts, latency, tokens, cost and reuse too")),
     "accept_failed": (
         str,
         _option("--accept-failed", "this share of failed rows still counts as complete", "SHARE"),
@@ -157,6 +186,8 @@ RUNNING = (
     "as_json", "verbose", "metrics_listen", "log_format", "log_level",
 )  # fmt: skip
 """Options of commands that begin a job."""
+TABLE = ("prompt", "system", "id", "schema", "schema_as", "with_input", "meta")
+"""Options of a table of answers."""
 
 
 def takes(*names: str, said: tuple[str, ...] = ()) -> Callable[[Callable[..., int]], Callable[..., int]]:

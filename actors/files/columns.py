@@ -1,0 +1,170 @@
+"""The columns of a table of results: what each holds, and how a value stands in CSV and in Parquet."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import msgspec
+
+from cortex.programs.table import ANSWER, ERROR, META, REQUEST_ID, Table
+from cortex.schema import Shape, resolved
+
+TEXT, INTEGER, NUMBER, BOOLEAN, JSON, ARROW = "text", "integer", "number", "boolean", "json", "arrow"
+
+_META_KINDS = {
+    "attempts": INTEGER, "latency_s": NUMBER, "input_tokens": INTEGER, "output_tokens": INTEGER, "cost_usd": NUMBER,
+    "reused": BOOLEAN,
+}  # fmt: skip
+
+
+class Columns(msgspec.Struct):
+    """Names and kinds, in their order. ``schema``: of the answers, for the fields among them, whose kind is ``field``;
+    ``arrow``: an Arrow schema in base64 for the columns of the input that had such types."""
+
+    names: list[tuple[str, str]]
+    schema: str = ""
+    arrow: str = ""
+
+    def encoded(self) -> str:
+        """As it is kept with a job."""
+        return msgspec.json.encode(self).decode()
+
+
+PLAIN = Columns([(REQUEST_ID, TEXT), (ANSWER, TEXT), (ERROR, TEXT)])
+"""Of a batch of requests."""
+
+
+def columns_of(program: Table, given: list[tuple[str, str]], arrow: Any = None) -> Columns:
+    """The columns of a table's results. ``given``: those of its input that they have, the id first."""
+    fields = list(Shape(msgspec.json.decode(program.schema)).properties) if program.schema else []
+    own = [(name, "field" if name in fields else _META_KINDS.get(name, TEXT)) for name in program.columns()]
+    used = [name for name, kind in given if kind == ARROW]
+    packed = ""
+    if used:
+        import pyarrow
+
+        schema = pyarrow.schema([arrow.field(name) for name in used])
+        packed = base64.b64encode(schema.serialize().to_pybytes()).decode()
+    return Columns([*given, *own], program.schema, packed)
+
+
+def decoded(text: str) -> Columns:
+    """The columns that were kept with a job; those of a batch of requests where none were."""
+    return msgspec.json.decode(text, type=Columns) if text else PLAIN
+
+
+def arrow_schema(columns: Columns) -> Any:
+    """The types of a Parquet file of results."""
+    import pyarrow as pa
+
+    plain = {TEXT: pa.string(), INTEGER: pa.int64(), NUMBER: pa.float64(), BOOLEAN: pa.bool_(), JSON: pa.string()}
+    given = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(columns.arrow))) if columns.arrow else None
+    whole = msgspec.json.decode(columns.schema) if columns.schema else {}
+    properties = Shape(whole).properties if columns.schema else {}
+    fields = []
+    for name, kind in columns.names:
+        if kind == ARROW:
+            assert given is not None
+            fields.append(given.field(name).with_nullable(True))
+        else:
+            fields.append(pa.field(name, _of_schema(properties[name], whole) if kind == "field" else plain[kind]))
+    return pa.schema(fields)
+
+
+def _of_schema(schema: Any, whole: dict[str, Any]) -> Any:
+    """The Arrow type of what a JSON schema says; text, where that is of several types or of any."""
+    import pyarrow as pa
+
+    if not isinstance(schema, dict):
+        return pa.string()
+    schema = resolved(schema, whole, "$")
+    several = schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf")
+    if several:
+        real = [each for each in several if isinstance(each, dict) and each.get("type") != "null"]
+        return _of_schema(real[0], whole) if len(real) == 1 else pa.string()
+    kind: Any = schema.get("type")
+    if isinstance(kind, list):
+        left = sorted(set(kind) - {"null"})
+        kind = left[0] if len(left) == 1 else "number" if left == ["integer", "number"] else None
+    if kind is None and ("enum" in schema or "const" in schema):
+        values = [each for each in schema.get("enum", [schema.get("const")]) if each is not None]
+        kinds = {type(each) for each in values}
+        kind = {int: "integer", bool: "boolean"}.get(kinds.pop()) if len(kinds) == 1 else None
+    if kind == "array":
+        return pa.list_(_of_schema(schema.get("items"), whole))
+    if kind == "object" and schema.get("properties"):
+        return pa.struct([(name, _of_schema(each, whole)) for name, each in schema["properties"].items()])
+    return {"integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}.get(str(kind), pa.string())
+
+
+def arrow_column(values: list[Any], kind: Any) -> Any:
+    """Values as JSON has them, as a column of this Arrow type: the way back of ``table_file.plain_values``."""
+    import pyarrow as pa
+
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return pa.array([_text(each) for each in values], kind)
+    if pa.types.is_dictionary(kind):
+        return arrow_column(values, kind.value_type).dictionary_encode().cast(kind)
+    if pa.types.is_duration(kind):
+        return pa.array(values, pa.int64()).cast(kind)
+    if pa.types.is_temporal(kind) or pa.types.is_decimal(kind):
+        return pa.array(values, pa.string()).cast(kind)
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        return pa.array([None if each is None else base64.b64decode(each) for each in values], kind)
+    if pa.types.is_floating(kind):
+        return pa.array([None if each is None else float(each) for each in values], kind)
+    return pa.array(values, kind)
+
+
+def _text(value: Any) -> str | None:
+    return value if value is None or type(value) is str else msgspec.json.encode(value).decode()
+
+
+def cell(value: Any) -> Any:
+    """A value as a cell of CSV."""
+    if value is None or type(value) is str:
+        return value
+    return msgspec.json.encode(value).decode()
+
+
+class _Error(msgspec.Struct, frozen=True):
+    type: str = ""
+    message: str = ""
+
+
+class _Errors(msgspec.Struct, frozen=True):
+    error: _Error = _Error()
+
+
+class _Message(msgspec.Struct):
+    content: list[dict[str, Any]] = []
+
+
+class _Result(msgspec.Struct):
+    type: str
+    message: _Message | None = None
+    error: _Errors | None = None
+
+
+class _Line(msgspec.Struct):
+    custom_id: str
+    result: _Result
+
+
+_line_decoder = msgspec.json.Decoder(_Line)
+
+
+def flat(line: bytes) -> bytes:
+    """A result line of a batch of requests, as a flat row. Raises ``ValueError`` for a line that is none."""
+    found = _line_decoder.decode(line)
+    result = found.result
+    text = error = None
+    if result.message is not None:
+        text = "".join(each.get("text", "") for each in result.message.content if each.get("type") == "text")
+    else:
+        error = f"{result.error.error.type}: {result.error.error.message}" if result.error else result.type
+    return msgspec.json.encode({REQUEST_ID: found.custom_id, ANSWER: text, ERROR: error})
+
+
+__all__ = ["META", "PLAIN", "Columns", "arrow_column", "arrow_schema", "cell", "columns_of", "decoded", "flat"]
