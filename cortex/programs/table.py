@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from cortex.changes import Ask, Change, Checkpoint, Emit, Fail, Reopen, Resolve
+from cortex.dryrun import simulated
 from cortex.events import Row
 from cortex.ledger import Took
 from cortex.program import Program
@@ -112,7 +113,7 @@ class Table(Program, frozen=True):
                     yield Reopen(goal, refused=said)
                     return
                 failure = Failure(FailureKind.MALFORMED, said)
-        about = self._about(goal, failure, reply, spent) if self.meta else None
+        about = self._about(k, goal, failure, reply, spent) if self.meta else None
         line = self._line(key, row, failure, about, text, fields)
         yield Emit(line, place if self.ordered else None, failed=failure is not None)
         yield Resolve(goal) if failure is None else Fail(goal, failure.message, failure.kind)
@@ -120,7 +121,7 @@ class Table(Program, frozen=True):
     def failed(self, k: State, goal: Goal, failure: Failure) -> Iterable[Change]:
         """A row that failed for good has its result too."""
         key, row, _, place = goal.value
-        about = self._about(goal, failure, None, goal.kept) if self.meta else None
+        about = self._about(k, goal, failure, None, goal.kept) if self.meta else None
         yield Emit(self._line(key, row, failure, about), place if self.ordered else None, failed=True)
         yield Fail(goal, failure.message)
 
@@ -180,13 +181,17 @@ class Table(Program, frozen=True):
             line |= about if about is not None else _nothing(failure)
         return _encode(line)
 
-    def _about(self, goal: Goal, failure: Failure | None, reply: Reply | None, spent: Any) -> dict[str, Any]:
+    def _about(
+        self, k: State, goal: Goal, failure: Failure | None, reply: Reply | None, spent: Any
+    ) -> dict[str, Any]:
         nusd, input_tokens, output_tokens, elapsed_s, reused = spent or (0, 0, 0, None, False)
+        if nusd is None and simulated(k.terms.route):
+            nusd = 0
         return {
             "kind": "succeeded" if failure is None else str(failure.kind),
             "stop_reason": reply.stop_reason if reply is not None else None,
-            "model": reply.model if reply is not None else None, "attempts": goal.tries - reused, "latency_s": elapsed_s,
-            "input_tokens": input_tokens, "output_tokens": output_tokens,
+            "model": reply.model if reply is not None else None, "attempts": goal.tries - reused,
+            "latency_s": elapsed_s, "input_tokens": input_tokens, "output_tokens": output_tokens,
             "cost_usd": None if nusd is None else nusd / 1_000_000_000, "reused": reused,
         }  # fmt: skip
 
