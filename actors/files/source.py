@@ -110,6 +110,7 @@ class RowSource:
     """Rows of an input: ``judge`` makes a row of a piece, or raises ``BadLine``."""
 
     noun = "line"
+    wants = "request"
     named = "custom_id"
     """What two rows may not share."""
 
@@ -338,7 +339,7 @@ class Survey:
         name = self._file.name
         if not self._rows + self._unreadable:
             empty = "holds nothing but blank lines" if self._reading.position else "is empty"
-            raise SourceError(f"{name} {empty}: give it one request a line")
+            raise SourceError(f"{name} {empty}: give it one {self._source.wants} a {self._source.noun}")
         if self._rows == self._refused:
             first = self._problems[0]
             if form := self._source.unusable(self):

@@ -46,11 +46,10 @@ Piece = tuple[int, Any]
 class TableFile:
     """A table that can be read from any of its positions. ``columns``: its names, where it has them in one place."""
 
-    def __init__(self, path: str, spool: Path, stdin: BinaryIO | None = None, form: str = "") -> None:
+    def __init__(self, path: str, spool: Path, stdin: BinaryIO | None = None, called: str = "") -> None:
         self._input = InputFile(path, spool, stdin)
-        self.name = self._input.name
-        self._path = path
-        self.form = form or form_of(path)
+        self.name = called or self._input.name
+        self.form = form_of(path)
         self.columns: list[str] | None = None
         self.arrow: Any = None
         """Its schema, of Parquet."""
@@ -183,7 +182,7 @@ class CsvReading:
         """The names in its first record. Raises ``SourceError``."""
         piece = self.next()
         if piece is None:
-            raise SourceError(f"{name} is empty: give it a header line with the columns' names, and a row a line")
+            raise SourceError(f"{name} is empty: a table has a header line with its columns' names, and rows")
         cells = piece[1]
         self._row = 0
         if isinstance(cells, Bad):

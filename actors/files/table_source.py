@@ -36,14 +36,14 @@ class TableSource(RowSource):
     ``prompt`` names the columns that are read. ``id``: the column by which results are known; where ``numbered`` it is
     a column of ours, the rows' numbers from 1. ``with_input``: all columns are read, for the results hold them too;
     then none may be named like one of ``taken``. ``whole_types``: where a column's values are of several kinds, no file
-    of one type a column can hold them (Parquet).
+    of one type a column can hold them (Parquet). ``called``: what errors call it, in place of its path.
     """
 
     def __init__(
         self, path: str, *, prompt: Template, id: str, numbered: bool, with_input: bool, spool: Path,  # noqa: A002
-        taken: Collection[str] = (), whole_types: bool = False, stdin: BinaryIO | None = None, form: str = "",
+        taken: Collection[str] = (), whole_types: bool = False, stdin: BinaryIO | None = None, called: str = "",
     ) -> None:  # fmt: skip
-        self._table = TableFile(path, spool, stdin, form)
+        self._table = TableFile(path, spool, stdin, called)
         super().__init__(self._table)
         self._prompt = prompt
         self._id = id
@@ -57,6 +57,8 @@ class TableSource(RowSource):
         self._kinds: dict[str, dict[str, int]] = {}
         """Of JSON Lines: column -> kind of value -> where it stood first."""
         self.named = id
+
+    wants = "row"
 
     @property
     def noun(self) -> str:  # type: ignore[override]
@@ -133,6 +135,8 @@ class TableSource(RowSource):
 
     def unusable(self, survey: Survey) -> str:
         """Why no row of it can be asked."""
+        if self._table.form == JSONL and self._kinds:
+            self._require(list(self._kinds))
         first = survey.first_problem
         return f"holds no row that can be asked; {self.noun} {first.line}: {first.said}"
 
