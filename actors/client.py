@@ -381,8 +381,8 @@ def batch(rows: Any, prompt: str, **options: Any) -> Any:
     end and checked before anything is asked. ``prompt``: a template, ``"Label: {{text}}"``. ``schema``: a JSON schema
     as a dict, its file, or a Python type. ``output``: a .csv, .parquet or .jsonl file for the answers. ``system``,
     ``id``, ``schema_as``, ``with_input``, ``meta`` and ``overwrite`` are as on the command line; ``ordered=False``
-    gives the answers as they come instead of in the rows' order. The rest is as ``cortex.submit`` takes it; the same call
-    again goes on with its own job, or shows it.
+    gives the answers as they come instead of in the rows' order. The rest is as ``cortex.submit`` takes it; the same
+    call again goes on with its own job, or shows it.
 
     Raises ``SetupError`` or ``RowsError`` for what makes no sense, before anything is asked.
     """

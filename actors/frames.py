@@ -22,6 +22,7 @@ from actors.files.lines import SourceError
 from actors.files.sink import SinkError
 from actors.files.source import Check
 from actors.files.table_file import NO_PARQUET, PARQUET, form_of
+from actors.files.table_sink import TableSink
 from actors.files.table_source import TableSource
 from actors.programs import place_of
 from actors.records import last_terms
@@ -169,7 +170,8 @@ class _Given:
         )
         assert sink is not None
         sink.check()
-        if Path(self._output).exists() and not own and not self._overwrite:
+        taken = sink.there() if isinstance(sink, TableSink) else Path(self._output).exists()
+        if taken and not own and not self._overwrite:
             raise SinkError(f"{self._output} exists: give overwrite=True to write over it, or name another output")
         self._sink = _Tee(sink, self.results, self.read)
 

@@ -17,6 +17,7 @@ from actors.armoury import Arming
 from actors.batches import bounds
 from actors.destination import Destination, SetupError, Wish, destination, remember
 from actors.driver import Driver, Sink, Source
+from actors.files.place import is_remote
 from actors.inline import InlineRuntime
 from actors.joblock import Held, hold
 from actors.model_port import Model
@@ -81,7 +82,7 @@ class Ended(msgspec.Struct, frozen=True):
 
 def whole(path: str) -> str:
     """A path as a job keeps it, so that it means the same from any folder."""
-    return path if path in ("", "-") else os.path.realpath(os.path.expanduser(path))
+    return path if path in ("", "-") or is_remote(path) else os.path.realpath(os.path.expanduser(path))
 
 
 def _safe(text: str) -> str:

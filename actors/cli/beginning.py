@@ -324,5 +324,6 @@ def sink_of(folder: Folder, job: str, output: str, overwrite: bool = False) -> F
 def check_output(sink: FileSink | TableSink, output: str, may_exist: bool) -> None:
     """Refuse an output before anything is asked, rather than after. Raises ``SinkError``."""
     sink.check()
-    if sink.cuts_back and not may_exist and Path(output).exists():
+    taken = sink.there() if isinstance(sink, TableSink) else Path(output).exists()
+    if sink.cuts_back and not may_exist and taken:
         raise SinkError(f"{output} exists: give --overwrite to write over it, or name another output")

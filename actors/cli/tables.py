@@ -13,12 +13,13 @@ from actors.cli.options import Options
 from actors.cli.problems import CommandError
 from actors.cli.standings import spool_of
 from actors.files.columns import PLAIN, Columns, columns_of, decoded
+from actors.files.place import is_remote
 from actors.files.sink import FileSink, SinkError
 from actors.files.table_file import CSV, PARQUET, form_of
 from actors.files.table_sink import TableSink, hidden_beside
 from actors.files.table_source import TableSource
 from actors.schemas import schema_text
-from actors.session import Order
+from actors.session import Order, whole
 from actors.store import Folder
 from cortex.programs.batch import Batch
 from cortex.programs.table import FORMS, REQUEST_ID, ROW, Table
@@ -32,8 +33,8 @@ LOCAL = "local"
 
 
 def is_table(path: str) -> bool:
-    """Whether results under this name are a table of a form that is made whole."""
-    return form_of(path) in (CSV, PARQUET) and not path.lower().endswith(".txt")
+    """Whether results under this name are made whole: a table of CSV or Parquet, or an object elsewhere."""
+    return is_remote(path) or (form_of(path) in (CSV, PARQUET) and not path.lower().endswith(".txt"))
 
 
 def program_of(options: Options, path: str, output: str) -> Batch | Table:
@@ -42,7 +43,7 @@ def program_of(options: Options, path: str, output: str) -> Batch | Table:
     system = text_of("--system ", options.system).rstrip("\n") if options.system else ""
     if not options.prompt:
         _refuse_without_prompt(options, path)
-        if not (options.schema or options.meta or is_table(output)):
+        if not (options.schema or options.meta or form_of(output) in (CSV, PARQUET)):
             return Batch(ordered=options.ordered)
     elif not _template(prompt).columns:
         raise CommandError(
@@ -117,10 +118,11 @@ def results_sink(
     keep_off = () if input_path in ("", "-") else (input_path,)
     if not is_table(output):
         return FileSink(output, overwrite=overwrite, keep_off=keep_off)
-    columns = _columns(places, program, output)
-    rows = hidden_beside(output) if own else _passing(folder, output)
+    columns = PLAIN if form_of(output) not in (CSV, PARQUET) else _columns(places, program, output)
+    flatten = columns is PLAIN and form_of(output) in (CSV, PARQUET)
+    rows = hidden_beside(output) if own and not is_remote(output) else _passing(folder, output)
     return TableSink(
-        output, rows, columns, job=job, flatten=columns is PLAIN, overwrite=overwrite, keep_off=keep_off
+        output, rows, columns, job=job, flatten=flatten, overwrite=overwrite, keep_off=keep_off
     )
 
 
@@ -133,5 +135,5 @@ def _columns(places: Mapping[str, str], program: str, output: str) -> Columns:
 
 
 def _passing(folder: Folder, output: str) -> Path:
-    name = blake2b(str(Path(output).absolute()).encode(), digest_size=8).hexdigest()
+    name = blake2b(whole(output).encode(), digest_size=8).hexdigest()
     return folder.path / "jobs" / f".rows-{name}"

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, Protocol, cast
 
 from actors.files.batch_input import LINE_BYTES_MAX
+from actors.files.place import is_remote
 
 READ_BYTES: Final = 1 << 20
 
@@ -62,6 +63,11 @@ class InputFile:
         """The regular file to read: the path itself, or the spool that its stream was kept in."""
         if self._path == "-":
             keep(self._stdin if self._stdin is not None else _standard_input(), self._spool, self.name)
+            return self._spool
+        if is_remote(self._path):
+            from actors.files.remote import fetch
+
+            fetch(self._path, self._spool)
             return self._spool
         path = Path(self._path)
         try:

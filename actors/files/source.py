@@ -134,6 +134,11 @@ class RowSource:
         """The model that a row asks, where rows may ask several."""
         return None
 
+    def empty(self, position: int) -> str:
+        """What is said of an input without any row, of so many bytes."""
+        said = "holds nothing but blank lines" if position else "is empty"
+        return f"{said}: give it one {self.wants} a {self.noun}"
+
     def unusable(self, survey: Survey) -> str:
         """Why none of it can be used, where no row of it can be sent; empty where that is all that can be said."""
         return ""
@@ -338,8 +343,7 @@ class Survey:
         """What was found. Raises `SourceError` where none of it can be used."""
         name = self._file.name
         if not self._rows + self._unreadable:
-            empty = "holds nothing but blank lines" if self._reading.position else "is empty"
-            raise SourceError(f"{name} {empty}: give it one {self._source.wants} a {self._source.noun}")
+            raise SourceError(f"{name} {self._source.empty(self._reading.position)}")
         if self._rows == self._refused:
             first = self._problems[0]
             if form := self._source.unusable(self):

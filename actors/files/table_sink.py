@@ -21,6 +21,8 @@ from typing import Any, Final
 import msgspec
 
 from actors.files.columns import Columns, arrow_column, arrow_schema, cell, flat
+from actors.files.place import is_remote
+from actors.files.remote import put, there, try_out
 from actors.files.sink import FileSink, SinkError, why
 from actors.files.table_file import CSV, NO_PARQUET, PARQUET, form_of
 
@@ -41,7 +43,8 @@ class TableSink:
         keep_off: Iterable[str] = (),
     ) -> None:  # fmt: skip
         self.name = path
-        self._path = Path(path)
+        self._remote = path if is_remote(path) else ""
+        self._path = rows_path.with_name(rows_path.name + "-" + Path(path).name) if self._remote else Path(path)
         self._rows_path = rows_path
         self._columns = columns
         self._job = job
@@ -49,8 +52,8 @@ class TableSink:
         self._overwrite = overwrite
         self._form = form_of(path)
         self._rows = FileSink(str(rows_path), overwrite=True)
-        self._target = FileSink(path, overwrite=overwrite, keep_off=keep_off)
-        self._open = False
+        self._target = FileSink(str(self._path), overwrite=overwrite, keep_off=keep_off)
+        self._open = self._tried = False
 
     def check(self) -> None:
         """Raise ``SinkError`` where nothing can be written."""
@@ -59,6 +62,11 @@ class TableSink:
                 import pyarrow.parquet  # noqa: F401 - before anything is asked
             except ModuleNotFoundError:
                 raise SinkError(f"{self.name}: {NO_PARQUET}") from None
+        if self._remote:
+            if not self._tried:
+                try_out(self._remote)
+            self._tried = True
+            return
         self._target.check()
         if self._path.exists() and not self._target.cuts_back:
             raise SinkError(f"{self.name} is no regular file: a table can be written to one alone")
@@ -66,7 +74,7 @@ class TableSink:
     def open(self, rows: int, size_bytes: int, own: bool) -> int:
         """As ``FileSink.open``, of the rows that are kept beside. Raises ``SinkError``."""
         self.check()
-        if not own and self._path.exists() and not self._overwrite:
+        if not own and not self._overwrite and self.there():
             raise SinkError(f"{self.name} exists: give --overwrite to write over it, or name another output")
         if not own:
             self._rows_path.unlink(missing_ok=True)
@@ -74,6 +82,10 @@ class TableSink:
         kept = self._rows.open(rows, size_bytes, own)
         self._open = True
         return kept
+
+    def there(self) -> bool:
+        """Whether something stands there already. Raises ``SinkError`` where a store refuses."""
+        return there(self._remote) if self._remote else self._path.exists()
 
     def write(self, values: Sequence[Any]) -> None:
         """Keep rows. Raises as ``FileSink.write``."""
@@ -94,7 +106,10 @@ class TableSink:
             self._make(part)
             with part.open("rb+") as whole:
                 os.fsync(whole.fileno())
-            os.replace(part, self._path)
+            if self._remote:
+                put(part, self._remote)
+            else:
+                os.replace(part, self._path)
         except OSError as error:
             raise SinkError(f"{self.name} cannot be written: {why(error)}: make room, then resume") from None
         finally:
@@ -108,6 +123,8 @@ class TableSink:
 
     def holds(self, rows: int) -> bool:
         """Whether the table is there, ours, and has so many rows."""
+        if self._remote:
+            return self.there()
         if not self._path.exists():
             return False
         try:
@@ -116,10 +133,21 @@ class TableSink:
 
                 found = pyarrow.parquet.ParquetFile(str(self._path)).metadata
                 return found.num_rows == rows and (found.metadata or {}).get(OWNER) == self._job.encode()
-            with _opened(self._path, "rt") as file:
-                return sum(1 for _ in csv.reader(file, delimiter=_delimiter(self._path))) == rows + 1
+            return self._csv_holds(rows)
         except (OSError, ValueError, csv.Error, EOFError):
             return False
+
+    def _csv_holds(self, rows: int) -> bool:
+        width, last = len(self._columns.names), ""
+
+        def texts(file: Iterable[str]) -> Iterator[str]:
+            nonlocal last
+            for last in file:  # noqa: UP028 - how the last one ends is looked at below
+                yield last
+
+        with _opened(self._path, "rt") as file:
+            found = [len(cells) == width for cells in csv.reader(texts(file), delimiter=_delimiter(self._path))]
+        return len(found) == rows + 1 and all(found) and last.endswith("\n")
 
     def _make(self, part: Path) -> None:
         make: Callable[[Path], None] = {CSV: self._csv, PARQUET: self._parquet}.get(self._form, self._lines)

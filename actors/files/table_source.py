@@ -112,8 +112,10 @@ class TableSource(RowSource):
         for name, kinds in self._kinds.items():
             if name not in self._result_columns():
                 continue
-            if len(set(kinds) - {"integer"} if "number" in kinds else kinds) > 1:
-                (one, here), (other, there) = list(kinds.items())[:2]
+            (one, here), *others = kinds.items() or [("text", 0)]
+            both = {one, "integer", "number"} if one in ("integer", "number") else {one}
+            other, there = next(((kind, at) for kind, at in others if kind not in both), ("", 0))
+            if other:
                 raise SourceError(
                     f"{self._table.name}: column {name!r} holds {_WORDS[one]} on line {here} and {_WORDS[other]} on "
                     f"line {there}, and a Parquet column has one type: make them alike, or write .jsonl or .csv"
@@ -133,6 +135,12 @@ class TableSource(RowSource):
         own = {self._id: "integer" if self._numbered else found.pop(self._id)}
         return list((own | found).items()), self._table.arrow
 
+    def empty(self, position: int) -> str:
+        """What is said of a table without rows."""
+        if self._table.columns is not None:
+            return "is empty: it has columns and no row"
+        return super().empty(position)
+
     def unusable(self, survey: Survey) -> str:
         """Why no row of it can be asked."""
         if self._table.form == JSONL and self._kinds:
@@ -151,7 +159,7 @@ class TableSource(RowSource):
         reading = self._reading = self._table.reading()
         while reading.position < position and reading.next() is not None:
             pass
-        if reading.position != position:
+        if position and reading.position != position:
             raise SourceError(f"{self._table.name} is not as it was read before: put it back, or start another job")
 
     def judge(self, piece: Any, number: int) -> Row | None:
