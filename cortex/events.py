@@ -55,7 +55,7 @@ class Fed(_Event, frozen=True, tag="fed"):
     start: int
     """Where this window begins: it is taken only if the one before it ended there."""
     position: int
-    """Where reading goes on: bytes of the source, after decompression."""
+    """Where reading goes on: bytes of the source after decompression, or rows of one that is no text."""
     ended: bool
 
 

@@ -34,7 +34,7 @@ LOCAL = "local"
 
 def is_table(path: str) -> bool:
     """Whether results under this name are made whole: a table of CSV or Parquet, or an object elsewhere."""
-    return is_remote(path) or (form_of(path) in (CSV, PARQUET) and not path.lower().endswith(".txt"))
+    return is_remote(path) or form_of(path) in (CSV, PARQUET)
 
 
 def program_of(options: Options, path: str, output: str) -> Batch | Table:
@@ -80,7 +80,7 @@ def _template(prompt: str) -> Template:
 
 def _refuse_without_prompt(options: Options, path: str) -> None:
     form = form_of(path)
-    if form in (CSV, PARQUET) and not path.lower().endswith(".txt"):
+    if form in (CSV, PARQUET):
         raise CommandError(f"{path} is a table: give --prompt, like --prompt 'Label: {{{{column}}}}'")
     for flag, given in (("--system", options.system), ("--id", options.id), ("--with-input", options.with_input)):
         if given:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from actors.files.batch_input import LINE_BYTES_MAX, BadLine, not_utf8
+from actors.files.forms import wrong_file
 from actors.files.lines import InputFile, Lines, SourceError
 
 CSV, JSONL, PARQUET = "csv", "jsonl", "parquet"
@@ -21,7 +22,7 @@ ROWS_AT_ONCE: Final = 2_000
 DELIMITERS: Final = ",;\t|"
 NO_PARQUET: Final = "Parquet is read and written by pyarrow: pip install 'cortex-bounded-calls[parquet]', or use CSV"
 _ENDINGS: Final = {
-    ".csv": CSV, ".tsv": CSV, ".txt": CSV, ".jsonl": JSONL, ".ndjson": JSONL, ".json": JSONL, ".parquet": PARQUET,
+    ".csv": CSV, ".tsv": CSV, ".jsonl": JSONL, ".ndjson": JSONL, ".json": JSONL, ".parquet": PARQUET,
     ".pq": PARQUET,
 }  # fmt: skip
 
@@ -61,8 +62,10 @@ class TableFile:
     def open(self) -> None:
         """Open it, and see what it is. Raises ``SourceError``."""
         self._input.open()
-        if not self.form:
-            self.form = _form_by_content(self._input.lines().head())
+        head = self._input.lines().head()
+        self.form = self.form or _form_by_content(head)
+        if self.form != PARQUET and (said := wrong_file(head)):
+            raise SourceError(f"{self.name} {said}")
         if self.form == PARQUET:
             self._open_parquet()
 

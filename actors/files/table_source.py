@@ -143,9 +143,12 @@ class TableSource(RowSource):
 
     def unusable(self, survey: Survey) -> str:
         """Why no row of it can be asked."""
+        first = survey.first_problem
+        bad = survey.first_bad
+        if type(bad) is tuple and type(bad[1]) is bytes and bad[1].lstrip().startswith(b"["):
+            return "is a JSON array; write one object a line, e.g. with jq -c '.[]'"
         if self._table.form == JSONL and self._kinds:
             self._require(list(self._kinds))
-        first = survey.first_problem
         return f"holds no row that can be asked; {self.noun} {first.line}: {first.said}"
 
     # -- rows --------------------------------------------------------------------------------------------------------
