@@ -229,8 +229,8 @@ def test_killed_at_any_moment_no_row_is_lost_and_none_stands_twice(
     count = 1_500
     table(tmp_path / "t.csv", count)
     chance = random.Random(seed)
-    command = ("batch", "t.csv", *ASK, "-o", form, "--with-input", *SIM, "--sim", "latency_ms=300", "--job", "j")
-    command += ("--ordered",) if ordered else ()
+    command = ("batch", "t.csv", *ASK[:2], "-o", form, "--with-input", *SIM, "--sim", "latency_ms=300", "--job", "j")
+    command += ("--ordered", *ASK[2:]) if ordered else ()  # else its rows are known by their numbers
     kills = 0
     while True:
         with started(*command, cwd=tmp_path, env=environment(CORTEX_STATE=str(tmp_path / "state"))) as child:
@@ -254,5 +254,7 @@ def test_killed_at_any_moment_no_row_is_lost_and_none_stands_twice(
     expected = [f"t{i}" for i in range(count)]
     assert (found if ordered else sorted(found)) == (expected if ordered else sorted(expected))
     assert all(row["text"] == f"It crashes {row['ticket_id'][1:]} times,\nsays \"Ann\"" for row in rows)
+    if not ordered:
+        assert all(row["row"] == int(row["ticket_id"][1:]) + 1 for row in rows)
     left = [path.name for path in tmp_path.iterdir() if path.name not in ("t.csv", "state", form)]
     assert left == [], (seed, left)

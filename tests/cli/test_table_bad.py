@@ -123,6 +123,7 @@ def test_the_first_ten_bad_rows_are_told_and_the_rest_is_done(cortex: Any) -> No
         "t.csv line 11: there is nothing to ask: text is empty",
     ]
     assert said[11].startswith("t.csv: and ")
+    assert len(Path("o.jsonl").read_text().splitlines()) == 5
     rows = {row["ticket_id"]: row["error"] for row in map(json.loads, Path("o.jsonl").read_text().splitlines())}
     assert rows["1"] is rows["4"] is None
     assert rows["x" * 65].startswith("rejected: ticket_id has 65")
