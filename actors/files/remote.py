@@ -17,7 +17,9 @@ from actors.files.sink import SinkError
 
 _EXTRAS: Final = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "az": "azure", "abfs": "azure", "abfss": "azure"}
 """Protocol -> our extra that installs what it needs."""
-_SECRET: Final = re.compile(r"(?i)((?:key|secret|token|signature|sig|password|credential)[\w-]*\W{1,3})[^\s,;&'\")]+")
+_SECRET: Final = re.compile(r"(?i)((?:key|secret|token|signature|sig|password|credential)[\w-]*\W{1,6})[^\s,;&'\")}]+")
+_SECRET_NAME: Final = re.compile(r"(?i)key|secret|token|sas|password|credential|connection_string")
+_SECRET_CHARACTERS_MIN: Final = 8
 _SAID_MAX: Final = 200
 PROBE: Final = ".part"
 """Ending of the name under which it is tried whether a store takes anything."""
@@ -128,6 +130,9 @@ class _refusals(contextlib.AbstractContextManager[None]):
 
 def _line(error: Exception) -> str:
     said = " ".join((str(error) or type(error).__name__).split())
+    for name, value in os.environ.items():
+        if _SECRET_NAME.search(name) and len(value) >= _SECRET_CHARACTERS_MIN:
+            said = said.replace(value, "…")
     return _SECRET.sub(r"\1…", said)[:_SAID_MAX]
 
 

@@ -226,10 +226,10 @@ def test_a_changed_input_is_noticed(cortex: Any) -> None:
 def test_killed_at_any_moment_no_row_is_lost_and_none_stands_twice(
     tmp_path: Path, form: str, ordered: bool, seed: int
 ) -> None:
-    count = 1_500
+    count = 6_000  # more than are open at once, so that reading goes on in the middle
     table(tmp_path / "t.csv", count)
     chance = random.Random(seed)
-    command = ("batch", "t.csv", *ASK[:2], "-o", form, "--with-input", *SIM, "--sim", "latency_ms=300", "--job", "j")
+    command = ("batch", "t.csv", *ASK[:2], "-o", form, "--with-input", *SIM, "--sim", "latency_ms=75", "--job", "j")
     command += ("--ordered", *ASK[2:]) if ordered else ()  # else its rows are known by their numbers
     kills = 0
     while True:

@@ -104,6 +104,30 @@ def test_a_driver_that_is_not_installed(cortex: Any, monkeypatch: pytest.MonkeyP
     cortex("batch", "t.csv", *ASK, "-o", "az://b/o.csv", *SIM).refused("az://b/o.csv", "cortex-bounded-calls[azure]")
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        f"SignatureDoesNotMatch: AWS_SECRET_ACCESS_KEY={SECRET} is wrong", f"https://x/y?sig={SECRET}&se=2026 refused",
+        f"config {{'account_key': '{SECRET}'}}", f'{{"client_secret":"{SECRET}","x":1}}',
+        "nothing names it: AKIA-by-itself-0123456789",
+    ],
+)  # fmt: skip
+def test_a_driver_that_tells_its_secret(cortex: Any, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    import fsspec
+
+    def refusing(*args: Any, **options: Any) -> None:
+        raise PermissionError(f"it said\n{said}" + " and on" * 900)
+
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "AKIA-by-itself-0123456789")
+    monkeypatch.setattr(fsspec.core, "url_to_fs", refusing)
+    table(Path("t.csv"), 3)
+    for command in (("s3://b/t.csv", "o.csv"), ("t.csv", "s3://b/o.csv")):
+        line = cortex("batch", command[0], *ASK, "-o", command[1], *SIM).refused("s3://b/", "see to the credentials")
+        assert SECRET not in line
+        assert "AKIA-by-itself" not in line
+        assert len(line) < 500
+
+
 def test_a_name_that_nothing_reads(cortex: Any) -> None:
     cortex("batch", "nope://b/t.csv", *ASK, "-o", "o.csv", *SIM).refused("nope://b/t.csv", "s3://")
 
