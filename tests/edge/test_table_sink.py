@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from actors.files.columns import PLAIN, Columns
 from actors.files.sink import SinkError
 from actors.files.table_sink import TableSink, hidden_beside
 
+ROOT = Path(__file__).resolve().parents[2]
 COLUMNS = Columns([("id", "integer"), ("text", "text"), ("more", "json")])
 ROWS = [b'{"id":%d,"text":"a \\"b\\",\\nc","more":[%d]}' % (n, n) for n in range(5)]
 
@@ -170,3 +173,34 @@ def test_places_that_cannot_be_written(sink: Any, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "p.csv")
     with pytest.raises(SinkError, match="no regular file"):
         sink("p.csv").check()
+
+
+MEMORY = """
+import resource, sys
+from pathlib import Path
+from actors.files.columns import Columns
+from actors.files.table_sink import TableSink
+import pyarrow.parquet
+def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+columns = Columns([("id", "integer"), ("text", "text")])
+sink = TableSink(sys.argv[1], Path(sys.argv[1] + ".rows"), columns, job="j")
+sink.open(0, 0, False)
+text = ("It crashes. " * 25)[:300]
+for start in range(0, 200_000, 2_000):
+    sink.write([b'{"id":%d,"text":"%s"}' % (n, text.encode()) for n in range(start, start + 2_000)])
+sink.flush()
+before = peak()
+sink.close()
+assert pyarrow.parquet.read_metadata(sys.argv[1]).num_rows == 200_000
+print(peak() - before)
+"""
+
+
+@pytest.mark.parametrize("name", ["o.parquet", "o.csv"])
+def test_memory_is_flat_while_a_table_of_60_mb_is_made(tmp_path: Path, name: str) -> None:
+    script = MEMORY if name == "o.parquet" else MEMORY.replace("assert pyarrow", "# ")
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / name)], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 120
