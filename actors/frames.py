@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import blake2b
 from pathlib import Path
@@ -146,15 +147,12 @@ class _Given:
         before = last_terms(folder, order.named())
         try:
             check = self.check = source.check()
-            if before is not None and not order.fresh and before.places.get("digest", check.digest) != check.digest:
-                raise SourceError(
-                    f"these rows are not what job {order.named()} began with: give another job=, or fresh=True"
-                )
+            self._refuse_changed(order, before, check.digest)
             order.places |= {"digest": check.digest, "rows": str(check.rows), "unreadable": str(check.unreadable)}
             note_columns(order, source)
             self.columns = order.places[COLUMNS]
             self._open_output(folder, order, before)
-        except (CommandError, SinkError, SourceError) as error:
+        except (CommandError, RowsError, SinkError, SourceError) as error:
             source.close()
             if before is None and order.input == "-":
                 self._spool.unlink(missing_ok=True)
@@ -176,19 +174,23 @@ class _Given:
         self._sink = _Tee(sink, self.results, self.read)
 
     def _keep(self, folder: Folder, order: Order) -> None:
-        part = folder.path / "jobs" / f".input-{os.getpid()}-{order.program.name}"
+        """Rows that are no file become one, as soon as it is sure that it is not another job's that they replace."""
+        fd, part = tempfile.mkstemp(prefix=".input-", dir=folder.path / "jobs")
         try:
-            with contextlib.suppress(FileNotFoundError):
-                part.unlink()
-            with open(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            with open(fd, "wb") as file:
                 _write(self._rows, file)
-            digest = _digest(part)
+            digest = _digest(Path(part))
             if not order.job:
                 order.places[CONTENT] = digest
-            spool = folder.journal_path(order.named()).with_suffix(".input")
-            os.replace(part, spool)
+            self._refuse_changed(order, last_terms(folder, order.named()), digest)
+            os.replace(part, folder.journal_path(order.named()).with_suffix(".input"))
         finally:
-            part.unlink(missing_ok=True)
+            Path(part).unlink(missing_ok=True)
+
+    @staticmethod
+    def _refuse_changed(order: Order, before: Terms | None, digest: str) -> None:
+        if before is not None and not order.fresh and before.places.get("digest", digest) != digest:
+            raise RowsError(f"these rows are not what job {order.named()} began with: give another job=, or fresh=True")
 
     @property
     def source(self) -> TableSource:
@@ -215,7 +217,7 @@ class _Given:
                 raise RowsError(str(error)) from None
             if outcome in OVER:
                 self._sink.forget()
-        if outcome in OVER and not isinstance(self._rows, (str, os.PathLike)):
+        if outcome in OVER:
             self._spool.unlink(missing_ok=True)
 
 

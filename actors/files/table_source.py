@@ -91,6 +91,10 @@ class TableSource(RowSource):
                 hint = f"did you mean {near[0]}?" if near else f"its columns are {shown_columns}"
                 what = "--id names" if each not in self._prompt.columns else "the prompt names"
                 raise SourceError(f"{name} has no column {each!r}, which {what}: {hint}")
+        if self._numbered and self._id in self._prompt.columns:
+            raise SourceError(
+                f"the prompt names the column {self._id!r}, and so are the numbers of rows called: give --id COLUMN"
+            )
         if self._with_input:
             both = next((each for each in columns if each in self._taken), None)
             if both is not None:

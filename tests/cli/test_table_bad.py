@@ -156,6 +156,12 @@ def test_a_column_that_results_have_too(cortex: Any) -> None:
     assert cortex("batch", "t.csv", *ASK, "-o", "o.csv", *SIM).code == 0
 
 
+def test_a_column_named_like_the_numbers_of_rows(cortex: Any) -> None:
+    Path("t.csv").write_text("row,text\nx,a\n")
+    cortex("batch", "t.csv", "--prompt", "{{row}}", "-o", "o.csv", *SIM).refused("the column 'row'", "--id")
+    assert cortex("batch", "t.csv", "--prompt", "{{row}}", "--id", "row", "-o", "o.csv", *SIM).code == 0
+
+
 def test_without_pyarrow(cortex: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
