@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+from datetime import time
 from typing import Any
 
 import msgspec
 
+from actors.files.table_file import is_bytes
 from cortex.programs.table import ANSWER, ERROR, META, REQUEST_ID, Table
 from cortex.schema import Shape, resolved
 
@@ -66,7 +68,8 @@ def arrow_schema(columns: Columns) -> Any:
     for name, kind in columns.names:
         if kind == ARROW:
             assert given is not None
-            fields.append(given.field(name).with_nullable(True))
+            field = given.field(name).with_nullable(True)
+            fields.append(field if _comes_back(field.type) else pa.field(name, pa.string()))
         else:
             fields.append(pa.field(name, _of_schema(properties[name], whole) if kind == "field" else plain[kind]))
     return pa.schema(fields)
@@ -108,13 +111,35 @@ def arrow_column(values: list[Any], kind: Any) -> Any:
         return arrow_column(values, kind.value_type).dictionary_encode().cast(kind)
     if pa.types.is_duration(kind):
         return pa.array(values, pa.int64()).cast(kind)
+    if pa.types.is_time(kind):
+        return pa.array([None if each is None else time.fromisoformat(each) for each in values], kind)
     if pa.types.is_temporal(kind) or pa.types.is_decimal(kind):
         return pa.array(values, pa.string()).cast(kind)
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+    if is_bytes(kind):
         return pa.array([None if each is None else base64.b64decode(each) for each in values], kind)
     if pa.types.is_floating(kind):
         return pa.array([None if each is None else float(each) for each in values], kind)
     return pa.array(values, kind)
+
+
+def _comes_back(kind: Any, nested: bool = False) -> bool:
+    """Whether values of this Arrow type can be made again of what JSON has of them; what cannot becomes text."""
+    import pyarrow as pa
+
+    types = pa.types
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return _comes_back(kind.value_type, True)
+    if types.is_struct(kind):
+        return all(_comes_back(field.type, True) for field in kind)
+    if types.is_dictionary(kind):
+        return not nested and _comes_back(kind.value_type)
+    texts = (types.is_string, types.is_large_string, types.is_string_view)
+    plain = (types.is_boolean, types.is_integer, types.is_floating, types.is_null, *texts)
+    if any(each(kind) for each in plain):
+        return True
+    if nested or types.is_interval(kind) or (types.is_time(kind) and kind.unit == "ns"):
+        return False
+    return bool(types.is_temporal(kind) or types.is_decimal(kind) or is_bytes(kind))
 
 
 def _text(value: Any) -> str | None:

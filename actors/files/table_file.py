@@ -301,12 +301,20 @@ def plain_values(column: Any) -> list[Any]:
         column = pc.if_else(pc.is_finite(column), column, None)
     elif pa.types.is_duration(kind):
         column = column.cast(pa.int64())
-    elif pa.types.is_temporal(kind) or pa.types.is_decimal(kind):
+    elif (pa.types.is_temporal(kind) and not pa.types.is_interval(kind)) or pa.types.is_decimal(kind):
         column = column.cast(pa.string())
-    elif pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+    elif is_bytes(kind):
         return [None if each is None else base64.b64encode(each).decode() for each in column.to_pylist()]
     found: list[Any] = column.to_pylist()
     return found
 
 
-__all__ = ["CSV", "JSONL", "PARQUET", "Bad", "BadLine", "TableFile", "form_of", "plain_values", "rows_of"]
+def is_bytes(kind: Any) -> bool:
+    """Whether values of this Arrow type are bytes."""
+    import pyarrow as pa
+
+    kinds = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view)
+    return any(each(kind) for each in kinds)
+
+
+__all__ = ["CSV", "JSONL", "PARQUET", "Bad", "BadLine", "TableFile", "form_of", "is_bytes", "plain_values", "rows_of"]
