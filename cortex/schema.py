@@ -33,6 +33,8 @@ _BOUNDS = {
     "object": {"minProperties": "min_length", "maxProperties": "max_length"},
 }  # fmt: skip
 _BOUNDS["number"] = _BOUNDS["integer"]
+WHOLE_MIN, WHOLE_MAX = -(1 << 63), (1 << 63) - 1
+"""Of every whole number: a column of a table holds no larger ones."""
 _KNOWN = {
     "string": frozenset(), "integer": frozenset(), "number": frozenset(), "boolean": frozenset(), "null": frozenset(),
     "array": frozenset({"items"}), "object": frozenset({"properties", "required", "additionalProperties"}),
@@ -172,6 +174,9 @@ class _Types:
         }  # fmt: skip
         type_ = make[kind]()
         bounds = {ours: schema[theirs] for theirs, ours in _BOUNDS.get(kind, {}).items() if theirs in schema}
+        if kind == "integer":
+            bounds |= {} if bounds.keys() & {"ge", "gt"} else {"ge": WHOLE_MIN}
+            bounds |= {} if bounds.keys() & {"le", "lt"} else {"le": WHOLE_MAX}
         if kind == "object" and bounds and schema.get("properties"):
             raise SchemaError(f"{at}: minProperties and maxProperties cannot be checked beside properties")
         if "pattern" in bounds:

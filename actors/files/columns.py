@@ -71,34 +71,44 @@ def arrow_schema(columns: Columns) -> Any:
             field = given.field(name).with_nullable(True)
             fields.append(field if _comes_back(field.type) else pa.field(name, pa.string()))
         else:
-            fields.append(pa.field(name, _of_schema(properties[name], whole) if kind == "field" else plain[kind]))
+            own = (_of_schema(properties[name], whole) or pa.string()) if kind == "field" else plain[kind]
+            fields.append(pa.field(name, own))
     return pa.schema(fields)
 
 
 def _of_schema(schema: Any, whole: dict[str, Any]) -> Any:
-    """The Arrow type of what a JSON schema says; text, where that is of several types or of any."""
+    """The Arrow type of what a JSON schema says; None where it says several types, or any: then it is JSON as text."""
     import pyarrow as pa
 
     if not isinstance(schema, dict):
-        return pa.string()
+        return None
     schema = resolved(schema, whole, "$")
     several = schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf")
     if several:
         real = [each for each in several if isinstance(each, dict) and each.get("type") != "null"]
-        return _of_schema(real[0], whole) if len(real) == 1 else pa.string()
-    kind: Any = schema.get("type")
-    if isinstance(kind, list):
-        left = sorted(set(kind) - {"null"})
-        kind = left[0] if len(left) == 1 else "number" if left == ["integer", "number"] else None
-    if kind is None and ("enum" in schema or "const" in schema):
+        return _of_schema(real[0], whole) if len(real) == 1 else None
+    kind = _kind(schema)
+    if kind == "array":
+        inner = _of_schema(schema.get("items"), whole)
+        return None if inner is None else pa.list_(inner)
+    if kind == "object" and schema.get("properties"):
+        fields = {name: _of_schema(each, whole) for name, each in schema["properties"].items()}
+        return None if None in fields.values() else pa.struct(list(fields.items()))
+    plain = {"integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_(), "string": pa.string()}
+    return plain.get(kind)
+
+
+def _kind(schema: dict[str, Any]) -> str:
+    """The one type that a schema without alternatives says; empty where it says several, or none."""
+    if "enum" in schema or "const" in schema:
         values = [each for each in schema.get("enum", [schema.get("const")]) if each is not None]
         kinds = {type(each) for each in values}
-        kind = {int: "integer", bool: "boolean"}.get(kinds.pop()) if len(kinds) == 1 else None
-    if kind == "array":
-        return pa.list_(_of_schema(schema.get("items"), whole))
-    if kind == "object" and schema.get("properties"):
-        return pa.struct([(name, _of_schema(each, whole)) for name, each in schema["properties"].items()])
-    return {"integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}.get(str(kind), pa.string())
+        return {int: "integer", bool: "boolean", str: "string"}.get(kinds.pop(), "") if len(kinds) == 1 else ""
+    kind: Any = schema.get("type", "object" if "properties" in schema else "array" if "items" in schema else "")
+    if isinstance(kind, list):
+        left = sorted(set(kind) - {"null"})
+        return left[0] if len(left) == 1 else "number" if left == ["integer", "number"] else ""
+    return str(kind)
 
 
 def arrow_column(values: list[Any], kind: Any) -> Any:

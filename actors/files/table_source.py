@@ -24,10 +24,15 @@ _encode: Final = msgspec.json.Encoder().encode
 _KINDS: Final[dict[type, str]] = {
     str: "text", int: "integer", float: "number", bool: "boolean", list: "json", dict: "json",
 }  # fmt: skip
+LARGE: Final = "large"
+"""A whole number of more than 64 bits: a column that has one is text."""
 _WORDS: Final = {
-    "text": "text", "integer": "a whole number", "number": "a number", "boolean": "true or false",
-    "json": "a list or an object",
+    "text": "text", "integer": "a whole number", LARGE: "a whole number", "number": "a number",
+    "boolean": "true or false", "json": "a list or an object",
 }  # fmt: skip
+
+
+_NUMBERS: Final = frozenset({"integer", "number", LARGE})
 
 
 class TableSource(RowSource):
@@ -117,8 +122,8 @@ class TableSource(RowSource):
             if name not in self._result_columns():
                 continue
             (one, here), *others = kinds.items() or [("text", 0)]
-            both = {one, "integer", "number"} if one in ("integer", "number") else {one}
-            other, there = next(((kind, at) for kind, at in others if kind not in both), ("", 0))
+            alike = _NUMBERS if one in _NUMBERS else {one}
+            other, there = next(((kind, at) for kind, at in others if kind not in alike), ("", 0))
             if other:
                 raise SourceError(
                     f"{self._table.name}: column {name!r} holds {_WORDS[one]} on line {here} and {_WORDS[other]} on "
@@ -213,6 +218,8 @@ class TableSource(RowSource):
                 kinds = self._kinds[name] = {}
             if value is not None:
                 kind = _KINDS[type(value)]
+                if kind == "integer" and not -(1 << 63) <= value < 1 << 63:
+                    kind = LARGE
                 if kind not in kinds:
                     kinds[kind] = number
 
@@ -232,6 +239,6 @@ class TableSource(RowSource):
 def _joined(kinds: dict[str, int]) -> str:
     """One kind for a column's values."""
     found = set(kinds)
-    if "number" in found:
-        found.discard("integer")
+    if found and found <= _NUMBERS:
+        return "number" if "number" in found else "text" if LARGE in found else "integer"
     return found.pop() if len(found) == 1 else "json" if found else "text"

@@ -156,6 +156,18 @@ def test_a_column_that_results_have_too(cortex: Any) -> None:
     assert cortex("batch", "t.csv", *ASK, "-o", "o.csv", *SIM).code == 0
 
 
+def test_numbers_that_no_column_holds(cortex: Any) -> None:
+    import pyarrow.parquet as pq
+
+    rows = [{"ticket_id": 10**30, "text": "a", "n": 1}, {"ticket_id": 2, "text": "b", "n": 2**64}]
+    rows += [{"ticket_id": 3, "text": "c"}]
+    Path("t.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    command = ("batch", "t.jsonl", *ASK, "--with-input", "--ordered", *SIM)
+    assert cortex(*command, "-o", "o.parquet").code == 0
+    found = pq.read_table("o.parquet").to_pylist()
+    assert [(row["ticket_id"], row["n"]) for row in found] == [(str(10**30), "1"), ("2", str(2**64)), ("3", None)]
+
+
 def test_a_column_named_like_the_numbers_of_rows(cortex: Any) -> None:
     Path("t.csv").write_text("row,text\nx,a\n")
     cortex("batch", "t.csv", "--prompt", "{{row}}", "-o", "o.csv", *SIM).refused("the column 'row'", "--id")

@@ -74,7 +74,9 @@ def test_what_is_no_number_is_nothing() -> None:
         ({"enum": [1, 2]}, pa.int64()), ({"type": "array", "items": {"type": "number"}}, pa.list_(pa.float64())),
         ({"type": "object", "properties": {"a": {"type": "string"}}}, pa.struct([("a", pa.string())])),
         ({"type": "object", "additionalProperties": {"type": "string"}}, pa.string()), ({}, pa.string()),
-        ({"$ref": "#/$defs/X"}, pa.int64()),
+        ({"$ref": "#/$defs/X"}, pa.int64()), ({"type": "array"}, pa.string()), ({"const": "a"}, pa.string()),
+        ({"type": "array", "items": {"type": ["string", "integer"]}}, pa.string()), ({"enum": [1, "a"]}, pa.string()),
+        ({"type": "object", "properties": {"a": {}}}, pa.string()), ({"items": {"type": "string"}}, pa.list_(pa.string())),
     ],
 )  # fmt: skip
 def test_types_of_typed_answers(schema: dict[str, Any], kind: Any) -> None:

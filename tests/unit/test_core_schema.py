@@ -20,7 +20,7 @@ def shape(more: dict[str, Any] | None = None, **properties: Any) -> Shape:
     ("schema", "good", "bad", "said"),
     [
         ({"type": "string"}, ["", "a"], [1, None], "Expected `str`, got `int` - at `$.x`"),
-        ({"type": "integer"}, [0, -7, 10**18], ["1", 1.5, True], "Expected `int`, got `str` - at `$.x`"),
+        ({"type": "integer"}, [0, -7, 10**18], ["1", 1.5, True, 2**63], "Expected `int`, got `str` - at `$.x`"),
         ({"type": "number"}, [0, 1.5], ["1", True], "Expected `float`, got `str`"),
         ({"type": "boolean"}, [True, False], [0, "true"], "Expected `bool`, got `int`"),
         ({"type": "null"}, [None], [0], "Expected `null`, got `int`"),
