@@ -162,7 +162,7 @@ def broke(k: State, event: events.Broke) -> list[Verdict]:
     came_back(k, flight, None, paid)
     if flight.prefix:
         came_home(k, flight, warmed=False)
-    k.tally.failures[failure.kind] = k.tally.failures.get(failure.kind, 0) + 1
+    k.tally.attempt_failed(failure.kind)
     asking = asked_by(k, flight)
     if paid:
         assume(k, flight, bool(asking))

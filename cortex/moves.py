@@ -201,6 +201,15 @@ def errand(k: State, goal: Goal, task: Errand, out: Out) -> None:
     send(k, goal, task, out)
 
 
+def tool_errand(
+    k: State, goal: Goal, tool: str, arguments: dict[str, Any], *, item: int = 0, repeatable: bool = False
+) -> Errand:  # fmt: skip
+    """A tool run for this goal. Its key is the same however often it is run."""
+    key = k.call_id(goal.id, f"tool-{goal.tries + 1}")
+    command = commands.RunTool(goal.id, 0, tool, arguments, key, k.terms.limits.timeout.ceiling_s)
+    return Errand(goal.id, 0, tool, item, repeatable=repeatable, command=command)
+
+
 def send(k: State, goal: Goal, task: Errand, out: Out) -> None:
     """Send an errand, for the first time or again: a new attempt under the same idempotency key."""
     assert task.command is not None

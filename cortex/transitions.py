@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 import msgspec
 
 from cortex import changes as c
-from cortex.commands import Decided, Log, Made, RunTool
+from cortex.commands import Decided, Log, Made
 from cortex.election import VOTE
 from cortex.moves import (
     RESOLVED,
@@ -35,13 +35,14 @@ from cortex.moves import (
     offer,
     reopen,
     set_status,
+    tool_errand,
 )  # fmt: skip
 from cortex.plain import plain as plain
 from cortex.plain import size_bytes
 from cortex.program import Program, params_of
 from cortex.reply import Malformed
 from cortex.spawning import spawn
-from cortex.state import ENDED, TRANSITIONS, Errand, Goal, IllegalTransition, Item, Observation, State, Status
+from cortex.state import ENDED, TRANSITIONS, Goal, IllegalTransition, Item, Observation, State, Status
 from policies.failure import Failure, FailureKind
 
 _Make = Callable[[State, Any, Any, Out, Program], None]
@@ -349,8 +350,7 @@ def _reopen(k: State, change: c.Reopen, value: None, out: Out, program: Program)
         goal.sample = str(int(goal.sample) + 1)
         goal.broken = goal.throttles = 0
     if change.refused:
-        kind = FailureKind.MALFORMED
-        k.tally.failures[kind] = k.tally.failures.get(kind, 0) + 1
+        k.tally.attempt_failed(FailureKind.MALFORMED)
         note_refused(goal, change.refused)
 
 
@@ -368,15 +368,6 @@ def _observe(k: State, change: c.Observe, arguments: dict[str, Any], out: Out, p
     _add_item(k, item, (None, 0, ""), out, program)
     k.reading.setdefault(goal.id, k.at_s)
     errand(k, goal, tool_errand(k, goal, change.tool, arguments, item=item.id, repeatable=True), out)
-
-
-def tool_errand(
-    k: State, goal: Goal, tool: str, arguments: dict[str, Any], *, item: int = 0, repeatable: bool = False
-) -> Errand:  # fmt: skip
-    """A tool run for this goal. Its key is the same however often it is run."""
-    key = k.call_id(goal.id, f"tool-{goal.tries + 1}")
-    command = RunTool(goal.id, 0, tool, arguments, key, k.terms.limits.timeout.ceiling_s)
-    return Errand(goal.id, 0, tool, item, repeatable=repeatable, command=command)
 
 
 class _Kind(NamedTuple):

@@ -6,6 +6,18 @@ from typing import Annotated
 
 import typer
 
+from actors.cli.arguments import (
+    Faults,
+    Input,
+    Job,
+    NotSubmitted,
+    Output,
+    Params,
+    Port,
+    Results,
+    Settings,
+    Submitted,
+)
 from actors.cli.options import BOUNDS, GOING_ON, LOOKING, RUNNING, TABLE, Options, takes
 from actors.cli.problems import COMPLETE, CommandError
 from actors.cli.saved import COMMANDS as SAVING
@@ -19,44 +31,6 @@ app = typer.Typer(
 programs = typer.Typer(help="Programs: which there are, one to begin with, what they need.", no_args_is_help=True)
 app.add_typer(programs, name="program")
 
-Input = Annotated[
-    str,
-    typer.Argument(
-        help="a table (.csv, .parquet, .jsonl) with --prompt; else JSON Lines in the Message Batches request format; "
-        ".gz; - for stdin"
-    ),
-]
-Output = Annotated[
-    str, typer.Option("--output", "-o", help="results, a line each; .gz; - for stdout", metavar="FILE")
-]
-Results = Annotated[
-    str,
-    typer.Option(
-        "--output", "-o", metavar="FILE",
-        help="a table (.csv, .parquet), or JSON Lines, a result each; .gz; - for stdout",
-    ),
-]
-Job = Annotated[str, typer.Argument(help="the job's name, as `cortex jobs` lists it")]
-Port = Annotated[
-    int, typer.Option("--port", help="where to listen, on this machine only; 0: any", min=0, max=65535)
-]
-Faults = Annotated[
-    list[str], typer.Option("--fault", help="share of requests that fail so", metavar="KIND=SHARE")
-]
-Settings = Annotated[
-    list[str], typer.Option("--set", "-s", help="a setting of the provider", metavar="NAME=VALUE")
-]
-Params = Annotated[
-    list[str],
-    typer.Option("--param", "-p", help="a parameter of the program; @FILE: what it holds", metavar="NAME=VALUE"),
-]
-Submitted = Annotated[
-    list[str],
-    typer.Option("--submitted", help="a message batch in doubt: it is there, under this id", metavar="N=BATCH"),
-]
-NotSubmitted = Annotated[
-    list[str], typer.Option("--not-submitted", help="a message batch in doubt: it was never made", metavar="N")
-]
 _NOTHING: list[str] = []
 
 
