@@ -20,8 +20,9 @@ from actors.inbox import Heard
 from actors.live import Publisher
 from actors.opening import Opening
 from actors.ports import Away, Cut, Gone, Peer, Runtime
+from actors.promise import Promise
 from actors.rotation import Rotation
-from actors.speed import Speed, of_job
+from actors.speed import Speed, foretold, of_job
 from actors.store import Folder, StoreError
 from cortex.events import Row
 
@@ -122,6 +123,7 @@ class Driver:
         self._rotation = rotation
         self._log = log
         self._heard = Heard()
+        self._promise = Promise()
         self._wanted: tuple[str, str] | None = None
         self._begun = False
         self._facts: dict[str, Any] = {}
@@ -279,9 +281,13 @@ class Driver:
         """Show progress, hear what other processes want, arm branches that came to life without a credential."""
         while True:
             facts = await self._refresh()
-            self._progress(facts)
-            speed = of_job(self._speed, facts, self._runtime.monotonic_s())
-            await self._live.look(facts | speed, self._runtime.peer("cortex"))
+            at_s = self._runtime.monotonic_s()
+            told = facts | of_job(self._speed, facts, at_s)
+            told |= foretold(self._speed, facts, at_s, self._runtime.now_s())
+            if line := self._promise.news(told):
+                self._log(line)
+            self._progress(told)
+            await self._live.look(told, self._runtime.peer("cortex"))
             wanted = control.read(self._control, self.job, self._opening.owner)
             if wanted is not None:
                 await self._obey(wanted)

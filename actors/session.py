@@ -31,6 +31,7 @@ from actors.records import last_owner, last_state, last_terms, said_in_use
 from actors.rotation import rotation
 from actors.simulator.settings import SimulatorSettings
 from actors.store import Folder, Journal
+from cortex.events import Reopened
 from cortex.limits import Limits, Terms
 from cortex.program import Program, params_of
 
@@ -55,8 +56,12 @@ class Order(msgspec.Struct, kw_only=True):
     input: str = ""
     output: str = ""
     fresh: bool = False
+    keeps_text: bool = True
+    """As in ``Terms``."""
     decided: tuple[tuple[int, str], ...] = ()
     """What the user says became of submissions that code cannot decide about, as ``Opening`` has it."""
+    reopened: Reopened | None = None
+    """Rows that failed and are to be asked again, before the run goes on."""
     places: dict[str, str] = msgspec.field(default_factory=dict)
     """Whatever else a later ``resume`` needs; never a secret."""
 
@@ -180,7 +185,7 @@ class Session:
             job=self.job, program=where, params_json=params, fingerprint=programs.fingerprint(where, params),
             route=found.route, fallbacks=found.fallbacks, role_routes=found.role_routes, roles=found.roles,
             limits=limits, streams=self._source is not None,
-            fresh=order.fresh, places=places,
+            fresh=order.fresh, keeps_text=order.keeps_text, places=places,
         )  # fmt: skip
 
     def cluster(self) -> str:
@@ -245,7 +250,8 @@ class Session:
         runtime.share_program(terms.program, self.job)
         before = last_terms(self.folder, self.job)
         own = before is not None and before.places.get("output") == terms.places["output"]
-        opening = Opening(terms=terms, owner=runtime.owner(), who=who(), decided=self.order.decided)
+        decided, reopened = self.order.decided, self.order.reopened
+        opening = Opening(terms=terms, owner=runtime.owner(), who=who(), decided=decided, reopened=reopened)
         attach = self.attached = await self._lives(runtime)
         if self._sink is not None and hasattr(self._sink, "check"):
             self._sink.check()

@@ -141,6 +141,9 @@ class Emit(msgspec.Struct, frozen=True):
     value: Any
     order: int | None = None
     failed: bool = False
+    row: str = ""
+    """Key of the row that failed, and the kind of its failure: such a row can be asked again. Empty: it cannot."""
+    kind: str = ""
 
 
 class RunTool(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ import msgspec
 
 from cortex import commands
 from cortex.program import Program
+from cortex.results import emit
 from cortex.state import ENDED, HELD, TRANSITIONS, Errand, Goal, IllegalTransition, State, Status, flight_key
 from policies.join import Verdict, decide
 
@@ -158,37 +159,6 @@ def _leave(k: State, key: int, question: bytes, out: Out) -> None:
     out.append(commands.Abandon(flight.goal, flight.attempt))
 
 
-# -- results --------------------------------------------------------------------------------------------------------
-
-
-def emit(k: State, value: Any, order: int | None, failed: bool, out: Out) -> None:
-    """A result for the sink, at once or in its turn."""
-    if failed:
-        k.tally.failed += 1
-    else:
-        k.tally.succeeded += 1
-    if order is None:
-        out.append(commands.Emit(k.emitted, value))
-        k.emitted += 1
-        return
-    k.held[order] = value
-    while k.next_in_order in k.held:
-        _next_result(k, k.held.pop(k.next_in_order), out)
-        k.next_in_order += 1
-
-
-def emit_held(k: State, out: Out) -> None:
-    """Results whose turn will not come, since the job has ended: what was paid for reaches the user all the same."""
-    for order in sorted(k.held):
-        _next_result(k, k.held.pop(order), out)
-        k.next_in_order = order + 1
-
-
-def _next_result(k: State, value: Any, out: Out) -> None:
-    out.append(commands.Emit(k.emitted, value))
-    k.emitted += 1
-
-
 # -- errands --------------------------------------------------------------------------------------------------------
 
 
@@ -274,7 +244,8 @@ def close(k: State, goal: Goal, to: Status, out: Out, program: Program) -> None:
         parent.children_failed += to != RESOLVED
     elif program.rows_are_goals:
         if goal.row:
-            emit(k, line_of(goal), None, to != RESOLVED, out)
+            kind = goal.failure.kind if goal.failure is not None else ""
+            emit(k, line_of(goal), None, to != RESOLVED, out, goal.row, kind if to == Status.FAILED else "")
         elif to == RESOLVED:
             emit(k, goal.answer, None, False, out)
         else:

@@ -24,7 +24,6 @@ from cortex.moves import (
     be_woken,
     begin_timeout,
     close,
-    emit,
     errand,
     forget_children,
     leave_call,
@@ -41,6 +40,7 @@ from cortex.plain import plain as plain
 from cortex.plain import size_bytes
 from cortex.program import Program, params_of
 from cortex.reply import Malformed
+from cortex.results import emit
 from cortex.spawning import spawn
 from cortex.state import ENDED, TRANSITIONS, Goal, IllegalTransition, Item, Observation, State, Status
 from policies.failure import Failure, FailureKind
@@ -166,7 +166,7 @@ def _check_item(k: State, item: Item, view: _View) -> tuple[Any, int, str]:
 def _check_emit(k: State, change: c.Emit, view: _View) -> Any:
     order = change.order
     if order is not None:
-        if order < k.next_in_order or order in k.held or order in view.orders:
+        if (order < k.next_in_order and order not in k.again) or order in k.held or order in view.orders:
             raise ValueError(f"result {order} of the input was emitted already")
         view.orders += (order,)
     return plain(change.value)
@@ -249,7 +249,7 @@ def _check_spawn(k: State, change: c.Spawn, view: _View) -> tuple[str, bytes]:
 
 
 def _emit(k: State, change: c.Emit, value: Any, out: Out, program: Program) -> None:
-    emit(k, value, change.order, change.failed, out)
+    emit(k, value, change.order, change.failed, out, change.row, change.kind)
 
 
 def _add_goal(k: State, goal: Goal, value: Any, out: Out, program: Program) -> None:

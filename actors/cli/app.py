@@ -21,6 +21,7 @@ from actors.cli.arguments import (
 from actors.cli.options import BOUNDS, GOING_ON, LOOKING, RUNNING, TABLE, Options, takes
 from actors.cli.problems import COMPLETE, CommandError
 from actors.cli.saved import COMMANDS as SAVING
+from actors.cli.tended import COMMANDS as TENDING
 
 app = typer.Typer(
     name="cortex", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
@@ -52,7 +53,7 @@ def _cortex(
 
 
 @app.command()
-@takes(*RUNNING, "ordered", *TABLE)
+@takes(*RUNNING, "ordered", "no_keep_text", *TABLE)
 def batch(input: Input, output: Results, options: Options) -> int:  # noqa: A002 - the argument's name
     """Ask every row or request of INPUT, once; give the same command again after a crash and it goes on."""
     from actors.cli.beginning import batch as begin
@@ -199,15 +200,6 @@ def jobs(options: Options) -> int:
 
 
 @app.command()
-@takes("state", "overwrite", "verbose")
-def results(job: Job, options: Options, output: Results = "-") -> int:
-    """Write the results that a job has so far."""
-    from actors.cli.looking import results as show
-
-    return show(job, output, options)
-
-
-@app.command()
 @takes(*LOOKING)
 def replay(
     job: Job, options: Options,
@@ -349,6 +341,8 @@ def plan_votes(
 
 for _name, _command in SAVING.items():
     programs.command(_name)(_command)
+for _name, _command in TENDING.items():
+    app.command(_name)(_command)
 
 
 @app.command()

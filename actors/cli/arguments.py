@@ -24,6 +24,7 @@ Results = Annotated[
     ),
 ]
 Job = Annotated[str, typer.Argument(help="the job's name, as `cortex jobs` lists it")]
+Jobs = Annotated[list[str], typer.Argument(help="names of jobs, as `cortex jobs` lists them", metavar="JOB...")]
 Port = Annotated[
     int, typer.Option("--port", help="where to listen, on this machine only; 0: any", min=0, max=65535)
 ]

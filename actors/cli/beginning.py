@@ -10,9 +10,13 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from actors import programs
+from actors.asked_again import Rows
 from actors.cli.carrying import Work, carry_out, report
 from actors.cli.finding import built, missing, program_named, told_of
+from actors.cli.in_force import CONFIG, said_in
 from actors.cli.keys import taken_environ
 from actors.cli.options import Options
 from actors.cli.problems import CommandError, say
@@ -31,16 +35,16 @@ from actors.cli.standings import forget_spool, spool_of, standing_of
 from actors.cli.tables import TABLE, is_table, note_columns, program_of, results_sink, table_source
 from actors.cli.telling import OVER
 from actors.cli.texts import files_of
-from actors.destination import Wish, remember
+from actors.destination import Wish, remember, remembered
 from actors.files.line_source import LineSource
 from actors.files.lines import keep
 from actors.files.sink import FileSink, SinkError
 from actors.files.source import BatchSource, Check
 from actors.files.table_sink import TableSink
 from actors.files.table_source import TableSource
-from actors.records import in_use, last_state, last_terms
+from actors.records import in_use, last_places, last_state, last_terms
 from actors.session import CONTENT, Order, Session, whole
-from actors.store import Folder
+from actors.store import Folder, TextGone
 from cortex.flows.program import Flow
 from cortex.limits import Limits, Terms
 from cortex.program import Program, params_of
@@ -66,9 +70,11 @@ def batch(path: str, output: str, options: Options) -> int:
         places = {"kind": TABLE} | ({} if options.id else {"numbered": "1"})
     order = Order(
         program=program, limits=limits, job=options.job, state=str(folder.path), cluster=cluster_of(options),
-        input=path, output=output, fresh=options.fresh, places=places,
-        wish=Wish(model=options.model, base_url=base_url_of(options)),
+        input=path, output=output, fresh=options.fresh, places={CONFIG: said_in(options), **places},
+        wish=Wish(model=options.model, base_url=base_url_of(options)), keeps_text=not options.no_keep_text,
     )  # fmt: skip
+    if not order.keeps_text and not is_table(output) and (output == "-" or not FileSink(output).cuts_back):
+        raise CommandError("--no-keep-text needs -o FILE: once a row's result is there, it is nowhere else")
     source = rows_source(folder, order, _given_input(folder, order))
     with contextlib.closing(source):
         check = source.check()
@@ -94,7 +100,7 @@ def run(where: str, inputs: list[str], output: str, pairs: list[str], options: O
     order = Order(
         program=program, wish=wish_of(options, options.model), limits=limits, job=options.job,
         state=str(folder.path), cluster=cluster_of(options), input=inputs[0] if inputs else "", output=output,
-        fresh=options.fresh, places={"kind": LINES} if lines else {},
+        fresh=options.fresh, places={CONFIG: said_in(options), **({"kind": LINES} if lines else {})},
     )  # fmt: skip
     if not lines:
         missing(program)
@@ -228,9 +234,13 @@ def _begun(order: Order, options: Options, folder: Folder, source: Any, check: C
     before = last_terms(folder, job)
     if before is not None and not order.fresh:
         _refuse_other_places(order, before, job)
+        refuse_paying_again(order, before)
         code = _already_over(order, options, folder, before, job)
         if code is not None:
             return code
+        if source is not None:
+            source = Rows(folder, job, source)
+            order.wish = _as_retried(order, before, folder)
     sink = own_sink(folder, order, options.overwrite)
     if sink is not None:
         own = before is not None and before.places.get("output") == whole(order.output)
@@ -282,6 +292,29 @@ def _same(order: Order, before: Terms) -> bool:
     return unchanged and before.places.get("wish") == remember(order.wish)
 
 
+def _as_retried(order: Order, before: Terms, folder: Folder) -> Wish:
+    """The same command goes on with a retry that was interrupted, also where that asks another model."""
+    if not _same(order, before):
+        return order.wish
+    model = remembered(last_places(folder, order.named(), before)).model
+    return msgspec.structs.replace(order.wish, model=model)
+
+
+def refuse_paying_again(order: Order, before: Terms) -> None:
+    """A job that keeps no text remembers nothing; and what a job keeps it cannot lose by going on."""
+    job = order.named()
+    if before.keeps_text and not order.keeps_text:
+        ways = f"cortex forget {job} when it is over, or give another --job"
+        raise CommandError(f"job {job} has kept its text so far: {ways}")
+    order.keeps_text = before.keeps_text
+    where, params = programs.place_of(type(order.program)), params_of(order.program)
+    if not before.keeps_text and before.fingerprint != programs.fingerprint(where, params):
+        raise CommandError(
+            f"the program of job {job} has changed since, or the release, and it kept no text: all of it would be "
+            "asked, and paid, again: give --fresh for that"
+        )
+
+
 def complete_output(
     folder: Folder, job: str, facts: dict[str, Any], places: dict[str, str], program: str, overwrite: bool
 ) -> None:
@@ -297,7 +330,12 @@ def complete_output(
     if rows == facts["results"] and _whole(sink, path, rows, size_bytes):
         return
     say(f"{path} is not whole: written again from the journal")
-    copy_results(folder, job, sink, rows, size_bytes, own=True)
+    try:
+        copy_results(folder, job, sink, rows, size_bytes, own=True)
+    except TextGone:
+        sink.forget()
+        said = f"{path} is not as job {job} left it, which keeps no text: what is missing is nowhere else"
+        raise SinkError(said) from None
     sink.forget()
 
 

@@ -179,6 +179,10 @@ class FileSink:
             self._place.close()
         self._place = None
 
+    def abandon(self) -> None:
+        """Let go of it, since not all came: what there is stays as it is."""
+        self.close()
+
     def forget(self) -> None:
         """The job is over: nothing was kept beside."""
 

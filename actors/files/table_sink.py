@@ -116,6 +116,11 @@ class TableSink:
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)
 
+    def abandon(self) -> None:
+        """Let go of the rows without making a table of them: the one that may stand there is left as it is."""
+        self._open = False
+        self._rows.close()
+
     def forget(self) -> None:
         """The job is over: the rows beside are needed no more."""
         with contextlib.suppress(OSError):

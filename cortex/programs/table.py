@@ -49,6 +49,7 @@ class Table(Program, frozen=True):
     keeps: ClassVar[bool] = False
     rows_are_goals: ClassVar[bool] = False
     reads_refusals: ClassVar[bool] = True  # a message that was paid for reaches the user, whatever it says
+    asks_again: ClassVar[bool] = True
     asks_once: ClassVar[bool] = True  # a row's id is the sample, and no two rows share one
 
     prompt: str = ""
@@ -73,27 +74,34 @@ class Table(Program, frozen=True):
         fields = list(_shape(self.schema).properties) if self.schema else []
         return [*fields, ANSWER, ERROR, *(META if self.meta else ())]
 
+    def rows_are_requests(self) -> bool:
+        """Without a prompt."""
+        return not self.prompt
+
     def read(self, k: State, row: Row) -> Iterable[Change]:
         """A row becomes a goal; one that was refused by the check before has its result at once."""
-        place = k.tally.rows_read - 1
+        place = k.tally.rows_read - 1 if row.place < 0 else row.place
         if row.refusal:
             failure = Failure(FailureKind.REJECTED, row.refusal, sent=False)
             yield Emit(self._line(row.key, row.body, failure, None), place if self.ordered else None, failed=True)
         else:
-            yield Goal("row", [row.key, row.body, row.output_tokens_max, place])
+            edition = 0 if row.place < 0 else k.edition
+            yield Goal("row", [row.key, row.body, row.output_tokens_max, place, edition])
 
     def select(self, k: State) -> Iterable[Ask]:
-        """Every open row, oldest first; one whose answer did not fit is another sample of it."""
+        """Every open row, oldest first; one whose answer did not fit is another sample of it, and so is a row that
+        failed and is asked again: the answers that did not fit are remembered too."""
         for goal in k.open("row"):
-            key, row, output_tokens_max, _ = goal.value
+            key, row, output_tokens_max, _, edition = goal.value
             tokens = output_tokens_max or k.terms.limits.output_tokens_max
             body = self._request(row, k.terms.route.model, tokens, goal.refused)
             sample = f"{key}\x1f{goal.resamples}" if goal.resamples else key
+            sample = f"{sample}\x1e{edition}" if edition else sample
             yield Ask(goal, body=body, output_tokens_max=tokens, sample=sample)
 
     def absorb(self, k: State, goal: Goal, reply: Reply) -> Iterable[Change]:
         """The answer, checked where there is a schema."""
-        key, row, _, place = goal.value
+        key, row, _, place, _ = goal.value
         spent = _added(goal.kept, reply, k.took)
         text = reply.text
         failure: Failure | None = None
@@ -115,14 +123,20 @@ class Table(Program, frozen=True):
                 failure = Failure(FailureKind.MALFORMED, said)
         about = self._about(k, goal, failure, reply, spent) if self.meta else None
         line = self._line(key, row, failure, about, text, fields)
-        yield Emit(line, place if self.ordered else None, failed=failure is not None)
-        yield Resolve(goal) if failure is None else Fail(goal, failure.message, failure.kind)
+        order = place if self.ordered else None
+        if failure is None:
+            yield Emit(line, order)
+            yield Resolve(goal)
+        else:
+            yield Emit(line, order, failed=True, row=key, kind=failure.kind)
+            yield Fail(goal, failure.message, failure.kind)
 
     def failed(self, k: State, goal: Goal, failure: Failure) -> Iterable[Change]:
         """A row that failed for good has its result too."""
-        key, row, _, place = goal.value
+        key, row, _, place, _ = goal.value
         about = self._about(k, goal, failure, None, goal.kept) if self.meta else None
-        yield Emit(self._line(key, row, failure, about), place if self.ordered else None, failed=True)
+        order = place if self.ordered else None
+        yield Emit(self._line(key, row, failure, about), order, failed=True, row=key, kind=failure.kind)
         yield Fail(goal, failure.message)
 
     def answer(self, k: State) -> None:
