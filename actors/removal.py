@@ -15,12 +15,19 @@ from typing import Any
 import msgspec
 
 from actors import live
+from actors.errors import ClearError
+from actors.files.place import kept_rows
 from actors.joblock import Held, hold
-from actors.records import said_in_use
+from actors.observing.exporters import traces_of
+from actors.records import last_terms, said_in_use
 from actors.store import Folder, Journal, StoreError
 
-BESIDE = (".sqlite-wal", ".sqlite-shm", ".input", ".control", ".part", ".lock")
+BESIDE = (".sqlite-wal", ".sqlite-shm", ".input", ".input.part", ".control", ".lock")
 """What may stand beside a journal, ``NAME.sqlite``; the lock goes last."""
+
+
+KEPT = (".sqlite", ".sqlite-wal", ".sqlite-shm", ".lock")
+"""What stays of a job that was forgotten: its figures."""
 
 
 def family(folder: Folder, job: str) -> list[str]:
@@ -31,8 +38,19 @@ def family(folder: Folder, job: str) -> list[str]:
 def files_of(folder: Folder, job: str) -> list[Path]:
     """All files of a job alone, the journal first."""
     path = folder.journal_path(job)
-    found = [path, live.folder_of(folder) / f"{job}.json", *(path.with_suffix(suffix) for suffix in BESIDE)]
+    found = [path, *live.files_of(folder, job), *traces_of(folder.path, job), *_rows_of(folder, job)]
+    found += [path.with_suffix(suffix) for suffix in BESIDE]
     return [each for each in found if each.exists()]
+
+
+def _rows_of(folder: Folder, job: str) -> list[Path]:
+    """Rows of a table that was never made whole: nothing can make one of them when the job has gone."""
+    try:
+        terms = last_terms(folder, job)
+    except (ClearError, ValueError):
+        return []
+    output = terms.places.get("output", "") if terms is not None else ""
+    return kept_rows(folder.path, output) if output not in ("", "-") else []
 
 
 def size_bytes(folder: Folder, job: str) -> int:
@@ -59,16 +77,20 @@ def forget(folder: Folder, job: str, figures: dict[str, Any]) -> None:
     """Remove what a job that nobody runs asked and was answered; ``figures`` stay. Raises ``StoreError``."""
     names = family(folder, job)
     with _alone(folder, names):
+        gone = [path for name in reversed(names) for path in files_of(folder, name) if name != job or _goes(path)]
         source = Journal(folder.journal_path(job), forgotten_too=True)
         try:
             source.forget(msgspec.json.encode(figures))
         finally:
             source.close()
-        for name in reversed(names):
-            for path in files_of(folder, name):
-                if name != job or path.suffix in (".input", ".part", ".json"):
-                    path.unlink(missing_ok=True)
+        for path in gone:
+            path.unlink(missing_ok=True)
         _unremember(folder, names)
+
+
+def _goes(path: Path) -> bool:
+    """Whether it holds more than a job's figures."""
+    return path.suffix not in KEPT
 
 
 @contextlib.contextmanager

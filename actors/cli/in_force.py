@@ -8,13 +8,14 @@ import msgspec
 
 from actors.bounds import OPTIONS as LIMITED
 from actors.bounds import shown_bound
-from actors.cli.options import ABOUT, RUNNING, Options, flag_of
+from actors.cli.options import ABOUT, RUNNING, TABLE, Options, flag_of
 from actors.cli.problems import COMPLETE
 from actors.cli.settings import named_folder
 from actors.records import last_places, last_state
 from actors.store import Folder, Journal, TextGone
 from actors.wording import clock
 from cortex import events, journal
+from cortex.dryrun import clipped
 from cortex.limits import Limits
 from cortex.state import State
 
@@ -22,6 +23,8 @@ CONFIG = "config"
 """Among a job's places: what was said, and where, as JSON."""
 _NOT_KEPT = frozenset({"as_json", "verbose", "job", "state", "overwrite", "fresh"})
 DEFAULT = "default"
+SHOWN = 80
+"""Characters of a value: a prompt may be a page."""
 
 Said = dict[str, tuple[str, str]]
 """Option -> value and where it comes from, for people."""
@@ -57,7 +60,7 @@ def config(job: str, options: Options) -> int:
         found = {name: {"value": value, "from": origin} for name, (value, origin) in told.items()}
         print(msgspec.json.encode({"job": job, "config": found}).decode())
         return COMPLETE
-    table = [(name, value, origin) for name, (value, origin) in told.items() if value or origin != DEFAULT]
+    table = [(name, clipped(value, SHOWN), origin) for name, (value, origin) in told.items() if value or origin != DEFAULT]
     widths = [max(len(line[column]) for line in table) for column in range(2)]
     for name, value, origin in table:
         print(f"{name:<{widths[0]}}  {value:<{widths[1]}}  {origin}")
@@ -71,7 +74,7 @@ def in_force(folder: Folder, job: str, k: State) -> Said:
     usual = Limits()
     about = {"program": k.terms.program, "input": places.get("input", ""), "output": places.get("output", "")}
     found: Said = {name: (value, "") for name, value in about.items()}
-    for name in RUNNING:
+    for name in (*RUNNING, "ordered", "no_keep_text", *TABLE):
         if name in _NOT_KEPT:
             continue
         value, origin = said.get(name, ("", DEFAULT))

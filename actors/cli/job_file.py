@@ -29,6 +29,8 @@ from actors.cli.problems import CommandError
 
 PATHS = ("input", "output", "inputs", "state")
 """Keys whose values are paths."""
+TEXTS = ("prompt", "system")
+"""Keys whose values are texts; after ``@``, the path of a file that holds one."""
 SOURCES = (".py", ".toml")
 """What a program's file ends in."""
 _SAID = {
@@ -155,6 +157,11 @@ def _placed(name: str, value: Any, folder: Path) -> Any:
     if name == "program":
         file, colon, rest = value.partition(":")
         return _path(file, folder) + colon + rest if file.partition("@")[0].endswith(SOURCES) else value
+    if name in TEXTS and value.startswith("@") and not value.startswith("@@"):
+        return "@" + _path(value[1:], folder)
+    if name == "schema":
+        file, colon, rest = value.partition(":")
+        return value if colon and not file.endswith(SOURCES) else _path(file, folder) + colon + rest
     if name == "param":
         return [_parameter(each, folder) for each in value]
     return value

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from hashlib import blake2b
-from pathlib import Path
 from typing import Any
 
 from actors.cli.finding import text_of
@@ -13,10 +11,10 @@ from actors.cli.options import Options
 from actors.cli.problems import CommandError
 from actors.cli.standings import spool_of
 from actors.files.columns import PLAIN, Columns, columns_of, decoded
-from actors.files.place import is_remote
+from actors.files.place import hidden_beside, is_remote, passing
 from actors.files.sink import FileSink, SinkError
 from actors.files.table_file import CSV, PARQUET, form_of
-from actors.files.table_sink import TableSink, hidden_beside
+from actors.files.table_sink import TableSink
 from actors.files.table_source import TableSource
 from actors.schemas import schema_text
 from actors.session import Order, whole
@@ -120,7 +118,7 @@ def results_sink(
         return FileSink(output, overwrite=overwrite, keep_off=keep_off)
     columns = PLAIN if form_of(output) not in (CSV, PARQUET) else _columns(places, program, output)
     flatten = columns is PLAIN and form_of(output) in (CSV, PARQUET)
-    rows = hidden_beside(output) if own and not is_remote(output) else _passing(folder, output)
+    rows = hidden_beside(output) if own and not is_remote(output) else passing(folder.path, whole(output))
     return TableSink(
         output, rows, columns, job=job, flatten=flatten, overwrite=overwrite, keep_off=keep_off
     )
@@ -132,8 +130,3 @@ def _columns(places: Mapping[str, str], program: str, output: str) -> Columns:
     if program != Batch.name:
         raise SinkError(f"{output}: results of {program} are no table: name a file that ends in .jsonl")
     return PLAIN
-
-
-def _passing(folder: Folder, output: str) -> Path:
-    name = blake2b(whole(output).encode(), digest_size=8).hexdigest()
-    return folder.path / "jobs" / f".rows-{name}"

@@ -54,6 +54,7 @@ class TableSink:
         self._rows = FileSink(str(rows_path), overwrite=True)
         self._target = FileSink(str(self._path), overwrite=overwrite, keep_off=keep_off)
         self._open = self._tried = False
+        self._own = True
 
     def check(self) -> None:
         """Raise ``SinkError`` where nothing can be written."""
@@ -80,7 +81,7 @@ class TableSink:
             self._rows_path.unlink(missing_ok=True)
         self._rows_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         kept = self._rows.open(rows, size_bytes, own)
-        self._open = True
+        self._open, self._own = True, own
         return kept
 
     def there(self) -> bool:
@@ -115,11 +116,15 @@ class TableSink:
         finally:
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)
+            if not self._own:  # a copy is made again from the journal
+                self.forget()
 
     def abandon(self) -> None:
         """Let go of the rows without making a table of them: the one that may stand there is left as it is."""
         self._open = False
         self._rows.close()
+        if not self._own:
+            self.forget()
 
     def forget(self) -> None:
         """The job is over: the rows beside are needed no more."""
@@ -203,9 +208,3 @@ def _opened(path: Path, mode: str, named: Path | None = None) -> Any:
     if (named or path).name.lower().endswith(".gz"):
         return gzip.open(path, mode, **text)  # type: ignore[call-overload]
     return open(path, mode, **text)  # type: ignore[call-overload]
-
-
-def hidden_beside(path: str) -> Path:
-    """Where the rows of a table are kept beside it."""
-    whole = Path(path)
-    return whole.with_name(f".{whole.name}.rows")

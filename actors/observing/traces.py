@@ -207,6 +207,7 @@ class TraceWatch:
 
     def _look(self, seq: int, turn: events.Turn, out: commands.Decided, k: State, tell: bool) -> None:
         tracer = self._tracer or self._take_up(turn.at_s)
+        tracer.captures = self._captures and k.terms.keeps_text
         spans = tracer.turn(turn, out, k)
         self._seq = seq
         if spans and tell:

@@ -14,8 +14,9 @@ import pytest
 
 from actors.files import table_sink
 from actors.files.columns import PLAIN, Columns
+from actors.files.place import hidden_beside
 from actors.files.sink import SinkError
-from actors.files.table_sink import TableSink, hidden_beside
+from actors.files.table_sink import TableSink
 
 ROOT = Path(__file__).resolve().parents[2]
 COLUMNS = Columns([("id", "integer"), ("text", "text"), ("more", "json")])
