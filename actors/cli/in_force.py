@@ -60,7 +60,8 @@ def config(job: str, options: Options) -> int:
         found = {name: {"value": value, "from": origin} for name, (value, origin) in told.items()}
         print(msgspec.json.encode({"job": job, "config": found}).decode())
         return COMPLETE
-    table = [(name, clipped(value, SHOWN), origin) for name, (value, origin) in told.items() if value or origin != DEFAULT]
+    some = ((name, *pair) for name, pair in told.items() if pair[0] or pair[1] != DEFAULT)
+    table = [(name, clipped(value, SHOWN), origin) for name, value, origin in some]
     widths = [max(len(line[column]) for line in table) for column in range(2)]
     for name, value, origin in table:
         print(f"{name:<{widths[0]}}  {value:<{widths[1]}}  {origin}")
