@@ -77,6 +77,8 @@ def take_back(k: State, event: Reopened) -> None:
     """The results of these rows are none any more, nor do the rows count as failed."""
     k.edition = event.edition
     k.tally.failed -= len(event.keys)
+    if k.tally.failed_row in event.keys:
+        k.tally.failed_row = k.tally.failed_said = ""
     for kind, count in event.kinds.items():
         left = k.tally.failed_for_good.get(kind, 0) - count
         k.tally.failed_for_good[kind] = left

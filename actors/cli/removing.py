@@ -98,7 +98,7 @@ def _figures(folder: Folder, standing: Standing) -> dict[str, Any]:
     """What stays of a job: counts, money, times and places. What a person or a model wrote does not."""
     facts = dict(standing.facts)
     facts["why"] = str(facts["why"]).partition(":")[0]
-    facts |= {"failed_said": "", "waits": "", "awaited": [], "forgotten_at_s": time.time()}
+    facts |= {"failed_said": "", "failed_row": "", "waits": "", "awaited": [], "forgotten_at_s": time.time()}
     facts |= {"rows_counted": standing.rows, "lines_unreadable": standing.unreadable}
     return facts
 
