@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from actors.records import last_state
+from actors.report.fold import fold
+from actors.report.reading import readings
 from actors.store import Folder
-from tests.cli.commands import started, until
+from tests.cli.commands import requests, started, until
 from tests.cli.table import ASK, table
 
 SIM = ("--model", "sim", "--sim", "latency_ms=1")
@@ -216,3 +218,24 @@ def test_what_looks_at_a_table_without_text_says_so(cortex: Any) -> None:
     assert cortex("forget", "mine").code == 0
     for command in (("inspect", "mine"), ("report", "mine", "-o", "r.html"), ("retry", "mine"), ("export", "mine", "-o", "x.csv")):
         cortex(*command).refused("job mine was forgotten")
+
+
+@pytest.mark.parametrize("given", [("batch", "t.csv", *ASK, "-o", "a.csv"), ("batch", "t.jsonl", "-o", "a.jsonl")])
+def test_what_looks_at_a_job_knows_what_was_asked_again(cortex: Any, given: tuple[str, ...]) -> None:
+    table(Path("t.csv"), COUNT)
+    requests(Path("t.jsonl"), COUNT)
+    assert cortex(*given, "--job", "mine", *FAILING).code == 1
+    failed = last_state(_folder(), "mine").tally.failed
+    found = json.loads(cortex("inspect", "mine", "--failed", "--json").out.splitlines()[0])
+    row, goal = found["row"], found["goal"]
+    assert cortex("retry", "mine", *WELL).code == 0
+    assert "nothing" in (said := cortex("inspect", "mine", "--failed")).err or not said.out, said
+    story = cortex("inspect", "mine", f"row:{row}").out.splitlines()
+    assert story[-1].endswith("is resolved, after 1 attempt"), story[-1]
+    assert "is failed" in cortex("inspect", "mine", f"goal:{goal}").out.splitlines()[-1]
+    assert f"{failed} failed rows are asked again by" in cortex("inspect", "mine").out
+    assert cortex("report", "mine", "-o", "r.html").code == 0
+    page = Path("r.html").read_text()
+    assert f"{failed} failed rows are asked again by" in page and "none failed" in page
+    found = fold(readings(_folder(), "mine"))
+    assert (found.goals_failed, found.failed_goals) == (0, [])
