@@ -120,8 +120,9 @@ def results_sink(
     flatten = columns is PLAIN and form_of(output) in (CSV, PARQUET)
     rows = hidden_beside(output) if own and not is_remote(output) else passing(folder.path, whole(output))
     return TableSink(
-        output, rows, columns, job=job, flatten=flatten, overwrite=overwrite, keep_off=keep_off
-    )
+        output, rows, columns, job=job, flatten=flatten, overwrite=overwrite, keep_off=keep_off,
+        copy=not own,
+    )  # fmt: skip
 
 
 def _columns(places: Mapping[str, str], program: str, output: str) -> Columns:

@@ -34,13 +34,14 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class TableSink:
-    """The face of ``FileSink``. ``rows_path``: where rows are kept until the table is made. ``job``: whose it is."""
+    """The face of ``FileSink``. ``rows_path``: where rows are kept until the table is made. ``job``: whose it is.
+    ``copy``: it is not the job's own output."""
 
     cuts_back = True
 
     def __init__(
         self, path: str, rows_path: Path, columns: Columns, *, job: str, flatten: bool = False, overwrite: bool = False,
-        keep_off: Iterable[str] = (),
+        keep_off: Iterable[str] = (), copy: bool = False,
     ) -> None:  # fmt: skip
         self.name = path
         self._remote = path if is_remote(path) else ""
@@ -54,7 +55,7 @@ class TableSink:
         self._rows = FileSink(str(rows_path), overwrite=True)
         self._target = FileSink(str(self._path), overwrite=overwrite, keep_off=keep_off)
         self._open = self._tried = False
-        self._own = True
+        self._copy = copy
 
     def check(self) -> None:
         """Raise ``SinkError`` where nothing can be written."""
@@ -81,7 +82,7 @@ class TableSink:
             self._rows_path.unlink(missing_ok=True)
         self._rows_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         kept = self._rows.open(rows, size_bytes, own)
-        self._open, self._own = True, own
+        self._open = True
         return kept
 
     def there(self) -> bool:
@@ -116,14 +117,14 @@ class TableSink:
         finally:
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)
-            if not self._own:  # a copy is made again from the journal
+            if self._copy:  # it is made again from the journal
                 self.forget()
 
     def abandon(self) -> None:
         """Let go of the rows without making a table of them: the one that may stand there is left as it is."""
         self._open = False
         self._rows.close()
-        if not self._own:
+        if self._copy:
             self.forget()
 
     def forget(self) -> None:

@@ -239,3 +239,24 @@ def test_what_looks_at_a_job_knows_what_was_asked_again(cortex: Any, given: tupl
     assert f"{failed} failed rows are asked again by" in page and "none failed" in page
     found = fold(readings(_folder(), "mine"))
     assert (found.goals_failed, found.failed_goals) == (0, [])
+
+
+def test_a_copy_of_a_table_leaves_nothing_behind(cortex: Any) -> None:
+    table(Path("t.csv"), COUNT)
+    assert cortex("batch", "t.csv", *ASK, "-o", "a.csv", "--job", "mine", *SIM).code == 0
+    assert cortex("results", "mine", "-o", "b.csv").code == cortex("results", "mine", "--tail", 3, "-o", "c.csv").code == 0
+    assert Path("b.csv").read_bytes() == Path("a.csv").read_bytes() and len(_records("c.csv")) == 3
+    assert not [*Path().glob(".*")] and not [*_folder().path.glob("jobs/.*")]
+
+
+def test_without_text_a_run_that_rests_goes_on_with_the_rows_it_has(cortex: Any) -> None:
+    """The rows beside are all that there is of them, until the job is over."""
+    table(Path("t.csv"), COUNT)
+    command = ("batch", "t.csv", *ASK, "-o", "a.csv", "--job", "mine", "--no-keep-text", "--price", "input=1,output=1")
+    first = cortex(*command, *SIM, "--concurrency", 1, "--max-cost", "0.0015")
+    assert first.code == 3 and 0 < len(_records("a.csv")) < COUNT, first
+    assert Path(".a.csv.rows").exists()
+    done = cortex("resume", "mine", "--max-cost", 5, "--json")
+    assert (done.code, done.last["rows_succeeded"]) == (0, COUNT), done
+    assert len({row["ticket_id"] for row in _records("a.csv")}) == COUNT
+    assert _holding(MARK) == [] and not Path(".a.csv.rows").exists()

@@ -51,8 +51,8 @@ def test_jobs_tells_sizes(cortex):
     lines = {line.split()[0]: line for line in cortex("jobs").out.splitlines()}
     assert "SIZE" in lines["JOB"] and " kB " in lines["one"]
     found = {each["job"]: each["size_bytes"] for each in json.loads(cortex("jobs", "--json").out)["jobs"]}
-    path = _folder().journal_path("two")
-    assert found["two"] == sum(each.stat().st_size for each in path.parent.glob("two.*")) > found["one"] > 0
+    files = _folder().path.rglob("two.*")  # its journal, its traces
+    assert found["two"] == sum(each.stat().st_size for each in files) > found["one"] > 0
 
 
 def test_some_results(cortex):
