@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice, takewhile
 from typing import Any
 
 from actors import programs
+from actors.editions import lines
 from actors.joblock import Held, hold
 from actors.opening import owner_record, this_owner
 from actors.outlet import Projection
 from actors.records import said_in_use
 from actors.store import Folder, Journal, StoreError
+from actors.thinning import Thinning
 from cortex import events, journal
+from cortex.commands import Emit
 from cortex.limits import Limits, Terms
 from cortex.loop import step
 from cortex.program import Program
@@ -45,16 +49,18 @@ def _amended(source: Journal, batch_of: Callable[[int], list[events.Event]]) -> 
     snapshot = source.latest_snapshot()
     k = journal.decode_state(snapshot[1]) if snapshot else None
     turns = (turn for _, turn in source.turns(snapshot[0] if snapshot else source.opened_at()))
-    k = journal.replay(k, turns, _loaded)
+    k = journal.replay(k, turns, loaded)
     journal.put_right(k, source.account(source.seq))
     batch = batch_of(epoch)
     turn = events.Turn(max(k.at_s, time.time()), (tuple(batch),))
-    step(k, _loaded(k.terms), turn)
-    source.append([journal.encode_turn(turn.at_s, [journal.encode_batch(batch)], journal.encode_account(k))])
+    step(k, loaded(k.terms), turn)
+    seq = source.append([journal.encode_turn(turn.at_s, [journal.encode_batch(batch)], journal.encode_account(k))])
+    Thinning(source, k).look(k, seq)
     return k
 
 
-def _loaded(terms: Terms) -> Program:
+def loaded(terms: Terms) -> Program:
+    """The program that a job runs."""
     return programs.load(terms.program, terms.params_json)
 
 
@@ -99,6 +105,9 @@ def copy_results(
         while some := reader.read():
             sink.write([value for _, value in some])
         written = sink.flush()
+    except BaseException:
+        sink.abandon()
+        raise
     finally:
         if reader is not None:
             reader.close()
@@ -106,3 +115,22 @@ def copy_results(
     if own and written != (rows, size_bytes):
         amend(folder, job, lambda epoch: [events.Written(*written)])
     return int(written[0])
+
+
+def copy_some(
+    folder: Folder, job: str, sink: Any, pick: Callable[[Iterator[Emit]], Iterator[Emit]], together: int = 1_000
+) -> int:  # fmt: skip
+    """Write those of a job's results that ``pick`` lets through into a sink. How many these are."""
+    source = folder.journal(job)
+    try:
+        sink.open(0, 0, False)
+        found = pick(takewhile(lambda line: line is not None, lines(source, loaded)))  # type: ignore[arg-type]
+        while some := [line.value for line in islice(found, together)]:
+            sink.write(some)
+        return int(sink.flush()[0])
+    except BaseException:
+        sink.abandon()
+        raise
+    finally:
+        source.close()
+        sink.close()

@@ -13,6 +13,7 @@ from typing import Any, TextIO
 
 import msgspec
 
+from actors.promise import risk_words
 from actors.speed import Speed, of_job
 from policies.price import usd_text
 
@@ -46,7 +47,7 @@ class Bar:
             self._draw(told)
             return
         now_s = self._clock()
-        still = {name: value for name, value in told.items() if name not in ("rate_per_s", "left_s")}
+        still = {name: value for name, value in told.items() if name not in ("rate_per_s", "left_s", "projected_end_s")}
         if now_s >= self._next_line_s and still != self._last:
             self._next_line_s, self._last = now_s + LINE_EVERY_S, still
             said = _line(told) if self._form == "text" else msgspec.json.encode({"progress": told}).decode()
@@ -61,6 +62,7 @@ class Bar:
             "cost_usd": facts["cost_usd"], "max_cost_usd": cap, "reused_calls": facts["reused_calls"],
             "rows_failed": facts["rows_failed"], "rows_failed_by_kind": _failed(facts),
             "attempts_failed": dict(facts["failures"]), "waits": "; ".join(_waits(facts)),
+            "projected_end_s": facts.get("projected_end_s"), "deadline_at_risk": facts.get("deadline_at_risk"),
         }  # fmt: skip
 
     def line(self, facts: dict[str, Any]) -> str:
@@ -154,6 +156,8 @@ def parts(told: dict[str, Any]) -> list[tuple[int, str]]:
     said = [(0, of), (1, f"{_rate(told['rate_per_s'])}/s")]
     if told["left_s"] is not None and done < (expected or 0):
         said.append((2, f"{_span(told['left_s'])} left"))
+    if risk := risk_words(told):
+        said.append((2, risk))
     if told["cost_usd"]:
         cap = told["max_cost_usd"]
         spent = usd_text(round(told["cost_usd"] * 1e9))

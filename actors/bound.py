@@ -5,7 +5,7 @@ from __future__ import annotations
 from actors.model_port import Model
 from cortex.commands import Call
 from policies.failure import Failure, FailureKind
-from policies.tokens import body_tokens_bound
+from policies.tokens import UNBOUNDED, body_tokens_bound
 
 
 class Bound:
@@ -30,6 +30,9 @@ async def over_bound(model: Model, call: Call) -> Failure | None:
     if counted is not None and counted <= call.prompt_tokens_max:
         return None
     bound = body_tokens_bound(call.body)
+    if counted is None and bound >= UNBOUNDED:
+        said = "it holds a document, a file, a link or a tool of the provider's, which that alone can size"
+        return Failure(FailureKind.TOO_LARGE, f"{said}, and there is no counter to ask (count_tokens)", sent=False)
     size = f"{counted} tokens" if counted is not None else f"up to {bound} tokens, and no counter to ask,"
     said = f"the prompt has {size}; M is {call.prompt_tokens_max}"
     return Failure(FailureKind.TOO_LARGE, said, sent=False)

@@ -72,6 +72,11 @@ def in_words(limits: Limits) -> dict[str, str]:
     }
 
 
+def shown_bound(name: str, limits: Limits) -> str:
+    """One bound for people, by its option."""
+    return _shown(name, getattr(limits, _READ[name][0]))
+
+
 def option(name: str) -> str:
     """A name as the command line has it."""
     return "--" + name.replace("_", "-")

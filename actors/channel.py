@@ -18,6 +18,7 @@ import msgspec
 from actors.batches import PERMITS, Submissions
 from actors.cluster.heap import unwatched
 from actors.dispatch import Dispatch
+from actors.editions import opens_again
 from actors.inbox import Entry, Traces, entry, split
 from actors.lease import Lease
 from actors.memory import Memory
@@ -26,10 +27,11 @@ from actors.opening import Opening, owner_record, rekeyed_batch, resuming_batch
 from actors.outlet import Outlet, Projection
 from actors.ports import Runtime
 from actors.recalling import without_recalled
-from actors.records import replayed
+from actors.records import note_latest, replayed
 from actors.store import Journal, StoreError
 from actors.summary import summary
 from actors.tasks import Errands
+from actors.thinning import Thinning
 from cortex import commands, events, journal
 from cortex.program import Program
 from cortex.signals import staff_digest
@@ -83,8 +85,7 @@ class Channel:
         self._journal = self._store.journal(self.job, create=opening is not None)
         owner = opening.owner if opening else self._journal.meta("owner") or b""
         epoch = self._journal.take_epoch(owner_record(owner))
-        if opening is not None:
-            self._journal.set_meta("wish", opening.terms.places.get("wish", "").encode())
+        note_latest(self._journal, opening.terms if opening else None)
         k = self._replayed()
         terms = opening.terms if opening else k.terms if k else None
         if terms is None:
@@ -101,13 +102,14 @@ class Channel:
                              "question is paid again")
         batch += [events.Granted(PERMITS, place) for place, route in enumerate(terms.routes) if route.batched]
         self._memory = self._store.memory(self.job)
-        self._memory.catch_up(self._journal)
+        if terms.keeps_text:
+            self._memory.catch_up(self._journal)
         self._looks_up = not terms.fresh and not self._memory.empty()
         if anew or k is None:
             self._journal.set_meta("opened_at", str(self._journal.seq).encode())
             k = journal.open_job(terms)
         self._k = k
-        self._outlet = Outlet(k.emitted)
+        self._outlet = Outlet(0 if opens_again(self._journal, batch) else k.emitted)
         self._batched = any(route.batched for route in terms.routes)
         self._submissions = Submissions(
             self.job, self._runtime, lambda: self._k, self._put_events, self._dispatch.names
@@ -116,6 +118,7 @@ class Channel:
             self.job, self._runtime, lambda: self._k, self._put_events, self._errands.waiting,
             lambda: staff_digest(self._dispatch.staff, self._errands.workers),
         )  # fmt: skip
+        self._thinning = Thinning(self._journal, k, self._watch.kept)
         self._turn([entry(batch)])
         self._tasks = [asyncio.create_task(self._run()), asyncio.create_task(self._hold_lease())]
 
@@ -233,13 +236,10 @@ class Channel:
 
     async def status(self, said: int = 0) -> bytes:
         """The job's summary, and what its driver needs to know, as JSON; with what its program said after so much."""
-        facts = summary(self._k)
-        facts["rows_wanted"] = self._k.rows_wanted()
+        k, facts = self._k, summary(self._k)
         facts["unarmed"] = sorted({*self._dispatch.unarmed(), *self._errands.unarmed(), *self._submissions.unarmed()})
-        facts["broken"] = self.broken
-        facts["held_until_s"] = self._k.hold_until_s
-        facts["epoch"], facts["lines"] = self._k.epoch, self._traces.lines(said)
-        return msgspec.json.encode(facts)
+        facts |= {"rows_wanted": k.rows_wanted(), "broken": self.broken, "held_until_s": k.hold_until_s}
+        return msgspec.json.encode(facts | {"epoch": k.epoch, "lines": self._traces.lines(said)})
 
     async def answer(self) -> bytes:
         """The program's answer, as JSON; ``null`` where there is none yet."""
@@ -249,10 +249,10 @@ class Channel:
 
     async def _read(self, index: int) -> list[tuple[int, Any]]:
         recent = self._outlet.read(index)
-        if recent is not None:
+        if recent or (recent is not None and index >= self._k.emitted):
             return recent
         past = self._projection
-        if past is None or past.index != index or past.ended:
+        if past is None or past.index != index:
             if past is not None:
                 past.close()
             past = self._projection = Projection(self._store.journal(self.job), self._runtime, index)
@@ -330,6 +330,7 @@ class Channel:
         self._carry_out(out)
         self._submissions.look()
         self._lease.look()
+        self._thinning.look(self._k, seq)
         if self._events_since_snapshot >= self._k.terms.limits.snapshot_events:
             self._events_since_snapshot = 0
             self._watch.kept(seq)
@@ -349,7 +350,7 @@ class Channel:
                 elif type(event) is events.Granted:
                     self._lease.taken(event)
                 position += 1
-        if paid:
+        if paid and self._k.terms.keeps_text:
             self._memory.note(seq, paid)
         self._events_since_snapshot += position
 

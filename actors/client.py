@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -25,6 +25,7 @@ from actors import wording
 from actors.bar import Bar
 from actors.bounds import bounded
 from actors.destination import SetupError, Wish, remembered
+from actors.driver import Sink, Source
 from actors.errors import ClearError
 from actors.model_port import Model
 from actors.programs import load
@@ -68,7 +69,8 @@ class Result:
         if self.cost_usd is not None:
             said.append(f"{self.cost_usd:.4f} USD")
         if self.facts["rows_failed"]:
-            said.append(f"{self.facts['rows_failed']} failed, the last: {self.facts['failed_said']}")
+            last = self.facts["failed_said"]
+            said.append(f"{self.facts['rows_failed']} failed" + (f", the last: {last}" if last else ""))
         if self.failures:
             said.append("failed attempts: " + ", ".join(f"{n} {kind}" for kind, n in self.failures.items()))
         if self.why:
@@ -87,9 +89,11 @@ def _short(value: Any, length: int = 400) -> str:
 
 
 class _QueueSink:
-    """Results for whoever iterates; nothing is written, so nothing is cut back."""
+    """Results for whoever iterates; nothing is written, so nothing is cut back. ``read`` makes of a result what is
+    shown of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, read: Callable[[Any], Any] | None = None) -> None:
+        self._read = read
         self.rows: list[Any] = []
         self.news: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
@@ -99,7 +103,7 @@ class _QueueSink:
 
     def write(self, values: list[Any]) -> None:
         """Pass them on."""
-        for value in values:
+        for value in values if self._read is None else map(self._read, values):
             self.rows.append(value)
             self.news.put(value)
 
@@ -111,24 +115,48 @@ class _QueueSink:
         """Nothing to let go of."""
 
 
+class Rows(Protocol):
+    """Rows that a job reads, and where its results go besides: what ``cortex.batch`` is given."""
+
+    def begin(self, order: Order) -> None:
+        """Look at all of them, before anything is asked."""
+
+    @property
+    def source(self) -> Source:
+        """What they are read from."""
+
+    @property
+    def sink(self) -> Sink | None:
+        """Where results are written; None: they are kept in memory."""
+
+    def read(self, value: Any) -> Any:
+        """A result, as it is shown."""
+
+    def end(self, outcome: str) -> None:
+        """The run is over: let go of everything."""
+
+
 class Job:
     """A job under way."""
 
     def __init__(
         self, order: Order, model: Model | None, progress: bool | Callable[[dict[str, Any]], None],
         others: tuple[Model | None, ...] = (), players: Mapping[str, Model] | None = None, folder: str = "",
+        rows: Rows | None = None,
     ) -> None:  # fmt: skip
+        self._rows = rows
         self._folder = folder
         """Goes when the job has ended."""
         self._scripted: list[Any] = [each for each in (model, *others, *(players or {}).values()) if scripted(each)]
-        self._sink = _QueueSink()
-        self._bar = Bar() if progress is True else None
+        self._sink = _QueueSink(rows.read if rows is not None else None)
+        self._bar = Bar(rows=int(order.places.get("rows", 0)) or None) if progress is True else None
         show = progress if callable(progress) else self._bar.show if self._bar is not None else _silent
         self._facts: dict[str, Any] = {"outcome": "starting"}
         self._show = show
         self._session = Session(
-            order, dict(os.environ), sink=self._sink, progress=self._shown, model=model, others=others,
-            players=players,
+            order, dict(os.environ), source=rows.source if rows is not None else None,
+            sink=(rows.sink if rows is not None else None) or self._sink, progress=self._shown, model=model,
+            others=others, players=players,
         )  # fmt: skip
         self.name = self._session.job
         if self._bar is not None:
@@ -156,6 +184,8 @@ class Job:
         except BaseException as error:
             self._error = error
         finally:
+            if self._rows is not None:
+                self._let_go(self._rows)
             for model in self._scripted:
                 self._error, model.trouble = model.trouble or self._error, None
             if self._folder:
@@ -163,6 +193,12 @@ class Job:
             if self._bar is not None:
                 self._bar.close()
             self._sink.news.put(_END)
+
+    def _let_go(self, rows: Rows) -> None:
+        try:
+            rows.end(self._ended.facts["outcome"] if self._ended is not None else "")
+        except Exception as error:
+            self._error = self._error or error
 
     def status(self) -> dict[str, Any]:
         """The latest known figures."""
@@ -238,7 +274,7 @@ def submit(
     rpm: float | None = None, itpm: float | None = None, otpm: float | None = None, headroom: float | None = None,
     priority: float | None = None, deadline: str | float | datetime | None = None,
     goal_timeout: str | float | None = None, max_failed: float | str | None = None, warm_prefix: bool = False,
-    hedge: str | float | None = None, wait_blocked: str | float | None = None,
+    hedge: str | float | None = None, wait_blocked: str | float | None = None, rows: Rows | None = None,
 ) -> Job:  # fmt: skip
     """Start a program and go on; the job tells the rest.
 
@@ -250,8 +286,9 @@ def submit(
     ``via``: ``"messages"``, or ``"batches"``: half the price, and an answer may take a day.
     The bounds are those of ``cortex batch --help``: ``max_cost`` in USD, ``rpm``, ``itpm`` and ``otpm`` a minute,
     ``deadline`` as ``"+6h"``, ISO 8601, a ``datetime`` or seconds since 1970, durations as ``"15m"`` or seconds,
-    ``max_failed`` as a count of rows from 1 or a share below 1. Without ``job`` the name derives from the program and
-    its parameters, so the same again resumes, or shows, its own job; ``fresh`` asks anew.
+    ``max_failed`` as a count of rows from 1 or a share below 1. ``rows``: what ``cortex.batch`` makes. Without ``job``
+    the name derives from the program and its parameters, so the same again resumes, or shows, its own job; ``fresh``
+    asks anew.
 
     Raises ``SetupError`` for a bound that makes no sense, and from ``result`` for what shows when the job is begun.
     """
@@ -294,9 +331,11 @@ def submit(
         state=state or folder or os.environ.get("CORTEX_STATE", STATE_DEFAULT), cluster=cluster, fresh=fresh,
         labels=called,
     )  # fmt: skip
+    if rows is not None:
+        rows.begin(order)
     given = None if isinstance(named, str) else named
     alone = tuple(None if isinstance(each, str) else each for each in others)
-    return Job(order, given, progress, alone, players, folder)
+    return Job(order, given, progress, alone, players, folder, rows)
 
 
 def _passing_folder() -> str:
@@ -339,3 +378,21 @@ def attach(job: str, *, state: str = "", progress: bool = False) -> Job:
         state=folder, cluster=k.terms.places.get("cluster", "inline"), labels=k.terms.labels,
     )  # fmt: skip
     return Job(order, None, progress)
+
+
+def batch(rows: Any, prompt: str, **options: Any) -> Any:
+    """Ask ``prompt`` of every row of a table, and wait for the table of answers; as ``cortex batch`` does.
+
+    ``rows``: a pandas, polars or Arrow table, or whatever else gives Arrow; the path of a .csv, .parquet or .jsonl
+    file; or an iterable of dicts, records or texts (then the column is ``text``), a generator too. It is read to its
+    end and checked before anything is asked. ``prompt``: a template, ``"Label: {{text}}"``. ``schema``: a JSON schema
+    as a dict, its file, or a Python type. ``output``: a .csv, .parquet or .jsonl file for the answers. ``system``,
+    ``id``, ``schema_as``, ``with_input``, ``meta`` and ``overwrite`` are as on the command line; ``ordered=False``
+    gives the answers as they come instead of in the rows' order. The rest is as ``cortex.submit`` takes it; the same
+    call again goes on with its own job, or shows it.
+
+    Raises ``SetupError`` or ``RowsError`` for what makes no sense, before anything is asked.
+    """
+    from actors import frames
+
+    return frames.batch(rows, prompt, **options)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -20,8 +20,9 @@ from actors.inbox import Heard
 from actors.live import Publisher
 from actors.opening import Opening
 from actors.ports import Away, Cut, Gone, Peer, Runtime
+from actors.promise import Promise
 from actors.rotation import Rotation
-from actors.speed import Speed, of_job
+from actors.speed import Speed, foretold, of_job
 from actors.store import Folder, StoreError
 from cortex.events import Row
 
@@ -32,6 +33,8 @@ GATHER_S = 0.04
 """Results that come within so short a time are fetched together: each fetching costs both sides a message."""
 GATHER_ROWS = 1_000
 """So many are fetched without a pause: there are more."""
+OPEN_BYTES_MAX = 64_000_000
+"""Of rows that are open in a channel at once."""
 FEED_PAUSE_S = 0.04
 FEED_PAUSE_MAX_S = 0.16
 """How often a channel whose window is full is asked for room, at first and at the most."""
@@ -89,6 +92,12 @@ class Broken(StoreError):
     """The job's journal can be written no more: the disk is full, or another run has taken over. It can be resumed."""
 
 
+def narrower_by(rows: Sequence[Row], window_rows: int) -> int:
+    """By how many rows the window of a channel is narrowed where rows are as large as these: images, documents."""
+    largest = max((len(row.body) for row in rows), default=0)
+    return max(0, window_rows - max(1, OPEN_BYTES_MAX // largest)) if largest else 0
+
+
 class Driver:
     """Runs one job from its beginning, or from wherever it stands, to its end."""
 
@@ -114,6 +123,7 @@ class Driver:
         self._rotation = rotation
         self._log = log
         self._heard = Heard()
+        self._promise = Promise()
         self._wanted: tuple[str, str] | None = None
         self._begun = False
         self._facts: dict[str, Any] = {}
@@ -221,15 +231,20 @@ class Driver:
         position = int(self._facts["position"])
         ended = bool(self._facts["source_ended"])
         enough = max(1, self._opening.terms.limits.window_rows // 4)
-        pause_s = FEED_PAUSE_S
+        pause_s, narrower = FEED_PAUSE_S, 0
         while not ended and not self._over():
             if wanted < enough:  # each window is a commit of its own: a small one waits a moment to grow
                 await asyncio.sleep(pause_s)
                 wanted = (await self._refresh())["rows_wanted"]
                 pause_s = FEED_PAUSE_S if wanted > 0 else min(2 * pause_s, FEED_PAUSE_MAX_S)
+            wanted -= narrower
             if wanted <= 0:
+                if narrower:  # the channel would take more rows than fit into memory at this size
+                    await asyncio.sleep(pause_s)
+                    wanted = (await self._refresh())["rows_wanted"]
                 continue
             window = await asyncio.to_thread(source.read, wanted)
+            narrower = narrower_by(window.rows, self._opening.terms.limits.window_rows)
             blob = msgspec.msgpack.encode(window.rows)
             try:
                 wanted = await self._ask("feed", blob, position, window.position, window.ended)
@@ -266,9 +281,13 @@ class Driver:
         """Show progress, hear what other processes want, arm branches that came to life without a credential."""
         while True:
             facts = await self._refresh()
-            self._progress(facts)
-            speed = of_job(self._speed, facts, self._runtime.monotonic_s())
-            await self._live.look(facts | speed, self._runtime.peer("cortex"))
+            at_s = self._runtime.monotonic_s()
+            told = facts | of_job(self._speed, facts, at_s)
+            told |= foretold(self._speed, facts, at_s, self._runtime.now_s())
+            if line := self._promise.news(told):
+                self._log(line)
+            self._progress(told)
+            await self._live.look(told, self._runtime.peer("cortex"))
             wanted = control.read(self._control, self.job, self._opening.owner)
             if wanted is not None:
                 await self._obey(wanted)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import glob
 import os
 import time
 from collections.abc import Callable
@@ -47,6 +48,12 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
 def folder_of(folder: Folder) -> Path:
     """Where these files stand."""
     return folder.path / "live"
+
+
+def files_of(folder: Folder, job: str) -> list[Path]:
+    """All files that a job may have left here."""
+    where = folder_of(folder)
+    return [where / f"{job}.json", *where.glob(f".{glob.escape(job)}.json.*")]
 
 
 def read(folder: Folder, job: str) -> Live | None:

@@ -14,6 +14,7 @@ from cortex import events
 from cortex.journal import decode_account, encode_account
 from cortex.ledger import Ledger
 from cortex.limits import Route, Terms
+from cortex.results import may_reopen
 from cortex.state import State
 from policies.failure import Failure, FailureKind
 
@@ -46,6 +47,8 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     decided: tuple[tuple[int, str], ...] = ()
     """What a person says of submissions that code could not decide about: (number, the provider's id of its batch), the
     id empty where it was never submitted."""
+    reopened: events.Reopened | None = None
+    """Rows that failed and are to be asked again."""
 
 
 def this_owner(cluster: str) -> Owner:
@@ -112,20 +115,38 @@ def resuming_batch(
     known = decode_account(blob) if blob else None
     if k is not None and known is not None and opening is not None:
         _refuse_to_lose(k, known.in_batches, opening.terms)
-    if opening is not None and (k is None or opening.terms.fresh or changed(k.terms, opening.terms)):
+    again = _reopening(opening)
+    if opening is not None and (k is None or opening.terms.fresh or changed(_then(k.terms, again), opening.terms)):
         carried = _carried(known.ledger) if known is not None else None
         return [events.Opened(opening.terms, epoch, known.next_goal if known is not None else 1, carried)], True
     batch: list[events.Event] = [events.Rejoined(epoch, held)]
     if k is not None and opening is not None:
         now = opening.terms
+        if again is not None and k.edition < again.edition:  # else the same message comes twice
+            if not may_reopen(k, again):
+                raise ClearError(f"job {k.terms.job} is not any more as it was: look at it, and say it again")
+            batch.append(again)
         if (k.terms.limits, k.terms.routes) != (now.limits, now.routes):
             if held and k.terms.fallbacks != now.fallbacks:
                 raise ClearError("calls of its last run are still under way: give other fallbacks when they are home")
             batch.append(_set(now, opening.who))
         batch += [_decided(number, name, opening.who) for number, name in opening.decided]
-        if k.outcome == "partial" or k.stopping or k.paused is not None:
+        if again is not None or k.outcome == "partial" or k.stopping or k.paused is not None:
             batch.append(events.Resumed(opening.who))
     return batch, False
+
+
+def _reopening(opening: Opening | None) -> events.Reopened | None:
+    """Which failed rows are asked again, with the route where that is another model's."""
+    again = opening.reopened if opening is not None else None
+    if again is None or opening is None or not again.model:
+        return again
+    return msgspec.structs.replace(again, route=opening.terms.route)
+
+
+def _then(terms: Terms, again: events.Reopened | None) -> Terms:
+    """What the new run is compared with: another model for rows that are asked again makes no other job."""
+    return terms if again is None or again.route is None else msgspec.structs.replace(terms, route=again.route)
 
 
 def rekeyed_batch(terms: Terms, who: str, credentials: tuple[str, ...]) -> list[events.Event]:

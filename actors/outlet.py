@@ -6,16 +6,12 @@ A results file is a projection of the journal, so whoever comes late, or again, 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
+from actors.editions import lines
 from actors.ports import Runtime
 from actors.store import Journal
-from cortex import commands, journal
-from cortex.loop import step
-from cortex.program import Program
-from cortex.state import State
 
 BUFFER_BYTES_MAX = 8_000_000
 READ_MAX = 2_000
@@ -33,6 +29,9 @@ class Outlet:
 
     def add(self, index: int, value: Any) -> None:
         """One more result; the oldest leave where there are too many bytes."""
+        if index != self.next_index:  # what is between is read back out of the journal
+            self._recent.clear()
+            self._bytes = 0
         size = _size(value)
         self._recent.append((index, value, size))
         self._bytes += size
@@ -64,58 +63,29 @@ def _size(value: Any) -> int:
 class Projection:
     """Results read out of a journal from an index on, without a channel: what ``attach`` and ``results`` show.
 
-    ``source`` is a reader of its own, closed with the projection.
+    ``source`` is a reader of its own, closed with the projection. It may be read again when the journal has grown.
     """
 
     def __init__(self, source: Journal, runtime: Runtime, index: int) -> None:
         self._journal = source
-        self._runtime = runtime
-        self._found: deque[tuple[int, Any]] = deque()
-        self._bytes = 0
         self.index = index
-        self._exhausted = False  # the journal, as it was when reading began, has been read to its end
-        self._steps = self._replay()
-
-    def _replay(self) -> Iterator[None]:
-        """Replay from the last snapshot that is not beyond the index, a turn at a time."""
-        snapshot = self._journal.latest_snapshot(self.index)
-        k: State | None = journal.decode_state(snapshot[1]) if snapshot else None
-        program: Program | None = self._program(k) if k else None
-        for _, turn in self._journal.turns(snapshot[0] if snapshot else self._journal.opened_at()):
-            terms = journal.opening(turn)
-            if terms is not None or k is None:
-                assert terms is not None, "a generation begins with its opening"
-                k = journal.open_job(terms)
-                program = self._program(k)
-            assert program is not None
-            for command in step(k, program, turn):
-                if type(command) is commands.Emit and command.index >= self.index:
-                    self._found.append((command.index, command.value))
-                    self._bytes += _size(command.value)
-            yield
-
-    def _program(self, k: State) -> Program:
-        return self._runtime.load_program(k.terms.program, k.terms.params_json)
-
-    @property
-    def ended(self) -> bool:
-        """Whether all that the journal holds has been given out."""
-        return self._exhausted and not self._found
+        self._lines = lines(source, lambda terms: runtime.load_program(terms.program, terms.params_json), index)
 
     def read(self, count: int = READ_MAX) -> list[tuple[int, Any]]:
         """The next results; an empty list at the journal's end."""
-        while len(self._found) < count and self._bytes < READ_BYTES_MAX and not self._exhausted:
-            self._exhausted = next(self._steps, self) is self
         some: list[tuple[int, Any]] = []
         total = 0
-        while self._found and len(some) < count and total < READ_BYTES_MAX:
-            some.append(self._found.popleft())
-            total += _size(some[-1][1])
-        self._bytes -= total
+        while len(some) < count and total < READ_BYTES_MAX:
+            line = next(self._lines, None)
+            if line is None:
+                break
+            some.append((line.index, line.value))
+            total += _size(line.value)
         if some:
             self.index = some[-1][0] + 1
         return some
 
     def close(self) -> None:
         """Let go of the journal."""
+        self._lines.close()
         self._journal.close()

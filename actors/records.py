@@ -11,12 +11,22 @@ from actors.cluster.heap import unwatched
 from actors.joblock import is_held
 from actors.opening import Owner
 from actors.programs import load
-from actors.store import Folder, Journal, NoSuchJob
+from actors.store import Folder, Journal, NoSuchJob, TextGone
 from actors.watching import Watches
 from cortex import events, journal
 from cortex.limits import Terms
 from cortex.program import Program
 from cortex.state import State
+
+LATEST = ("wish", "config")
+"""Places that a later run may say otherwise: these stand beside the journal as it said them."""
+
+
+def note_latest(source: Journal, terms: Terms | None) -> None:
+    """Write down what a run was told of these; nothing where its channel was only started again."""
+    for name in LATEST if terms is not None else ():
+        assert terms is not None
+        source.set_meta(name, terms.places.get(name, "").encode())
 
 
 def last_owner(folder: Folder, job: str) -> Owner | None:
@@ -32,14 +42,26 @@ def last_owner(folder: Folder, job: str) -> Owner | None:
     return msgspec.json.decode(blob, type=Owner) if blob else None
 
 
+def forgotten(folder: Folder, job: str) -> bytes:
+    """The figures of a job whose prompts and replies were removed, as JSON; empty where they were not."""
+    path = folder.journal_path(job)
+    if not path.exists():
+        return b""
+    source = Journal(path, forgotten_too=True)
+    try:
+        return source.meta("forgotten") or b""
+    finally:
+        source.close()
+
+
 def last_places(folder: Folder, job: str, terms: Terms) -> dict[str, str]:
     """The places of a job, with what its latest run was told of the model: that may have changed since it opened."""
     source = Journal(folder.journal_path(job))
     try:
-        wish = (source.meta("wish") or b"").decode()
+        latest = {name: (source.meta(name) or b"").decode() for name in LATEST}
     finally:
         source.close()
-    return {**terms.places, "wish": wish} if wish else dict(terms.places)
+    return {**terms.places, **{name: said for name, said in latest.items() if said}}
 
 
 def last_terms(folder: Folder, job: str) -> Terms | None:
@@ -52,6 +74,9 @@ def last_terms(folder: Folder, job: str) -> Terms | None:
         for _, turn in source.turns(source.opened_at()):
             return journal.opening(turn)
         return None
+    except TextGone:
+        snapshot = source.latest_snapshot()
+        return journal.decode_state(snapshot[1]).terms if snapshot else None
     finally:
         source.close()
 
@@ -90,12 +115,13 @@ def last_state(folder: Folder, job: str) -> State:
     """K of a job as its journal has it, read without touching it. Raises ``NoSuchJob``."""
     source = Journal(folder.journal_path(job))
     try:
-        last = source.seq
-        k = replayed(source, lambda terms: load(terms.program, terms.params_json), last)
-        if k is None:
-            raise NoSuchJob(f"job {job} never began")
-        journal.put_right(k, source.account(last))
-        return k
+        with source.as_it_is():
+            last = source.seq
+            k = replayed(source, lambda terms: load(terms.program, terms.params_json), last)
+            if k is None:
+                raise NoSuchJob(f"job {job} never began")
+            journal.put_right(k, source.account(last))
+            return k
     finally:
         source.close()
 

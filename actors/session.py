@@ -17,6 +17,7 @@ from actors.armoury import Arming
 from actors.batches import bounds
 from actors.destination import Destination, SetupError, Wish, destination, remember
 from actors.driver import Driver, Sink, Source
+from actors.files.place import is_remote
 from actors.inline import InlineRuntime
 from actors.joblock import Held, hold
 from actors.model_port import Model
@@ -30,6 +31,7 @@ from actors.records import last_owner, last_state, last_terms, said_in_use
 from actors.rotation import rotation
 from actors.simulator.settings import SimulatorSettings
 from actors.store import Folder, Journal
+from cortex.events import Reopened
 from cortex.limits import Limits, Terms
 from cortex.program import Program, params_of
 
@@ -54,10 +56,14 @@ class Order(msgspec.Struct, kw_only=True):
     input: str = ""
     output: str = ""
     fresh: bool = False
+    keeps_text: bool = True
+    """As in ``Terms``."""
     decided: tuple[tuple[int, str], ...] = ()
     """What the user says became of submissions that code cannot decide about, as ``Opening`` has it."""
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     """What traces and reports are to tell the job's costs by: a team, a project. Never a secret."""
+    reopened: Reopened | None = None
+    """Rows that failed and are to be asked again, before the run goes on."""
     places: dict[str, str] = msgspec.field(default_factory=dict)
     """Whatever else a later ``resume`` needs; never a secret."""
 
@@ -83,7 +89,7 @@ class Ended(msgspec.Struct, frozen=True):
 
 def whole(path: str) -> str:
     """A path as a job keeps it, so that it means the same from any folder."""
-    return path if path in ("", "-") else os.path.realpath(os.path.expanduser(path))
+    return path if path in ("", "-") or is_remote(path) else os.path.realpath(os.path.expanduser(path))
 
 
 def _safe(text: str) -> str:
@@ -181,7 +187,7 @@ class Session:
             job=self.job, program=where, params_json=params, fingerprint=programs.fingerprint(where, params),
             route=found.route, fallbacks=found.fallbacks, role_routes=found.role_routes, roles=found.roles,
             limits=limits, streams=self._source is not None,
-            fresh=order.fresh, places=places, labels=order.labels,
+            fresh=order.fresh, keeps_text=order.keeps_text, places=places, labels=order.labels,
         )  # fmt: skip
 
     def cluster(self) -> str:
@@ -246,7 +252,8 @@ class Session:
         runtime.share_program(terms.program, self.job)
         before = last_terms(self.folder, self.job)
         own = before is not None and before.places.get("output") == terms.places["output"]
-        opening = Opening(terms=terms, owner=runtime.owner(), who=who(), decided=self.order.decided)
+        decided, reopened = self.order.decided, self.order.reopened
+        opening = Opening(terms=terms, owner=runtime.owner(), who=who(), decided=decided, reopened=reopened)
         attach = self.attached = await self._lives(runtime)
         if self._sink is not None and hasattr(self._sink, "check"):
             self._sink.check()

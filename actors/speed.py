@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections import deque
 
+from policies.outlook import outlook
+
 WINDOW_S = 30.0
 """The speed is the mean over so long."""
 STEP_S = 0.5
@@ -43,9 +45,11 @@ class Speed:
     def left_s(self, at_s: float, left: int) -> float | None:
         """Seconds that so much more takes at this speed; None where nobody can tell."""
         rate = self.per_s(at_s)
-        if rate <= 0 or left < 0 or at_s - self._seen[0][0] < SURE_S:
-            return None
-        return left / rate
+        return None if rate <= 0 or left < 0 or not self.sure(at_s) else left / rate
+
+    def sure(self, at_s: float) -> bool:
+        """Whether it has watched for long enough."""
+        return bool(self._seen) and at_s - self._seen[0][0] >= SURE_S
 
 
 def of_job(speed: Speed, facts: dict[str, object], at_s: float, rows: int = 0) -> dict[str, object]:
@@ -60,6 +64,20 @@ def of_job(speed: Speed, facts: dict[str, object], at_s: float, rows: int = 0) -
         "unit": unit, "done": done, "expected": expected or None, "rate_per_s": round(speed.per_s(at_s), 3),
         "left_s": None if left_s is None else round(left_s, 1),
     }  # fmt: skip
+
+
+def foretold(speed: Speed, facts: dict[str, object], at_s: float, now_s: float) -> dict[str, object]:
+    """Fields for people and programs: when a job with these facts will have ended, and whether its deadline is at risk;
+    None where nobody can tell. ``now_s``: the same moment, in seconds since 1970."""
+    expected = _number(facts, "rows_expected")
+    deadline = facts.get("deadline_at_s")
+    if not expected:
+        return {"projected_end_s": None, "deadline_at_risk": None}
+    deadline_at_s = float(deadline) if isinstance(deadline, int | float) else None
+    left = expected - _number(facts, "rows_succeeded") - _number(facts, "rows_failed")
+    found = outlook(now_s, deadline_at_s, left, speed.per_s(at_s) if speed.sure(at_s) else None)
+    ends_at_s = None if found.ends_at_s is None else round(found.ends_at_s, 1)
+    return {"projected_end_s": ends_at_s, "deadline_at_risk": found.at_risk}
 
 
 def _number(facts: dict[str, object], name: str) -> int:

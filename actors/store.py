@@ -15,14 +15,14 @@ from pathlib import Path
 
 import msgspec
 
-from actors.errors import ClearError
+from actors.mounts import NETWORK_FILE_SYSTEMS, file_system
+from actors.store_errors import DiskFull as DiskFull
+from actors.store_errors import Fenced as Fenced
+from actors.store_errors import Forgotten as Forgotten
+from actors.store_errors import NoSuchJob as NoSuchJob
+from actors.store_errors import StoreError as StoreError
+from actors.store_errors import TextGone as TextGone
 from cortex import events, journal
-
-NETWORK_FILE_SYSTEMS = frozenset(
-    {"nfs", "nfs4", "cifs", "smb", "smb2", "smb3", "smbfs", "afs", "9p", "fuse.sshfs", "lustre", "ceph", "glusterfs",
-     "fuse.glusterfs", "beegfs", "gpfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.rclone"}
-)  # fmt: skip
-"""SQLite's write-ahead log needs shared memory, which these do not give: https://www.sqlite.org/wal.html."""
 
 WAL_PAGES = 250
 """After so many pages (1 MB) the write-ahead log is folded in and written over from its beginning. To write over what
@@ -36,22 +36,6 @@ CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITH
 CREATE TABLE IF NOT EXISTS turns (seq INTEGER PRIMARY KEY, blob BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS snapshots (seq INTEGER PRIMARY KEY, emitted INTEGER NOT NULL, blob BLOB NOT NULL);
 """
-
-
-class StoreError(ClearError):
-    """The state folder or a journal cannot be used. The message is one clear line."""
-
-
-class NoSuchJob(StoreError):
-    """There is no journal of that name."""
-
-
-class Fenced(StoreError):
-    """Another run has taken the job over: this writer may append nothing more."""
-
-
-class DiskFull(StoreError):
-    """The disk that holds the journal is full. What was committed is safe; the job can be resumed."""
 
 
 class Folder:
@@ -95,8 +79,11 @@ class Folder:
 class Journal:
     """One job's journal. Open it to read; take the epoch to write."""
 
-    def __init__(self, path: Path, *, create: bool = False, db: sqlite3.Connection | None = None) -> None:
-        """``db``: where it stands if not in a file at ``path``, which then only names it. Raises ``StoreError``."""
+    def __init__(
+        self, path: Path, *, create: bool = False, db: sqlite3.Connection | None = None, forgotten_too: bool = False
+    ) -> None:  # fmt: skip
+        """``db``: where it stands if not in a file at ``path``, which then only names it. Raises ``StoreError``; for a
+        job that was forgotten ``Forgotten``, unless ``forgotten_too``."""
         if db is None and not create and not path.exists():
             raise NoSuchJob(f"no job {path.stem!r} in {path.parent.parent}; `cortex jobs` lists what is there")
         self.path = path
@@ -112,7 +99,17 @@ class Journal:
         except (sqlite3.Error, OSError) as error:
             raise _plain(error, path) from None
         self._check_format()
-        self._seq = self._db.execute("SELECT coalesce(max(seq), 0) FROM turns").fetchone()[0]
+        if not forgotten_too and self.meta("forgotten") is not None:
+            self.close()
+            raise Forgotten(
+                f"job {path.stem} was forgotten: its prompts and replies are gone, `cortex status {path.stem}` has its "
+                f"figures, `cortex rm {path.stem}` makes its name free"
+            )
+        self._seq = self._last()
+
+    def _last(self) -> int:
+        last: int = self._db.execute("SELECT coalesce(max(seq), 0) FROM turns").fetchone()[0]
+        return max(last, self.dropped())
 
     def _check_format(self) -> None:
         found = self.meta("format")
@@ -145,6 +142,42 @@ class Journal:
         with self._writing():
             self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
 
+    def zero_what_goes(self) -> None:
+        """What is deleted from now on is written over."""
+        self._db.execute("PRAGMA secure_delete=ON")
+
+    def drop(self, upto: int, shrink: bool = False) -> None:
+        """Remove the turns up to this one, and the snapshots before it: the one of that very turn stands in for them.
+        ``shrink``: no more will come, so the file may be made small. Raises ``Fenced``."""
+        with self._writing():
+            row = self._db.execute("SELECT value FROM meta WHERE key = 'epoch'").fetchone()
+            if row is None or int(row[0]) != self.epoch:
+                raise Fenced(f"{self.path.stem}: another run has taken the job over")
+            self._db.execute("INSERT OR IGNORE INTO meta VALUES ('first_at_s', ?)", (b"%r" % self.first_at_s(),))
+            self._db.execute("DELETE FROM turns WHERE seq <= ?", (upto,))
+            self._db.execute("DELETE FROM snapshots WHERE seq < ?", (upto,))
+            self._db.execute("INSERT OR REPLACE INTO meta VALUES ('dropped', ?)", (b"%d" % upto,))
+        with contextlib.suppress(sqlite3.Error):  # whoever reads at this moment is in the way: the next time, then
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            if shrink:
+                self._db.execute("VACUUM")
+                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def forget(self, figures: bytes) -> None:
+        """Remove all turns and snapshots from the file, not only from its tables; keep these figures. Whoever wrote
+        before is fenced."""
+        self._db.execute("PRAGMA secure_delete=ON")
+        self.take_epoch(b"")
+        with self._writing():
+            for statement in ("DELETE FROM turns", "DELETE FROM snapshots", "DELETE FROM meta WHERE key NOT IN (?, ?)"):
+                self._db.execute(statement, ("format", "epoch") if "meta" in statement else ())
+            self._db.execute("INSERT INTO meta VALUES ('forgotten', ?)", (figures,))
+        try:
+            for statement in ("PRAGMA wal_checkpoint(TRUNCATE)", "VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"):
+                self._db.execute(statement).fetchall()
+        except sqlite3.Error as error:
+            raise _plain(error, self.path) from None
+
     # -- writing ---------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
@@ -167,7 +200,7 @@ class Journal:
             self.epoch = int(row[0]) + 1 if row else 1
             facts = [("epoch", str(self.epoch).encode()), ("owner", owner)]
             self._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", facts)
-            self._seq = self._db.execute("SELECT coalesce(max(seq), 0) FROM turns").fetchone()[0]
+            self._seq = self._last()
         return self.epoch
 
     def append(self, blobs: Sequence[bytes]) -> int:
@@ -202,8 +235,69 @@ class Journal:
     def turns(self, after: int = 0) -> Iterator[tuple[int, events.Turn]]:
         """Turns after a number, with theirs, replies filled in where the journal refers to them."""
         rows = self._db.cursor().execute("SELECT seq, blob FROM turns WHERE seq > ? ORDER BY seq", (after,))
+        before = after
         for seq, blob in rows:
+            self._refuse_gap(before, seq)
+            before = seq
             yield seq, self._filled(journal.decode_turn(blob))
+        if before == after < self.dropped():
+            self._refuse_gap(after, 0)
+
+    def _refuse_gap(self, before: int, seq: int) -> None:
+        if seq != before + 1 and self.dropped():
+            raise TextGone(
+                f"job {self.path.stem} keeps no text (--no-keep-text): what it asked and was answered left its journal "
+                "when its results were on disk"
+            )
+
+    def first_at_s(self) -> float:
+        """When the job's first turn was, also where it has left; 0 where there was none."""
+        found = self.meta("first_at_s")
+        if found is None:
+            row = self._db.execute("SELECT blob FROM turns ORDER BY seq LIMIT 1").fetchone()
+            return journal.decode_turn(row[0]).at_s if row else 0.0
+        return float(found)
+
+    def dropped(self) -> int:
+        """Number of the last turn that left the journal; 0: none did."""
+        found = self.meta("dropped")
+        return int(found) if found else 0
+
+    @contextlib.contextmanager
+    def as_it_is(self) -> Iterator[None]:
+        """All that is read meanwhile is of one moment, whoever writes."""
+        self._db.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._db.execute("ROLLBACK")
+
+    def page(self, after: int, count: int) -> Iterator[tuple[int, events.Turn]]:
+        """The next turns, at most so many. Nothing stays open between two pages, so that what was written meanwhile is
+        seen: an open reading sees the journal as it was when it began."""
+        query = "SELECT seq, blob FROM turns WHERE seq > ? ORDER BY seq LIMIT ?"
+        rows = self._db.execute(query, (after, count)).fetchall()
+        if not rows and after < self.dropped():
+            self._refuse_gap(after, 0)
+        for seq, blob in rows:
+            self._refuse_gap(after, seq)
+            after = seq
+            yield seq, self._filled(journal.decode_turn(blob))
+
+    def reopenings(self) -> list[tuple[int, events.Reopened]]:
+        """Where failed rows were opened again since the job was last opened: turn, and what was opened."""
+        numbers = msgspec.json.decode(self.meta("reopened") or b"[]", type=list[int])
+        found = []
+        for seq in (number for number in numbers if number > self.opened_at()):
+            row = self._db.execute("SELECT blob FROM turns WHERE seq = ?", (seq,)).fetchone()
+            turn = journal.decode_turn(row[0]) if row else events.Turn(0.0, ())
+            found += [(seq, event) for b in turn.batches for event in b if type(event) is events.Reopened]
+        return found
+
+    def will_reopen(self) -> None:
+        """The next turn is to open failed rows again: whoever reads results looks there."""
+        numbers = msgspec.json.decode(self.meta("reopened") or b"[]", type=list[int])
+        self.set_meta("reopened", msgspec.json.encode(sorted({*numbers, self.seq + 1})))
 
     def turns_with(self, needles: Sequence[bytes], after: int = 0) -> Iterator[tuple[int, events.Turn]]:
         """Those of the turns after a number whose bytes hold each of these: many need not be decoded."""
@@ -250,11 +344,12 @@ class Journal:
         flat = [event for batch in journal.decode_turn(row[0]).batches for event in batch]
         return flat[position] if position < len(flat) else None
 
-    def latest_snapshot(self, emitted_max: int | None = None) -> tuple[int, bytes] | None:
-        """The newest snapshot since the job was last opened, and not beyond so many results."""
+    def latest_snapshot(self, emitted_max: int | None = None, upto: int | None = None) -> tuple[int, bytes] | None:
+        """The newest snapshot since the job was last opened, not beyond so many results, nor after a turn."""
+        ceilings = [1 << 62 if bound is None else bound for bound in (emitted_max, upto)]
         row = self._db.execute(
-            "SELECT seq, blob FROM snapshots WHERE seq > ? AND emitted <= ? ORDER BY seq DESC LIMIT 1",
-            (self.opened_at(), emitted_max if emitted_max is not None else 1 << 62),
+            "SELECT seq, blob FROM snapshots WHERE seq > ? AND emitted <= ? AND seq <= ? ORDER BY seq DESC LIMIT 1",
+            (self.opened_at(), *ceilings),
         ).fetchone()
         return (row[0], bytes(row[1])) if row else None
 
@@ -291,24 +386,6 @@ def _plain(error: Exception, path: Path) -> StoreError:
     if "not a database" in said or "malformed" in said:
         return StoreError(f"{path} is no journal, or is damaged: {said}")
     return StoreError(f"cannot use {path}: {said}")
-
-
-def file_system(path: Path, mounts: str | None = None) -> str:
-    """Type of the file system that holds a path; empty where the system does not tell."""
-    if mounts is None:
-        try:
-            mounts = Path("/proc/mounts").read_text()
-        except OSError:
-            return ""
-    best, kind = "", ""
-    for line in mounts.splitlines():
-        fields = line.split()
-        if len(fields) < 3:
-            continue
-        where = fields[1].replace("\\040", " ")
-        if (str(path) + "/").startswith(where.rstrip("/") + "/") and len(where) >= len(best):
-            best, kind = where, fields[2]
-    return kind
 
 
 def replies_in(blobs: Iterable[tuple[int, events.Turn]]) -> Iterator[tuple[bytes, int, int]]:

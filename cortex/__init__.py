@@ -1,6 +1,6 @@
 """Cortex: very many bounded LLM calls under a scheduler that is plain code.
 
-This is the public vocabulary. ``run``, ``submit`` and ``attach`` open the world; all else here is pure.
+This is the public vocabulary. ``run``, ``batch``, ``submit`` and ``attach`` open the world; all else here is pure.
 """
 
 from __future__ import annotations
@@ -39,20 +39,21 @@ from policies.join import Join
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    batch: Callable[..., Any]
     run: Callable[..., Any]
     submit: Callable[..., Any]
     attach: Callable[..., Any]
 
 __version__ = "0.1.0"
 
-_DOOR = ("run", "submit", "attach")
+_DOOR = ("batch", "run", "submit", "attach")
 
 __all__ = [
     "Abandon", "Ask", "CallFailed", "Change", "Checkpoint", "Context", "Conversation", "DoesNotFit", "Emit", "Expect",
     "Fail", "Failure", "FailureKind", "FlowError", "Goal", "Item", "Join", "Joined", "Limits", "Log", "Malformed",
     "Observe", "Part", "Program", "Prompt", "Reopen", "Reply", "Resolve", "Role", "Row", "Rule", "RunTool", "Said",
     "Spawn", "State", "Status", "ToolDef", "ToolResult", "ToolUse", "Vote", "Wait", "as_choice", "as_json", "as_line",
-    "as_said", "attach", "flow", "run", "submit", "tool",
+    "as_said", "attach", "batch", "flow", "run", "submit", "tool",
 ]  # fmt: skip
 
 
@@ -60,12 +61,12 @@ def __getattr__(name: str) -> Any:
     """The one lazy door to the edge: what is pure stays importable without it."""
     if name in _DOOR:
         try:
-            from actors.client import attach, run, submit
+            from actors.client import attach, batch, run, submit
         except ModuleNotFoundError as error:
             if error.name not in ("actors", "actors.client"):
                 raise
             raise hides("actors", "a folder or file named actors") from None
-        return {"run": run, "submit": submit, "attach": attach}[name]
+        return {"batch": batch, "run": run, "submit": submit, "attach": attach}[name]
     if name == "testing":
         import cortex.testing as testing
 

@@ -12,7 +12,8 @@ import msgspec
 from cortex import commands, events, hedges
 from cortex.asking import AS_GIVEN
 from cortex.election import VOTE, next_sample
-from cortex.moves import ASKED, OPEN, asked, leave_call, reopen
+from cortex.ledger import Took
+from cortex.moves import ASKED, OPEN, asked, leave_call, note_refused, reopen
 from cortex.pauses import alike, block
 from cortex.permits import came_back
 from cortex.state import ENDED, Flight, Goal, Missing, State, Status, flight_key
@@ -20,9 +21,8 @@ from cortex.warming import came_home
 from policies.failure import RULES, Failure, FailureKind
 from policies.retry import backoff_s, beyond_patience, lapsed, may_retry
 
+_REMEMBERED = Took(reused=True)
 _DRAW_BYTES = 6
-REFUSED_CHARACTERS_MAX = 1_000
-"""Of what is kept of why a reply was refused."""
 
 
 def drawn(call_id: str, attempt: int) -> float:
@@ -62,8 +62,11 @@ def answered(k: State, event: events.Answered, out: list[commands.Command]) -> l
         if k.tell is not None:
             k.tell(event.goal, "dropped", {"attempt": event.attempt})
         return []
+    known_nusd, price = k.ledger.known_nusd, None
     if place >= 0:  # else it stays charged as was assumed
-        k.ledger.know(event.reply.usage, k.terms.routes[place].price if place else k.terms.route.price)
+        price = k.terms.routes[place].price if place else k.terms.route.price
+        k.ledger.know(event.reply.usage, price)
+    k.took = Took(event.elapsed_s, k.ledger.known_nusd - known_nusd if price is not None else None)
     k.successes += 1
     k.alike = 0
     asked_again = k.asking.get(question)
@@ -102,6 +105,7 @@ def recalled(k: State, event: events.Recalled, out: list[commands.Command]) -> l
         k.ledger.release(flight.charge)
         k.ledger.attempts -= 1
         goal_ids += tuple(flight.followers)
+    k.took = _REMEMBERED
     waiting = _awaiting(k, goal_ids, question)
     k.ledger.reused_calls += bool(waiting)
     _take(k, waiting, False, out)
@@ -158,7 +162,7 @@ def broke(k: State, event: events.Broke) -> list[Verdict]:
     came_back(k, flight, None, paid)
     if flight.prefix:
         came_home(k, flight, warmed=False)
-    k.tally.failures[failure.kind] = k.tally.failures.get(failure.kind, 0) + 1
+    k.tally.attempt_failed(failure.kind)
     asking = asked_by(k, flight)
     if paid:
         assume(k, flight, bool(asking))
@@ -318,8 +322,7 @@ def _refused(k: State, goal: Goal, failure: Failure, flight: Flight) -> Verdict 
 def malformed(k: State, goal: Goal, said: str) -> Verdict | None:
     """A complete reply was refused: discard it and ask under the next number, so many times."""
     goal.question = b""
-    goal.resamples += 1
-    goal.refused = said[:REFUSED_CHARACTERS_MAX]
+    note_refused(goal, said)
     sample = _next_sample(k, goal)
     if k.tell is not None:
         seen = {"why": said, "resamples": goal.resamples, "resamples_max": k.terms.limits.resamples_max}

@@ -51,9 +51,8 @@ def fold(k: State, program: Program, goal: Goal, where: Literal["absorb", "absor
 def fold_reply(k: State, program: Program, goal: Goal, reply: Reply, out: Out) -> None:
     """Fold a reply into K. One in which the model declined is no answer, unless the program reads those too."""
     if reply.stop_reason == REFUSAL and not program.reads_refusals and goal.status == Status.ASKED:
-        kind = FailureKind.REFUSED
-        k.tally.failures[kind] = k.tally.failures.get(kind, 0) + 1
-        give_up(k, program, goal, Failure(kind, "the model declined"), out)
+        k.tally.attempt_failed(FailureKind.REFUSED)
+        give_up(k, program, goal, Failure(FailureKind.REFUSED, "the model declined"), out)
         return
     if goal.kind == VOTE:
         _fold_vote(k, program, goal, reply, out)
@@ -83,8 +82,7 @@ def _fold_vote(k: State, program: Program, vote: Goal, reply: Reply, out: Out) -
 
 
 def _malformed(k: State, program: Program, goal: Goal, error: Malformed, out: Out) -> None:
-    kind = FailureKind.MALFORMED
-    k.tally.failures[kind] = k.tally.failures.get(kind, 0) + 1
+    k.tally.attempt_failed(FailureKind.MALFORMED)
     verdict = attempts.malformed(k, goal, str(error))
     if verdict is not None:
         give_up(k, program, verdict.goal, verdict.failure, out)
@@ -140,8 +138,7 @@ def faulty(k: State, program: Program, goal: Goal, where: str, error: Exception,
 
 def _count_fault(k: State, where: str, error: Exception) -> None:
     k.faulty_in_row += 1
-    kind = FailureKind.FAULTY
-    k.tally.failures[kind] = k.tally.failures.get(kind, 0) + 1
+    k.tally.attempt_failed(FailureKind.FAULTY)
     if k.faulty_in_row >= k.terms.limits.faulty_in_row_max:
         stop(k, f"{k.faulty_in_row} goals in a row: {said(where, error)}")
 

@@ -120,11 +120,13 @@ class Log(msgspec.Struct, frozen=True):
 class Reopen(msgspec.Struct, frozen=True):
     """The goal needs another turn: select will see it open. ``resample`` makes its next question a new sample.
 
-    Whatever it waited for (a reply, a tool, a child job) is let go.
+    Whatever it waited for (a reply, a tool, a child job) is let go. ``refused``: why its reply was no answer, where the
+    program asks for another by itself: counted as MALFORMED, and kept as ``goal.refused`` and in ``goal.resamples``.
     """
 
     goal: Goal
     resample: bool = False
+    refused: str = ""
 
 
 class Abandon(msgspec.Struct, frozen=True):
@@ -139,6 +141,9 @@ class Emit(msgspec.Struct, frozen=True):
     value: Any
     order: int | None = None
     failed: bool = False
+    row: str = ""
+    """Key of the row that failed, and the kind of its failure: such a row can be asked again. Empty: it cannot."""
+    kind: str = ""
 
 
 class RunTool(msgspec.Struct, frozen=True):

@@ -234,11 +234,17 @@ def _sum(charges: list[Charge]) -> tuple[int, int]:
 
 
 def _results(k: State) -> Iterator[str]:
-    early = [order for order in k.held if order <= k.next_in_order]
+    turn = next(iter(k.again), k.next_in_order)
+    early = [order for order in k.held if order <= turn or (order < k.next_in_order and order not in k.again)]
     if early:
-        yield f"results {early} are held though their turn, {k.next_in_order}, has come"
-    if k.emitted + len(k.held) != k.tally.succeeded + k.tally.failed and not _silent_failures(k):
-        yield f"{k.emitted} results given out, {len(k.held)} held; tally: {k.tally.succeeded} and {k.tally.failed}"
+        yield f"results {early} are held though their turn, {turn}, has come"
+    given = k.next_in_order - len(k.again) if k.again else k.emitted
+    if given + len(k.held) != k.tally.succeeded + k.tally.failed and not _silent_failures(k, given):
+        yield f"{given} results given out, {len(k.held)} held; tally: {k.tally.succeeded} and {k.tally.failed}"
+    if k.again and (list(k.again) != sorted(k.again) or turn != k.emitted or max(k.again) >= k.next_in_order):
+        yield f"the results end at {k.emitted}, those of {list(k.again)[:5]} are missing, the next is {k.next_in_order}"
+    if not k.failed_held.keys() <= k.held.keys():
+        yield f"results {sorted(k.failed_held)} are told of a failure, held are {sorted(k.held)}"
     if bool(k.outcome) < k.finished or k.outcome not in ("", "complete", "partial", "failed", "cancelled"):
         yield f"outcome {k.outcome!r}, finished: {k.finished}"
     if k.stopping not in ("", "drain", "cancel"):
@@ -247,9 +253,9 @@ def _results(k: State) -> Iterator[str]:
         yield f"position {k.position}, retries {k.retries}, successes {k.successes}"
 
 
-def _silent_failures(k: State) -> bool:
+def _silent_failures(k: State, given: int) -> bool:
     """A failed top goal is counted, and only some programs emit a line for it."""
-    return k.emitted + len(k.held) < k.tally.succeeded + k.tally.failed
+    return given + len(k.held) < k.tally.succeeded + k.tally.failed
 
 
 _PARTS = (_goals, _indices, _flights, _elections, _submissions, _ledger, _results)

@@ -103,6 +103,12 @@ class Emit(_Command, frozen=True, tag="emit"):
 
     index: int
     value: Any
+    failed: bool = False
+    row: str = ""
+    """Of one that failed and could be asked again: key of the row, and kind of the failure."""
+    kind: str = ""
+    order: int = -1
+    """Its place in the input, where the input's order was asked for."""
 
 
 class Finish(_Command, frozen=True, tag="finish"):

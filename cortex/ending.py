@@ -5,8 +5,9 @@ from __future__ import annotations
 from cortex import commands, pauses, submissions
 from cortex.attempts import asked_by, assume
 from cortex.authored import Out, said, stop
-from cortex.moves import emit_held, reopen
+from cortex.moves import reopen
 from cortex.program import Program
+from cortex.results import emit_held
 from cortex.state import HELD, State
 from cortex.warming import came_home
 from policies.budget import all_alike, too_many_failed

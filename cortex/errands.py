@@ -10,11 +10,10 @@ import msgspec
 from cortex import commands, events
 from cortex.attempts import Verdict, drawn
 from cortex.ledger import Bill
-from cortex.moves import Out, asked, be_woken, errand, reopen, send
+from cortex.moves import Out, asked, be_woken, errand, reopen, send, tool_errand
 from cortex.plain import plain, size_bytes
 from cortex.spawning import more_than
 from cortex.state import ENDED, HELD, Errand, Goal, Item, State, flight_key
-from cortex.transitions import tool_errand
 from policies.failure import RULES, Failure, FailureKind
 from policies.retry import backoff_s, beyond_patience
 
@@ -161,7 +160,7 @@ def _failed(k: State, goal: Goal, task: Errand, failure: Failure) -> Verdict | N
     """A reading that failed is tried again as the retry policy says; a deed only where it may be repeated."""
     policy = k.terms.limits.retry
     task.broken += 1
-    k.tally.failures[failure.kind] = k.tally.failures.get(failure.kind, 0) + 1
+    k.tally.attempt_failed(failure.kind)
     again = task.repeatable and (task.item > 0 or RULES[failure.kind].again in ("after", "backoff", "policy"))
     if k.tell is not None:
         k.tell(goal.id, "tool_failed", {"task": task, "again": again, "attempts_max": policy.attempts_max})

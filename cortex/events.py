@@ -46,6 +46,8 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     body: bytes = b""
     output_tokens_max: int = 0
     refusal: str = ""
+    place: int = -1
+    """Its place among the rows of the source, from 0 on, where it failed and is asked again."""
 
 
 class Fed(_Event, frozen=True, tag="fed"):
@@ -55,7 +57,7 @@ class Fed(_Event, frozen=True, tag="fed"):
     start: int
     """Where this window begins: it is taken only if the one before it ended there."""
     position: int
-    """Where reading goes on: bytes of the source, after decompression."""
+    """Where reading goes on: bytes of the source after decompression, or rows of one that is no text."""
     ended: bool
 
 
@@ -193,6 +195,38 @@ class Resumed(_Event, frozen=True, tag="resumed"):
     who: str
 
 
+class Reopened(_Event, frozen=True, tag="reopened"):
+    """Rows that failed are to be asked again, as a part of the same job: their results are taken back.
+
+    The rows themselves are fed again, after all others. Only for a job that has ended, complete or partial, and has
+    read its source to the end; a program says whether it can be asked so (``Program.asks_again``).
+    """
+
+    who: str
+    edition: int
+    """Counts these events in a job, from 1 on: the same one twice is taken once."""
+    keys: tuple[str, ...]
+    """The rows."""
+    lines: tuple[int, ...]
+    """Where their results stand among those of the job so far, ascending."""
+    kinds: dict[str, int]
+    """How many of them failed how."""
+    base: int
+    """Position in the source after which they are fed."""
+    ordered: bool = False
+    """Whether results come in the order of the input: then ``lines`` are the rows' places in it."""
+    written: tuple[int, int] = (0, 0)
+    """Results and bytes that the sink keeps: none of a file, which is written anew; all of what cannot be cut back."""
+    route: Route | None = None
+    """Where the job's calls go from now on, if that is another model; then nothing else may be left to ask."""
+    model: str = ""
+    """The model that stands in these rows' requests from now on; empty: as it was."""
+    output_tokens_max: int = 0
+    """The same for ``max_tokens``; 0: as it was."""
+    requests: bool = True
+    """Whether a row is a whole request, which holds both itself."""
+
+
 class Ticked(_Event, frozen=True, tag="ticked"):
     """Nothing but time passed: something was due."""
 
@@ -264,7 +298,7 @@ class Told(_Event, frozen=True, tag="told"):
 Event = (
     Opened | Rejoined | Fed | Granted | Answered | Recalled | Broke | Observed | Returned | Written | LimitsSet
     | Stopped | Resumed | Ticked | Intended | Submitted | Unsubmitted | Doubted | Stuck | Collected | Made
-    | Told
+    | Told | Reopened
 )  # fmt: skip
 
 

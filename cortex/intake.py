@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from cortex import attempts, deadlines, errands, events, pauses, submissions
+from cortex import attempts, deadlines, errands, events, pauses, results, submissions
 from cortex.authored import Out, fold, fold_reply, give_up, said, stop
 from cortex.ending import go_on
 from cortex.moves import end, hurry
-from cortex.permits import granted_pace, own_pace, reroute
+from cortex.permits import granted_pace, own_pace, reroute, reroute_own
 from cortex.plain import plain
 from cortex.program import Program
 from cortex.state import ENDED, Goal, State, Status, flight_key
@@ -62,8 +62,9 @@ def _fed(k: State, program: Program, event: events.Fed, out: Out) -> None:
         return  # the same window twice: its driver did not hear our answer, or another took over from it
     k.position, k.source_ended = event.position, event.ended
     for row in event.rows:
-        k.tally.rows_read += 1
-        k.tally.rows_refused += bool(row.refusal)
+        if row.place < 0:
+            k.tally.rows_read += 1
+            k.tally.rows_refused += bool(row.refusal)
         try:
             made = list(program.read(k, row))
             for change in made:
@@ -102,6 +103,7 @@ def _recalled(k: State, program: Program, event: events.Recalled, out: Out) -> N
     assert reply is not None, "the store fills in the reply of a recalled call"
     for goal in attempts.recalled(k, event, out):
         fold_reply(k, program, goal, reply, out)
+    k.took = None
 
 
 def _broke(k: State, program: Program, event: events.Broke, out: Out) -> None:
@@ -180,6 +182,17 @@ def _resumed(k: State, program: Program, event: events.Resumed, out: Out) -> Non
         errands.go_on(k, out)
 
 
+def _reopened(k: State, program: Program, event: events.Reopened, out: Out) -> None:
+    if not results.may_reopen(k, event):
+        return  # the same message twice, or it comes too late
+    if event.route is not None and event.route != k.terms.route:
+        reroute_own(k, event.route)
+    k.outcome, k.why = "partial", f"retry: {len(event.keys)} rows that failed are to be asked again"
+    k.source_ended, k.halted, k.faulty_in_row = False, "", 0
+    results.take_back(k, event)
+    k.forgiven = {"": k.tally.succeeded, **k.tally.failed_for_good}
+
+
 def _intended(k: State, program: Program, event: events.Intended, out: Out) -> None:
     submissions.intended(k, event, out)
 
@@ -229,4 +242,5 @@ _TAKE: dict[type, Callable[[State, Program, Any, Out], None]] = {
     events.Ticked: _ticked, events.Intended: _intended, events.Submitted: _submitted,
     events.Unsubmitted: _unsubmitted, events.Doubted: _doubted, events.Stuck: _stuck,
     events.Collected: submissions.collected, events.Made: _made, events.Told: _told,
+    events.Reopened: _reopened,
 }  # fmt: skip

@@ -29,6 +29,17 @@ class Bill(msgspec.Struct, frozen=True, array_like=True, gc=False):
     assumed_tokens: int = 0
 
 
+class Took(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How one reply came about, for the program that absorbs it."""
+
+    elapsed_s: float = 0.0
+    """How long the request took."""
+    nusd: int | None = 0
+    """What it cost, 1e-9 USD; None where no price is known."""
+    reused: bool = False
+    """It was remembered: nothing was sent, nothing paid."""
+
+
 class Ledger(msgspec.Struct):
     """Totals of a job. Money is in 1e-9 USD (whole numbers, so that sums are exact); everything else is counts."""
 

@@ -157,6 +157,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """Whether rows of a source follow; without it the source counts as read to its end."""
     fresh: bool = False
     """Ask anew, whatever is remembered."""
+    keeps_text: bool = True
+    """Whether the journal keeps what was asked and answered; else it leaves once the results are on disk."""
     places: dict[str, str] = msgspec.field(default_factory=dict)
     """Where input and output are, for whoever resumes; the core does not read it."""
     labels: dict[str, str] = msgspec.field(default_factory=dict)

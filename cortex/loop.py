@@ -65,6 +65,7 @@ def absorb(k: State, program: Program, event: events.Answered, out: Out) -> None
     """Fold a reply into K, once, for every goal that asked: all of what the program yields, or nothing."""
     for goal in attempts.answered(k, event, out):
         fold_reply(k, program, goal, event.reply, out)
+    k.took = None
 
 
 MADE_MAX = 4_096

@@ -13,11 +13,14 @@ import msgspec
 
 from cortex import commands
 from cortex.program import Program
+from cortex.results import emit
 from cortex.state import ENDED, HELD, TRANSITIONS, Errand, Goal, IllegalTransition, State, Status, flight_key
 from policies.join import Verdict, decide
 
 Out = list[commands.Command]
 _SAID_MAX = 200
+REFUSED_CHARACTERS_MAX = 1_000
+"""Of what is kept of why a reply was refused."""
 OPEN, ASKED, WAITING, RESOLVED = Status.OPEN, Status.ASKED, Status.WAITING, Status.RESOLVED
 
 
@@ -55,6 +58,12 @@ def take_back(k: State, goal: Goal) -> None:
 def asked(k: State, goal: Goal) -> None:
     """The goal's call is being made, or its result is being taken in."""
     set_status(k, goal, ASKED)
+
+
+def note_refused(goal: Goal, said: str) -> None:
+    """A reply of this goal was refused: it is asked again, under another number, and may be told why."""
+    goal.resamples += 1
+    goal.refused = said[:REFUSED_CHARACTERS_MAX]
 
 
 def reopen(k: State, goal: Goal, due_at_s: float = 0.0) -> None:
@@ -150,37 +159,6 @@ def _leave(k: State, key: int, question: bytes, out: Out) -> None:
     out.append(commands.Abandon(flight.goal, flight.attempt))
 
 
-# -- results --------------------------------------------------------------------------------------------------------
-
-
-def emit(k: State, value: Any, order: int | None, failed: bool, out: Out) -> None:
-    """A result for the sink, at once or in its turn."""
-    if failed:
-        k.tally.failed += 1
-    else:
-        k.tally.succeeded += 1
-    if order is None:
-        out.append(commands.Emit(k.emitted, value))
-        k.emitted += 1
-        return
-    k.held[order] = value
-    while k.next_in_order in k.held:
-        _next_result(k, k.held.pop(k.next_in_order), out)
-        k.next_in_order += 1
-
-
-def emit_held(k: State, out: Out) -> None:
-    """Results whose turn will not come, since the job has ended: what was paid for reaches the user all the same."""
-    for order in sorted(k.held):
-        _next_result(k, k.held.pop(order), out)
-        k.next_in_order = order + 1
-
-
-def _next_result(k: State, value: Any, out: Out) -> None:
-    out.append(commands.Emit(k.emitted, value))
-    k.emitted += 1
-
-
 # -- errands --------------------------------------------------------------------------------------------------------
 
 
@@ -191,6 +169,15 @@ def errand(k: State, goal: Goal, task: Errand, out: Out) -> None:
         begin_timeout(k, goal)
     goal.join = None
     send(k, goal, task, out)
+
+
+def tool_errand(
+    k: State, goal: Goal, tool: str, arguments: dict[str, Any], *, item: int = 0, repeatable: bool = False
+) -> Errand:  # fmt: skip
+    """A tool run for this goal. Its key is the same however often it is run."""
+    key = k.call_id(goal.id, f"tool-{goal.tries + 1}")
+    command = commands.RunTool(goal.id, 0, tool, arguments, key, k.terms.limits.timeout.ceiling_s)
+    return Errand(goal.id, 0, tool, item, repeatable=repeatable, command=command)
 
 
 def send(k: State, goal: Goal, task: Errand, out: Out) -> None:
@@ -257,7 +244,8 @@ def close(k: State, goal: Goal, to: Status, out: Out, program: Program) -> None:
         parent.children_failed += to != RESOLVED
     elif program.rows_are_goals:
         if goal.row:
-            emit(k, line_of(goal), None, to != RESOLVED, out)
+            kind = goal.failure.kind if goal.failure is not None else ""
+            emit(k, line_of(goal), None, to != RESOLVED, out, goal.row, kind if to == Status.FAILED else "")
         elif to == RESOLVED:
             emit(k, goal.answer, None, False, out)
         else:

@@ -15,6 +15,7 @@ import msgspec
 
 from policies.failure import Failure
 from policies.pace import Pace, correct, due_at_s, set_rates, take
+from policies.tokens import Estimate
 
 if TYPE_CHECKING:
     from cortex.limits import Limits, Route, Terms
@@ -256,6 +257,13 @@ def reroute(k: State, fallbacks: tuple[Route, ...]) -> None:
                 for attempt, missing in goal.assumed.items()
             }
     k.terms = now
+
+
+def reroute_own(k: State, route: Route) -> None:
+    """The job asks another model from now on. Only where nothing is under way, nor open: what a share or an estimate
+    tells is of the route before."""
+    k.terms = msgspec.structs.replace(k.terms, route=route)
+    k.shares[0], k.estimate, k.paused, k.alike = Share(), Estimate(), None, 0
 
 
 def _places(terms: Terms) -> dict[tuple[int, str, str, str], int]:

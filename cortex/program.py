@@ -57,10 +57,17 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     down, so that a replay in which it makes others is noticed."""
     files: ClassVar[str] = ""
     """The parameter that a command line's INPUTS are, whole files and folders; without one they are rows."""
+    asks_again: ClassVar[bool] = False
+    """Whether rows that failed can be asked again, each by itself, when the job is over: no other row has seen that
+    they failed, and nothing is left of them in K."""
     asks_at_once: ClassVar[bool] = False
     """A goal that select makes and asks for in one round changes nothing else that it would say."""
     asks_once: ClassVar[bool] = False
     """Every question of a run differs from every other, so looking for equal ones is not worth it."""
+
+    def rows_are_requests(self) -> bool:
+        """Whether a row of the source is a whole request, which names its model and ``max_tokens`` itself."""
+        return False
 
     def begin(self, k: State) -> Iterable[Change]:
         """The first goals and items."""

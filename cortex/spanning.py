@@ -23,7 +23,7 @@ class Calls(Places):
 
     def __init__(self, rule: Sampling, ids: Ids, state: Traced, captures: bool) -> None:
         super().__init__(rule, ids, state)
-        self._captures = captures
+        self.captures = captures
         self._k: State
         self._out: commands.Decided
         self._guarded: frozenset[int] = frozenset()
@@ -103,7 +103,7 @@ class Calls(Places):
         node.call = Call(
             trace, span_key(What.CALL, node.goal, command.attempt), above, at_s, command.sample, goal.question,
             command.route, route.model, route.endpoint, command.output_tokens_max,
-            body=command.body if self._captures else b"",
+            body=command.body if self.captures else b"",
         )  # fmt: skip
         return node.call
 
@@ -130,7 +130,7 @@ class Calls(Places):
             "output": usage.output_tokens, "cache_read": usage.cache_read_tokens,
             "cache_creation": usage.cache_creation_tokens,
         }  # fmt: skip
-        if self._captures:
+        if self.captures:
             facts["reply"] = reply.body
         self._close_call(node, end_s, "", facts)
         self._absorb(node, call, event.attempt, end_s)
@@ -240,7 +240,7 @@ class Calls(Places):
         facts: dict[str, Any] = {"reused": True}
         if event.reply is not None:
             facts |= {"stop": event.reply.stop_reason, "model": event.reply.model}
-            if self._captures:
+            if self.captures:
                 facts["reply"] = event.reply.body
         number = (call.key >> 4) & 0xFFFFF
         self._close_call(node, self._at_s, "", facts)

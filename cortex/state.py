@@ -22,7 +22,9 @@ from cortex.goals import IllegalTransition as IllegalTransition
 from cortex.goals import Missing as Missing
 from cortex.goals import Status as Status
 from cortex.goals import flight_key as flight_key
-from cortex.ledger import Bill, Charge, Ledger
+from cortex.items import Item as Item
+from cortex.items import Observation as Observation
+from cortex.ledger import Bill, Charge, Ledger, Took
 from cortex.limits import Terms
 from cortex.permits import Share, Sizes, held_until_s, next_begin_s
 from cortex.submission import Submission
@@ -31,34 +33,6 @@ from policies.failure import Failure
 from policies.pace import Pace
 from policies.timeout import attempt_timeout_s
 from policies.tokens import Estimate
-
-
-class Observation(msgspec.Struct, frozen=True):
-    """How an item was read from a world that changes: by which tool, when, and for how long it may be believed."""
-
-    tool: str
-    arguments: dict[str, Any]
-    read_at_s: float
-    trust_s: float
-    taken_at_s: float = -1.0
-    """When K took it in: within that turn it is believed, however short the trust. Below zero: it was never read."""
-
-
-class Item(msgspec.Struct):
-    """A thing in K: a source artefact, or one derived by a call. Large values are stored once and referred to by id."""
-
-    kind: str
-    value: Any = None
-    sources: tuple[int, ...] = ()
-    """Ids of the items that it was made from; select may go back to them."""
-    lossy: bool = False
-    """Whether something of its sources was lost on the way (a summary, a label)."""
-    id: int = 0
-    size_bytes: int = 0
-    call: str = ""
-    """The call whose reply it came from; empty for a source artefact."""
-    observation: Observation | None = None
-    """Given where it was read; an item of which the first reading is under way is not listed by ``items_of`` yet."""
 
 
 class Flight(msgspec.Struct, array_like=True):
@@ -216,6 +190,12 @@ class State(msgspec.Struct, dict=True):
     written_bytes: int = 0
     next_in_order: int = 0
     """Place in the input of the result that goes out next, where input order was asked for."""
+    failed_held: dict[int, tuple[str, str]] = msgspec.field(default_factory=dict)
+    """Of those in ``held``, the ones that tell of a failure: key of the row, and kind."""
+    edition: int = 0
+    """How often failed rows were opened again: each time the results are another list (``cortex.results``)."""
+    again: dict[int, None] = msgspec.field(default_factory=dict)
+    """Places of rows that were opened again and are not given out yet, ascending, where input order was asked for."""
     reading: dict[int, float] = msgspec.field(default_factory=dict)
     """Goals that wait for readings, and since when: what was read since then is believed together."""
     short: bool = False
@@ -234,6 +214,8 @@ class State(msgspec.Struct, dict=True):
     why: str = ""
     finished: bool = False
     """The world was told of the outcome."""
+    took: Took | None = None
+    """How the reply that is being absorbed came about; nothing between replies."""
 
     def __post_init__(self) -> None:
         if not self.shares:

@@ -77,7 +77,7 @@ def unsubmitted(k: State, event: events.Unsubmitted) -> None:
         return
     failure = event.failure
     if not event.who:
-        k.tally.failures[failure.kind] = k.tally.failures.get(failure.kind, 0) + 1
+        k.tally.attempt_failed(failure.kind)
     if event.who and made.name:  # it was there, and its results cannot be had: what it cost nobody will tell
         del k.submissions[made.number]
         _give_up(k, [key for key in made.keys if key in k.flights])

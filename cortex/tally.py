@@ -32,3 +32,7 @@ class Tally(msgspec.Struct):
     """What the latest of these said."""
     failed_row: str = ""
     """Which row of the source that was, where it was one."""
+
+    def attempt_failed(self, kind: str) -> None:
+        """An attempt failed so."""
+        self.failures[kind] = self.failures.get(kind, 0) + 1

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 import msgspec
 
 from cortex import changes as c
-from cortex.commands import Decided, Log, Made, RunTool
+from cortex.commands import Decided, Log, Made
 from cortex.election import VOTE
 from cortex.moves import (
     RESOLVED,
@@ -24,23 +24,25 @@ from cortex.moves import (
     be_woken,
     begin_timeout,
     close,
-    emit,
     errand,
     forget_children,
     leave_call,
     leave_errand,
     legal,
     look_at_join,
+    note_refused,
     offer,
     reopen,
     set_status,
+    tool_errand,
 )  # fmt: skip
 from cortex.plain import plain as plain
 from cortex.plain import size_bytes
 from cortex.program import Program, params_of
 from cortex.reply import Malformed
+from cortex.results import emit
 from cortex.spawning import spawn
-from cortex.state import ENDED, TRANSITIONS, Errand, Goal, IllegalTransition, Item, Observation, State, Status
+from cortex.state import ENDED, TRANSITIONS, Goal, IllegalTransition, Item, Observation, State, Status
 from policies.failure import Failure, FailureKind
 
 _Make = Callable[[State, Any, Any, Out, Program], None]
@@ -164,7 +166,7 @@ def _check_item(k: State, item: Item, view: _View) -> tuple[Any, int, str]:
 def _check_emit(k: State, change: c.Emit, view: _View) -> Any:
     order = change.order
     if order is not None:
-        if order < k.next_in_order or order in k.held or order in view.orders:
+        if (order < k.next_in_order and order not in k.again) or order in k.held or order in view.orders:
             raise ValueError(f"result {order} of the input was emitted already")
         view.orders += (order,)
     return plain(change.value)
@@ -247,7 +249,7 @@ def _check_spawn(k: State, change: c.Spawn, view: _View) -> tuple[str, bytes]:
 
 
 def _emit(k: State, change: c.Emit, value: Any, out: Out, program: Program) -> None:
-    emit(k, value, change.order, change.failed, out)
+    emit(k, value, change.order, change.failed, out, change.row, change.kind)
 
 
 def _add_goal(k: State, goal: Goal, value: Any, out: Out, program: Program) -> None:
@@ -347,6 +349,9 @@ def _reopen(k: State, change: c.Reopen, value: None, out: Out, program: Program)
     if change.resample:
         goal.sample = str(int(goal.sample) + 1)
         goal.broken = goal.throttles = 0
+    if change.refused:
+        k.tally.attempt_failed(FailureKind.MALFORMED)
+        note_refused(goal, change.refused)
 
 
 def _run_tool(k: State, change: c.RunTool, arguments: dict[str, Any], out: Out, program: Program) -> None:
@@ -363,15 +368,6 @@ def _observe(k: State, change: c.Observe, arguments: dict[str, Any], out: Out, p
     _add_item(k, item, (None, 0, ""), out, program)
     k.reading.setdefault(goal.id, k.at_s)
     errand(k, goal, tool_errand(k, goal, change.tool, arguments, item=item.id, repeatable=True), out)
-
-
-def tool_errand(
-    k: State, goal: Goal, tool: str, arguments: dict[str, Any], *, item: int = 0, repeatable: bool = False
-) -> Errand:  # fmt: skip
-    """A tool run for this goal. Its key is the same however often it is run."""
-    key = k.call_id(goal.id, f"tool-{goal.tries + 1}")
-    command = RunTool(goal.id, 0, tool, arguments, key, k.terms.limits.timeout.ceiling_s)
-    return Errand(goal.id, 0, tool, item, repeatable=repeatable, command=command)
 
 
 class _Kind(NamedTuple):

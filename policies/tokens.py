@@ -60,14 +60,40 @@ def tokens_bound(text: str | bytes, framing: int = FRAMING_TOKENS) -> int:
 def body_tokens_bound(body: bytes) -> int:
     """The most input tokens that a whole Messages request, as JSON, can be; UNBOUNDED where its bytes do
     not say."""
-    bound = tokens_bound(_plain(body))
     if not _MORE_THAN_TEXT.search(body):
-        return bound  # nothing but text, as most requests are
+        return tokens_bound(_plain(body))  # nothing but text, as most requests are
     if _UNBOUNDED.search(body):
         return UNBOUNDED
+    bound = tokens_bound(_plain(_without_pictures(body) if _IMAGE.search(body) else body))
     tools = TOOLS_TOKENS + len(_TOOL.findall(body)) * TOOL_TOKENS if _TOOLS.search(body) else 0
     images = len(_IMAGE.findall(body)) * IMAGE_TOKENS
     return bound + tools + images
+
+
+def _without_pictures(body: bytes) -> bytes:
+    """The same JSON without what its images hold: that is no text, and costs by an image's size, not by its bytes."""
+    try:
+        value: Any = msgspec.json.decode(body)
+        emptied = _empty_pictures(value.get("messages") if isinstance(value, dict) else None)
+        return msgspec.json.encode(value) if emptied else body
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return body
+
+
+def _empty_pictures(content: Any) -> int:
+    """Take out the bytes of image blocks: where blocks stand, and nowhere else, for elsewhere they would be text. How
+    many there were."""
+    emptied = 0
+    for block in content if isinstance(content, list) else ():
+        if not isinstance(block, dict):
+            continue
+        source = block.get("source")
+        if block.get("type") == "image" and isinstance(source, dict) and source.get("type") == "base64":
+            source["data"] = ""
+            emptied += 1
+        else:
+            emptied += _empty_pictures(block.get("content"))  # of a message, or of a tool's result
+    return emptied
 
 
 def _plain(body: bytes) -> bytes:

@@ -56,6 +56,10 @@ def other(model: str = "n", *, price: Price | None = None, window: int = 200_000
     return Route(endpoint=endpoint, model=model, context_window=window, price=price)
 
 
+TAKEN_BACK = object()
+"""Stands where a result was that is to come again."""
+
+
 class Stage:
     """One job. ``calls`` are those under way, by (goal, attempt); ``emitted`` are all results; ``said`` all commands."""
 
@@ -89,16 +93,32 @@ class Stage:
         out = step(self.k, self.program, turn)
         check(self.k)
         self._doubt(turn, out)
+        self._take_back(turn, out)
         for command in out:
             if isinstance(command, commands.Call):
                 self.calls[command.goal, command.attempt] = command
             elif isinstance(command, commands.Emit):
-                assert command.index == len(self.emitted)
-                self.emitted.append(command.value)
+                if command.index < len(self.emitted):
+                    assert self.emitted[command.index] is TAKEN_BACK
+                    self.emitted[command.index] = command.value
+                else:
+                    assert command.index == len(self.emitted)
+                    self.emitted.append(command.value)
             elif isinstance(command, commands.Finish):
                 self.ended.append(command)
         self.said += out
         return out
+
+    def _take_back(self, turn: events.Turn, out: list[commands.Command]) -> None:
+        """Results of rows that were opened again: in order, their places stay; what can come no more leaves them."""
+        for event in (each for batch in turn.batches for each in batch):
+            if isinstance(event, events.Reopened) and event.edition == self.k.edition:
+                gone = [TAKEN_BACK] if event.ordered else []
+                for line in reversed(event.lines):
+                    self.emitted[line : line + 1] = gone
+        if self.k.outcome in ("failed", "cancelled") and of(out, commands.Finish):
+            late = {command.order for command in of(out, commands.Emit)}
+            self.emitted = [v for i, v in enumerate(self.emitted) if v is not TAKEN_BACK or i in late]
 
     def _doubt(self, turn: events.Turn, out: list[commands.Command]) -> None:
         blob = journal.encode_turn(turn.at_s, [journal.encode_batch(batch) for batch in turn.batches])

@@ -6,9 +6,22 @@ from typing import Annotated
 
 import typer
 
-from actors.cli.options import BOUNDS, GOING_ON, LOOKING, RUNNING, Options, takes
+from actors.cli.arguments import (
+    Faults,
+    Input,
+    Job,
+    NotSubmitted,
+    Output,
+    Params,
+    Port,
+    Results,
+    Settings,
+    Submitted,
+)
+from actors.cli.options import BOUNDS, GOING_ON, LOOKING, RUNNING, TABLE, Options, takes
 from actors.cli.problems import COMPLETE, CommandError
 from actors.cli.saved import COMMANDS as SAVING
+from actors.cli.tended import COMMANDS as TENDING
 
 app = typer.Typer(
     name="cortex", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
@@ -19,33 +32,6 @@ app = typer.Typer(
 programs = typer.Typer(help="Programs: which there are, one to begin with, what they need.", no_args_is_help=True)
 app.add_typer(programs, name="program")
 
-Input = Annotated[
-    str, typer.Argument(help="JSON Lines in the Message Batches request format; .gz; - for stdin")
-]
-Output = Annotated[
-    str, typer.Option("--output", "-o", help="results, a line each; .gz; - for stdout", metavar="FILE")
-]
-Job = Annotated[str, typer.Argument(help="the job's name, as `cortex jobs` lists it")]
-Port = Annotated[
-    int, typer.Option("--port", help="where to listen, on this machine only; 0: any", min=0, max=65535)
-]
-Faults = Annotated[
-    list[str], typer.Option("--fault", help="share of requests that fail so", metavar="KIND=SHARE")
-]
-Settings = Annotated[
-    list[str], typer.Option("--set", "-s", help="a setting of the provider", metavar="NAME=VALUE")
-]
-Params = Annotated[
-    list[str],
-    typer.Option("--param", "-p", help="a parameter of the program; @FILE: what it holds", metavar="NAME=VALUE"),
-]
-Submitted = Annotated[
-    list[str],
-    typer.Option("--submitted", help="a message batch in doubt: it is there, under this id", metavar="N=BATCH"),
-]
-NotSubmitted = Annotated[
-    list[str], typer.Option("--not-submitted", help="a message batch in doubt: it was never made", metavar="N")
-]
 _NOTHING: list[str] = []
 
 
@@ -67,9 +53,9 @@ def _cortex(
 
 
 @app.command()
-@takes(*RUNNING, "ordered")
-def batch(input: Input, output: Output, options: Options) -> int:  # noqa: A002 - the argument's name
-    """Ask every request of INPUT, once; give the same command again after a crash and it goes on."""
+@takes(*RUNNING, "ordered", "no_keep_text", *TABLE)
+def batch(input: Input, output: Results, options: Options) -> int:  # noqa: A002 - the argument's name
+    """Ask every row or request of INPUT, once; give the same command again after a crash and it goes on."""
     from actors.cli.beginning import batch as begin
 
     return begin(input, output, options)
@@ -214,15 +200,6 @@ def jobs(options: Options) -> int:
 
 
 @app.command()
-@takes("state", "overwrite", "verbose")
-def results(job: Job, options: Options, output: Output = "-") -> int:
-    """Write the results that a job has so far."""
-    from actors.cli.looking import results as show
-
-    return show(job, output, options)
-
-
-@app.command()
 @takes(*LOOKING)
 def replay(
     job: Job, options: Options,
@@ -364,6 +341,8 @@ def plan_votes(
 
 for _name, _command in SAVING.items():
     programs.command(_name)(_command)
+for _name, _command in TENDING.items():
+    app.command(_name)(_command)
 
 
 @app.command()

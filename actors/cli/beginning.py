@@ -10,9 +10,13 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from actors import programs
+from actors.asked_again import Rows
 from actors.cli.carrying import Work, carry_out, report
 from actors.cli.finding import built, missing, program_named, told_of
+from actors.cli.in_force import CONFIG, said_in
 from actors.cli.keys import taken_environ
 from actors.cli.options import Options
 from actors.cli.problems import CommandError, say
@@ -29,20 +33,23 @@ from actors.cli.settings import (
     wish_of,
 )
 from actors.cli.standings import forget_spool, spool_of, standing_of
+from actors.cli.tables import TABLE, is_table, note_columns, program_of, results_sink, table_source
 from actors.cli.telling import OVER
 from actors.cli.texts import files_of
-from actors.destination import Wish, remember
+from actors.destination import Wish, remember, remembered
 from actors.files.line_source import LineSource
 from actors.files.lines import keep
 from actors.files.sink import FileSink, SinkError
 from actors.files.source import BatchSource, Check
-from actors.records import in_use, last_state, last_terms
+from actors.files.table_sink import TableSink
+from actors.files.table_source import TableSource
+from actors.records import in_use, last_places, last_state, last_terms
 from actors.session import CONTENT, Order, Session, whole
-from actors.store import Folder
+from actors.store import Folder, TextGone
 from cortex.flows.program import Flow
 from cortex.limits import Limits, Terms
 from cortex.program import Program, params_of
-from cortex.programs.batch import Batch
+from cortex.programs.table import Table
 
 BATCH = "batch"
 CRYSTAL = "crystal"
@@ -58,16 +65,23 @@ def batch(path: str, output: str, options: Options) -> int:
     """``cortex batch``; the exit code."""
     folder, limits = _prepared(options)
     rows_model = body_model(options.model)
+    program = program_of(options, path, output)
+    places = {"kind": BATCH, "rows_model": rows_model, "output_tokens_max": str(options.max_output_tokens or "")}
+    if options.prompt:
+        places = {"kind": TABLE} | ({} if options.id else {"numbered": "1"})
     order = Order(
-        program=Batch(ordered=options.ordered), limits=limits, job=options.job, state=str(folder.path),
-        cluster=cluster_of(options), input=path, output=output, fresh=options.fresh, labels=labels_of(options),
-        places={"kind": BATCH, "rows_model": rows_model, "output_tokens_max": str(options.max_output_tokens or "")},
-        wish=Wish(model=options.model, base_url=base_url_of(options)),
+        program=program, limits=limits, job=options.job, state=str(folder.path), cluster=cluster_of(options),
+        input=path, output=output, fresh=options.fresh, places={CONFIG: said_in(options), **places},
+        wish=Wish(model=options.model, base_url=base_url_of(options)), keeps_text=not options.no_keep_text,
+        labels=labels_of(options),
     )  # fmt: skip
-    source = batch_source(folder, order, _given_input(folder, order))
+    if not order.keeps_text and not is_table(output) and (output == "-" or not FileSink(output).cuts_back):
+        raise CommandError("--no-keep-text needs -o FILE: once a row's result is there, it is nowhere else")
+    source = rows_source(folder, order, _given_input(folder, order))
     with contextlib.closing(source):
         check = source.check()
         tell_problems(path, check)
+        note_columns(order, source)
         order.wish = wish_of(options, options.model or _one_model(check))
         return _begun(order, options, folder, source, check)
 
@@ -76,6 +90,10 @@ def run(where: str, inputs: list[str], output: str, pairs: list[str], options: O
     """``cortex run``; the exit code."""
     if where == BATCH:
         raise CommandError("`cortex batch INPUT -o OUTPUT` runs this program")
+    if where == Table.name:
+        raise CommandError("`cortex batch TABLE --prompt '…' -o OUTPUT` runs this program")
+    if is_table(output):
+        raise CommandError(f"-o {output}: `cortex run` writes JSON Lines: name a file that ends in .jsonl")
     program = _program(where, inputs, pairs)
     folder, limits = _prepared(options)
     lines = bool(inputs) and not program.files
@@ -84,7 +102,8 @@ def run(where: str, inputs: list[str], output: str, pairs: list[str], options: O
     order = Order(
         program=program, wish=wish_of(options, options.model), limits=limits, job=options.job,
         state=str(folder.path), cluster=cluster_of(options), input=inputs[0] if inputs else "", output=output,
-        fresh=options.fresh, places={"kind": LINES} if lines else {}, labels=labels_of(options),
+        fresh=options.fresh, places={CONFIG: said_in(options), **({"kind": LINES} if lines else {})},
+        labels=labels_of(options),
     )  # fmt: skip
     if not lines:
         missing(program)
@@ -136,6 +155,12 @@ def body_model(model: str) -> str:
     return LOCAL_MODEL_NAME
 
 
+def rows_source(folder: Folder, order: Order, stdin: io.BytesIO | None = None) -> BatchSource | TableSource:
+    """The rows that ``cortex batch`` reads: a table's, or whole requests."""
+    made = table_source if order.places["kind"] == TABLE else batch_source
+    return made(folder, order, stdin)
+
+
 def batch_source(folder: Folder, order: Order, stdin: io.BytesIO | None = None) -> BatchSource:
     """The rows of a batch, as the order's places have them."""
     tokens = order.places["output_tokens_max"]
@@ -179,13 +204,13 @@ def tell_problems(path: str, check: Check) -> None:
     if check.refused:
         said.append(f"{check.refused:,} of {check.rows:,} rows are refused before sending")
     if check.unreadable:
-        said.append(f"{check.unreadable:,} lines are no rows and are passed over")
+        said.append(f"{check.unreadable:,} {check.noun}s are no rows and are passed over")
     name = "standard input" if path == "-" else path
     say(f"{name}: {'; '.join(said)}")
     for problem in check.problems:
-        say(f"{name} line {problem.line}: {problem.said}")
+        say(f"{name} {check.noun} {problem.line}: {problem.said}")
     if check.problems_more:
-        say(f"{name}: and {check.problems_more:,} more lines like these")
+        say(f"{name}: and {check.problems_more:,} more {check.noun}s like these")
 
 
 def _one_model(check: Check) -> str:
@@ -212,13 +237,17 @@ def _begun(order: Order, options: Options, folder: Folder, source: Any, check: C
     before = last_terms(folder, job)
     if before is not None and not order.fresh:
         _refuse_other_places(order, before, job)
+        refuse_paying_again(order, before)
         if order.labels and order.labels != before.labels and _same(order, before):
             kept = " ".join(f"{name}={value}" for name, value in before.labels.items()) or "none"
             say(f"job {job} keeps the labels that it began with: {kept}")
         code = _already_over(order, options, folder, before, job)
         if code is not None:
             return code
-    sink = sink_of(order.output, order.input, options.overwrite)
+        if source is not None:
+            source = Rows(folder, job, source)
+            order.wish = _as_retried(order, before, folder)
+    sink = own_sink(folder, order, options.overwrite)
     if sink is not None:
         own = before is not None and before.places.get("output") == whole(order.output)
         check_output(sink, order.output, own or options.overwrite)
@@ -257,7 +286,7 @@ def _already_over(order: Order, options: Options, folder: Folder, before: Terms,
     standing = standing_of(folder, job, k)
     say(f"job {job} is {k.outcome} already: nothing is asked again (--fresh asks anew)")
     if k.outcome == "complete":
-        complete_output(folder, job, standing.facts, order.input, options.overwrite)
+        complete_output(folder, job, standing.facts, before.places, before.program, options.overwrite)
     forget_spool(folder, standing)
     return report(standing, options)
 
@@ -269,8 +298,31 @@ def _same(order: Order, before: Terms) -> bool:
     return unchanged and before.places.get("wish") == remember(order.wish)
 
 
+def _as_retried(order: Order, before: Terms, folder: Folder) -> Wish:
+    """The same command goes on with a retry that was interrupted, also where that asks another model."""
+    if not _same(order, before):
+        return order.wish
+    model = remembered(last_places(folder, order.named(), before)).model
+    return msgspec.structs.replace(order.wish, model=model)
+
+
+def refuse_paying_again(order: Order, before: Terms) -> None:
+    """A job that keeps no text remembers nothing; and what a job keeps it cannot lose by going on."""
+    job = order.named()
+    if before.keeps_text and not order.keeps_text:
+        ways = f"cortex forget {job} when it is over, or give another --job"
+        raise CommandError(f"job {job} has kept its text so far: {ways}")
+    order.keeps_text = before.keeps_text
+    where, params = programs.place_of(type(order.program)), params_of(order.program)
+    if not before.keeps_text and before.fingerprint != programs.fingerprint(where, params):
+        raise CommandError(
+            f"the program of job {job} has changed since, or the release, and it kept no text: all of it would be "
+            "asked, and paid, again: give --fresh for that"
+        )
+
+
 def complete_output(
-    folder: Folder, job: str, facts: dict[str, Any], input_path: str, overwrite: bool
+    folder: Folder, job: str, facts: dict[str, Any], places: dict[str, str], program: str, overwrite: bool
 ) -> None:
     """See that the results file of a job that is over is whole; what is missing is written from the journal."""
     from actors.amending import copy_results
@@ -279,23 +331,43 @@ def complete_output(
     if path in ("", "-"):
         return
     rows, size_bytes = facts["results_written"], facts["bytes_written"]
-    there = Path(path).stat().st_size if Path(path).exists() else -1
-    if there == size_bytes and rows == facts["results"]:
+    sink = results_sink(folder, job, path, places.get("input", ""), overwrite, places, program, own=True)
+    assert sink is not None
+    if rows == facts["results"] and _whole(sink, path, rows, size_bytes):
         return
     say(f"{path} is not whole: written again from the journal")
-    sink = sink_of(path, input_path, overwrite)
-    copy_results(folder, job, sink, rows, size_bytes, own=True)
+    try:
+        copy_results(folder, job, sink, rows, size_bytes, own=True)
+    except TextGone:
+        sink.forget()
+        said = f"{path} is not as job {job} left it, which keeps no text: what is missing is nowhere else"
+        raise SinkError(said) from None
+    sink.forget()
 
 
-def sink_of(output: str, input_path: str, overwrite: bool = False) -> FileSink | None:
-    """Where results go; None where nobody asked for them."""
-    if not output:
-        return None
-    return FileSink(output, overwrite=overwrite, keep_off=() if input_path in ("", "-") else (input_path,))
+def _whole(sink: FileSink | TableSink, path: str, rows: int, size_bytes: int) -> bool:
+    if isinstance(sink, TableSink):
+        return sink.holds(rows)
+    return Path(path).exists() and Path(path).stat().st_size == size_bytes
 
 
-def check_output(sink: FileSink, output: str, may_exist: bool) -> None:
+def own_sink(folder: Folder, order: Order, overwrite: bool = False) -> FileSink | TableSink | None:
+    """Where the results of an order go; None where nobody asked for them."""
+    program = programs.place_of(type(order.program))
+    return results_sink(folder, order.named(), order.output, order.input, overwrite, order.places, program, own=True)
+
+
+def sink_of(folder: Folder, job: str, output: str, overwrite: bool = False) -> FileSink | TableSink | None:
+    """Where a copy of a job's results goes; None where nobody asked for one."""
+    terms = last_terms(folder, job)
+    if terms is None:
+        return FileSink(output, overwrite=overwrite) if output else None
+    return results_sink(folder, job, output, "", overwrite, terms.places, terms.program, own=False)
+
+
+def check_output(sink: FileSink | TableSink, output: str, may_exist: bool) -> None:
     """Refuse an output before anything is asked, rather than after. Raises ``SinkError``."""
     sink.check()
-    if sink.cuts_back and not may_exist and Path(output).exists():
+    taken = sink.there() if isinstance(sink, TableSink) else Path(output).exists()
+    if sink.cuts_back and not may_exist and taken:
         raise SinkError(f"{output} exists: give --overwrite to write over it, or name another output")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from typing import Any
@@ -15,8 +14,9 @@ from actors.cli.options import Options
 from actors.cli.problems import PARTIAL, never_show, say, told
 from actors.cli.settings import share_of
 from actors.cli.standings import forget_spool, standing_of
-from actors.cli.telling import Standing, headline, last_failed, why
+from actors.cli.telling import OVER, Standing, headline, last_failed, why
 from actors.destination import Destination
+from actors.files.sink import SinkError
 from actors.observing.logs import begin
 from actors.session import Session
 from actors.store import StoreError
@@ -57,8 +57,12 @@ def carry_out(work: Work) -> int:
     finally:
         for each in (work.source, work.sink):
             if each is not None:
-                with contextlib.suppress(OSError):
+                try:
                     each.close()
+                except SinkError as error:
+                    said = said or str(error)
+                except OSError:
+                    pass
     if ended is not None:
         standing = Standing(facts=ended.facts, state=session.folder.path, answer=ended.answer)
         standing.rows, standing.unreadable = work.rows, work.unreadable
@@ -71,6 +75,8 @@ def carry_out(work: Work) -> int:
         if standing.outcome == "running":  # our own lock is gone: what runs is another run, or nothing
             standing.facts["outcome"] = "interrupted"
     forget_spool(session.folder, standing)
+    if work.sink is not None and not said and standing.outcome in OVER:
+        work.sink.forget()
     code = report(standing, work.options, said)
     return conduct.code if conduct.code and standing.resume else PARTIAL if said else code
 

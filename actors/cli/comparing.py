@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from hashlib import blake2b
 from itertools import zip_longest
 from typing import Any
 
 import msgspec
 
+from actors import programs
 from actors.amending import copy_results
 from actors.calls import CallLine, calls_of, changed
 from actors.cli.options import Options
@@ -19,6 +20,7 @@ from actors.cli.telling import Standing, cost, span
 from actors.records import last_terms
 from actors.store import Folder
 from cortex.dryrun import clipped
+from cortex.programs.table import META, Table
 
 _SHOWN_MAX = 20
 _FIELDS = (
@@ -82,7 +84,8 @@ def _side(folder: Folder, job: str, by_prompt: bool) -> _Side:
     if changed(folder, job):
         say(f"the program of {job} has changed since: its calls are compared by their hashes, without their prompts")
     calls = {_question(line, by_prompt): _call(line) for line in calls_of(folder, job)}
-    sink = _Rows()
+    table = programs.load(terms.program, terms.params_json) if terms.program == Table.name else None
+    sink = _Rows(table.id, META) if isinstance(table, Table) else _Rows()
     if terms.streams:
         copy_results(folder, job, sink)
     return _Side(job, terms.program, standing, sink.rows, calls)
@@ -102,7 +105,10 @@ def _call(line: CallLine) -> str:
 class _Rows:
     """A sink that keeps of each result which row it is of, its hash and how it begins."""
 
-    def __init__(self) -> None:
+    def __init__(self, id: str = "", without: Collection[str] = ()) -> None:  # noqa: A002 - the column's name
+        """``id``: of a table, the column that rows are known by; ``without``: columns that are no part of what a row
+        says."""
+        self._id, self._without = id, {id, *without}
         self.rows: dict[str, tuple[bytes, str]] = {}
 
     def open(self, rows: int, size_bytes: int, own: bool) -> int:
@@ -113,7 +119,7 @@ class _Rows:
         """Some more."""
         for value in values:
             line = msgspec.json.decode(value) if isinstance(value, bytes) else msgspec.to_builtins(value)
-            row, said = _told(line, len(self.rows))
+            row, said = self._told(line)
             blob = _encoder.encode(said)
             self.rows[row] = blake2b(blob, digest_size=16).digest(), clipped(blob.decode(), 80)
 
@@ -121,8 +127,17 @@ class _Rows:
         """Nothing to put on disk."""
         return len(self.rows), 0
 
+    def abandon(self) -> None:
+        """Nothing to let go of."""
+
     def close(self) -> None:
         """Nothing to let go of."""
+
+
+    def _told(self, line: Any) -> tuple[str, Any]:
+        if not self._id:
+            return _told(line, len(self.rows))
+        return str(line.get(self._id)), {name: value for name, value in line.items() if name not in self._without}
 
 
 def _told(line: Any, number: int) -> tuple[str, Any]:

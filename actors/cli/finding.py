@@ -61,7 +61,7 @@ def built(
             raise CommandError(f"-p {name}: {named} has no such parameter; it takes: {takes}")
         if name in values:
             raise CommandError(f"-p {name} is given twice")
-        said = _text(name, text)
+        said = text_of(f"-p {name}=", text)
         values[name] = said if _kinds(fields[name].type) == [str] else _plain(said)
     if issubclass(type_, Flow) and (complaint := first(type_.function)):
         raise CommandError(f"{named}: {complaint}")
@@ -80,7 +80,7 @@ def built(
         raise CommandError(f"{named}: {said}") from None
 
 
-def _text(name: str, text: str) -> str:
+def text_of(flag: str, text: str) -> str:
     """A text as it stands; after ``@`` what the file of this name holds (``@@`` begins a text that begins with ``@``).
 
     Raises ``CommandError``.
@@ -93,7 +93,7 @@ def _text(name: str, text: str) -> str:
         return Path(text[1:]).expanduser().read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is no UTF-8 text"
-        said = f"-p {name}={text}: cannot read {text[1:]}: {why} (write @@ for a text that begins with @)"
+        said = f"{flag}{text}: cannot read {text[1:]}: {why} (write @@ for a text that begins with @)"
         raise CommandError(said) from None
 
 

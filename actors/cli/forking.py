@@ -17,7 +17,7 @@ def fork_job(job: str, at: int, program: str, output: str, options: Options) -> 
     if "~" in name or "~" in job:
         raise CommandError(f"job name {name!r}: '~' stands in the names of child jobs alone")
     folder = folder_of(options)
-    sink = sink_of(output, "", options.overwrite)
+    sink = sink_of(folder, job, output, options.overwrite)
     if sink is not None:
         check_output(sink, output, options.overwrite)  # resuming cuts back what stands there
     k = fork(folder, Fork(job=job, at=at, name=name, output=output, program=program))

@@ -6,23 +6,29 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from actors import amending, programs
+from actors.asked_again import Rows
 from actors.cli.beginning import (
     BATCH,
     BEGINS_ANEW,
     LINES,
-    batch_source,
     check_output,
     complete_output,
+    own_sink,
+    rows_source,
     sink_of,
     tell_problems,
 )
 from actors.cli.carrying import Work, carry_out, report
+from actors.cli.in_force import CONFIG, merged, said_in
 from actors.cli.keys import taken_environ
 from actors.cli.options import Options
 from actors.cli.problems import CommandError, say
 from actors.cli.settings import changed_wish, cluster_of, folder_of, limits_of, share_of
 from actors.cli.standings import number, spool_of, standing_of
+from actors.cli.tables import TABLE
 from actors.cli.telling import OVER
 from actors.destination import remembered
 from actors.files.line_source import LineSource
@@ -62,55 +68,77 @@ def go_on(job: str, options: Options, *, attaching: bool, copy: str = "", decide
     if copy and whole(copy) == k.terms.places.get("output"):
         copy = ""
     if copy:
-        check_output(_copying(copy, options), copy, options.overwrite)
+        check_output(_copying(folder, job, copy, options), copy, options.overwrite)
     code = (
         _over(folder, job, k, options)
         if k.outcome in OVER
         else _resumed(folder, job, k, options, attaching, decided)
     )
     if copy:
-        count = amending.copy_results(folder, job, _copying(copy, options))
+        count = amending.copy_results(folder, job, _copying(folder, job, copy, options))
         say(f"{count:,} results copied to {copy}")
     return code
 
 
-def _copying(copy: str, options: Options) -> Any:
-    return sink_of(copy, "", options.overwrite)
+def _copying(folder: Folder, job: str, copy: str, options: Options) -> Any:
+    return sink_of(folder, job, copy, options.overwrite)
 
 
 def _over(folder: Folder, job: str, k: State, options: Options) -> int:
     """A job that has ended for good: its results file is made whole, nothing is asked."""
     standing = standing_of(folder, job, k)
     say(f"job {job} is {k.outcome} already: nothing is left to do")
-    complete_output(folder, job, standing.facts, k.terms.places.get("input", ""), options.overwrite)
+    complete_output(folder, job, standing.facts, k.terms.places, k.terms.program, options.overwrite)
     return report(standing, options)
 
 
 def _resumed(folder: Folder, job: str, k: State, options: Options, attaching: bool, decided: Decided) -> int:
-    terms = k.terms
     _refuse_undoubted(k, decided)
+    order = order_of(folder, job, k, options, "attach" if attaching else "resume", attaching)
+    order.decided = decided
+    source = _source(folder, order, k)
+    sink = own_sink(folder, order)
+    if sink is not None:
+        check_output(sink, order.output, True)
+    session = Session(order, taken_environ(), source=source, sink=sink)
+    note = "nobody runs it now, so it is resumed" if attaching else "resumed"
+    if _anew(k):
+        note += f"; {BEGINS_ANEW}"
+    work = Work(session=session, options=options, source=source, sink=sink, note=note)
+    work.rows, work.unreadable = number(order.places, "rows"), number(order.places, "unreadable")
+    return carry_out(work)
+
+
+def order_of(
+    folder: Folder, job: str, k: State, options: Options, command: str = "resume", attaching: bool = False
+) -> Order:  # fmt: skip
+    """A job as its journal has it, with what is to be different from now on. Raises ``CommandError``."""
+    terms = k.terms
     places = last_places(folder, job, terms)
     limits = limits_of(options, terms.limits)
     deadline_at_s = limits.deadline_at_s
     if not attaching and deadline_at_s is not None and deadline_at_s <= time.time():
         raise CommandError(f"the deadline of job {job} passed at {clock(deadline_at_s)}: give --deadline +6h, or none")
-    order = Order(
-        program=programs.load(terms.program, terms.params_json), wish=changed_wish(options, remembered(places)),
+    wish = remembered(places)
+    if _anew(k) and not terms.keeps_text:
+        raise CommandError(
+            f"the program of job {job} has changed since, or the release, and it kept no text: all of it would be "
+            "asked, and paid, again: give the first command again with --fresh for that"
+        )
+    if _anew(k):  # what was asked of another model alone is no part of what the job began as
+        wish = msgspec.structs.replace(wish, model=remembered(terms.places).model)
+    places[CONFIG] = merged(places.get(CONFIG, ""), said_in(options, command))
+    return Order(
+        program=programs.load(terms.program, terms.params_json), wish=changed_wish(options, wish),
         limits=limits, job=job, state=str(folder.path),
         cluster=cluster_of(options, places.get("cluster", "auto")), input=places.get("input", ""),
-        output=places.get("output", ""), places=places, decided=decided, labels=terms.labels,
+        output=places.get("output", ""), places=places, keeps_text=terms.keeps_text, labels=terms.labels,
     )  # fmt: skip
-    source = _source(folder, order, k)
-    sink = sink_of(order.output, order.input)
-    if sink is not None:
-        check_output(sink, order.output, True)
-    session = Session(order, taken_environ(), source=source, sink=sink)
-    note = "nobody runs it now, so it is resumed" if attaching else "resumed"
-    if programs.fingerprint(terms.program, terms.params_json) != terms.fingerprint:
-        note += f"; {BEGINS_ANEW}"
-    work = Work(session=session, options=options, source=source, sink=sink, note=note)
-    work.rows, work.unreadable = number(places, "rows"), number(places, "unreadable")
-    return carry_out(work)
+
+
+def _anew(k: State) -> bool:
+    """Whether the program has changed since, so that the job begins anew."""
+    return programs.fingerprint(k.terms.program, k.terms.params_json) != k.terms.fingerprint
 
 
 def _refuse_undoubted(k: State, decided: Decided) -> None:
@@ -127,8 +155,10 @@ def _source(folder: Folder, order: Order, k: State) -> Any:
     kind = order.places.get("kind")
     if not k.terms.streams:
         return None
-    if kind == BATCH:
-        source: Any = batch_source(folder, order)
+    if k.edition and not _anew(k):
+        return Rows(folder, order.named())
+    if kind in (BATCH, TABLE):
+        source: Any = rows_source(folder, order)
     elif kind == LINES:
         source = LineSource(order.input, spool=spool_of(folder, order.named()))
     else:
@@ -136,9 +166,7 @@ def _source(folder: Folder, order: Order, k: State) -> Any:
     try:
         check = source.check()
     except SourceError:
-        where = k.terms.program
-        unchanged = programs.fingerprint(where, k.terms.params_json) == k.terms.fingerprint
-        if k.source_ended and unchanged:
+        if k.source_ended and not _anew(k):
             return None  # all rows are in the journal
         raise
     if check.digest != order.places.get("digest", check.digest):

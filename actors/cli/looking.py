@@ -9,21 +9,23 @@ from typing import Any
 import msgspec
 
 from actors import live
-from actors.amending import copy_results
+from actors.amending import copy_results, copy_some
 from actors.cli.beginning import check_output, sink_of
 from actors.cli.limiting import asked_cortex
 from actors.cli.options import Options
-from actors.cli.particulars import STATES, add_times, ago, particulars
+from actors.cli.particulars import STATES, add_times, ago, particulars, state_words
 from actors.cli.problems import COMPLETE, CommandError, say
 from actors.cli.settings import named_folder, shared_cluster
 from actors.cli.standings import standing_of
-from actors.cli.telling import STATUS_FIELDS, Standing, least_and_most
+from actors.cli.telling import STATUS_FIELDS, Standing, least_and_most, size_text
 from actors.errors import ClearError
 from actors.files.sink import SinkClosed
 from actors.opening import this_owner
+from actors.picking import picked
 from actors.ports import ClusterError, Peer
-from actors.records import last_owner, last_turn_s
-from actors.store import Folder, Journal, StoreError
+from actors.records import forgotten, last_owner, last_turn_s
+from actors.removal import size_bytes
+from actors.store import Folder, Forgotten, Journal, StoreError
 
 
 def jobs(options: Options) -> int:
@@ -36,7 +38,7 @@ def jobs(options: Options) -> int:
     if not found:
         say(f"no jobs in {folder.path}")
         return COMPLETE
-    table = [("JOB", "STATE", "ROWS", "COST", "LAST TURN"), *(line for _, line in found)]
+    table = [("JOB", "STATE", "ROWS", "COST", "SIZE", "LAST TURN"), *(line for _, line in found)]
     widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
     for line in table:
         print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
@@ -53,12 +55,15 @@ def _last_turn_s(folder: Folder, name: str) -> float:
     path = folder.journal_path(name)
     try:
         return last_turn_s(folder, name) or path.stat().st_mtime
+    except Forgotten:
+        return float(msgspec.json.decode(forgotten(folder, name))["last_turn_at_s"])
     except StoreError:
         return path.stat().st_mtime
 
 
 def _row(folder: Folder, name: str, at_s: float) -> tuple[dict[str, Any], tuple[str, ...]]:
     """A job for programs, and as a line of the table."""
+    size = size_bytes(folder, name)
     try:
         standing = standing_of(folder, name)
     except (
@@ -66,12 +71,18 @@ def _row(folder: Folder, name: str, at_s: float) -> tuple[dict[str, Any], tuple[
         ValueError,
     ) as error:  # a damaged journal, a program that is gone: the others are shown
         said = str(error)
-        return {"job": name, "outcome": "unreadable", "why": said}, (name, said, "", "", ago(at_s))
+        told = {"job": name, "outcome": "unreadable", "why": said, "size_bytes": size}
+        return told, (name, said, "", "", size_text(size), ago(at_s))
     facts = standing.facts
     rows = f"{facts['rows_succeeded'] + facts['rows_failed']:,}/{max(standing.rows, facts['rows']):,}"
     money = least_and_most(facts) if facts["cost_usd"] is not None else ""
-    state = STATES.get(standing.outcome, standing.outcome)
-    return msgspec.json.decode(standing.as_json()), (name, state, rows, money, ago(at_s))
+    told = {**msgspec.json.decode(standing.as_json()), "size_bytes": size}
+    return told, (name, state_words(standing), rows, money, size_text(size), ago(at_s))
+
+
+def age_s(folder: Folder, job: str) -> float:
+    """Seconds since the last turn of a job."""
+    return max(0.0, time.time() - _last_turn_s(folder, job))
 
 
 def status(job: str, options: Options) -> int:
@@ -83,7 +94,8 @@ def status(job: str, options: Options) -> int:
             raise CommandError(f"no jobs in {folder.path}")
         job = found[0][0]
     standing = standing_of(folder, job)
-    _see_cluster(folder, job, standing)
+    if not standing.forgotten:
+        _see_cluster(folder, job, standing)
     cluster = shared_cluster(options) if options.cluster else ""
     seen = asyncio.run(_of_cluster(cluster)) if cluster else live.read(folder, job)
     add_times(standing, seen)
@@ -122,17 +134,22 @@ def _see_cluster(folder: Folder, job: str, standing: Standing) -> None:
         standing.facts |= {"outcome": "interrupted", "why": f"{error}: the job can be resumed elsewhere", "waits": ""}
 
 
-def results(job: str, output: str, options: Options) -> int:
+def results(
+    job: str, output: str, options: Options, *, failed: bool = False, sample: int = 0, tail: int = 0
+) -> int:  # fmt: skip
     """``cortex results``: the results that a job has so far, to standard output or a file; the exit code."""
     folder = named_folder(options)
     Journal(folder.journal_path(job)).close()  # raises where there is no such job, before a file is made
-    sink = sink_of(output or "-", "", options.overwrite)
+    sink = sink_of(folder, job, output or "-", options.overwrite)
     assert sink is not None
     check_output(sink, output or "-", options.overwrite)
     try:
-        count = copy_results(folder, job, sink)
+        if failed or sample or tail:
+            count = copy_some(folder, job, sink, lambda found: picked(found, failed=failed, sample=sample, tail=tail))
+        else:
+            count = copy_results(folder, job, sink)
     except SinkClosed:
         return COMPLETE  # `| head` has seen enough
     standing = standing_of(folder, job)
-    say(f"{count:,} results of {job}, which is {STATES.get(standing.outcome, standing.outcome)}")
+    say(f"{count:,} {'failed ' * failed}results of {job}, which is {STATES.get(standing.outcome, standing.outcome)}")
     return COMPLETE

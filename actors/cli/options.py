@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import re
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -11,7 +12,8 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from actors.cli.problems import NobodyReads, speak
+from actors.cli.job_file import JobFile, Key, read
+from actors.cli.problems import CommandError, NobodyReads, speak
 
 
 class Options(msgspec.Struct, kw_only=True):
@@ -48,13 +50,23 @@ class Options(msgspec.Struct, kw_only=True):
     fresh: bool = False
     overwrite: bool = False
     ordered: bool = False
+    prompt: str = ""
+    system: str = ""
+    id: str = ""
+    schema: str = ""
+    schema_as: str = ""
+    with_input: bool = False
+    meta: bool = False
     accept_failed: str = ""
     accept_partial: bool = False
+    no_keep_text: bool = False
     as_json: bool = False
     verbose: bool = False
     metrics_listen: str = ""
     log_format: str = ""
     log_level: str = ""
+    origins: dict[str, str] = msgspec.field(default_factory=dict)
+    """Where each of them comes from that was said, for people."""
 
 
 def _option(
@@ -128,11 +140,36 @@ _DECLARED: dict[str, tuple[Any, Any]] = {
     "fresh": (bool, _option("--fresh", "ask anew, whatever is remembered")),
     "overwrite": (bool, _option("--overwrite", "write over an output that exists")),
     "ordered": (bool, _option("--ordered", "results in the order of the input")),
+    "prompt": (
+        str,
+        _option("--prompt", "asked of each row of a table: 'Label: {{column}}', or @FILE that holds it", "TEMPLATE"),
+    ),
+    "system": (str, _option("--system", "the system prompt of all rows, or @FILE", "TEXT")),
+    "id": (str, _option("--id", "the column that results are known by (default: rows are numbered)", "COLUMN")),
+    "schema": (
+        str,
+        _option(
+            "--schema", "answers are JSON of this schema, and its fields columns: a file, or a Python type "
+            "module:Type, file.py:Type", "FILE",
+        ),
+    ),
+    "schema_as": (
+        str,
+        _option(
+            "--schema-as", "how it is asked for: format (structured outputs; default), tool, or prompt, in words "
+            "(default of --model local)", "FORM",
+        ),
+    ),
+    "with_input": (bool, _option("--with-input", "results hold the input's other columns too")),
+    "meta": (bool, _option("--meta", "results hold kind, model, attempts, latency, tokens, cost and reuse too")),
     "accept_failed": (
         str,
         _option("--accept-failed", "this share of failed rows still counts as complete", "SHARE"),
     ),
     "accept_partial": (bool, _option("--accept-partial", "a partial result counts as complete")),
+    "no_keep_text": (
+        bool, _option("--no-keep-text", "let prompts and replies leave the disk once their results are in the output")
+    ),
     "as_json": (bool, _option("--json", "a summary as one JSON object, last on standard output")),
     "metrics_listen": (
         str, _option("--metrics-listen", "where Prometheus may read metrics while it runs", "HOST:PORT"),
@@ -162,23 +199,30 @@ RUNNING = (
     "accept_partial", "as_json", "verbose", "metrics_listen", "log_format", "log_level",
 )  # fmt: skip
 """Options of commands that begin a job."""
+TABLE = ("prompt", "system", "id", "schema", "schema_as", "with_input", "meta")
+"""Options of a table of answers."""
 
 
 def takes(*names: str, said: tuple[str, ...] = ()) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """A command that takes these options and gets them as one argument, ``options``.
+    """A command that takes these options and gets them as one argument, ``options``; and a job file that holds them.
 
-    Those that it must be told are not read from the environment: there they are meant for jobs that begin.
+    Those that it must be told are not read from the environment, nor from a file: there they are meant for jobs that
+    begin.
     """
 
     def wrap(function: Callable[..., int]) -> Callable[..., int]:
-        def command(**given: Any) -> int:
+        def command(ctx: typer.Context, **given: Any) -> int:
+            given.pop(FILE)
             told = {name: value for name in (*names, *said) if (value := given.pop(name)) not in (None, [])}
-            options = Options(**told)
+            origins = origins_of(ctx)
+            options = Options(**told, origins=origins)
             speak(options.log_format)
             try:
                 code = function(**given, options=options)
                 sys.stdout.flush()
                 return code
+            except CommandError as error:
+                raise CommandError(str(error) + blame(str(error), origins), error.code) from None
             except BrokenPipeError:
                 raise NobodyReads from None
 
@@ -186,8 +230,10 @@ def takes(*names: str, said: tuple[str, ...] = ()) -> Callable[[Callable[..., in
         parameters = [each for each in own if each.name != "options"]
         parameters += [_parameter(name) for name in names]
         parameters += [_parameter(name, from_environment=False) for name in said]
-        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        command.__annotations__ = {each.name: each.annotation for each in parameters}
+        parameters += [inspect.Parameter(FILE, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_FILE)]
+        first = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+        command.__signature__ = inspect.Signature([first, *parameters])  # type: ignore[attr-defined]
+        command.__annotations__ = {each.name: each.annotation for each in (first, *parameters)}
         command.__doc__, command.__name__ = function.__doc__, function.__name__
         return command
 
@@ -202,3 +248,92 @@ def _parameter(name: str, from_environment: bool = True) -> inspect.Parameter:
     annotation: Any = Annotated[kind, option] if kind is bool else Annotated[kind | None, option]
     default = False if kind is bool else None
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+# -- a job file ----------------------------------------------------------------------------------------------------
+
+FILE = "job_file"
+ABOUT = {
+    "input": Key("input", str, "the rows of `cortex batch`", option=False),
+    "inputs": Key("inputs", list, "the files of `cortex run`", option=False),
+    "program": Key("program", str, "the program of `cortex run`", option=False),
+    "output": Key("output", str, "where results go", option=False),
+    "param": Key("param", list, "parameters of the program", pairs=True, option=False),
+}
+"""What ``batch`` and ``run`` are about."""
+
+
+_NUMBERS = ("USD", "N", "SHARE", "N|SHARE", "WEIGHT", "TIME")
+"""Forms of values that may be numbers in a job file."""
+
+
+def flag_of(name: str) -> str:
+    """An option as the command line has it."""
+    option = _DECLARED[name][1]
+    flags = (option.default, *(option.param_decls or ()))  # typer takes the first for the default until it is used
+    return next(flag for flag in flags if isinstance(flag, str) and flag.startswith("--"))
+
+
+def keys() -> dict[str, Key]:
+    """All that a job file may hold, by the names that commands have for it: the one schema."""
+    shared = {
+        name: Key(
+            flag_of(name).removeprefix("--"), list if kind == list[str] else kind, option.help or "",
+            pairs=kind == list[str] and "=" in str(option.metavar), numbers=option.metavar in _NUMBERS,
+        )
+        for name, (kind, option) in _DECLARED.items()
+    }  # fmt: skip
+    return {**ABOUT, **shared}
+
+
+def _read_file(ctx: typer.Context, path: str | None) -> str | None:
+    """Take the values of a job file for whatever is said neither on the command line nor by a variable."""
+    if not path or ctx.resilient_parsing:
+        return path
+    known = keys()
+    found = read(path, known)
+    open_to = {each.name for each in ctx.command.params if _may_stand_in_a_file(ctx.command.name or "", each)}
+    ctx.meta[FILE] = found
+    ctx.default_map = {name: value for name, value in found.values.items() if name in open_to}
+    return path
+
+
+def _may_stand_in_a_file(command: str, parameter: Any) -> bool:
+    if parameter.name in ABOUT:
+        return command in ("batch", "run")
+    return bool(parameter.envvar) or (parameter.name == "job" and parameter.param_type_name == "argument")
+
+
+def origins_of(ctx: typer.Context) -> dict[str, str]:
+    """Where the values of a command come from, those that are no defaults."""
+    found: JobFile | None = ctx.meta.get(FILE)
+    origins = {}
+    for each in ctx.command.params:
+        source = ctx.get_parameter_source(each.name or "")
+        name = each.name or ""
+        if source is None or source.name == "DEFAULT" or name in (FILE, "help"):
+            continue
+        if source.name == "COMMANDLINE":
+            origins[name] = "command line"
+        elif source.name == "ENVIRONMENT":
+            origins[name] = str(each.envvar)
+        elif found is not None:
+            origins[name] = found.origin(name)
+    return origins
+
+
+def blame(said: str, origins: dict[str, str]) -> str:
+    """Where the value that an error complains about stands, if that is not before the user's eyes."""
+    for name, origin in origins.items():
+        if name in _DECLARED and origin != "command line" and re.match(rf"{flag_of(name)}(?![\w-])", said):
+            return f" ({origin})"
+    return ""
+
+
+_FILE = Annotated[
+    str | None,
+    typer.Option(
+        "--file", "-f", help="a job file: options as TOML; the command line and CORTEX_ variables win", metavar="FILE",
+        is_eager=True, callback=_read_file, show_default=False,
+    ),
+]  # fmt: skip

@@ -10,6 +10,7 @@ import msgspec
 from actors import caps
 from actors.cli.telling import Standing, batch_words, cost, failed_kinds, last_failed, span, why
 from actors.live import Live
+from actors.promise import risk_words
 from actors.records import last_owner, last_terms
 from actors.store import Folder, StoreError
 from actors.top.words import caps_words, node_words, route_words
@@ -23,6 +24,11 @@ _ENDED = ("complete", "partial", "failed", "cancelled")
 _ALIVE = ("running", "detached")
 
 
+def state_words(standing: Standing) -> str:
+    """How a job stands, in a word or two."""
+    return f"{standing.outcome}, forgotten" if standing.forgotten else STATES.get(standing.outcome, standing.outcome)
+
+
 def ago(then_s: float) -> str:
     """How long ago that was."""
     return span(max(0.0, time.time() - then_s)) + " ago"
@@ -32,6 +38,8 @@ def add_times(standing: Standing, seen: Live | None) -> None:
     """Fields of ``status --json`` that no summary has: when the job ended, and what is live."""
     facts = standing.facts
     facts["ended_at_s"] = facts["last_turn_at_s"] if standing.outcome in _ENDED else None
+    told = seen.facts if seen is not None else {}
+    facts |= {name: told.get(name) for name in ("projected_end_s", "deadline_at_risk")}
     facts["live"] = {"as_of_s": seen.at_s, **_without_series(seen.cortex)} if seen is not None else None
 
 
@@ -57,7 +65,7 @@ def particulars(folder: Folder, job: str, standing: Standing, seen: Live | None,
         ("cost", _cost(facts)), ("route", _routes(standing)), ("limits", _limits(facts)),
         ("labels", " ".join(f"{name}={value}" for name, value in facts["labels"].items())),
         ("by hand", _by_hand(folder, job, standing)), ("batches", batch_words(facts["batches"])),
-        ("deadline", _deadline(facts["deadline_at_s"])), ("time", span(_elapsed_s(standing, now_s))),
+        ("deadline", _deadline(facts)), ("time", span(_elapsed_s(standing, now_s))),
         ("last turn", ago(facts["last_turn_at_s"])), ("channel", _channel(facts, seen)),
         *(_live(seen, now_s) if seen is not None and seen.cortex else []),
         ("output", facts["output"]), ("resume", standing.resume), ("results", _results(standing)),
@@ -69,7 +77,9 @@ def particulars(folder: Folder, job: str, standing: Standing, seen: Live | None,
 
 
 def _state(folder: Folder, job: str, standing: Standing) -> str:
-    said = STATES.get(standing.outcome, standing.outcome)
+    said = state_words(standing)
+    if standing.forgotten:
+        return said
     owner = last_owner(folder, job)
     if standing.outcome == "running" and owner is not None:
         return f"{said}: process {owner.pid} on {owner.host}, cluster {owner.cluster}"
@@ -127,7 +137,7 @@ def _limits(facts: dict[str, Any]) -> str:
 
 def _by_hand(folder: Folder, job: str, standing: Standing) -> str:
     """What somebody set for all jobs of the state folder (``cortex limit``), for those pools that this job uses."""
-    if standing.outcome not in (*_ALIVE, "interrupted", "partial"):
+    if standing.forgotten or standing.outcome not in (*_ALIVE, "interrupted", "partial"):
         return ""
     try:
         held = caps.read(folder)
@@ -141,17 +151,19 @@ def _by_hand(folder: Folder, job: str, standing: Standing) -> str:
     )  # fmt: skip
 
 
-def _deadline(at_s: float | None) -> str:
+def _deadline(facts: dict[str, Any]) -> str:
+    at_s = facts["deadline_at_s"]
     if at_s is None:
         return ""
     left_s = at_s - time.time()
-    return f"{clock(at_s)}, {f'in {span(left_s)}' if left_s > 0 else 'passed'}"
+    risk = risk_words(facts).removeprefix("deadline ")
+    return f"{clock(at_s)}, {f'in {span(left_s)}' if left_s > 0 else 'passed'}" + (f"; {risk}" if risk else "")
 
 
 def _results(standing: Standing) -> str:
     """How to get at what an ended job has, where no file holds it."""
     facts = standing.facts
-    if standing.outcome not in _ENDED or facts["output"] not in ("", "-") or not facts["results"]:
+    if standing.forgotten or standing.outcome not in _ENDED or facts["output"] not in ("", "-") or not facts["results"]:
         return ""
     return f"cortex results {facts['job']}{standing.where}"
 

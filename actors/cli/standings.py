@@ -11,7 +11,7 @@ import msgspec
 from actors.cli.telling import OVER, Standing
 from actors.joblock import is_held
 from actors.programs import load
-from actors.records import last_owner, last_state
+from actors.records import forgotten, last_owner, last_state
 from actors.store import Folder
 from actors.summary import summary
 from cortex.state import State
@@ -19,6 +19,10 @@ from cortex.state import State
 
 def standing_of(folder: Folder, job: str, k: State | None = None) -> Standing:
     """The job's standing. Raises ``NoSuchJob``, or ``NoSuchProgram`` where its program is gone."""
+    if k is None and (figures := forgotten(folder, job)):
+        told: dict[str, Any] = msgspec.json.decode(figures)
+        rows, unreadable = told["rows_counted"], told["lines_unreadable"]
+        return Standing(facts=told, state=folder.path, rows=rows, unreadable=unreadable)
     k = last_state(folder, job) if k is None else k
     facts = facts_of(folder, job, k)
     places = k.terms.places

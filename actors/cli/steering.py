@@ -64,7 +64,7 @@ def cancel(job: str, options: Options) -> int:
     standing = standing_of(folder, job, k)
     if k.outcome == "cancelled" and not is_held(folder, job):
         with contextlib.suppress(OSError):
-            complete_output(folder, job, standing.facts, k.terms.places.get("input", ""), False)
+            complete_output(folder, job, standing.facts, k.terms.places, k.terms.program, False)
     if left and k.outcome == "cancelled":
         _withdrawn(folder, job, k, left)
     return _told(standing, options, f"cancelled by {who()}" if k.outcome == "cancelled" else "")

@@ -26,6 +26,7 @@ STATUS_FIELDS = (
     *FIELDS, "why", "waits", "route", "routes", "permits", "in_flight", "deadline_at_s", "paused_until_s", "limits",
     "batches", "rows_failed_by_kind", "rows_refused", "failed_row", "failed_said", "max_cost_usd", "limits_by",
     "limits_at_s", "labels", "awaited", "sleeps_until_s", "epoch", "began_at_s", "last_turn_at_s", "ended_at_s", "live",
+    "projected_end_s", "deadline_at_risk",
 )  # fmt: skip
 """What ``status --json`` gives: how the job stands at this moment, too. ``live`` is what its cortex knows while it runs
 (``as_of_s``, ``pools``, ``routes``, ``breakers``, ``staff``, ``nodes``, ``channels``), else null. Times that end in
@@ -64,9 +65,14 @@ class Standing(msgspec.Struct, kw_only=True):
         return str(self.facts["outcome"])
 
     @property
+    def forgotten(self) -> bool:
+        """Whether what it asked and was answered was removed."""
+        return "forgotten_at_s" in self.facts
+
+    @property
     def resume(self) -> str:
         """The command that goes on with the job; empty where nothing can or need go on."""
-        if self.outcome not in RESUMABLE:
+        if self.outcome not in RESUMABLE or self.forgotten:
             return ""
         verb = "attach" if self.outcome == "detached" else "resume"
         return f"cortex {verb} {self.facts['job']}{self.where}"
@@ -157,6 +163,16 @@ def batch_words(batches: list[dict[str, Any]]) -> str:
     ]
     more = f" and {len(said) - 5:,} more" if len(said) > 5 else ""
     return ", ".join(said[:5]) + more
+
+
+def size_text(size_bytes: int) -> str:
+    """Bytes for people."""
+    if size_bytes < 1_000:
+        return f"{size_bytes} B"
+    for unit, above in (("kB", 1e3), ("MB", 1e6), ("GB", 1e9)):
+        if size_bytes < 999.5 * above:
+            return f"{size_bytes / above:.3g} {unit}"
+    return f"{size_bytes / 1e12:.3g} TB"
 
 
 def span(seconds: float) -> str:

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from actors.doctor.findings import Asked, Finding, ok, warning, wrong
-from actors.store import NETWORK_FILE_SYSTEMS, Folder, Journal, StoreError, file_system
+from actors.mounts import NETWORK_FILE_SYSTEMS, file_system
+from actors.store import Folder, Journal, StoreError
 from cortex import journal
 
 ROW_BYTES = 600

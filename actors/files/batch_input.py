@@ -203,6 +203,17 @@ def _shown(value: Any) -> str:
 # ------------------------------------------------------------------------------------------------ what is no JSON
 
 
+def decoded(line: bytes) -> Any:
+    """The JSON value in a line. Raises `BadLine` with what is wrong with it."""
+    if len(line) > LINE_BYTES_MAX:
+        raise BadLine(f"longer than {LINE_BYTES_MAX >> 20} MB, which no provider takes")
+    try:
+        return _decode(line)
+    except (ValueError, RecursionError) as error:
+        _, unsendable = _second_look(line, error)
+        raise BadLine(unsendable) from None
+
+
 def _second_look(line: bytes, error: Exception) -> tuple[Any, str]:
     """A line that our decoder refused: its value and why it cannot be sent, where it is JSON all the same.
 
@@ -212,7 +223,7 @@ def _second_look(line: bytes, error: Exception) -> tuple[Any, str]:
     try:
         text = line.decode()
     except UnicodeDecodeError as wrong:
-        raise BadLine(_not_utf8(line, wrong.start)) from None
+        raise BadLine(not_utf8(line, wrong.start)) from None
     try:
         found = json.loads(text, parse_constant=_no_constant)
     except RecursionError:
@@ -232,7 +243,8 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 
-def _not_utf8(line: bytes, place: int) -> str:
+def not_utf8(line: bytes, place: int) -> str:
+    """What is wrong with a line whose byte at this place is no UTF-8."""
     return (
         f"byte {place + 1} (0x{line[place]:02x}) is not UTF-8: save the file as UTF-8, "
         "e.g. with iconv -f LATIN1 -t UTF-8"

@@ -17,7 +17,7 @@ _MAGIC: Final = (
     (b"\x28\xb5\x2f\xfd", "compressed with zstd: pass it through zstd -dc"),
     (b"\xfd7zXZ\x00", "compressed with xz: pass it through xz -dc"),
     (b"BZh", "compressed with bzip2: pass it through bzip2 -dc"),
-    (b"PAR1", "a Parquet file: export it as JSON Lines"),
+    (b"PAR1", "a Parquet file: name it .parquet, and give --prompt"),
     (b"SQLite format 3\x00", "an SQLite database: export it as JSON Lines"),
     (b"%PDF-", "a PDF"),
 )
@@ -74,5 +74,5 @@ def _wrong_text(line: bytes) -> str:
         if line.startswith(mark):
             return f"looks like {name}; cortex wants JSON Lines: {FORM}"
     if any(mark in line for mark in (b",", b"\t", b";")):
-        return f"looks like CSV; cortex wants JSON Lines: {FORM}"
+        return f"looks like CSV: give --prompt 'Label: {{{{column}}}}' to ask each row; requests are JSON Lines: {FORM}"
     return ""

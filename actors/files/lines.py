@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import hashlib
 import io
 import os
 import stat
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, Protocol, cast
 
 from actors.files.batch_input import LINE_BYTES_MAX
+from actors.files.place import is_remote
 
 READ_BYTES: Final = 1 << 20
 
@@ -42,13 +44,15 @@ class InputFile:
         self._spool = spool
         self._stdin = stdin
         self._fd = -1
+        self.place = Path(path)
+        """The regular file that is read, once it is open."""
 
     def open(self) -> None:
         """Open it, once. Raises `SourceError`."""
         if self._fd >= 0:
             return
         try:
-            path = self._found()
+            path = self.place = self._found()
             self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             raise SourceError(f"{self.name}: no such file (looked in {Path.cwd()})") from None
@@ -59,6 +63,11 @@ class InputFile:
         """The regular file to read: the path itself, or the spool that its stream was kept in."""
         if self._path == "-":
             keep(self._stdin if self._stdin is not None else _standard_input(), self._spool, self.name)
+            return self._spool
+        if is_remote(self._path):
+            from actors.files.remote import fetch
+
+            fetch(self._path, self._spool)
             return self._spool
         path = Path(self._path)
         try:
@@ -94,6 +103,18 @@ class InputFile:
             raise SourceError(f"{self.name} is not gzip, whatever its name says: name it without .gz")
         plain = gzip.GzipFile(fileobj=io.BufferedReader(file, READ_BYTES), mode="rb")
         return Lines(io.BufferedReader(cast(io.RawIOBase, plain), READ_BYTES), self.name, position, digest)
+
+    def reading(self, position: int = 0, digest: Digest | None = None) -> Lines:
+        """The same: a line is a piece."""
+        return self.lines(position, digest)
+
+    def digest(self) -> str:
+        """Of the whole content after decompression."""
+        digest = hashlib.blake2b(digest_size=16)
+        lines = self.lines(digest=digest)
+        while lines.next() is not None:
+            pass
+        return digest.hexdigest()
 
     def close(self) -> None:
         """Let go of the file."""
@@ -150,6 +171,10 @@ class Lines:
             return self._stream.peek(64)[:64]
         except (*_BAD_GZIP, OSError) as error:
             raise self._damaged(error) from None
+
+    def peek(self) -> bytes:
+        """Some more of what comes next, without taking it."""
+        return self._stream.peek(1)
 
     def at_end(self) -> bool:
         """Whether no line is left."""

@@ -99,7 +99,7 @@ class FileSink:
             if not os.access(path.parent if there is None else path, os.W_OK):
                 raise SinkError(f"{self.name} cannot be written: no permission")
         except (OSError, ValueError) as error:
-            raise SinkError(f"{self.name} cannot be written: {_why(error)}") from None
+            raise SinkError(f"{self.name} cannot be written: {why(error)}") from None
 
     def open(self, rows: int, size_bytes: int, own: bool) -> int:
         """Begin, or go on: how many rows stand there now; the next one to write is the one after these.
@@ -126,7 +126,7 @@ class FileSink:
         except FileExistsError:
             raise SinkError(f"{self.name} exists: give --overwrite to write over it, or name another output") from None
         except (OSError, ValueError) as error:
-            raise SinkError(f"{self.name} cannot be written: {_why(error)}") from None
+            raise SinkError(f"{self.name} cannot be written: {why(error)}") from None
         disk = _Disk(fd, self._fsync, Path(self._path).parent)
         try:
             found = held(fd, rows, size_bytes, self._packs) if own else (0, 0)
@@ -139,7 +139,7 @@ class FileSink:
             disk.cut(self._size_bytes)
         except OSError as error:
             disk.close()
-            raise SinkError(f"{self.name} cannot be read or cut back: {_why(error)}") from None
+            raise SinkError(f"{self.name} cannot be read or cut back: {why(error)}") from None
         except SinkError:
             disk.close()
             raise
@@ -179,6 +179,17 @@ class FileSink:
             self._place.close()
         self._place = None
 
+    def abandon(self) -> None:
+        """Let go of it, since not all came: what there is stays as it is."""
+        self.close()
+
+    def forget(self) -> None:
+        """The job is over: nothing was kept beside."""
+
+    def holds(self, rows: int) -> bool:
+        """Whether the file is there. How much of it is ours the journal says, by its bytes."""
+        return Path(self._path).exists()
+
     def _end_member(self) -> None:
         if self._member is not None:
             rest, self._member = self._member.flush(), None
@@ -205,8 +216,8 @@ class FileSink:
         if isinstance(error, BrokenPipeError):
             return SinkClosed(f"{self.name} was closed by its reader: resume with -o FILE to keep the results")
         if error.errno in _FULL:
-            return SinkFull(f"{self.name}: {_why(error)}: make room, then resume")
-        return SinkError(f"{self.name} cannot be written: {_why(error)}")
+            return SinkFull(f"{self.name}: {why(error)}: make room, then resume")
+        return SinkError(f"{self.name} cannot be written: {why(error)}")
 
 
 class StdoutSink(FileSink):
@@ -295,7 +306,7 @@ def _opened_stream(path: str) -> _Stream:
     try:
         return _Stream(open(path, "wb"), lent=False)
     except OSError as error:
-        raise SinkError(f"{path} cannot be written: {_why(error)}") from None
+        raise SinkError(f"{path} cannot be written: {why(error)}") from None
 
 
 def _standard_output() -> _Stream:
@@ -308,5 +319,6 @@ def _standard_output() -> _Stream:
     return _Stream(open(1, "wb", closefd=False), lent=False)
 
 
-def _why(error: Exception) -> str:
+def why(error: Exception) -> str:
+    """What the system says of it, in a few words."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)

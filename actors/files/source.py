@@ -1,6 +1,7 @@
-"""The rows of a batch: checked whole before the first paid call, then read a window at a time.
+"""The rows of a job: checked whole before the first paid call, then read a window at a time.
 
-The check reads the input once, or twice where names seem to stand twice; it holds no row, eight bytes a name, and the
+A source is a file that gives pieces one after the other (a line, a record of a table) and a judgement of a piece. The
+check reads the input once, or twice where names seem to stand twice; it holds no row, eight bytes a name, and the
 first ten bad lines.
 """
 
@@ -11,7 +12,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Collection
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final, Protocol
 
 import msgspec
 
@@ -21,14 +22,14 @@ from actors.files.forms import HEAD_BYTES, wrong_file, wrong_form
 from actors.files.lines import InputFile, Lines, SourceError
 from cortex.events import Row
 
-__all__ = ["BatchSource", "Check", "Problem", "SourceError", "Window"]
+__all__ = ["BatchSource", "Check", "Problem", "RowSource", "SourceError", "Window"]
 
 PROBLEMS_MAX: Final = 10
 MODELS_MAX: Final = 100
 WINDOW_BYTES_MAX: Final = 8_000_000
 """A window of long rows ends early, so that it stays a bounded piece of memory and of the journal."""
 
-_BOM: Final = b"\xef\xbb\xbf"
+BOM: Final = b"\xef\xbb\xbf"
 
 
 class Window(msgspec.Struct, frozen=True):
@@ -36,7 +37,7 @@ class Window(msgspec.Struct, frozen=True):
 
     rows: tuple[Row, ...]
     position: int
-    """Where reading goes on: bytes of the source, after decompression."""
+    """Where reading goes on: bytes of the source after decompression, or rows where it is no text."""
     ended: bool
 
 
@@ -65,9 +66,159 @@ class Check(msgspec.Struct, frozen=True):
     """Of the whole content after decompression: another one means that the source has changed."""
     models: tuple[str, ...] = ()
     """The models that its rows ask, as they first appear; at most a hundred."""
+    noun: str = "line"
+    """What ``Problem.line`` counts."""
 
 
-class BatchSource:
+class Reading(Protocol):
+    """One reading of an input, a piece at a time."""
+
+    position: int
+    """Where the next piece begins."""
+    number: int
+    """Which one the latest piece was, as people count them."""
+
+    def next(self) -> Any:
+        """The next piece; None after the last."""
+
+    def at_end(self) -> bool:
+        """Whether none is left."""
+
+
+class Readable(Protocol):
+    """An input that can be read from any of its positions, as often as need be."""
+
+    name: str
+
+    def open(self) -> None:
+        """Open it, once."""
+
+    def stamp(self) -> tuple[int, ...]:
+        """Changes whenever somebody writes into it."""
+
+    def reading(self, position: int = 0, digest: Any = None) -> Reading:
+        """Read it from a position on; ``digest`` is fed all that is read, from the beginning on."""
+
+    def digest(self) -> str:
+        """Of its whole content."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+class RowSource:
+    """Rows of an input: ``judge`` makes a row of a piece, or raises ``BadLine``."""
+
+    noun = "line"
+    wants = "request"
+    named = "custom_id"
+    """What two rows may not share."""
+
+    def __init__(self, file: Readable) -> None:
+        self._file = file
+        self._checked: Check | None = None
+        self._doubled: array[int] = array("Q")
+        self._stamp: tuple[int, ...] = ()
+        self._reading: Reading | None = None
+
+    # -- what a kind of source says ----------------------------------------------------------------------------------
+
+    def judge(self, piece: Any, number: int) -> Row | None:
+        """The row in this piece; None where it is blank. Raises `BadLine`."""
+        raise NotImplementedError
+
+    def begin(self, reading: Reading) -> None:
+        """A whole reading begins: raises `SourceError` where what comes is surely something else."""
+
+    def asks(self, row: Row) -> str | None:
+        """The model that a row asks, where rows may ask several."""
+        return None
+
+    def empty(self, position: int) -> str:
+        """What is said of an input without any row, of so many bytes."""
+        said = "holds nothing but blank lines" if position else "is empty"
+        return f"{said}: give it one {self.wants} a {self.noun}"
+
+    def unusable(self, survey: Survey) -> str:
+        """Why none of it can be used, where no row of it can be sent; empty where that is all that can be said."""
+        return ""
+
+    def models(self, found: tuple[str, ...]) -> tuple[str, ...]:
+        """The models that are asked."""
+        return found
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def check(self) -> Check:
+        """Read all of it. Raises `SourceError` where there is no sense in going on: not there, not readable, empty,
+        of another form, without a single row."""
+        if self._checked is None:
+            self._file.open()
+            self._stamp = self._file.stamp()
+            survey = Survey(self, self._file, None)
+            if suspects := survey.suspects():
+                survey = Survey(self, self._file, Firsts(suspects))
+            self._checked, self._doubled = survey.result(), survey.doubled
+        return self._checked
+
+    def seek(self, position: int) -> None:
+        """Read on from here: a position that a window gave. In gzip all before is read again, and passed over.
+
+        Checks the input first, where that was not done. Raises `SourceError` where the input is shorter.
+        """
+        self.check()
+        self._reading = self._file.reading(position)
+
+    def read(self, rows_max: int) -> Window:
+        """The next rows, at most so many, fewer where they are long. Pieces that can be no row are passed over.
+
+        Raises as `check` and `seek` do, and where the input has changed since it was checked.
+        """
+        self.check()
+        reading = self._current()
+        doubled, next_doubled = self._doubled, bisect_left(self._doubled, reading.position)
+        rows: list[Row] = []
+        size = 0
+        while len(rows) < rows_max and size < WINDOW_BYTES_MAX:
+            start = reading.position
+            piece = reading.next()
+            if piece is None:
+                break
+            if next_doubled < len(doubled) and doubled[next_doubled] == start:
+                next_doubled += 1
+                continue
+            if type(piece) is bytes:
+                size += len(piece)
+            try:
+                row = self.judge(piece, reading.number)
+            except BadLine:
+                continue
+            if row is not None:
+                rows.append(row)
+                if type(piece) is not bytes:
+                    size += len(row.body)
+        return Window(tuple(rows), reading.position, reading.at_end())
+
+    def _current(self) -> Reading:
+        """The reading that is under way, of a file that is still as it was when it was checked."""
+        if self._file.stamp() != self._stamp:
+            stamp = self._file.stamp()
+            if self._file.digest() != self.check().digest:
+                raise SourceError(f"{self._file.name} has changed since it was checked: let it rest, then start again")
+            self._stamp = stamp
+            self.seek(self._reading.position if self._reading else 0)
+        if self._reading is None:
+            self.seek(0)
+        assert self._reading is not None
+        return self._reading
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._reading = None
+        self._file.close()
+
+
+class BatchSource(RowSource):
     """JSON Lines in the Message Batches request format, from a file, standard input (`-`) or a pipe.
 
     `model`, when given, replaces the rows' own; `output_tokens_max`, when given, bounds their `max_tokens` and stands
@@ -85,184 +236,131 @@ class BatchSource:
         also_known: Collection[str] = (),
         stdin: BinaryIO | None = None,
     ) -> None:
+        super().__init__(InputFile(path, spool, stdin))
         self._rules = RowRules(model=model, output_tokens_max=output_tokens_max, also_known=also_known)
-        self._file = InputFile(path, spool, stdin)
-        self._checked: Check | None = None
-        self._doubled: array[int] = array("Q")
-        self._stamp = (0, 0)
-        self._lines: Lines | None = None
 
-    def check(self) -> Check:
-        """Read all of it. Raises `SourceError` where there is no sense in going on: not there, not readable, empty,
-        of another form, without a single row."""
-        if self._checked is None:
-            self._file.open()
-            self._stamp = self._file.stamp()
-            survey = _Survey(self._file, self._rules, None)
-            if suspects := survey.suspects():
-                survey = _Survey(self._file, self._rules, Firsts(suspects))
-            self._checked, self._doubled = survey.result(), survey.doubled
-        return self._checked
+    def judge(self, piece: Any, number: int) -> Row | None:
+        """The row in this line; None where it is blank. Raises `BadLine`."""
+        line: bytes = piece.removeprefix(BOM)  # at the beginning, and wherever one file was appended to another
+        if line.isspace() or not line:
+            return None
+        return self._rules.read(line)
 
-    def seek(self, position: int) -> None:
-        """Read on from here: a position that a window gave. In gzip all before is read again, and passed over.
+    def begin(self, reading: Reading) -> None:
+        """Refuse what is no text in UTF-8."""
+        assert isinstance(reading, Lines)
+        if said := wrong_file(reading.head()):
+            raise SourceError(f"{self._file.name} {said}")
 
-        Checks the input first, where that was not done. Raises `SourceError` where the input is shorter.
-        """
-        self.check()
-        self._lines = self._file.lines(position)
+    def asks(self, row: Row) -> str | None:
+        """The model that the request names, where none was given for all."""
+        return _model_of(row.body) if self._rules.model is None else None
 
-    def read(self, rows_max: int) -> Window:
-        """The next rows, at most so many, fewer where they are long. Lines that can be no row are passed over.
+    def models(self, found: tuple[str, ...]) -> tuple[str, ...]:
+        """The one that was given, else those of the rows."""
+        return (self._rules.model,) if self._rules.model is not None else found
 
-        Raises as `check` and `seek` do, and where the input has changed since it was checked.
-        """
-        self.check()
-        lines = self._current()
-        doubled, next_doubled = self._doubled, bisect_left(self._doubled, lines.position)
-        rows: list[Row] = []
-        size = 0
-        while len(rows) < rows_max and size < WINDOW_BYTES_MAX:
-            start = lines.position
-            line = lines.next()
-            if line is None:
-                break
-            if next_doubled < len(doubled) and doubled[next_doubled] == start:
-                next_doubled += 1
-                continue
-            size += len(line)
-            try:
-                row = _row(self._rules, line)
-            except BadLine:
-                continue
-            if row is not None:
-                rows.append(row)
-        return Window(tuple(rows), lines.position, lines.at_end())
-
-    def _current(self) -> Lines:
-        """The reading that is under way, of a file that is still as it was when it was checked."""
-        if self._file.stamp() != self._stamp:
-            stamp = self._file.stamp()
-            if _digest(self._file) != self.check().digest:
-                raise SourceError(f"{self._file.name} has changed since it was checked: let it rest, then start again")
-            self._stamp = stamp
-            self.seek(self._lines.position if self._lines else 0)
-        if self._lines is None:
-            self.seek(0)
-        assert self._lines is not None
-        return self._lines
-
-    def close(self) -> None:
-        """Let go of the file."""
-        self._lines = None
-        self._file.close()
+    def unusable(self, survey: Survey) -> str:
+        """What its form is, where that can be told."""
+        return wrong_form(survey.first_bad.removeprefix(BOM)[:HEAD_BYTES])
 
 
-def _row(rules: RowRules, line: bytes) -> Row | None:
-    """The row in this line; None where it is blank. Raises `BadLine`."""
-    line = line.removeprefix(_BOM)  # at the beginning, and wherever one file was appended to another
-    if line.isspace() or not line:
-        return None
-    return rules.read(line)
-
-
-def _digest(file: InputFile) -> str:
-    digest = _new_digest()
-    lines = file.lines(digest=digest)
-    while lines.next() is not None:
-        pass
-    return digest.hexdigest()
-
-
-def _new_digest() -> hashlib.blake2b:
+def new_digest() -> hashlib.blake2b:
+    """The hash by which inputs are known."""
     return hashlib.blake2b(digest_size=16)
 
 
-class _Survey:
+class Survey:
     """One reading of the whole input: the first looks for names that may stand twice, a second knows which do."""
 
-    def __init__(self, file: InputFile, rules: RowRules, firsts: Firsts | None) -> None:
+    def __init__(self, source: RowSource, file: Readable, firsts: Firsts | None) -> None:
+        self._source = source
         self._file = file
-        self._rules = rules
         self._firsts = firsts
         self._hashes = Hashes()
         self._problems: list[Problem] = []
-        self._first_bad = b""
+        self.first_bad: Any = b""
         self._models: dict[str, None] = {}
         self._rows = self._refused = self._unreadable = 0
         self.doubled: array[int] = array("Q")
-        digest = _new_digest()
-        self._lines = file.lines(digest=digest)
-        self._refuse_other_files()
+        digest = new_digest()
+        self._reading = file.reading(digest=digest)
+        source.begin(self._reading)
         self._read()
         self._digest = digest.hexdigest()
 
-    def _refuse_other_files(self) -> None:
-        if said := wrong_file(self._lines.head()):
-            raise SourceError(f"{self._file.name} {said}")
-
     def _read(self) -> None:
-        lines, rules, firsts, add = self._lines, self._rules, self._firsts, self._hashes.add
+        """Judge every piece; a row's model is asked for where rows may have several."""
+        reading, source, firsts, add = self._reading, self._source, self._firsts, self._hashes.add
+        judge, asks = source.judge, source.asks
         while True:
-            start = lines.position
-            line = lines.next()
-            if line is None:
+            start = reading.position
+            piece = reading.next()
+            if piece is None:
                 return
             try:
-                row = _row(rules, line)
+                row = judge(piece, reading.number)
                 if row is None:
                     continue
                 if firsts is None:
                     add(row.key)
-                elif first := firsts.line_of_first(row.key, lines.number):
+                elif first := firsts.line_of_first(row.key, reading.number):
                     self.doubled.append(start)
-                    raise BadLine(f"custom_id {_named(row.key)} stands on line {first} already: give another")
+                    said = f"{source.named} {_named(row.key)} stands on {source.noun} {first} already: give another"
+                    raise BadLine(said)
             except BadLine as bad:
                 self._unreadable += 1
-                self._tell(line, str(bad))
+                self._tell(piece, str(bad))
                 continue
             self._rows += 1
             if row.refusal:
                 self._refused += 1
-                self._tell(line, row.refusal)
-            elif rules.model is None and len(self._models) < MODELS_MAX:
-                self._models[_model_of(row.body)] = None
+                self._tell(piece, row.refusal)
+            elif len(self._models) < MODELS_MAX and (model := asks(row)) is not None:
+                self._models[model] = None
 
-    def _tell(self, line: bytes, said: str) -> None:
-        self._first_bad = self._first_bad or line.removeprefix(_BOM)[:HEAD_BYTES]
+    def _tell(self, piece: Any, said: str) -> None:
+        self.first_bad = self.first_bad or piece
         if len(self._problems) < PROBLEMS_MAX:
-            self._problems.append(Problem(self._lines.number, said))
+            self._problems.append(Problem(self._reading.number, said))
+
+    @property
+    def first_problem(self) -> Problem:
+        """The first bad piece, of an input that has any."""
+        return self._problems[0]
 
     def suspects(self) -> frozenset[int]:
         """Hashes of the names that may stand twice."""
         try:
             return self._hashes.repeated()
         except TooManyDoubled:
+            name, named = self._file.name, self._source.named
             raise SourceError(
-                f"{self._file.name}: more than {SUSPECTS_MAX:,} custom_ids stand twice: give each row one of its own"
+                f"{name}: more than {SUSPECTS_MAX:,} {named}s stand twice: give each row one of its own"
             ) from None
 
     def result(self) -> Check:
         """What was found. Raises `SourceError` where none of it can be used."""
         name = self._file.name
         if not self._rows + self._unreadable:
-            empty = "holds nothing but blank lines" if self._lines.position else "is empty"
-            raise SourceError(f"{name} {empty}: give it one request a line")
+            raise SourceError(f"{name} {self._source.empty(self._reading.position)}")
         if self._rows == self._refused:
             first = self._problems[0]
-            if form := wrong_form(self._first_bad):
+            if form := self._source.unusable(self):
                 raise SourceError(f"{name} {form}")
             if not self._rows:
-                raise SourceError(f"{name}: no line of it is a row; line {first.line}: {first.said}")
+                noun = self._source.noun
+                raise SourceError(f"{name}: no {noun} of it is a row; {noun} {first.line}: {first.said}")
         return Check(
             rows=self._rows,
             refused=self._refused,
             problems=tuple(self._problems),
             problems_more=self._refused + self._unreadable - len(self._problems),
             unreadable=self._unreadable,
-            size_bytes=self._lines.position,
+            size_bytes=self._reading.position,
             digest=self._digest,
-            models=(self._rules.model,) if self._rules.model is not None else tuple(self._models),
+            models=self._source.models(tuple(self._models)),
+            noun=self._source.noun,
         )
 
 

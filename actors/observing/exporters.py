@@ -19,6 +19,8 @@ FILE_BYTES_MAX = 32_000_000
 """Of one job's spans in the state folder; as many again in the file before it."""
 REQUEST_BYTES_MAX = 3_500_000
 """Collectors take 4 MB in one gRPC message, unless told otherwise."""
+OLDER = ".1.jsonl"
+"""What the file before it ends in."""
 EXTRA = "pip install 'cortex-bounded-calls[otlp-grpc]'"
 
 
@@ -83,6 +85,12 @@ def traces_path(folder: str | Path, job: str) -> Path:
     return Path(folder) / "traces" / f"{job}.jsonl"
 
 
+def traces_of(folder: str | Path, job: str) -> list[Path]:
+    """All files that the spans of a job may be in."""
+    path = traces_path(folder, job)
+    return [path, path.with_suffix(OLDER)]
+
+
 class Files:
     """A file a job, below the state folder, for its user alone. When it is full it makes room for another."""
 
@@ -111,7 +119,7 @@ class Files:
         finally:
             os.close(handle)
         if size + len(line) > FILE_BYTES_MAX:
-            path.replace(path.with_suffix(".1.jsonl"))
+            path.replace(path.with_suffix(OLDER))
 
     def close(self) -> None:
         """Nothing is held open."""

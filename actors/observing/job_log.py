@@ -23,7 +23,8 @@ FAILURES_S: Final = 10.0
 _log = logging.getLogger("cortex.job")
 _cluster = logging.getLogger("cortex.cluster")
 _RARE: Final = frozenset(
-    {events.Opened, events.Rejoined, events.LimitsSet, events.Stopped, events.Resumed, events.Told, events.Doubted}
+    {events.Opened, events.Rejoined, events.LimitsSet, events.Stopped, events.Resumed, events.Told, events.Doubted,
+     events.Reopened}
 )
 
 
@@ -90,6 +91,11 @@ class JobLog:
             self._say("the job was told to stop", event=f"job.{event.how}", who=event.who, how=event.how)
         elif isinstance(event, events.Resumed):
             self._say("the job was told to go on", event="job.resumed", who=event.who)
+        elif isinstance(event, events.Reopened):
+            self._say(
+                "failed rows are asked again", event="job.reopened", who=event.who, rows=len(event.keys),
+                kinds=event.kinds,
+            )  # fmt: skip
         elif isinstance(event, events.Told):
             approval = event.name.startswith("approve:")
             self._say("an answer was given", event="job.approved" if approval else "job.answered", who=event.who)

@@ -138,11 +138,11 @@ class TraceWatch:
             journal.set_meta(TOLD, noted)
         self._told = int(noted)
         self._noted = (self._told, time.monotonic())
-        first = next((turn for _, turn in journal.turns(0)), None)
-        if first is None:
+        first_at_s = journal.first_at_s()
+        if not first_at_s:
             return
         state = next((found for seq, found in self._states(journal) if seq == after), None)
-        self._take_up(first.at_s, state)
+        self._take_up(first_at_s, state)
 
     def _states(self, journal: Journal) -> list[tuple[int, Traced]]:
         found: list[tuple[int, Traced]] = []
@@ -207,6 +207,7 @@ class TraceWatch:
 
     def _look(self, seq: int, turn: events.Turn, out: commands.Decided, k: State, tell: bool) -> None:
         tracer = self._tracer or self._take_up(turn.at_s)
+        tracer.captures = self._captures and k.terms.keeps_text
         spans = tracer.turn(turn, out, k)
         self._seq = seq
         if spans and tell:

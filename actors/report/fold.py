@@ -69,6 +69,8 @@ class _One:
                     continue
                 if type(event) is events.Written:
                     figures.written = max(figures.written, event.rows)
+                if type(event) is events.Reopened and not self._child:
+                    self._taken_back(event)
                 if type(event) is events.Rejoined:
                     self._events_permits.clear()
                     self._permits = 0
@@ -255,7 +257,7 @@ class _One:
                 track.failure, track.said = str(goal.failure.kind), clipped(goal.failure.message, NAME_CHARACTERS * 2)
                 if goal.failure.kind in ("malformed", "refused", "faulty"):
                     figures.failing(track.failure).say(goal.failure.message, track.name or f"goal {goal.id}")
-            track.lost = goal.failure is not None and goal.status in ENDED
+            track.lost, track.row = goal.failure is not None and goal.status in ENDED, goal.row
             if goal.kind == VOTE and goal.parent:
                 self._to_parent(track, goal)
                 return
@@ -293,6 +295,14 @@ class _One:
             figures.goals_failed += 1
             if len(figures.failed_goals) < OUTSTANDING * 2:
                 figures.failed_goals.append(track)
+
+    def _taken_back(self, event: events.Reopened) -> None:
+        """Rows that failed and are asked again have not failed for good."""
+        figures, again = self._figures, set(event.keys)
+        if self._reading.k is not None:
+            self._sweep(self._reading.k, self._last_s, False)  # one may not have been told of yet
+        figures.goals_failed -= len(again)
+        figures.failed_goals = [each for each in figures.failed_goals if each.row not in again]
 
     # -- leave to ask ----------------------------------------------------------------------------------------------
 

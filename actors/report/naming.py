@@ -50,7 +50,7 @@ _PLACE = re.compile(r"[^\s:]{1,40}:\d+")
 
 SAID = (
     events.Opened, events.Rejoined, events.Resumed, events.Stopped, events.LimitsSet, events.Told, events.Submitted,
-    events.Unsubmitted, events.Doubted, events.Stuck,
+    events.Unsubmitted, events.Doubted, events.Stuck, events.Reopened,
 )  # fmt: skip
 
 
@@ -69,6 +69,8 @@ def said(event: events.Event) -> str:
             return f"bounds set by {event.who or 'a new run'}"
         case events.Told():
             return f"{event.who} answered {event.name}"
+        case events.Reopened():
+            return f"{len(event.keys):,} failed rows are asked again by {event.who}"
         case events.Submitted():
             return f"submission {event.number} is with the provider as {event.name}"
         case events.Unsubmitted() | events.Doubted() | events.Stuck():

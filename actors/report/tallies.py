@@ -139,6 +139,8 @@ class Track(msgspec.Struct):
     said: str = ""
     lost: bool = False
     """It has failed for good."""
+    row: str = ""
+    """Key of its row, where it was one."""
     object: Any = None
     """The goal itself, while it is under way."""
 

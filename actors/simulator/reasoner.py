@@ -33,6 +33,7 @@ from actors.simulator.reading import Reading
 from actors.simulator.request import Ask
 from actors.simulator.skills import SKILLS, Skill, Thought
 from actors.simulator.skills.acting import Intent, act
+from actors.simulator.skills.shaping import inlined, spoken
 from actors.simulator.turns import Scene
 
 LOAD: Final = 0.0005
@@ -117,7 +118,8 @@ class Reasoner:
             return self._acted(ask, ask.scene, intent, seen)
         last = self._last
         if last is None or last[0] != ask.text_id or last[1] != ask.schema:
-            reading = Reading(ask.text, ask.system, ask.schema)
+            text, schema = (ask.text, ask.schema) if ask.schema is not None else spoken(ask.text)
+            reading = Reading(text, ask.system, schema if schema is None else inlined(schema))
             last = self._last = (ask.text_id, ask.schema, reading, *self._thought(reading))
         _, _, reading, skill, thought = last
         share = error_share(ask.text, ask.input_tokens) if self._error is None else self._error

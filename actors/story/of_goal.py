@@ -192,7 +192,8 @@ class _Telling:
         for goal in changed:
             if not isinstance(goal, Goal):
                 continue
-            if not self._main and goal.row and goal.row == self._subject.row:
+            again = self._seq < self._subject.fed_at  # it failed, and was asked again as another goal
+            if not self._main and not again and goal.row and goal.row == self._subject.row:
                 self._main = goal.id
                 self._goals.add(goal.id)
             if goal.id == self._main:

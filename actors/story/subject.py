@@ -112,10 +112,11 @@ def _span(source: Journal, last: Span, subject: Subject) -> Span:
 
 
 def _rows(source: Journal, last: Span, key: str) -> list[Subject]:
-    """The row of this key, as it was read since the job was last opened."""
+    """The row of this key, as it was read since the job was last opened: the last time, if it was asked again."""
     if not last.terms.streams:
         return []
     position = 0
+    found: list[Subject] = []
     for seq, turn in source.turns_with((b"fed", key.encode()), last.after):
         for batch in turn.batches:
             for event in batch:
@@ -123,5 +124,5 @@ def _rows(source: Journal, last: Span, key: str) -> list[Subject]:
                     position = event.position
                     row = next((row for row in event.rows if row.key == key), None)
                     if row is not None:
-                        return [Subject(row=key, fed_at=seq, refusal=row.refusal)]
-    return []
+                        found = [Subject(row=key, fed_at=seq, refusal=row.refusal)]
+    return found

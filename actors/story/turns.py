@@ -76,6 +76,8 @@ def _one(event: events.Event) -> str:
             return f"{event.how} by {event.who}"
         case events.LimitsSet():
             return f"bounds set by {event.who or 'a new run'}"
+        case events.Reopened():
+            return f"{len(event.keys):,} failed rows are asked again by {event.who}"
         case events.Opened():
             return "the job begins" + (" anew" if event.carried is not None else "")
         case _:
@@ -96,7 +98,15 @@ def _failed(failure: Failure) -> str:
 
 
 def failures_of(source: Journal, span: Span) -> Iterator[dict[str, Any]]:
-    """Goals that failed for good, and rows that were refused, in the order in which that was decided."""
+    """Goals that failed for good, and rows that were refused, in the order in which that was decided; without rows that
+    were asked again since then."""
+    again = [(seq, set(event.keys)) for seq, event in source.reopenings()]
+    for each in _failures(source, span):
+        if not any(each["turn"] < seq and each["row"] in keys for seq, keys in again):
+            yield each
+
+
+def _failures(source: Journal, span: Span) -> Iterator[dict[str, Any]]:
     if span.program is None:
         yield from _failed_by_events(source, span)
         return

@@ -10,6 +10,7 @@ READY = {
     "ralph": "cortex.programs.ralph:Ralph",
     "recovery": "cortex.programs.recovery:recovery",
     "rlm": "cortex.programs.rlm:rlm",
+    "table": "cortex.programs.table:Table",
     "toolloop": "cortex.programs.toolloop:toolloop",
 }
 """Name -> ``module:Class``. Names, not imports: a program is loaded when it is run."""

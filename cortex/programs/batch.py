@@ -57,13 +57,18 @@ class Batch(Program, frozen=True):
     keeps: ClassVar[bool] = False
     rows_are_goals: ClassVar[bool] = False
     reads_refusals: ClassVar[bool] = True  # a message that was paid for reaches the user, whatever it says
+    asks_again: ClassVar[bool] = True
     asks_once: ClassVar[bool] = True  # the custom_id is the sample, and no two rows share one
 
     ordered: bool = False
 
+    def rows_are_requests(self) -> bool:
+        """They are."""
+        return True
+
     def read(self, k: State, row: Row) -> Iterable[Change]:
         """A row becomes a goal; one that was refused by the check before has its line at once."""
-        place = k.tally.rows_read - 1
+        place = k.tally.rows_read - 1 if row.place < 0 else row.place
         if row.refusal:
             failure = Failure(FailureKind.REJECTED, row.refusal, sent=False)
             yield Emit(failed_line(row.key, failure), place if self.ordered else None, failed=True)
@@ -85,7 +90,8 @@ class Batch(Program, frozen=True):
     def failed(self, k: State, goal: Goal, failure: Failure) -> Iterable[Change]:
         """A row that failed for good has its line too."""
         key, _, _, place = goal.value
-        yield Emit(failed_line(key, failure), place if self.ordered else None, failed=True)
+        order = place if self.ordered else None
+        yield Emit(failed_line(key, failure), order, failed=True, row=key, kind=failure.kind)
         yield Fail(goal, failure.message)
 
     def answer(self, k: State) -> None:

@@ -57,6 +57,8 @@ def test_every_command_and_option_exists():
 def test_options_named_alone_exist():
     shown = _help("batch")
     for name, page in PAGES.items():
+        if name == "reference.md":
+            continue  # written from the commands themselves: tests/cli/test_job_file.py holds it to them
         for option in sorted(set(re.findall(r"`(--[a-z-]+)[` ]", page)) - {"--state"} - OF_OTHERS):
             assert option in shown, (name, option)
 

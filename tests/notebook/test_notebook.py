@@ -139,3 +139,15 @@ def test_a_flow_whose_cell_was_edited_begins_anew_and_pays_for_what_is_new_alone
 def test_what_a_flow_logs_is_shown_below_the_cell(kernel: Any) -> None:
     _run(kernel, FLOW)
     assert ": asks for hush" in _run(kernel, "r = cortex.run(said(word='hush'), model='sim')")
+
+
+def test_a_table_comes_back_as_a_table(kernel: Any) -> None:
+    """A loop is running in the kernel; the answers have the rows' order and their types."""
+    code = "import pandas; frame = pandas.DataFrame({'ticket': [7, 8], 'text': ['It crashes', 'I love it']}); "
+    code += "answers = cortex.batch(frame, 'Answer with one of: bug, praise. {{text}}', id='ticket', model='sim', "
+    code += "progress=False); print(answers.to_pandas()['ticket'].tolist(), len(answers)); answers"
+    shown = _run(kernel, code)
+    assert "[7, 8] 2" in shown
+    assert "complete; 2 rows; 2 calls" in shown
+    bad = "try:\n    cortex.batch(frame, '{{texxt}}', model='sim')\nexcept ValueError as error:\n    print(error)"
+    assert _run(kernel, bad).strip() == "the table has no column 'texxt', which the prompt names: did you mean text?"

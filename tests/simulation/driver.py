@@ -11,12 +11,14 @@ from typing import Any
 
 import msgspec
 
+from actors import amending
 from actors.armoury import Arming, encode
+from actors.asked_again import NothingFailed, reopening
 from actors.driver import ARM_S
 from actors.opening import Opening
 from actors.ports import Away, ClusterError, Gone
 from actors.store import StoreError
-from cortex.events import Row
+from cortex.events import Reopened, Row
 from cortex.limits import Terms
 from policies.limit import Caps
 
@@ -34,6 +36,7 @@ class Sink:
         self.outcome = ""
         self.why = ""
         self.facts: dict[str, Any] = {}
+        self.retried = 0
 
 
 class SimDriver:
@@ -42,8 +45,11 @@ class SimDriver:
 
     def __init__(
         self, runtime: Any, terms: Terms, arming: Arming, rows: list[Row], sink: Sink, resumes: Any, cap: int,
-        decides: Callable[[], tuple[tuple[int, str], ...]],
+        decides: Callable[[], tuple[tuple[int, str], ...]], retries: int = 0, journal: Callable[[], Any] | None = None,
     ) -> None:  # fmt: skip
+        self._retries = retries
+        self._journal = journal
+        self._reopened: Reopened | None = None
         self._runtime = runtime
         self._terms = terms
         self._arming = encode(arming)
@@ -60,12 +66,36 @@ class SimDriver:
         while True:
             try:
                 await self._begin()
-                if await self._follow():
+                if await self._follow() and not await self._again():
                     break
             except (Gone, StoreError, ClusterError):
                 pass  # the channel ended itself, was fenced, or its disk was full: begin anew
             await asyncio.sleep(LOOK_S)
         await self._runtime.end_actor(f"channel:{self._terms.job}")
+
+    async def _again(self) -> bool:
+        """Ask again what has failed, as often as the user wants it. False where nothing is left."""
+        sink = self._sink
+        if sink.outcome not in ("complete", "partial") or sink.retried >= self._retries or self._journal is None:
+            return False
+        if not sink.facts["rows_failed"] or not sink.facts["source_ended"]:
+            return False
+        try:
+            self._reopened = reopening(self._journal(), amending.loaded, (), who="sim", position=sink.facts["position"])
+        except NothingFailed:
+            return False
+        sink.retried += 1
+        sink.outcome = ""
+        await self._runtime.end_actor(f"channel:{self._terms.job}")
+        return True
+
+    def _rows_now(self) -> list[Row]:
+        """All rows of the source, and after them those that are asked again."""
+        rows, places = list(self._rows), {row.key: place for place, row in enumerate(self._rows)}
+        for _, event in self._journal().reopenings() if self._journal is not None else ():
+            for key in sorted(event.keys, key=places.__getitem__):
+                rows.append(msgspec.structs.replace(self._rows[places[key]], place=places[key]))
+        return rows
 
     async def _ask(self, peer: Any, method: str, *args: Any) -> Any:
         for _ in range(PATIENCE):
@@ -83,8 +113,9 @@ class SimDriver:
             await self._ask(self._runtime.peer("cortex"), "cap", "sim", self._pool, caps)
         job = self._terms.job
         await self._runtime.start_actor("channel", f"channel:{job}", job, FOLDER)
-        opening = Opening(terms=self._terms, owner=self._runtime.owner(), who="sim", decided=self._decides())
+        opening = Opening(terms=self._terms, owner=self._runtime.owner(), who="sim", decided=self._decides(), reopened=self._reopened)
         await self._ask(self._channel, "start", msgspec.msgpack.encode(opening))
+        self._reopened = None
 
     async def _arm(self, name: str) -> None:
         try:
@@ -96,12 +127,16 @@ class SimDriver:
     async def _follow(self) -> bool:
         """Feed and read until the job has ended. False where it is to be resumed."""
         sink = self._sink
+        rows = self._rows_now() if self._retries else self._rows
+        if self._retries:  # a file is cut back to what the journal knows of it
+            facts = msgspec.json.decode(await self._ask(self._channel, "status"))
+            del sink.values[facts["results_written"] :]
         while True:
             facts = msgspec.json.decode(await self._ask(self._channel, "status"))
             if facts["broken"]:
                 raise StoreError(facts["broken"])
             await asyncio.gather(*(self._arm(name) for name in facts["unarmed"]))
-            await self._feed(facts)
+            await self._feed(facts, rows)
             blob = await self._ask(self._channel, "results", len(sink.values), LOOK_S)
             some = msgspec.msgpack.decode(blob)
             for index, value in some:
@@ -115,12 +150,12 @@ class SimDriver:
                 sink.outcome, sink.why, sink.facts = facts["outcome"], facts["why"], facts
                 return True
 
-    async def _feed(self, facts: dict[str, Any]) -> None:
+    async def _feed(self, facts: dict[str, Any], source: list[Row]) -> None:
         wanted, position = int(facts["rows_wanted"]), int(facts["position"])
         while not facts["source_ended"] and wanted > 0:
-            rows = self._rows[position : position + wanted]
+            rows = source[position : position + wanted]
             end = position + len(rows)
-            ended = end >= len(self._rows)
+            ended = end >= len(source)
             wanted = await self._ask(
                 self._channel, "feed", msgspec.msgpack.encode(rows), position, end, ended
             )

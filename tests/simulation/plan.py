@@ -38,6 +38,8 @@ class JobPlan:
     """Its own, from when it begins."""
     batches: bool = False
     """It goes by the provider's message batches."""
+    retries: int = 0
+    """How often its user asks again what has failed, once it is over."""
     judge: bool = False
     """A role of it has a model of its own."""
 
@@ -137,6 +139,7 @@ def plan(seed: int) -> Plan:
     _votes(random.Random(f"{seed}/votes"), made)
     _batches(random.Random(f"{seed}/batches"), made)
     _roles(random.Random(f"{seed}/roles"), made)
+    _retries(random.Random(f"{seed}/retries"), made)
     more = random.Random(f"{seed}/more")
     made.troubles_at = sorted((*_troubles(chance, made), *_aimed(more, made)), key=lambda trouble: trouble.at_s)
     if chance.random() < 0.1:
@@ -183,6 +186,14 @@ def _provider(chance: random.Random, made: Plan) -> ProviderPlan:
         concurrency=max(2, wanted // 2) if chance.random() < 0.2 else 0,
         failing=chance.choice((0.0, 0.0, 0.05, 0.2)), hanging=chance.choice((0.0, 0.0, 0.01)),
     )  # fmt: skip
+
+
+def _retries(chance: random.Random, made: Plan) -> None:
+    """Users ask again what failed."""
+    for job in made.jobs:
+        if job.program == "batch" and chance.random() < 0.25:
+            job.refused, job.max_failed = job.refused or chance.choice((0.05, 0.2)), None
+            job.retries = chance.choice((1, 1, 2))
 
 
 def _refusals(chance: random.Random, made: Plan) -> None:

@@ -183,7 +183,7 @@ class Simulation:
         of = terms(job, self.plan)
         driver = SimDriver(
             SimRuntime(world, life), of, arming(of), self.rows[job.name], sink, self.resumes, self.plan.pool_cap,
-            lambda: asking(world, job.name),
+            lambda: asking(world, job.name), job.retries, lambda: world.disk.journal(job.name, Life("user", None)),
         )  # fmt: skip
         task = world.loop.create_task(driver.run(), context=life.context)
         task.add_done_callback(self._driven, context=NOBODY)

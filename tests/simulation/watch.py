@@ -106,6 +106,7 @@ class Watch:
         self.broken: list[str] = []
         self.errors: list[BaseException] = []
         self.events = 0
+        self.reopened = 0
         self.calls = 0
         self._told: dict[str, list[Any]] = {name: [] for name in _TOLD}
         """By what happens: methods of further watches that are told of it."""
@@ -198,7 +199,10 @@ class Watch:
         assert k is not None
         assert program is not None
         spent = k.ledger.committed_nusd
+        edition = k.edition
         out = step(k, program, turn)
+        if k.edition > edition:
+            self._reopened(record, turn)
         for command in out:
             if type(command) is commands.Call:
                 record.allowed.add((command.goal, command.attempt))
@@ -225,10 +229,24 @@ class Watch:
         reader = self._world.disk.journal(record.name, Life("watch", None))
         return reader._filled(turn)  # type: ignore[no-any-return]
 
+    def _reopened(self, record: JobWatch, turn: events.Turn) -> None:
+        """These rows have no result any more."""
+        event = next(e for batch in turn.batches for e in batch if isinstance(e, events.Reopened))
+        gone = set(event.lines)
+        for line in gone:
+            value = record.emitted[line]
+            record.keys.discard(msgspec.json.decode(value)["custom_id"] if isinstance(value, bytes) else "")
+        kept: list[object] = [v for at, v in enumerate(record.emitted) if event.ordered or at not in gone]
+        record.emitted = [None if event.ordered and at in gone else v for at, v in enumerate(kept)]
+        self.reopened += 1
+
     def _emit(self, record: JobWatch, command: commands.Emit) -> None:
-        if command.index != len(record.emitted):
-            self.say(f"{record.name}: result {command.index} after {len(record.emitted)} results")
-        record.emitted.append(command.value)
+        if command.index < len(record.emitted) and record.emitted[command.index] is None:
+            record.emitted[command.index] = command.value
+        else:
+            if command.index != len(record.emitted):
+                self.say(f"{record.name}: result {command.index} after {len(record.emitted)} results")
+            record.emitted.append(command.value)
         if isinstance(command.value, bytes):
             key = msgspec.json.decode(command.value)["custom_id"]
             if key in record.keys:

@@ -92,7 +92,7 @@ def test_the_same_as_json():
     assert told == {
         "job": "j", "unit": "rows", "done": 50, "expected": 1000, "rate_per_s": 5.0, "left_s": 190.0, "cost_usd": None,
         "max_cost_usd": None, "reused_calls": 0, "rows_failed": 0, "rows_failed_by_kind": {},
-        "attempts_failed": {"throttled": 2}, "waits": "paced",
+        "attempts_failed": {"throttled": 2}, "waits": "paced", "deadline_at_risk": None, "projected_end_s": None,
     }  # fmt: skip
 
 

@@ -36,6 +36,7 @@ EVENTS = [
     events.Collected(3),
     events.Made(7, "ask", ["flow.py:3", "what?", "00ff"]),
     events.Told("ann", "approved", True),
+    events.Reopened("ann", 1, ("a", "b"), (0, 7), {"lost": 2}, 90, True, (3, 30), Route(endpoint="e", model="m"), "m", 9),
 ]
 
 

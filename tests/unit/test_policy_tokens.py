@@ -3,6 +3,7 @@
 import json
 import unicodedata
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 import pytest
@@ -92,6 +93,31 @@ def block(kind: str) -> bytes:
 )
 def test_what_is_not_text_adds_its_own(request_body: bytes, more: int) -> None:
     assert body_tokens_bound(request_body) == tokens_bound(request_body) + more
+
+
+def picture(size: int) -> dict[str, object]:
+    return {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBOR" * (size // 5)}}
+
+
+@pytest.mark.parametrize(
+    ("wrapped", "pictures"),
+    [
+        (lambda image: [image], 1),
+        (lambda image: [image, {"type": "text", "text": "what is it?"}, image], 2),
+        (lambda image: [{"type": "tool_result", "tool_use_id": "x", "content": [image]}], 1),
+    ],
+)
+def test_an_image_costs_by_its_size_and_not_by_its_bytes(wrapped: Any, pictures: int) -> None:
+    sizes = [body_tokens_bound(body(messages=[{"role": "user", "content": wrapped(picture(size))}])) for size in (50, 5_000_000)]
+    assert sizes[0] == sizes[1]
+    assert pictures * IMAGE_TOKENS < sizes[1] < pictures * IMAGE_TOKENS + 500
+
+
+def test_what_only_looks_like_an_image_is_text() -> None:
+    given = {"type": "tool_use", "id": "x", "name": "draw", "input": picture(9_000)}
+    for content in ([given], [{"type": "text", "text": json.dumps(picture(9_000))}]):
+        assert body_tokens_bound(body(messages=[{"role": "user", "content": content}])) > 9_000
+    assert body_tokens_bound(body(tools=[{"name": "draw", "input_schema": picture(9_000)}])) > 9_000
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,138 @@
+"""``rm``, ``gc`` and ``forget``: jobs leave the disk, or what they said does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from actors import removal
+from actors.cli.looking import age_s
+from actors.cli.options import Options
+from actors.cli.particulars import state_words
+from actors.cli.problems import COMPLETE, CommandError, say
+from actors.cli.settings import named_folder
+from actors.cli.standings import standing_of
+from actors.cli.telling import OVER, RESUMABLE, Standing, size_text, span
+from actors.errors import ClearError
+from actors.records import in_use, last_state, last_terms
+from actors.store import Folder, NoSuchJob
+from actors.wording import duration_s
+
+
+def rm(jobs: Sequence[str], options: Options) -> int:
+    """``cortex rm``; the exit code. All are looked at before the first is removed."""
+    folder = named_folder(options)
+    for job in jobs:
+        _refuse(folder, job)
+    told = []
+    for job in dict.fromkeys(jobs):
+        size = removal.size_bytes(folder, job)
+        removal.remove(folder, job)
+        told.append({"job": job, "size_bytes": size})
+        say(f"{job}: removed, {size_text(size)}")
+    if options.as_json:
+        print(msgspec.json.encode({"removed": told}).decode())
+    return COMPLETE
+
+
+def gc(older_than: str, dry_run: bool, resumable: bool, options: Options) -> int:
+    """``cortex gc``; the exit code."""
+    folder = named_folder(options)
+    try:
+        limit_s = duration_s(older_than)
+    except ValueError as error:
+        raise CommandError(f"--older-than: {error}") from None
+    removed, kept = [], []
+    for job in (name for name in folder.jobs() if "~" not in name):
+        if (old_s := age_s(folder, job)) < limit_s or in_use(folder, job):
+            continue
+        standing = _standing(folder, job)
+        over = standing is not None and standing.outcome in OVER
+        if not (over or (resumable and standing is not None and standing.outcome in ("partial", "interrupted"))):
+            kept.append(job)
+            continue
+        said = f"{job}: {state_words(standing)}, last turn {span(old_s)} ago" if standing else job
+        size = removal.size_bytes(folder, job)
+        if not dry_run:
+            _refuse(folder, job)
+            removal.remove(folder, job)
+        removed.append({"job": job, "size_bytes": size})
+        say(f"{said}: {'would be removed' if dry_run else 'removed'}, {size_text(size)}")
+    total = size_text(sum(int(str(each["size_bytes"])) for each in removed))
+    say(f"{len(removed):,} jobs {'would be removed' if dry_run else 'removed'}, {total}")
+    if kept:
+        more = ", ..." if len(kept) > 5 else ""
+        say(f"kept, since they can be resumed or cannot be read: {', '.join(kept[:5])}{more}")
+    if options.as_json:
+        print(msgspec.json.encode({"dry_run": dry_run, "removed": removed, "kept": kept}).decode())
+    return COMPLETE
+
+
+def forget(jobs: Sequence[str], options: Options) -> int:
+    """``cortex forget``; the exit code. All are looked at before the first is forgotten."""
+    folder = named_folder(options)
+    for job in jobs:
+        _refuse(folder, job)
+    for job in dict.fromkeys(jobs):
+        standing = standing_of(folder, job)
+        if standing.forgotten:
+            removal.forget(folder, job, standing.facts)  # it may have been killed in the middle
+            say(f"{job} was forgotten already")
+            continue
+        if standing.outcome in RESUMABLE:
+            say(f"{job} was {standing.outcome}: it cannot be resumed any more")
+        forks = [name for name in folder.jobs() if _forked_from(folder, name) == job]
+        removal.forget(folder, job, _figures(folder, standing))
+        say(f"{job}: prompts and replies are forgotten, its figures stay; nothing can resume, retry or show it again")
+        if output := standing.facts["output"]:
+            say(f"its results are not touched: {output if output != '-' else 'they went to standard output'}")
+        for name in forks:
+            say(f"{name} was forked from it and holds what it took over: cortex forget {name}")
+    return COMPLETE
+
+
+def _figures(folder: Folder, standing: Standing) -> dict[str, Any]:
+    """What stays of a job: counts, money, times and places. What a person or a model wrote does not."""
+    facts = dict(standing.facts)
+    facts["why"] = str(facts["why"]).partition(":")[0]
+    facts |= {"failed_said": "", "failed_row": "", "waits": "", "awaited": [], "forgotten_at_s": time.time()}
+    facts |= {"rows_counted": standing.rows, "lines_unreadable": standing.unreadable}
+    return facts
+
+
+def _refuse(folder: Folder, job: str) -> None:
+    """A job that runs, or whose calls are with the provider, is ended first."""
+    if "~" in job:
+        raise CommandError(f"{job} is a part of the job {job.partition('~')[0]}, and goes with it")
+    if not folder.journal_path(job).exists():
+        raise NoSuchJob(f"no job {job!r} in {folder.path}; `cortex jobs` lists what is there")
+    for name in removal.family(folder, job):
+        if said := in_use(folder, name):
+            raise CommandError(said)
+    standing = _standing(folder, job)
+    if standing is None or standing.forgotten:
+        return
+    if standing.outcome == "detached":
+        raise CommandError(f"job {job} goes on in a cluster: cortex cancel {job} first")
+    if requests := sum(len(made.keys) for made in last_state(folder, job).submissions.values()):
+        there = f"{requests:,} requests of {job} are in message batches with the provider"
+        raise CommandError(f"{there}: cortex cancel {job} first")
+
+
+def _standing(folder: Folder, job: str) -> Standing | None:
+    """None for one that cannot be read: damaged, of another release, its program gone."""
+    try:
+        return standing_of(folder, job)
+    except (ClearError, ValueError):
+        return None
+
+
+def _forked_from(folder: Folder, job: str) -> str:
+    try:
+        terms = last_terms(folder, job)
+    except (ClearError, ValueError):
+        return ""
+    return terms.origin if terms is not None else ""

@@ -1,0 +1,82 @@
+"""The commands that tend to jobs at rest, and their arguments: asked again, looked into, removed, forgotten."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from actors.cli.arguments import Job, Jobs, Results
+from actors.cli.options import GOING_ON, LOOKING, Options, takes
+
+_NOTHING: list[str] = []
+
+
+@takes(*GOING_ON, said=("model", "max_output_tokens"))
+def retry(
+    job: Job, options: Options,
+    kind: Annotated[
+        list[str], typer.Option("--kind", help="only rows that failed so; several with commas", metavar="KIND,...")
+    ] = _NOTHING,
+) -> int:  # fmt: skip
+    """Ask failed rows again, as a part of the same job: its cap goes on counting, its results file is written anew."""
+    from actors.cli.retrying import retry as ask_again
+
+    return ask_again(job, list(kind or ()), options)
+
+
+@takes("state", "overwrite", "verbose")
+def results(
+    job: Job, options: Options, output: Results = "-",
+    failed: Annotated[bool, typer.Option("--failed", help="only those of rows that failed")] = False,
+    sample: Annotated[int, typer.Option("--sample", help="only so many, from all over", metavar="N", min=0)] = 0,
+    tail: Annotated[int, typer.Option("--tail", help="only the last so many", metavar="N", min=0)] = 0,
+) -> int:  # fmt: skip
+    """Write the results that a job has so far."""
+    from actors.cli.looking import results as show
+
+    return show(job, output, options, failed=failed, sample=sample, tail=tail)
+
+
+@takes(*LOOKING)
+def config(job: Job, options: Options) -> int:
+    """Show which options a job runs under, and where each comes from."""
+    from actors.cli.in_force import config as show
+
+    return show(job, options)
+
+
+@takes(*LOOKING)
+def rm(jobs: Jobs, options: Options) -> int:
+    """Remove jobs from the state folder, with what they remember; results files stay."""
+    from actors.cli.removing import rm as remove
+
+    return remove(list(jobs), options)
+
+
+@takes(*LOOKING)
+def gc(
+    options: Options,
+    older_than: Annotated[
+        str, typer.Option("--older-than", help="with the last turn so long ago: 30d, 12h", metavar="TIME")
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only say which")] = False,
+    resumable: Annotated[
+        bool, typer.Option("--resumable", help="also those that could be resumed; without it they are kept")
+    ] = False,
+) -> int:
+    """Remove old jobs that are over: complete, failed or cancelled."""
+    from actors.cli.removing import gc as clean
+
+    return clean(older_than, dry_run, resumable, options)
+
+
+@takes(*LOOKING)
+def forget(jobs: Jobs, options: Options) -> int:
+    """Remove prompts and replies of jobs, and keep their figures; they cannot be resumed or retried after that."""
+    from actors.cli.removing import forget as lose
+
+    return lose(list(jobs), options)
+
+
+COMMANDS = {"results": results, "retry": retry, "config": config, "rm": rm, "gc": gc, "forget": forget}

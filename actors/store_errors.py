@@ -1,0 +1,29 @@
+"""What may be wrong with the state folder or a journal: each a clear line."""
+
+from __future__ import annotations
+
+from actors.errors import ClearError
+
+
+class StoreError(ClearError):
+    """The state folder or a journal cannot be used. The message is one clear line."""
+
+
+class NoSuchJob(StoreError):
+    """There is no journal of that name."""
+
+
+class Forgotten(StoreError):
+    """What the job asked and was answered was removed on purpose; its figures are there."""
+
+
+class TextGone(StoreError):
+    """The job keeps no text: these turns have left its journal."""
+
+
+class Fenced(StoreError):
+    """Another run has taken the job over: this writer may append nothing more."""
+
+
+class DiskFull(StoreError):
+    """The disk that holds the journal is full. What was committed is safe; the job can be resumed."""

@@ -1,0 +1,267 @@
+"""``table``: a prompt for every row of a table, and a table of answers: flat rows, an object a line.
+
+A row of the source holds the columns that are needed of it, as a JSON object; or, without a ``prompt``, it is a whole
+request, as in ``batch``. With a ``schema`` the answers' fields are columns; an answer that does not fit is asked for
+once more, with what was wrong with it, and then its row has failed and still holds the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import msgspec
+
+from cortex.changes import Ask, Change, Checkpoint, Emit, Fail, Reopen, Resolve
+from cortex.dryrun import simulated
+from cortex.events import Row
+from cortex.ledger import Took
+from cortex.program import Program
+from cortex.reply import Malformed, Reply, as_said
+from cortex.schema import Shape
+from cortex.state import Goal, State
+from cortex.template import Template
+from policies.failure import Failure, FailureKind
+
+ANSWER, ERROR = "answer", "error"
+META = (
+    "kind", "stop_reason", "model", "attempts", "latency_s", "input_tokens", "output_tokens", "cost_usd", "reused",
+)  # fmt: skip
+"""Columns of ``meta``: what became of the row (``succeeded``, or a failure's kind), why the answer ended, which model
+gave it, how often it was tried, how long the last request took, tokens and USD over all of its answers, and whether it
+was remembered, so that nothing was paid for it now."""
+ROW = "row"
+"""Name of the column of row numbers, where no column is the id."""
+REQUEST_ID = "custom_id"
+FORMS = ("format", "tool", "prompt")
+TOOL = "answer"
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+_raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class Table(Program, frozen=True):
+    """One call a row. ``ordered``: results come in the order of the input, else as they finish."""
+
+    name: ClassVar[str] = "table"
+    keeps: ClassVar[bool] = False
+    rows_are_goals: ClassVar[bool] = False
+    reads_refusals: ClassVar[bool] = True  # a message that was paid for reaches the user, whatever it says
+    asks_again: ClassVar[bool] = True
+    asks_once: ClassVar[bool] = True  # a row's id is the sample, and no two rows share one
+
+    prompt: str = ""
+    """A template (``cortex.template``); empty where each row is a whole request."""
+    system: str = ""
+    """The system prompt, the same for all rows."""
+    id: str = ROW
+    """The column that results are known by."""
+    schema: str = ""
+    """JSON schema of the answers, as JSON; empty: answers are text."""
+    schema_as: str = "format"
+    """How it is asked for: ``format``, the provider's structured outputs; ``tool``, the input of a tool that must be
+    used; ``prompt``, in words, for a model that knows neither."""
+    with_input: bool = False
+    """Results hold the row's other columns too."""
+    meta: bool = False
+    """Results hold the columns ``META`` too."""
+    ordered: bool = False
+
+    def columns(self) -> list[str]:
+        """Names of the columns that a result has beside its id and the input's."""
+        fields = list(_shape(self.schema).properties) if self.schema else []
+        return [*fields, ANSWER, ERROR, *(META if self.meta else ())]
+
+    def rows_are_requests(self) -> bool:
+        """Without a prompt."""
+        return not self.prompt
+
+    def read(self, k: State, row: Row) -> Iterable[Change]:
+        """A row becomes a goal; one that was refused by the check before has its result at once."""
+        place = k.tally.rows_read - 1 if row.place < 0 else row.place
+        if row.refusal:
+            failure = Failure(FailureKind.REJECTED, row.refusal, sent=False)
+            yield Emit(self._line(row.key, row.body, failure, None), place if self.ordered else None, failed=True)
+        else:
+            edition = 0 if row.place < 0 else k.edition
+            yield Goal("row", [row.key, row.body, row.output_tokens_max, place, edition])
+
+    def select(self, k: State) -> Iterable[Ask]:
+        """Every open row, oldest first; one whose answer did not fit is another sample of it, and so is a row that
+        failed and is asked again: the answers that did not fit are remembered too."""
+        for goal in k.open("row"):
+            key, row, output_tokens_max, _, edition = goal.value
+            tokens = output_tokens_max or k.terms.limits.output_tokens_max
+            body = self._request(row, k.terms.route.model, tokens, goal.refused)
+            sample = f"{key}\x1f{goal.resamples}" if goal.resamples else key
+            sample = f"{sample}\x1e{edition}" if edition else sample
+            yield Ask(goal, body=body, output_tokens_max=tokens, sample=sample)
+
+    def absorb(self, k: State, goal: Goal, reply: Reply) -> Iterable[Change]:
+        """The answer, checked where there is a schema."""
+        key, row, _, place, _ = goal.value
+        spent = _added(goal.kept, reply, k.took)
+        text = reply.text
+        failure: Failure | None = None
+        fields: dict[str, Any] | None = None
+        if reply.stop_reason == "refusal":
+            failure = Failure(FailureKind.REFUSED, "the model declined")
+        elif self.schema:
+            try:
+                text = self._said(reply)
+                fields = _shape(self.schema).read(text)
+            except Malformed as error:
+                said = str(error)
+                if reply.stop_reason == "max_tokens":
+                    said = f"it was cut at max_tokens ({reply.usage.output_tokens}); {said}"
+                if not goal.resamples:
+                    yield Checkpoint(goal, spent)
+                    yield Reopen(goal, refused=said)
+                    return
+                failure = Failure(FailureKind.MALFORMED, said)
+        about = self._about(k, goal, failure, reply, spent) if self.meta else None
+        line = self._line(key, row, failure, about, text, fields)
+        order = place if self.ordered else None
+        if failure is None:
+            yield Emit(line, order)
+            yield Resolve(goal)
+        else:
+            yield Emit(line, order, failed=True, row=key, kind=failure.kind)
+            yield Fail(goal, failure.message, failure.kind)
+
+    def failed(self, k: State, goal: Goal, failure: Failure) -> Iterable[Change]:
+        """A row that failed for good has its result too."""
+        key, row, _, place, _ = goal.value
+        about = self._about(k, goal, failure, None, goal.kept) if self.meta else None
+        order = place if self.ordered else None
+        yield Emit(self._line(key, row, failure, about), order, failed=True, row=key, kind=failure.kind)
+        yield Fail(goal, failure.message)
+
+    def answer(self, k: State) -> None:
+        """The answer of a table is its result file."""
+
+    # -- requests --------------------------------------------------------------------------------------------------
+
+    def _request(self, row: bytes, model: str, tokens: int, refused: str) -> bytes:
+        """The request of a row: its fields by name, so that a request has one form."""
+        request = self._own_request(row) if self.prompt else _raw(row)
+        request["model"] = msgspec.Raw(_encode(model)) if self.prompt else request["model"]
+        request["max_tokens"] = msgspec.Raw(_encode(tokens))
+        note = f"An earlier answer to this was refused: {refused}" if refused else ""
+        if self.schema:
+            for name, value in _form(self.schema, self.schema_as).items():
+                request[name] = _joined(request.get(name), value)
+            if self.schema_as == "prompt":
+                asked = f"Answer with JSON alone that fits this JSON schema:\n{self.schema}"
+                note = f"{note}\n\n{asked}" if note else asked
+        if note:
+            request["messages"] = _noted(request["messages"], note)
+        return _encode({name: request[name] for name in sorted(request)})
+
+    def _own_request(self, row: bytes) -> dict[str, msgspec.Raw]:
+        text = _template(self.prompt).render(_decode(row))
+        request = {"messages": msgspec.Raw(_encode([{"role": "user", "content": text}]))}
+        if self.system:
+            request["system"] = msgspec.Raw(_encode(self.system))
+        return request
+
+    def _said(self, reply: Reply) -> str:
+        """The text that is to be JSON. Raises ``Malformed``."""
+        if self.schema_as != "tool":
+            return reply.text
+        uses = as_said(reply).uses
+        return _encode(uses[0].input).decode() if uses else reply.text
+
+    # -- results ---------------------------------------------------------------------------------------------------
+
+    def _line(
+        self, key: str, row: bytes, failure: Failure | None, about: dict[str, Any] | None, text: str | None = None,
+        fields: dict[str, Any] | None = None,
+    ) -> bytes:  # fmt: skip
+        """A result: its id, the input's columns, the answer or why there is none."""
+        line: dict[str, Any] = {self.id: key}
+        if self.prompt and row:
+            given = _decode(row)
+            line[self.id] = given.get(self.id, key)
+            if self.with_input:
+                line |= given
+        if self.schema:
+            line |= fields if fields is not None else dict.fromkeys(_shape(self.schema).properties)
+        line[ANSWER] = text if fields is None else None
+        line[ERROR] = None if failure is None else f"{failure.kind}: {failure.message}"
+        if self.meta:
+            line |= about if about is not None else _nothing(failure)
+        return _encode(line)
+
+    def _about(
+        self, k: State, goal: Goal, failure: Failure | None, reply: Reply | None, spent: Any
+    ) -> dict[str, Any]:
+        nusd, input_tokens, output_tokens, elapsed_s, reused = spent or (0, 0, 0, None, False)
+        if nusd is None and simulated(k.terms.route):
+            nusd = 0
+        return {
+            "kind": "succeeded" if failure is None else str(failure.kind),
+            "stop_reason": reply.stop_reason if reply is not None else None,
+            "model": reply.model if reply is not None else None, "attempts": goal.tries - reused,
+            "latency_s": elapsed_s, "input_tokens": input_tokens, "output_tokens": output_tokens,
+            "cost_usd": None if nusd is None else nusd / 1_000_000_000, "reused": reused,
+        }  # fmt: skip
+
+
+def _nothing(failure: Failure | None) -> dict[str, Any]:
+    """``META`` of a row that was never asked."""
+    kind = "" if failure is None else str(failure.kind)
+    return dict.fromkeys(META) | {"kind": kind, "attempts": 0, "cost_usd": 0.0, "reused": False}
+
+
+def _added(before: Any, reply: Reply, took: Took | None) -> list[Any]:
+    """What a row's answers came to so far: nano-USD (None: unknown), tokens in and out, seconds of the last, reused."""
+    took = took or Took()
+    nusd, input_tokens, output_tokens, _, _ = before or (0, 0, 0, None, False)
+    return [
+        nusd + took.nusd if nusd is not None and took.nusd is not None else None,
+        input_tokens + reply.usage.input_tokens_billed, output_tokens + reply.usage.output_tokens,
+        None if took.reused else round(took.elapsed_s, 4), took.reused,
+    ]  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def _template(source: str) -> Template:
+    return Template(source)
+
+
+@lru_cache(maxsize=64)
+def _shape(schema: str) -> Shape:
+    return Shape(msgspec.json.decode(schema))
+
+
+@lru_cache(maxsize=64)
+def _form(schema: str, how: str) -> dict[str, Any]:
+    """What a request says besides, so that its answer fits."""
+    if how == "prompt":
+        return {}
+    form = _shape(schema).provider_form()
+    if how == "format":
+        return {"output_config": {"format": {"type": "json_schema", "schema": form}}}
+    tool = {"name": TOOL, "description": "Give the answer.", "input_schema": form}
+    return {"tools": [tool], "tool_choice": {"type": "tool", "name": TOOL}}
+
+
+def _joined(before: msgspec.Raw | None, value: Any) -> msgspec.Raw:
+    """A field of ours, with what the request says under the same name where that is an object."""
+    if before is None or not isinstance(value, dict):
+        return msgspec.Raw(_encode(value))
+    return msgspec.Raw(_encode(msgspec.json.decode(before) | value))
+
+
+def _noted(messages: msgspec.Raw, note: str) -> msgspec.Raw:
+    """The messages, with a note at the end of the last one."""
+    found = msgspec.json.decode(messages, type=list[dict[str, Any]])
+    content = found[-1]["content"]
+    if isinstance(content, str):
+        found[-1]["content"] = f"{content}\n\n{note}"
+    else:
+        found[-1]["content"] = [*content, {"type": "text", "text": note}]
+    return msgspec.Raw(_encode(found))

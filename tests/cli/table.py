@@ -1,0 +1,25 @@
+"""Tables for tests."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+ASK = ("--prompt", "Answer with one of: bug, praise. {{text}}", "--id", "ticket_id")
+SIM = ("--model", "sim", "--sim", "error=0")
+
+
+def table(path: Path, count: int) -> Path:
+    """A CSV of tickets."""
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["ticket_id", "text", "team"])
+        for i in range(count):
+            writer.writerow([f"t{i}", f"It crashes {i} times,\nsays \"Ann\"", f"team {i % 3}"])
+    return path
+
+
+def ids(lines: str) -> list[str]:
+    """The ids in JSON Lines, sorted."""
+    return sorted(json.loads(line)["ticket_id"] for line in lines.splitlines())

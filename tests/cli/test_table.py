@@ -1,0 +1,260 @@
+"""``cortex batch TABLE --prompt …``: my table in, my table out."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import random
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.commands import ended, environment, request, started
+from tests.cli.table import ASK, SIM, ids, table
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"label": {"enum": ["bug", "praise"]}, "score": {"type": "integer", "minimum": 0, "maximum": 9}},
+    "required": ["label", "score"],
+}
+
+
+def read(path: str) -> list[dict[str, str]]:
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def lines(path: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+
+
+def test_csv_in_and_csv_out_with_the_input_and_more(cortex: Any) -> None:
+    given = read(str(table(Path("t.csv"), 5)))
+    done = cortex("batch", "t.csv", *ASK, "-o", "o.csv", "--with-input", "--meta", "--ordered", *SIM, "--json")
+    assert (done.code, done.last["rows"], done.last["rows_succeeded"]) == (0, 5, 5)
+    rows = read("o.csv")
+    assert [{name: row[name] for name in given[0]} for row in rows] == given
+    assert {row["answer"] for row in rows} <= {"bug", "praise"}
+    assert list(rows[0])[3:] == [
+        "answer", "error", "kind", "stop_reason", "model", "attempts", "latency_s", "input_tokens", "output_tokens",
+        "cost_usd", "reused",
+    ]  # fmt: skip
+    assert {(row["kind"], row["attempts"], row["reused"], row["model"]) for row in rows} == {
+        ("succeeded", "1", "false", "sim")
+    }
+    again = cortex("batch", "t.csv", *ASK, "-o", "o.jsonl", "--meta", *SIM, "--json")
+    assert (again.last["reused_calls"], {(row["reused"], row["attempts"]) for row in lines("o.jsonl")}) == (5, {(True, 0)})
+
+
+def test_rows_are_numbered_where_no_column_is_the_id(cortex: Any) -> None:
+    table(Path("t.csv"), 3)
+    assert cortex("batch", "t.csv", *ASK[:2], "-o", "o.jsonl", "--ordered", *SIM).code == 0
+    assert [row["row"] for row in lines("o.jsonl")] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("name", ["t.jsonl", "t.ndjson", "t.jsonl.gz", "-"])
+def test_json_lines_of_objects(cortex: Any, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    content = b'{"ticket_id": 1, "text": "It crashes"}\n\n{"text": "fine", "ticket_id": 2, "more": [1]}\n'
+    if name == "-":
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+    else:
+        Path(name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    assert cortex("batch", name, *ASK, "-o", "o.jsonl", "--ordered", "--with-input", *SIM).code == 0
+    assert [(row["ticket_id"], row["text"], row.get("more")) for row in lines("o.jsonl")] == [
+        (1, "It crashes", None), (2, "fine", [1]),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [("ticket_id;text\n1;a, b\n", "t.csv"), ("ticket_id\ttext\n1\ta, b\n", "t.tsv"), ("\ufeffticket_id,text\r\n1,\"a, b\"\r\n", "t.csv")],
+)  # fmt: skip
+def test_forms_of_csv(cortex: Any, content: str, name: str) -> None:
+    Path(name).write_text(content, newline="")
+    assert cortex("batch", name, *ASK, "-o", "o.tsv", "--with-input", *SIM).code == 0
+    assert Path("o.tsv").read_text().splitlines()[1].startswith("1\ta, b\t")
+
+
+def test_parquet_keeps_the_types_of_the_input(cortex: Any) -> None:
+    import datetime as dt
+    from decimal import Decimal
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    given = pa.table(
+        {
+            "ticket_id": pa.array([7, 8, 9], pa.int32()), "text": ["It crashes", None, "love"],
+            "at": pa.array([1_767_322_245_000_678, None, 1_577_836_800_000_000], pa.timestamp("us", "UTC")),
+            "day": pa.array([dt.date(2026, 1, 2)] * 3), "price": pa.array([Decimal("1.20"), None, Decimal("0.05")]),
+            "raw": pa.array([b"\0\xff", None, b""]), "kind": pa.array(["a", "b", "a"]).dictionary_encode(),
+            "many": pa.array([["x"], [], None]), "share": pa.array([0.5, float("nan"), None]),
+        }
+    )  # fmt: skip
+    pq.write_table(given, "t.parquet", row_group_size=2)
+    done = cortex("batch", "t.parquet", *ASK, "-o", "o.parquet", "--with-input", "--ordered", *SIM)
+    assert done.code == 2, done.err
+    assert "t.parquet row 2: there is nothing to ask: text is empty" in done.err
+    found = pq.read_table("o.parquet")
+    assert found.schema.names == [*given.schema.names, "answer", "error"]
+    for name in given.schema.names:
+        assert found.schema.field(name).type == given.schema.field(name).type
+        expected = [None if each != each else each for each in given[name].to_pylist()]
+        assert found[name].to_pylist() == expected
+    assert found["error"].to_pylist() == [None, "rejected: there is nothing to ask: text is empty", None]
+
+
+def test_typed_answers_become_columns(cortex: Any) -> None:
+    import pyarrow.parquet as pq
+
+    table(Path("t.csv"), 6)
+    Path("s.json").write_text(json.dumps(SCHEMA))
+    for how in ("format", "tool", "prompt"):
+        command = ("batch", "t.csv", *ASK, "-o", f"{how}.parquet", "--schema", "s.json", "--schema-as", how, *SIM)
+        assert cortex(*command).code == 0
+        found = pq.read_table(f"{how}.parquet")
+        assert [str(kind) for kind in found.schema.types] == ["string", "string", "int64", "string", "string"]
+        assert all(row["label"] in ("bug", "praise") and 0 <= row["score"] <= 9 for row in found.to_pylist())
+
+
+def test_an_answer_that_never_fits_is_a_failed_row_with_its_text(cortex: Any) -> None:
+    table(Path("t.csv"), 2)
+    Path("s.json").write_text(json.dumps(SCHEMA))
+    command = ("batch", "t.csv", *ASK, "--schema", "s.json", "--max-output-tokens", 2, "--meta", *SIM, "--json")
+    done = cortex(*command, "-o", "o.jsonl")
+    assert (done.code, done.last["calls"], done.last["failures"]) == (1, 4, {"malformed": 2})
+    assert "2 failed (2 malformed)" in done.err
+    for row in lines("o.jsonl"):
+        assert row["label"] is row["score"] is None
+        assert row["error"].startswith("malformed: it was cut at max_tokens (2)")
+        assert row["answer"].startswith("{")
+        assert (row["kind"], row["attempts"], row["output_tokens"]) == ("malformed", 2, 4)
+
+
+def test_a_python_type_as_schema(cortex: Any) -> None:
+    table(Path("t.csv"), 2)
+    Path("shapes.py").write_text(
+        "import msgspec, pydantic\nfrom typing import Literal\n"
+        "class One(msgspec.Struct):\n    label: Literal['bug', 'praise']\n"
+        "class Two(pydantic.BaseModel):\n    label: Literal['bug', 'praise']\n    note: str | None = None\n"
+    )
+    assert cortex("batch", "t.csv", *ASK, "-o", "1.jsonl", "--schema", "shapes.py:One", *SIM).code == 0
+    assert cortex("batch", "t.csv", *ASK, "-o", "2.jsonl", "--schema", "shapes:Two", *SIM).code == 0
+    assert {row["label"] for row in (*lines("1.jsonl"), *lines("2.jsonl"))} <= {"bug", "praise"}
+
+
+def test_requests_in_and_a_table_out(cortex: Any) -> None:
+    Path("in.jsonl").write_text(request("a") + "\n" + request("b", max_tokens="many") + "\n")
+    done = cortex("batch", "in.jsonl", "-o", "o.csv", *SIM)
+    assert done.code == 2
+    rows = {row["custom_id"]: row for row in read("o.csv")}
+    assert rows["a"]["answer"] in ("bug", "praise")
+    assert rows["b"]["error"].startswith("rejected: max_tokens is")
+    Path("s.json").write_text(json.dumps(SCHEMA))
+    assert cortex("batch", "in.jsonl", "-o", "o.jsonl", "--schema", "s.json", *SIM).code == 2
+    assert {row["custom_id"]: row["label"] for row in lines("o.jsonl")}["a"] in ("bug", "praise")
+
+
+def test_results_of_a_job_in_another_form(cortex: Any) -> None:
+    table(Path("t.csv"), 4)
+    Path("in.jsonl").write_text(request("a") + "\n")
+    cortex("batch", "t.csv", *ASK, "-o", "o.jsonl", "--job", "mine", *SIM)
+    cortex("batch", "in.jsonl", "-o", "b.jsonl", "--job", "plain", *SIM)
+    for name in ("o.csv", "o.parquet"):
+        assert cortex("results", "mine", "-o", name).code == 0
+    assert sorted(row["ticket_id"] for row in read("o.csv")) == ["t0", "t1", "t2", "t3"]
+    assert cortex("results", "plain", "-o", "p.csv").code == 0
+    assert [row["custom_id"] for row in read("p.csv")] == ["a"]
+    assert ids(cortex("results", "mine").out) == ["t0", "t1", "t2", "t3"]
+    assert not list(Path(".").rglob("*rows*"))
+
+
+def test_the_same_command_again_and_a_table_that_was_cut_or_taken_away(cortex: Any) -> None:
+    table(Path("t.csv"), 5)
+    for name in ("o.csv", "o.parquet"):
+        command = ("batch", "t.csv", *ASK, "-o", name, *SIM, "--json")
+        assert cortex(*command).code == 0
+        before = Path(name).read_bytes()
+        again = cortex(*command)
+        assert (again.code, again.last["paid_calls"]) == (0, 5 if name == "o.csv" else 0)
+        assert "nothing is asked again" in again.err
+        assert "not whole" not in again.err
+        for harm in (lambda path: path.unlink(), lambda path: path.write_bytes(path.read_bytes()[:-9])):
+            harm(Path(name))
+            mended = cortex(*command)
+            assert "not whole" in mended.err
+            assert Path(name).read_bytes() == before
+
+
+def test_a_stranger_file_is_not_written_over(cortex: Any) -> None:
+    table(Path("t.csv"), 3)
+    Path("o.csv").write_text("mine")
+    cortex("batch", "t.csv", *ASK, "-o", "o.csv", *SIM).refused("o.csv exists", "--overwrite")
+    assert Path("o.csv").read_text() == "mine"
+    cortex("batch", "t.csv", *ASK, "-o", "t.csv", "--overwrite", *SIM).refused("t.csv is the input itself")
+    assert cortex("batch", "t.csv", *ASK, "-o", "o.csv", "--overwrite", *SIM).code == 0
+
+
+def test_a_cap_leaves_the_table_so_far_and_resume_completes_it(cortex: Any) -> None:
+    table(Path("t.csv"), 30)
+    command = ("batch", "t.csv", *ASK, "-o", "o.csv", *SIM, "--price", "input=1,output=1", "--max-output-tokens", 8)
+    done = cortex(*command, "--max-cost", "0.0005", "--json")
+    assert done.code == 3
+    part = read("o.csv")
+    assert 0 < len(part) < 30
+    rest = cortex("resume", done.last["job"], "--max-cost", "1", "--json")
+    assert (rest.code, rest.last["paid_calls"]) == (0, 30)
+    assert sorted(row["ticket_id"] for row in read("o.csv")) == sorted(f"t{i}" for i in range(30))
+    assert not list(Path(".").glob(".o.csv*"))
+
+
+def test_a_changed_input_is_noticed(cortex: Any) -> None:
+    table(Path("t.csv"), 30)
+    command = ("batch", "t.csv", *ASK, "-o", "o.csv", *SIM, "--sim", "credit_calls=5", "--json")
+    job = cortex(*command).last["job"]
+    table(Path("t.csv"), 31)
+    cortex(*command).refused("t.csv is not what job")
+    cortex("resume", job).refused("t.csv has changed since job")
+
+
+@pytest.mark.parametrize(("form", "ordered", "seed"), [("o.csv", True, 1), ("o.parquet", False, 2)])
+def test_killed_at_any_moment_no_row_is_lost_and_none_stands_twice(
+    tmp_path: Path, form: str, ordered: bool, seed: int
+) -> None:
+    count = 6_000  # more than are open at once, so that reading goes on in the middle
+    table(tmp_path / "t.csv", count)
+    chance = random.Random(seed)
+    command = ("batch", "t.csv", *ASK[:2], "-o", form, "--with-input", *SIM, "--sim", "latency_ms=75", "--job", "j")
+    command += ("--ordered", *ASK[2:]) if ordered else ()  # else its rows are known by their numbers
+    kills = 0
+    while True:
+        with started(*command, cwd=tmp_path, env=environment(CORTEX_STATE=str(tmp_path / "state"))) as child:
+            if kills < 5:
+                time.sleep(chance.uniform(0.6, 2.0))
+                if child.poll() is None:
+                    child.kill()
+                    kills += 1
+                    continue
+            done = ended(child, 60)
+            break
+    assert done.code == 0, done.err
+    assert kills >= 2
+    if form.endswith(".csv"):
+        rows = read(str(tmp_path / form))
+    else:
+        import pyarrow.parquet as pq
+
+        rows = pq.read_table(tmp_path / form).to_pylist()
+    found = [row["ticket_id"] for row in rows]
+    expected = [f"t{i}" for i in range(count)]
+    assert (found if ordered else sorted(found)) == (expected if ordered else sorted(expected))
+    assert all(row["text"] == f"It crashes {row['ticket_id'][1:]} times,\nsays \"Ann\"" for row in rows)
+    if not ordered:
+        assert all(row["row"] == int(row["ticket_id"][1:]) + 1 for row in rows)
+    left = [path.name for path in tmp_path.iterdir() if path.name not in ("t.csv", "state", form)]
+    assert left == [], (seed, left)

@@ -1,0 +1,207 @@
+"""A table of results is whole or not there: made of rows that are certain, again after whatever went wrong."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.files import table_sink
+from actors.files.columns import PLAIN, Columns
+from actors.files.place import hidden_beside
+from actors.files.sink import SinkError
+from actors.files.table_sink import TableSink
+
+ROOT = Path(__file__).resolve().parents[2]
+COLUMNS = Columns([("id", "integer"), ("text", "text"), ("more", "json")])
+ROWS = [b'{"id":%d,"text":"a \\"b\\",\\nc","more":[%d]}' % (n, n) for n in range(5)]
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> Callable[..., TableSink]:
+    def make(name: str = "o.csv", **options: Any) -> TableSink:
+        path = str(tmp_path / name)
+        return TableSink(path, hidden_beside(path), options.pop("columns", COLUMNS), job="j", **options)
+
+    return make
+
+
+def table(path: Path) -> list[dict[str, Any]]:
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    if path.suffix == ".parquet":
+        return list(pyarrow.parquet.read_table(path).to_pylist())
+    return list(
+        pyarrow.csv.read_csv(path, parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True)).to_pylist()
+    )
+
+
+@pytest.mark.parametrize("name", ["o.csv", "o.parquet"])
+def test_it_is_made_when_the_run_ends(sink: Any, tmp_path: Path, name: str) -> None:
+    one = sink(name)
+    assert one.open(0, 0, False) == 0
+    one.write(ROWS)
+    rows, size = one.flush()
+    assert not (tmp_path / name).exists()
+    one.close()
+    assert table(tmp_path / name) == [{"id": n, "text": 'a "b",\nc', "more": f"[{n}]"} for n in range(5)]
+    assert (one.holds(5), one.holds(4), (tmp_path / f".{name}.rows").exists()) == (True, False, True)
+    two = sink(name)
+    assert two.open(rows, size, True) == 5
+    two.write(ROWS[:1])
+    two.flush()
+    two.close()
+    two.forget()
+    assert len(table(tmp_path / name)) == 6
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_rows_beyond_what_the_journal_knows_are_cut_back(sink: Any, tmp_path: Path) -> None:
+    one = sink()
+    one.open(0, 0, False)
+    one.write(ROWS[:3])
+    rows, size = one.flush()
+    one.write(ROWS[3:])  # and killed: nothing was closed
+    one._rows._opened().sync()
+    (tmp_path / ".o.csv.part").write_text("half a table")
+    two = sink()
+    assert two.open(rows, size, True) == 3
+    two.write(ROWS[3:])
+    two.flush()
+    two.close()
+    assert [row["id"] for row in table(tmp_path / "o.csv")] == [0, 1, 2, 3, 4]
+
+
+def test_a_full_disk_while_it_is_made_loses_nothing(
+    sink: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = sink()
+    one.open(0, 0, False)
+    one.write(ROWS[:3])
+    one.flush()
+    one.close()
+    before = (tmp_path / "o.csv").read_bytes()
+    two = sink()
+    two.open(3, (tmp_path / ".o.csv.rows").stat().st_size, True)
+    two.write(ROWS[3:])
+    two.flush()
+
+    def full(*paths: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(table_sink.os, "replace", full)
+        with pytest.raises(SinkError, match=r"o\.csv cannot be written: No space left on device"):
+            two.close()
+    assert (tmp_path / "o.csv").read_bytes() == before
+    three = sink()
+    assert three.open(5, (tmp_path / ".o.csv.rows").stat().st_size, True) == 5
+    three.close()
+    assert len(table(tmp_path / "o.csv")) == 5
+
+
+def test_rows_that_were_left_by_another_are_not_taken_for_ours(sink: Any, tmp_path: Path) -> None:
+    (tmp_path / ".o.csv.rows").write_bytes(ROWS[0] + b"\n")
+    one = sink()
+    assert one.open(0, 0, False) == 0
+    one.write(ROWS[1:2])
+    one.flush()
+    one.close()
+    assert [row["id"] for row in table(tmp_path / "o.csv")] == [1]
+
+
+def test_parquet_of_another_job_is_not_ours(sink: Any, tmp_path: Path) -> None:
+    one = sink("o.parquet")
+    one.open(0, 0, False)
+    one.write(ROWS)
+    one.flush()
+    one.close()
+    other = TableSink(str(tmp_path / "o.parquet"), tmp_path / "rows", COLUMNS, job="k")
+    assert one.holds(5)
+    assert not other.holds(5)
+
+
+def test_a_value_that_does_not_fit_its_column_is_one_line(sink: Any) -> None:
+    one = sink("o.parquet")
+    one.open(0, 0, False)
+    one.write([b'{"id":"x","text":null,"more":null}'])
+    one.flush()
+    with pytest.raises(SinkError, match=r"o\.parquet: a value does not fit its column: .*; write \.jsonl"):
+        one.close()
+
+
+def test_lines_of_a_batch_of_requests_become_flat_rows(sink: Any, tmp_path: Path) -> None:
+    one = sink("o.csv", columns=PLAIN, flatten=True)
+    one.open(0, 0, False)
+    one.write(
+        [
+            b'{"custom_id":"a","result":{"type":"succeeded","message":{"content":[{"type":"thinking","thinking":"x"},'
+            b'{"type":"text","text":"b"},{"type":"text","text":"ug"}]}}}',
+            b'{"custom_id":"b","result":{"type":"errored","error":{"type":"error","error":{"type":"api_error",'
+            b'"message":"it broke"}}}}',
+            b'{"custom_id":"c","result":{"type":"canceled"}}',
+        ]
+    )
+    one.flush()
+    one.close()
+    assert (tmp_path / "o.csv").read_text() == "custom_id,answer,error\na,bug,\nb,,api_error: it broke\nc,,canceled\n"
+
+
+def test_gzip(sink: Any, tmp_path: Path) -> None:
+    import gzip
+
+    one = sink("o.csv.gz")
+    one.open(0, 0, False)
+    one.write(ROWS)
+    one.flush()
+    one.close()
+    assert gzip.decompress((tmp_path / "o.csv.gz").read_bytes()).startswith(b"id,text,more\n0,")
+    assert one.holds(5)
+
+
+def test_places_that_cannot_be_written(sink: Any, tmp_path: Path) -> None:
+    (tmp_path / "d.csv").mkdir()
+    for name, words in (("no/o.csv", "there is no folder"), ("d.csv", "is a folder")):
+        with pytest.raises(SinkError, match=words):
+            sink(name).check()
+    os.mkfifo(tmp_path / "p.csv")
+    with pytest.raises(SinkError, match="no regular file"):
+        sink("p.csv").check()
+
+
+MEMORY = """
+import resource, sys
+from pathlib import Path
+from actors.files.columns import Columns
+from actors.files.table_sink import TableSink
+import pyarrow.parquet
+def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+columns = Columns([("id", "integer"), ("text", "text")])
+sink = TableSink(sys.argv[1], Path(sys.argv[1] + ".rows"), columns, job="j")
+sink.open(0, 0, False)
+text = ("It crashes. " * 25)[:300]
+for start in range(0, 200_000, 2_000):
+    sink.write([b'{"id":%d,"text":"%s"}' % (n, text.encode()) for n in range(start, start + 2_000)])
+sink.flush()
+before = peak()
+sink.close()
+assert pyarrow.parquet.read_metadata(sys.argv[1]).num_rows == 200_000
+print(peak() - before)
+"""
+
+
+@pytest.mark.parametrize("name", ["o.parquet", "o.csv"])
+def test_memory_is_flat_while_a_table_of_60_mb_is_made(tmp_path: Path, name: str) -> None:
+    script = MEMORY if name == "o.parquet" else MEMORY.replace("assert pyarrow", "# ")
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / name)], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 120

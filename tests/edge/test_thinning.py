@@ -1,0 +1,113 @@
+"""What may leave a journal, and when: not before the results that it led to are on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from actors import thinning
+from actors.editions import lines
+from actors.records import replayed
+from actors.store import Fenced, Journal, TextGone
+from actors.thinning import Thinning
+from cortex import events, journal
+from cortex.limits import Limits
+from cortex.programs.batch import Batch
+from tests.stage import Stage, fed
+
+KEYS = "abcdefgh"
+
+
+class Life:
+    """A job whose turns go to a journal that keeps no text."""
+
+    def __init__(self, path: Path) -> None:
+        self.stage = Stage(Batch(), Limits(concurrency=8, window_rows=8), permits=8, streams=True, keeps_text=False)
+        self.journal = Journal(path, create=True)
+        self.journal.take_epoch(b"{}")
+        self.thinning = Thinning(self.journal, self.stage.k)
+        self.written = 0
+        self.put_down()
+
+    def turn(self, *happened: events.Event) -> None:
+        self.stage.turn(*happened)
+        self.put_down()
+
+    def put_down(self) -> None:
+        for turn in self.stage.turns[self.written :]:
+            seq = self.journal.append([journal.encode_turn(turn.at_s, map(journal.encode_batch, turn.batches))])
+        self.written = len(self.stage.turns)
+        self.thinning.look(self.stage.k, seq)
+
+    def read(self, index: int = 0) -> list[bytes]:
+        found = []
+        for line in lines(self.journal, lambda terms: self.stage.program, index):
+            if line is None:
+                break
+            found.append(line.value)
+        return found
+
+
+@pytest.fixture
+def life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(thinning, "RESULTS", 2)
+    made = Life(tmp_path / "j.sqlite")
+    made.turn(fed(*KEYS, ended=True))
+    yield made
+    made.journal.close()
+
+
+def test_nothing_goes_before_its_result_is_on_disk(life):
+    for _ in range(5):
+        life.turn(life.stage.answered(life.stage.call()))
+    assert life.journal.dropped() == 0 and len(life.read()) == 5
+    life.turn(events.Written(1, 10))
+    assert life.journal.dropped() == 0, "two results were given out when the snapshot was taken"
+    life.turn(events.Written(4, 40))
+    assert life.journal.dropped() > 0
+    assert life.read(4) == life.stage.emitted[4:], "what is not on disk yet can be read"
+    with pytest.raises(TextGone, match="keeps no text"):
+        life.read(0)
+
+
+def test_what_has_gone_is_in_no_file(life):
+    """Not in a page that is free, nor in the write-ahead log."""
+    said = [f"answer number {count} " * 40 for count in range(5)]
+    for text in said:
+        life.turn(life.stage.answered(life.stage.call(), text))
+    held = b"".join(path.read_bytes() for path in life.journal.path.parent.iterdir())
+    assert all(text.encode() in held for text in said)
+    life.turn(events.Written(2, 20))
+    held = b"".join(path.read_bytes() for path in life.journal.path.parent.iterdir())
+    assert [text.encode() in held for text in said] == [False, False, True, True, True]
+
+
+def test_k_recovers_from_what_is_left(life):
+    for count in range(1, 8):
+        life.turn(life.stage.answered(life.stage.call()))
+        life.turn(events.Written(count, 10 * count))
+        k = replayed(life.journal, lambda terms: life.stage.program)
+        assert journal.encode_state(k) == journal.encode_state(life.stage.k)
+    assert life.journal.dropped() > 0
+
+
+def test_over_and_written_nothing_is_left_of_it(life):
+    while life.stage.calls:
+        life.turn(life.stage.answered(life.stage.call()))
+    assert life.stage.k.outcome == "complete"
+    life.turn(events.Written(8, 80))
+    assert life.journal.dropped() == life.journal.seq
+    with pytest.raises(TextGone):
+        list(life.journal.turns())
+    assert replayed(life.journal, lambda terms: life.stage.program).tally.succeeded == 8
+    assert b"hello" not in life.journal.path.read_bytes()
+
+
+def test_an_orphan_removes_nothing(life):
+    other = Journal(life.journal.path)
+    other.take_epoch(b"{}")
+    with pytest.raises(Fenced):
+        life.journal.drop(1)
+    assert other.dropped() == 0
+    other.close()

@@ -1,0 +1,175 @@
+"""``table``: what is asked of a row, what becomes of its answer; a replay comes to the same."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from cortex import commands, events, journal
+from cortex.limits import Route, Terms
+from cortex.loop import step
+from cortex.programs.table import META, Table
+from cortex.reply import Reply, Usage
+from cortex.state import State
+from policies.price import parse_price
+
+SCHEMA = json.dumps({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]})
+PRICE = parse_price("input=1000,output=2000")
+
+
+class Played:
+    """A job in K alone: its turns, its commands, and what comes of replaying them."""
+
+    def __init__(self, program: Table, price: Any = PRICE) -> None:
+        self.program = program
+        route = Route(endpoint="https://x", model="m", price=price)
+        self.terms = Terms(
+            job="j", program="table", params_json=b"{}", fingerprint="f", route=route, streams=True
+        )
+        self.k = State(terms=self.terms)
+        self.turns: list[events.Turn] = []
+        self.calls: list[commands.Call] = []
+        self.rows: list[dict[str, Any]] = []
+        self.take(events.Opened(self.terms, 1), events.Granted(10))
+
+    def take(self, *batch: events.Event) -> None:
+        turn = events.Turn(float(len(self.turns)), (batch,))
+        self.turns.append(turn)
+        for command in step(self.k, self.program, turn):
+            if isinstance(command, commands.Call):
+                self.calls.append(command)
+            elif isinstance(command, commands.Emit):
+                self.rows.append(json.loads(command.value))
+
+    def feed(self, *rows: events.Row) -> None:
+        self.take(events.Fed(rows, 0, 1, True))
+
+    def answer(self, text: str, stop_reason: str = "end_turn", remembered: bool = False, **fields: Any) -> None:
+        call = self.calls[-1]
+        content = [fields] if fields else [{"type": "text", "text": text}]
+        body = msgspec.json.encode({"content": content})
+        reply = Reply(body, stop_reason, "m-1", Usage(10, 3))
+        if remembered:
+            self.take(events.Recalled(call.goal, call.sample, call.hash, reply))
+        else:
+            self.take(events.Answered(call.goal, call.sample, call.attempt, call.hash, reply, 0.25))
+
+    def asked(self) -> dict[str, Any]:
+        return dict(json.loads(self.calls[-1].body))
+
+    def replayed(self) -> bytes:
+        return journal.encode_state(journal.replay(None, self.turns, self.program))
+
+
+def row(**values: Any) -> events.Row:
+    return events.Row(str(values["id"]), msgspec.json.encode(values))
+
+
+def test_a_row_is_asked_and_its_answer_is_a_flat_row() -> None:
+    played = Played(Table(prompt="Label: {{text}}", system="Be brief.", id="id", with_input=True, meta=True))
+    played.feed(row(id=7, text="It crashes", team="a"))
+    assert played.asked() == {
+        "max_tokens": 1024, "messages": [{"role": "user", "content": "Label: It crashes"}], "model": "m",
+        "system": "Be brief.",
+    }  # fmt: skip
+    assert played.calls[0].sample == "7"
+    played.answer("bug")
+    assert played.rows == [
+        {"id": 7, "text": "It crashes", "team": "a", "answer": "bug", "error": None, "kind": "succeeded",
+         "stop_reason": "end_turn", "model": "m-1", "attempts": 1, "latency_s": 0.25, "input_tokens": 10,
+         "output_tokens": 3, "cost_usd": 0.016, "reused": False},
+    ]  # fmt: skip
+    assert played.k.outcome == "complete"
+    assert played.k.took is None
+    assert played.replayed() == journal.encode_state(played.k)
+
+
+def test_what_was_remembered_costs_nothing() -> None:
+    played = Played(Table(prompt="{{id}}", id="id", meta=True))
+    played.feed(row(id="a"))
+    played.answer("x", remembered=True)
+    found = played.rows[0]
+    assert (found["reused"], found["cost_usd"], found["attempts"], found["latency_s"]) == (True, 0.0, 0, None)
+
+
+def test_an_answer_that_does_not_fit_is_asked_for_once_more_with_the_error() -> None:
+    played = Played(Table(prompt="{{text}}", id="id", schema=SCHEMA, meta=True))
+    played.feed(row(id="a", text="x"))
+    assert played.asked()["output_config"]["format"]["type"] == "json_schema"
+    played.answer('{"n": "no"}')
+    assert (played.rows, played.calls[1].sample, played.k.tally.failures) == ([], "a\x1f1", {"malformed": 1})
+    assert played.asked()["messages"][0]["content"] == (
+        "x\n\nAn earlier answer to this was refused: Expected `int`, got `str` - at `$.n`"
+    )
+    assert played.calls[1].hash != played.calls[0].hash
+    played.answer('{"n": 3}')
+    found = played.rows[0]
+    assert (found["n"], found["answer"], found["attempts"], found["cost_usd"]) == (3, None, 2, 0.032)
+    assert (found["input_tokens"], found["output_tokens"]) == (20, 6)
+    assert played.replayed() == journal.encode_state(played.k)
+
+
+def test_one_that_never_fits_has_failed_and_still_holds_its_text() -> None:
+    played = Played(Table(prompt="{{text}}", id="id", schema=SCHEMA))
+    played.feed(row(id="a", text="x"))
+    played.answer("no JSON")
+    played.answer('{"n": 3', stop_reason="max_tokens")
+    assert played.rows == [
+        {"id": "a", "n": None, "answer": '{"n": 3', "error":
+         "malformed: it was cut at max_tokens (3); Input data was truncated"},
+    ]  # fmt: skip
+    assert (played.k.tally.failed, played.k.tally.failed_for_good) == (1, {"malformed": 1})
+    assert played.replayed() == journal.encode_state(played.k)
+
+
+def test_a_refusal_is_a_failed_row_and_is_not_asked_again() -> None:
+    for schema in ("", SCHEMA):
+        played = Played(Table(prompt="{{text}}", id="id", schema=schema))
+        played.feed(row(id="a", text="x"))
+        played.answer("I cannot", stop_reason="refusal")
+        assert (len(played.calls), played.rows[0]["error"], played.rows[0]["answer"]) == (
+            1, "refused: the model declined", "I cannot",
+        )  # fmt: skip
+
+
+def test_as_a_tool_and_in_words() -> None:
+    played = Played(Table(prompt="{{text}}", id="id", schema=SCHEMA, schema_as="tool"))
+    played.feed(row(id="a", text="x"))
+    asked = played.asked()
+    assert (asked["tool_choice"], asked["tools"][0]["input_schema"]["additionalProperties"]) == (
+        {"type": "tool", "name": "answer"}, False,
+    )  # fmt: skip
+    played.answer("", "tool_use", type="tool_use", id="u", name="answer", input={"n": 4})
+    assert played.rows[0]["n"] == 4
+    played = Played(Table(prompt="{{text}}", id="id", schema=SCHEMA, schema_as="prompt"))
+    played.feed(row(id="a", text="x"))
+    assert set(played.asked()) == {"max_tokens", "messages", "model"}
+    assert played.asked()["messages"][0]["content"].endswith(f"fits this JSON schema:\n{SCHEMA}")
+    played.answer('```json\n{"n": 5}\n```')
+    assert played.rows[0]["n"] == 5
+
+
+def test_a_whole_request_keeps_what_it_says() -> None:
+    request = {
+        "max_tokens": 9, "model": "own", "messages": [{"role": "user", "content": [{"type": "text", "text": "x"}]}],
+        "output_config": {"effort": "low"},
+    }  # fmt: skip
+    played = Played(Table(id="custom_id", schema=SCHEMA))
+    played.feed(events.Row("a", msgspec.json.encode(request), 9))
+    assert (played.asked()["model"], played.asked()["max_tokens"]) == ("own", 9)
+    assert list(played.asked()["output_config"]) == ["effort", "format"]
+    played.answer("?")
+    assert played.asked()["messages"][0]["content"][1]["text"].startswith("An earlier answer to this was refused")
+
+
+@pytest.mark.parametrize("meta", [True, False])
+def test_a_row_that_was_refused_before_has_its_result_at_once(meta: bool) -> None:
+    played = Played(Table(prompt="{{text}}", id="id", with_input=True, meta=meta))
+    played.feed(events.Row("7", b'{"id":7,"text":""}', refusal="there is nothing to ask"))
+    found = played.rows[0]
+    assert (found["id"], found["answer"], found["error"]) == (7, None, "rejected: there is nothing to ask")
+    assert [name for name in META if name in found] == (list(META) if meta else [])
+    assert (played.calls, played.k.outcome) == ([], "complete")
