@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from actors import client
+from actors.asked_again import Rows as AskedAgain
 from actors.cli.problems import CommandError
 from actors.cli.tables import COLUMNS, TABLE, note_columns, results_sink
 from actors.destination import SetupError
@@ -123,7 +124,7 @@ class _Given:
         self.check: Check | None = None
         self.columns = ""
         self.results: list[Any] = []
-        self._source: TableSource | None = None
+        self._source: AskedAgain | None = None
         self._sink: Any = None
 
     def begin(self, order: Order) -> None:
@@ -139,11 +140,12 @@ class _Given:
             order.input = "-"
             self._keep(folder, order)
         self._spool = folder.journal_path(order.named()).with_suffix(".input")
-        source = self._source = TableSource(
+        source = TableSource(
             order.input, prompt=Template(program.prompt), id=program.id, numbered=self._numbered,
             with_input=program.with_input, taken=program.columns(), spool=self._spool, stdin=io.BytesIO(),
             whole_types=form_of(self._output) == PARQUET, called="" if order.input != "-" else "the table",
         )  # fmt: skip
+        self._source = AskedAgain(folder, order.named(), source)
         before = last_terms(folder, order.named())
         try:
             check = self.check = source.check()
@@ -193,8 +195,8 @@ class _Given:
             raise RowsError(f"these rows are not what job {order.named()} began with: give another job=, or fresh=True")
 
     @property
-    def source(self) -> TableSource:
-        """What they are read from."""
+    def source(self) -> AskedAgain:
+        """What they are read from; also once failed ones were asked again (``cortex retry``)."""
         assert self._source is not None
         return self._source
 
@@ -212,6 +214,8 @@ class _Given:
         self.source.close()
         if self._sink is not None:
             try:
+                if not outcome:  # it came to nothing: a table that stands there stays
+                    self._sink.abandon()
                 self._sink.close()
             except SinkError as error:
                 raise RowsError(str(error)) from None
@@ -249,6 +253,10 @@ class _Tee:
     def close(self) -> None:
         """Make the file whole."""
         self._sink.close()
+
+    def abandon(self) -> None:
+        """Leave what there is as it is."""
+        self._sink.abandon()
 
     def forget(self) -> None:
         """The job is over."""

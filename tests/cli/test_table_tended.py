@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import cortex as ours
 from actors.records import last_state
 from actors.report.fold import fold
 from actors.report.reading import readings
@@ -260,3 +261,19 @@ def test_without_text_a_run_that_rests_goes_on_with_the_rows_it_has(cortex: Any)
     assert (done.code, done.last["rows_succeeded"]) == (0, COUNT), done
     assert len({row["ticket_id"] for row in _records("a.csv")}) == COUNT
     assert _holding(MARK) == [] and not Path(".a.csv.rows").exists()
+
+
+def test_a_table_from_python_is_shown_after_a_retry(cortex: Any) -> None:
+    rows = [{"id": f"r{i}", "text": f"it crashes {i}"} for i in range(5)]
+
+    def ask() -> Any:
+        return ours.batch(
+            rows, "Label {{text}}", id="id", schema=SCHEMA, model="sim", output="a.csv", job="mine", max_output_tokens=2,
+            state=str(_folder().path),
+        )  # fmt: skip
+
+    assert all(row["error"] for row in ask().rows)
+    assert cortex("retry", "mine", "--max-output-tokens", 100).code == 0
+    whole = Path("a.csv").read_bytes()
+    assert all(row["label"] for row in ask().rows)
+    assert Path("a.csv").read_bytes() == whole
