@@ -12,7 +12,6 @@ import inspect
 import os
 import queue
 import shutil
-import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
@@ -32,13 +31,12 @@ from actors.programs import load
 from actors.records import last_places, last_state
 from actors.session import STATE_DEFAULT, Ended, Order, Session, who
 from actors.store import Folder
+from actors.trial import passing_folder, scripted
 from cortex.flows import Flow
 from cortex.limits import MESSAGES, Limits
 from cortex.program import Program
 
 _END = object()
-IN_MEMORY = "/dev/shm"
-ROOM_BYTES = 1 << 30
 Given = str | Model | Callable[..., Any]
 """A model by its name, an object, or a function of the prompt."""
 
@@ -298,13 +296,7 @@ def submit(
         "headroom": headroom, "priority": priority, "deadline": deadline, "goal_timeout": goal_timeout,
         "max_failed": max_failed, "warm_prefix": warm_prefix, "hedge": hedge, "wait_blocked": wait_blocked,
     }  # fmt: skip
-    given_program: Any = program
-    if not isinstance(given_program, Program):
-        like = getattr(program, "__name__", "triage")
-        raise SetupError(f"give a program with its parameters, like {like}(...), not {program!r:.60}")
-    lacking = [name for name in program.required if name not in program.params()] if isinstance(program, Flow) else []
-    if lacking:
-        raise SetupError(f"{type(program).__name__} needs {', '.join(lacking)}")
+    _complete(program)
     several = isinstance(fallback, Sequence) and not isinstance(fallback, str)
     others: list[Any] = list(fallback) if several else [fallback]  # type: ignore[arg-type]
     named: Any = _taken(model, "model")
@@ -325,7 +317,7 @@ def submit(
     own = msgspec.structs.replace(own, fallbacks=fallbacks or own.fallbacks, roles=cast or own.roles)
     players = {role: each for role, each in cast_of.items() if not isinstance(each, str)}
     trial = not state and any(map(scripted, (named, *others, *players.values())))
-    folder = _passing_folder() if trial else ""
+    folder = passing_folder() if trial else ""
     order = Order(
         program=program, wish=own, limits=bounds, job=job,
         state=state or folder or os.environ.get("CORTEX_STATE", STATE_DEFAULT), cluster=cluster, fresh=fresh,
@@ -338,15 +330,13 @@ def submit(
     return Job(order, given, progress, alone, players, folder, rows)
 
 
-def _passing_folder() -> str:
-    """A folder for a job that nobody goes on with: in memory where there is room, since a disk would be waited for."""
-    room = os.access(IN_MEMORY, os.W_OK) and shutil.disk_usage(IN_MEMORY).free >= ROOM_BYTES
-    return tempfile.mkdtemp(prefix="cortex-", dir=IN_MEMORY if room else None)
-
-
-def scripted(model: Any) -> bool:
-    """Whether this is a model for trying a program, as those of ``cortex.testing`` are."""
-    return bool(getattr(model, "scripted", False))
+def _complete(program: Any) -> None:
+    """Raise ``SetupError`` unless this is a program with all that it needs."""
+    if not isinstance(program, Program):
+        like = getattr(program, "__name__", "triage")
+        raise SetupError(f"give a program with its parameters, like {like}(...), not {program!r:.60}")
+    if isinstance(program, Flow) and (lacking := [name for name in program.required if name not in program.params()]):
+        raise SetupError(f"{type(program).__name__} needs {', '.join(lacking)}")
 
 
 def _taken(given: Any, what: str) -> Any:
@@ -393,6 +383,6 @@ def batch(rows: Any, prompt: str, **options: Any) -> Any:
 
     Raises ``SetupError`` or ``RowsError`` for what makes no sense, before anything is asked.
     """
-    from actors import frames
+    from actors.frames import batch
 
-    return frames.batch(rows, prompt, **options)
+    return batch(rows, prompt, **options)

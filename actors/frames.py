@@ -31,6 +31,7 @@ from actors.records import last_terms
 from actors.schemas import schema_text
 from actors.session import CONTENT, Order, whole
 from actors.store import Folder
+from actors.trial import scripted
 from cortex.limits import Terms
 from cortex.programs.table import FORMS, ROW, Table
 from cortex.schema import SchemaError
@@ -85,7 +86,7 @@ def batch(
     model: client.Given = "", **options: Any,
 ) -> Answers:  # fmt: skip
     """What ``client.batch`` says."""
-    options.setdefault("progress", not client.scripted(model) and not callable(model))
+    options.setdefault("progress", not scripted(model) and not callable(model))
     local = model == "local"
     how = schema_as or ("prompt" if local else "format")
     try:

@@ -62,7 +62,7 @@ def submitted(k: State, event: events.Submitted, out: Out) -> None:
     made = k.submissions.get(event.number)
     if made is None or made.stand == Stand.OUT:
         return
-    made.stand, made.name, made.failure = Stand.OUT, event.name, None
+    made.stand, made.name, made.due_at_s, made.failure = Stand.OUT, event.name, 0.0, None
     if not k.finished:
         out.append(commands.Collect(made.number))
 
