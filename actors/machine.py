@@ -25,7 +25,7 @@ class Disk:
 
     def memory(self, job: str) -> Memory:
         """The index of replies, as one job's channel sees it. Raises ``StoreError``."""
-        return Memory(self._folder, job)
+        return Memory(self._folder, job, self._folder.index())
 
 
 class Notes:

@@ -64,7 +64,7 @@ def carry_out(work: Work) -> int:
                 except OSError:
                     pass
     if ended is not None:
-        standing = Standing(facts=ended.facts, state=session.folder.path, answer=ended.answer)
+        standing = Standing(facts=ended.facts, state=session.folder.address, answer=ended.answer)
         standing.rows, standing.unreadable = work.rows, work.unreadable
     else:
         try:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from actors.doctor.findings import Asked, Finding, ok, warning, wrong
 from actors.mounts import NETWORK_FILE_SYSTEMS, file_system
-from actors.store import Folder, Journal, StoreError
+from actors.store import Folder, StoreError
 from cortex import journal
 
 ROW_BYTES = 600
@@ -137,7 +137,7 @@ def _row_bytes(path: Path) -> tuple[int, bool]:
     places = sorted((path / "jobs").glob("*.sqlite"), key=lambda place: -place.stat().st_size)
     for place in places[:1]:
         with contextlib.suppress(StoreError, ValueError, OSError):
-            source = Journal(place)
+            source = Folder(path).journal(place.stem)
             try:
                 blob = source.account(source.seq)
                 goals = journal.decode_account(blob).next_goal - 1 if blob else 0

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from actors.joblock import hold
 from actors.store import Folder
 from tests.cli.commands import request, requests
 
@@ -216,10 +215,10 @@ def test_a_job_in_use(cortex):
     requests(Path("in.jsonl"), 2)
     command = ("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "mine")
     folder = Folder(os.environ["CORTEX_STATE"]).prepare()
-    with hold(folder, "mine"):
+    with folder.hold("mine"):
         cortex(*command).refused("job mine is in use by another run", "--job")
     assert cortex(*command).code == 0
-    with hold(folder, "mine"):
+    with folder.hold("mine"):
         for verb in ("resume", "attach"):
             cortex(verb, "mine").refused(f"job mine is in use by process {os.getpid()}", "cortex cancel mine")
 
