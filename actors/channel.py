@@ -17,6 +17,7 @@ import msgspec
 
 from actors.batches import PERMITS, Submissions
 from actors.cluster.heap import unwatched
+from actors.committing import committed
 from actors.dispatch import Dispatch
 from actors.editions import opens_again
 from actors.inbox import Entry, Traces, entry, split
@@ -119,7 +120,7 @@ class Channel:
             lambda: staff_digest(self._dispatch.staff, self._errands.workers),
         )  # fmt: skip
         self._thinning = Thinning(self._journal, k, self._watch.kept)
-        self._turn([entry(batch)])
+        await self._turn([entry(batch)])
         self._tasks = [asyncio.create_task(self._run()), asyncio.create_task(self._hold_lease())]
 
     def _replayed(self) -> State | None:
@@ -284,7 +285,7 @@ class Channel:
             run_out = self._lease.run_out()
             try:
                 if not self.broken:
-                    self._turn([*taken, entry(run_out)] if run_out else taken or [entry([events.Ticked()])])
+                    await self._turn([*taken, entry(run_out)] if run_out else taken or [entry([events.Ticked()])])
             except StoreError as error:
                 self.broken = str(error)
             except Exception as error:  # a fault of our own: nobody may wait for a turn that never comes
@@ -314,16 +315,15 @@ class Channel:
             async with asyncio.timeout(max(0.001, due_at_s - self._runtime.now_s())):
                 await self._wake.wait()  # in 3.11 wait_for may swallow a cancellation
 
-    def _turn(self, taken: list[Entry]) -> None:
+    async def _turn(self, taken: list[Entry]) -> None:
         """One turn: decode, step, commit, and only then let the commands out."""
         at_s = max(self._k.at_s, self._runtime.now_s())
         taken = self._traces.before(taken)
         turn = events.Turn(at_s, tuple(each.batch or journal.decode_batch(each.blob) for each in taken))
         out = self._stopwatch.step(self._k, self._program, turn, bool(self._inbox))
-        account = journal.encode_account(self._k)
-        news = b"" if account == self._account else account
-        seq = self._journal.append([journal.encode_turn(at_s, (each.blob for each in taken), news)])
-        self._account = account
+        self._account, before = journal.encode_account(self._k), self._account
+        news = b"" if self._account == before else self._account
+        seq = await committed(self._journal, journal.encode_turn(at_s, (each.blob for each in taken), news))
         self._watch.took(self._stopwatch.over(turn))
         self._watch.turn(seq, turn, out, self._k)
         self._settle(seq, turn)

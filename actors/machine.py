@@ -14,6 +14,7 @@ class Disk:
 
     def __init__(self, folder: str) -> None:
         self._folder = Folder(folder)
+        self.remote = self._folder.remote
 
     def prepare(self) -> object:
         """Make the folder, private to its user. Raises ``StoreError`` where it cannot serve."""

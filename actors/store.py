@@ -51,9 +51,16 @@ class Folder:
     path: Path
     """Where files of this machine are that belong to jobs: the whole of it, where it is no database."""
 
+    remote = False
+    """Whether any machine reaches it, and not this one alone."""
+
     def __new__(cls, address: str | Path) -> Folder:
         if cls is not Folder:
             return super().__new__(cls)
+        if is_database(address):
+            from actors.postgres.folder import DatabaseFolder
+
+            return super().__new__(DatabaseFolder)
         from actors.sqlite.folder import FileFolder
 
         return super().__new__(FileFolder)

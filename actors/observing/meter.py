@@ -257,5 +257,4 @@ def labels_of(terms: Terms, place: int) -> Labels:
     return tuple(found)
 
 
-
 __all__ = ["Ended", "JobMeter", "Sampled", "labels_of", "nobody"]

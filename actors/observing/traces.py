@@ -14,7 +14,7 @@ from actors.observing.exporters import Exporter, exporters
 from actors.observing.otlp import Encoder
 from actors.observing.outbox import Outbox, Parcel
 from actors.observing.settings import FILE, Settings
-from actors.store import Journal
+from actors.store import Folder, Journal
 from actors.telemetry import Attributes, Job, job_of, told
 from actors.watching import TRACEPARENT
 from cortex import __version__, commands, events
@@ -86,7 +86,7 @@ class Traces:
         """Looks on at a job; None where nothing is kept."""
         if self._rule is None or not self._settings.traces.exporters:
             return None
-        watch = TraceWatch(job, folder, self._rule, self._settings, self._outbox, self._encoder)
+        watch = TraceWatch(job, str(Folder(folder).path), self._rule, self._settings, self._outbox, self._encoder)
         self._watches[job] = watch
         return watch
 
