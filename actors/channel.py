@@ -11,13 +11,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from actors.batches import PERMITS, Submissions
 from actors.cluster.heap import unwatched
-from actors.committing import committed
 from actors.dispatch import Dispatch
 from actors.editions import opens_again
 from actors.inbox import Entry, Traces, entry, split
@@ -25,11 +25,12 @@ from actors.lease import Lease
 from actors.memory import Memory
 from actors.observing.stopwatch import Stopwatch
 from actors.opening import Opening, owner_record, rekeyed_batch, resuming_batch
-from actors.outlet import Outlet, Projection
+from actors.outlet import Outlet, Past
+from actors.patience import patiently
 from actors.ports import Runtime
 from actors.recalling import without_recalled
 from actors.records import note_latest, replayed
-from actors.store import Journal, StoreError
+from actors.store import Journal, StoreError, Unreachable
 from actors.summary import summary
 from actors.tasks import Errands
 from actors.thinning import Thinning
@@ -55,7 +56,7 @@ class Channel:
         self._journal: Journal
         self._memory: Memory
         self._outlet: Outlet
-        self._projection: Projection | None = None
+        self._past = Past(lambda: self._store.journal(job), runtime)
         self._dispatch: Dispatch
         self._lease: Lease
         self._errands: Errands
@@ -145,8 +146,7 @@ class Channel:
         await self._submissions.close()
         await self._dispatch.close(forget=bool(self._k.outcome))
         await self._errands.close()
-        if self._projection is not None:
-            self._projection.close()
+        self._past.close()
         self._memory.close()
         self._journal.close()
 
@@ -252,12 +252,7 @@ class Channel:
         recent = self._outlet.read(index)
         if recent or (recent is not None and index >= self._k.emitted):
             return recent
-        past = self._projection
-        if past is None or past.index != index:
-            if past is not None:
-                past.close()
-            past = self._projection = Projection(self._store.journal(self.job), self._runtime, index)
-        return await asyncio.to_thread(past.read)
+        return await patiently(self._journal, lambda: self._past.read(index), apart=True)
 
     # -- turns -----------------------------------------------------------------------------------------------------
 
@@ -323,18 +318,20 @@ class Channel:
         out = self._stopwatch.step(self._k, self._program, turn, bool(self._inbox))
         self._account, before = journal.encode_account(self._k), self._account
         news = b"" if self._account == before else self._account
-        seq = await committed(self._journal, journal.encode_turn(at_s, (each.blob for each in taken), news))
+        blob = journal.encode_turn(at_s, (each.blob for each in taken), news)
+        seq = await patiently(self._journal, lambda: self._journal.append([blob]))
         self._watch.took(self._stopwatch.over(turn))
         self._watch.turn(seq, turn, out, self._k)
         self._settle(seq, turn)
-        self._carry_out(out)
+        await self._carry_out(out)
         self._submissions.look()
         self._lease.look()
-        self._thinning.look(self._k, seq)
-        if self._events_since_snapshot >= self._k.terms.limits.snapshot_events:
-            self._events_since_snapshot = 0
-            self._watch.kept(seq)
-            self._journal.snapshot(seq, self._k.emitted, journal.encode_state(self._k))
+        with contextlib.suppress(Unreachable):  # then it is done after a later turn
+            self._thinning.look(self._k, seq)
+            if self._events_since_snapshot >= self._k.terms.limits.snapshot_events:
+                self._watch.kept(seq)
+                self._journal.snapshot(seq, self._k.emitted, journal.encode_state(self._k))
+                self._events_since_snapshot = 0
 
     def _settle(self, seq: int, turn: events.Turn) -> None:
         """What is on disk now: attempts that have come back, replies that can be remembered."""
@@ -354,7 +351,7 @@ class Channel:
             self._memory.note(seq, paid)
         self._events_since_snapshot += position
 
-    def _carry_out(self, out: list[commands.Command]) -> None:
+    async def _carry_out(self, out: list[commands.Command]) -> None:
         calls: list[commands.Call] = []
         abandoned: list[tuple[int, int]] = []
         for command in out:
@@ -374,7 +371,7 @@ class Channel:
                 self._errands.begin(command, self._k)
             elif isinstance(command, (commands.Submit, commands.Find, commands.Collect, commands.Withdraw)):
                 self._submissions.carry_out(command)
-        calls = self._without_recalled(calls)
+        calls = await self._without_recalled(calls)
         if self._batched:
             calls, abandoned = self._submissions.take(calls), self._submissions.abandon(abandoned)
         if abandoned:
@@ -382,11 +379,12 @@ class Channel:
         if calls:
             self._dispatch.send(self._watch.marked(calls))
 
-    def _without_recalled(self, calls: list[commands.Call]) -> list[commands.Call]:
+    async def _without_recalled(self, calls: list[commands.Call]) -> list[commands.Call]:
         """Send only what nobody has paid for yet; the rest is answered from memory, in the next turn."""
         if not calls or not (self._looks_up or not (self._program.asks_once or self._k.terms.fresh)):
             return calls
-        calls, recalled = without_recalled(self.job, calls, self._memory, self._journal)
+        look = partial(without_recalled, self.job, calls, self._memory, self._journal)
+        calls, recalled = await patiently(self._journal, look)
         if recalled is not None:
             self._enter(recalled)
         return calls

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import weakref
 from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 
@@ -33,6 +34,7 @@ class DatabaseFolder(Folder):
         self._conninfo = conninfo_of(self.address, os.environ)
         self.path = own_folder(self.address, os.environ)
         self._link = Link(self._conninfo, self.address)
+        weakref.finalize(self, self._link.close)
         self._schema = ""
         self._there = False
 

@@ -34,8 +34,9 @@ SELECT set_config('tcp_keepalives_idle', '10', false), set_config('tcp_keepalive
 
 _known: set[str] = set()
 """Those that have answered this process before: when they do not, it may pass."""
-_idle: dict[tuple[int, str], list[psycopg.Connection[Any]]] = {}
-"""Connections that nobody uses now, by process: looking at a job opens its journal several times."""
+_idle: list[tuple[int, str, psycopg.Connection[Any]]] = []
+"""Connections that nobody uses now, with their process and what they were made with: looking at a job opens its journal
+several times. The one that was left last is taken first."""
 
 
 class Link:
@@ -88,10 +89,9 @@ class Link:
             return self._connection
         if self._pinned:
             raise Unreachable(f"the database {self.address} was away in the middle of a reading")
-        idle = _idle.get((os.getpid(), self._conninfo), []) if self._begin is None else []
-        if idle:
-            self._connection = idle.pop()
-            return self._connection
+        if self._begin is None and (idle := _taken(self._conninfo)) is not None:
+            self._connection = idle
+            return idle
         if self._away is not None and time.monotonic() < self._away[0]:
             raise Unreachable(self._away[1])
         try:
@@ -122,18 +122,28 @@ class Link:
                     with contextlib.suppress(StoreError):
                         self._asked(lambda connection: _ran(connection, "ROLLBACK"))
 
-    def close(self) -> None:
-        """Let go of it."""
+    def close(self, last: str = "") -> None:
+        """Let go of it; ``last`` is said before, as long as it is there."""
         with self._alone:
             connection, self._connection = self._connection, None
         if connection is None:
             return
-        idle = _idle.setdefault((os.getpid(), self._conninfo), [])
-        resting = connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
-        if self._begin is None and resting and len(idle) < _IDLE_MAX:
-            idle.append(connection)
+        with contextlib.suppress(psycopg.Error):
+            if last:
+                _ran(connection, last)
+        if self._begin is None and connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
+            _idle.append((os.getpid(), self._conninfo, connection))
+            for _, _, oldest in _idle[:-_IDLE_MAX]:
+                oldest.close()
+            del _idle[:-_IDLE_MAX]
         else:
             connection.close()
+
+
+def _taken(conninfo: str) -> psycopg.Connection[Any] | None:
+    mine = (os.getpid(), conninfo)
+    place = next((at for at in reversed(range(len(_idle))) if _idle[at][:2] == mine), None)
+    return None if place is None else _idle.pop(place)[2]
 
 
 def _ran(connection: psycopg.Connection[Any], statement: str, given: Given = ()) -> psycopg.Cursor[Any]:
@@ -144,5 +154,7 @@ def _ran(connection: psycopg.Connection[Any], statement: str, given: Given = ())
 @atexit.register
 def close_idle() -> None:
     """End the connections that nobody uses."""
-    for connection in _idle.pop(next((key for key in _idle if key[0] == os.getpid()), (0, "")), []):
-        connection.close()
+    while _idle:
+        pid, _, connection = _idle.pop()
+        if pid == os.getpid():
+            connection.close()

@@ -66,7 +66,7 @@ def hold(conninfo: str, address: str, key: int) -> Iterator[None]:
         yield
     finally:
         over.set()
-        link.close()
+        link.close("SELECT pg_advisory_unlock_all()")
 
 
 def is_held(link: Link, key: int) -> bool:

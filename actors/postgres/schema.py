@@ -5,6 +5,7 @@ Each step is a file in ``versions``; the number of the last one that was taken s
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from actors.store import StoreError
 
 VERSION = 1
 TABLE = "cortex_schema"
+_one_at_a_time = threading.Lock()  # Alembic keeps what it works on in its modules
 _LOCK = 0x636F72746578  # "cortex": two that begin at once make the tables once
 
 
@@ -53,6 +55,7 @@ def bring_up(link: Link, conninfo: str) -> None:
 
     try:
         with (
+            _one_at_a_time,
             engine.begin() as connection,
             EnvironmentContext(Config(), script, fn=steps_from) as steps,
         ):

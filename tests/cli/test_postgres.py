@@ -1,0 +1,150 @@
+"""``--state postgresql://…``: the same commands over a database, and one that refuses."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from actors.postgres.link import close_idle
+from actors.store import Folder
+from tests.cli.commands import Done, each_once, environment, requests, started, until
+from tests.postgres import Server, serving
+
+PASSWORD = "correct horse battery"
+SLOW = ("--sim", "latency_ms=120", "--concurrency", "8")
+
+
+@pytest.fixture
+def there(database: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("CORTEX_STATE", database)
+    return database
+
+
+def test_a_run_that_was_killed_goes_on_and_other_processes_look_on(
+    cortex: Callable[..., Done], tmp_path: Path, there: str
+) -> None:
+    asked = requests(tmp_path / "in.jsonl", 200)
+    command = ("batch", asked, "-o", "out.jsonl", "--model", "sim", "--job", "mine", *SLOW)
+    with started(*command, cwd=tmp_path, env=environment()) as child:
+        until(lambda: Path("out.jsonl").exists() and len(Path("out.jsonl").read_text().splitlines()) > 10)
+        told = cortex("status", "mine", "--json").last
+        assert told["outcome"] == "running"
+        assert cortex("batch", asked, "-o", "out.jsonl", "--model", "sim", "--job", "mine").refused("mine is in use by")
+        assert cortex("set", "mine", "--concurrency", "9").code == 0
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+    until(lambda: cortex("status", "mine", "--json").last["outcome"] == "interrupted")
+    done = cortex(*command, "--json")
+    assert (done.code, done.last["outcome"], done.last["rows_succeeded"]) == (0, "complete", 200)
+    each_once(tmp_path / "out.jsonl", 200)
+    assert done.last["calls"] == 200
+    assert done.last["paid_again"] <= 9
+    results = cortex("results", "mine").out.splitlines()
+    assert sorted(results) == sorted((tmp_path / "out.jsonl").read_text().splitlines())
+    assert cortex("jobs").out.split()[6] == "mine"
+    assert cortex("inspect", "mine", "r7").code == 0
+    assert cortex("report", "mine", "-o", "page.html").code == 0
+    assert cortex("fork", "mine", "--at", "2", "--job", "copy").code == 0
+    assert cortex("batch", asked, "-o", "again.jsonl", "--model", "sim", "--job", "again", "--json").last["paid_calls"] == 0
+    assert cortex("rm", "copy", "again").code == 0
+    assert cortex("forget", "mine").code == 0
+    assert Folder(there).jobs() == ["mine"]
+    assert not list(tmp_path.rglob("*.sqlite")), "nothing of it stands in a file"
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[Server]:
+    """A server that asks for passwords, of two users that may do less, and of one for TLS."""
+    with contextmanager(serving)() as server:
+        _guard(server)
+        yield server
+
+
+def _guard(server: Server) -> None:
+    server.does(
+        f"CREATE ROLE ann LOGIN PASSWORD '{PASSWORD}'", "CREATE ROLE poor LOGIN", "CREATE ROLE tls LOGIN",
+        "CREATE ROLE crowded LOGIN CONNECTION LIMIT 0", "REVOKE CREATE ON SCHEMA public FROM PUBLIC",
+    )  # fmt: skip
+    hba = server.data / "pg_hba.conf"
+    asks = "host all ann 127.0.0.1/32 scram-sha-256\nhostnossl all tls 127.0.0.1/32 reject\n"
+    hba.write_text(asks + hba.read_text())
+    server.does("SELECT pg_reload_conf()")
+
+
+@pytest.mark.parametrize(
+    ("user", "database", "variables", "words"),
+    [
+        ("ann", "postgres", {"PGPASSWORD": "wrong horse"}, ("password authentication failed", "PGPASSWORD")),
+        ("ann", "postgres", {}, ("no password supplied", "~/.pgpass")),
+        ("nobody", "postgres", {}, ('role "nobody" does not exist',)),
+        ("owner", "nowhere", {}, ('database "nowhere" does not exist', "create it first")),
+        ("poor", "postgres", {}, ("permission denied", "grant that user the right to create tables")),
+        ("crowded", "postgres", {}, ("too many connections", "raise that limit")),
+        ("tls", "postgres", {}, ("no encryption", "PGSSLMODE=require")),
+        ("owner", "postgres", {"PGSSLMODE": "require"}, ("does not support SSL",)),
+        ("owner", "postgres", {"PGSSLMODE": "perhaps"}, ("sslmode",)),
+        ("owner", "postgres?colour=red", {}, ("colour",)),
+    ],
+)  # fmt: skip
+def test_a_database_that_refuses_is_one_line_and_nothing_is_spent(
+    cortex: Callable[..., Done], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guarded: Server, user: str,
+    database: str, variables: dict[str, str], words: tuple[str, ...],
+) -> None:  # fmt: skip
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PGPASSFILE", str(tmp_path / "none"))
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    asked = requests(tmp_path / "in.jsonl", 3)
+    state = guarded.address(database, user)
+    done = cortex("batch", asked, "-o", "out.jsonl", "--model", "sim", "--state", state)
+    (line,) = done.said()
+    assert done.code in (2, 3)
+    for word in words:
+        assert word in line
+    for secret in variables.get("PGPASSWORD", PASSWORD), PASSWORD:
+        assert secret not in done.err + done.out
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_a_server_that_is_not_there_is_one_line(cortex: Callable[..., Done], tmp_path: Path) -> None:
+    asked = requests(tmp_path / "in.jsonl", 3)
+    done = cortex("batch", asked, "-o", "out.jsonl", "--model", "sim", "--state", "postgresql://127.0.0.1:1/d")
+    (line,) = done.said()
+    assert "cannot use the database postgresql://127.0.0.1:1/d" in line
+    assert "refused" in line
+
+
+def test_a_password_is_taken_from_its_usual_places_and_stands_nowhere(
+    cortex: Callable[..., Done], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guarded: Server
+) -> None:
+    guarded.does("CREATE SCHEMA anns AUTHORIZATION ann")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
+    asked = requests(tmp_path / "in.jsonl", 5)
+    state = guarded.address(user="ann", more="?options=-csearch_path%3Danns")
+    passes = tmp_path / "passes"
+    passes.write_text(f"*:*:*:ann:{PASSWORD}\n")
+    passes.chmod(0o600)
+    monkeypatch.setenv("PGPASSFILE", str(passes))
+    by_file = cortex("batch", asked, "-o", "out.jsonl", "--model", "sim", "--job", "j", "--state", state, "-v")
+    assert by_file.code == 0
+    close_idle()
+    monkeypatch.delenv("PGPASSFILE")
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    by_variable = cortex("status", "j", "--state", state)
+    assert by_variable.code == 0
+    said = by_file.out + by_file.err + by_variable.out + by_variable.err
+    tables = guarded.does(
+        "SELECT string_agg(t::text, ' ') FROM (SELECT encode(blob, 'escape') FROM anns.cortex_turns UNION ALL "
+        "SELECT encode(value, 'escape') FROM anns.cortex_meta UNION ALL SELECT encode(value, 'escape') FROM "
+        "anns.cortex_notes) t"
+    )
+    files = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path != passes)
+    assert PASSWORD not in said + str(tables)
+    assert PASSWORD.encode() not in files
+    assert os.environ["PGPASSWORD"] == PASSWORD
+    close_idle()
