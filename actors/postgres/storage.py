@@ -20,11 +20,14 @@ PAGE_TURNS = 16
 PAGE_TURNS_MAX = 4_096
 
 _MINE = "SELECT id FROM cortex_jobs WHERE id = %(job)s AND (%(epoch)s = 0 OR epoch = %(epoch)s) FOR SHARE"
-_APPEND = """
+_NEXT = """
 WITH mine AS (
     UPDATE cortex_jobs SET seq = %(last)s, size = size + %(size)s, changed_at = clock_timestamp()
     WHERE id = %(job)s AND epoch = %(epoch)s AND seq = %(before)s RETURNING id
 )
+"""
+_APPEND = _NEXT + "INSERT INTO cortex_turns (job, seq, blob) SELECT id, %(last)s, %(blob)b FROM mine"
+_APPEND_MANY = f"""{_NEXT}
 INSERT INTO cortex_turns (job, seq, blob)
 SELECT id, each.seq, each.blob FROM mine, unnest(%(seqs)s::bigint[], %(blobs)s::bytea[]) AS each (seq, blob)
 """
@@ -93,11 +96,16 @@ class TableStorage:
 
     def append(self, epoch: int, seq: int, blobs: Sequence[bytes]) -> None:
         """Commit turns. What was sent before and never confirmed is looked for."""
-        given = {
+        given: dict[str, Any] = {
             "job": self._id, "epoch": epoch, "before": seq - 1, "last": seq + len(blobs) - 1,
-            "size": sum(map(len, blobs)), "seqs": list(range(seq, seq + len(blobs))), "blobs": list(blobs),
+            "size": sum(map(len, blobs)),
         }  # fmt: skip
-        if self._link.count(_APPEND, given) == len(blobs):
+        if len(blobs) == 1:
+            statement, given["blob"] = _APPEND, blobs[0]
+        else:
+            statement = _APPEND_MANY
+            given |= {"seqs": list(range(seq, seq + len(blobs))), "blobs": list(blobs)}
+        if self._link.count(statement, given) == len(blobs):
             return
         there = [blob for _, blob in self.turns(seq - 1, seq + len(blobs) - 1)]
         if there == list(blobs):

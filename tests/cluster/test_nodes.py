@@ -39,7 +39,7 @@ async def _moved(runtime: Any, name: str, node: int, monkeypatch: pytest.MonkeyP
     here = ray.get_runtime_context().get_node_id()
     (there,) = [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeID"] != here]
     with monkeypatch.context() as patched:
-        patched.setattr(runtime, "_where", lambda role: NodeAffinitySchedulingStrategy(there, soft=True))
+        patched.setattr(runtime, "_where", lambda role, args: NodeAffinitySchedulingStrategy(there, soft=True))
         for _ in range(20):
             await runtime.end_actor(name)
             await runtime.start_actor("branch", name)
