@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -146,4 +147,18 @@ def test_a_password_is_taken_from_its_usual_places_and_stands_nowhere(
     assert PASSWORD not in said + str(tables)
     assert PASSWORD.encode() not in files
     assert os.environ["PGPASSWORD"] == PASSWORD
+    close_idle()
+
+
+def test_the_doctor_looks_at_a_database(cortex: Callable[..., Done], there: str, guarded: Server) -> None:
+    def found(*more: str) -> dict[str, str]:
+        told = json.loads(cortex("doctor", "--model", "sim", "--json", *more).out.splitlines()[-1])
+        return next(each for each in told["findings"] if each["check"] == "state")
+
+    assert (found()["state"], "fsync=off" in found()["said"]) == ("warning", True)
+    assert "the tables are made by the first run" in found()["said"]
+    poor = found("--state", guarded.address(user="poor"))
+    assert (poor["state"], "may make no tables" in poor["said"]) == ("wrong", True)
+    nowhere = found("--state", "postgresql://127.0.0.1:1/d")
+    assert (nowhere["state"], "refused" in nowhere["said"]) == ("wrong", True)
     close_idle()
