@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -307,3 +308,11 @@ async def test_a_process_that_ends_lets_out_what_it_has_to_tell_once_its_actor_i
     else:
         return  # a cortex waits for its jobs
     assert telling.closed[0] == (False, True)
+
+
+@pytest.mark.parametrize("role", ["cortex", "channel", "branch", "worker"])
+def test_only_a_channel_keeps_the_password_of_a_database(role: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGPASSWORD", "hush")
+    monkeypatch.setattr("actors.runtime.seated", lambda *given: None)
+    process_class(role)((), role, role, (), "local")
+    assert os.environ.get("PGPASSWORD") == ("hush" if role == "channel" else None)
