@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from actors.postgres.link import close_idle
-from actors.store import Folder
-from tests.cli.commands import Done, each_once, environment, requests, started, until
-from tests.postgres import Server, serving
+from tests.cli.commands import Done, requests
+from tests.postgres import Server
 
 PASSWORD = "correct horse battery"
-SLOW = ("--sim", "latency_ms=500", "--concurrency", "12")
 
 
 @pytest.fixture
@@ -26,46 +22,10 @@ def there(database: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return database
 
 
-def test_a_run_that_was_killed_goes_on_and_other_processes_look_on(
-    cortex: Callable[..., Done], tmp_path: Path, there: str
-) -> None:
-    asked = requests(tmp_path / "in.jsonl", 100)
-    command = ("batch", asked, "-o", "out.jsonl", "--model", "sim", "--job", "mine", *SLOW)
-    with started(*command, cwd=tmp_path, env=environment()) as child:
-        until(lambda: Path("out.jsonl").exists() and len(Path("out.jsonl").read_text().splitlines()) > 4)
-        assert cortex("batch", asked, "-o", "out.jsonl", "--model", "sim", "--job", "mine").refused("mine is in use by")
-        told = cortex("status", "mine", "--json").last
-        assert told["outcome"] == "running"
-        child.send_signal(signal.SIGKILL)
-        child.wait()
-    until(lambda: cortex("status", "mine", "--json").last["outcome"] == "interrupted")
-    done = cortex(*command, "--json")
-    assert (done.code, done.last["outcome"], done.last["rows_succeeded"]) == (0, "complete", 100)
-    each_once(tmp_path / "out.jsonl", 100)
-    assert done.last["calls"] == 100
-    assert done.last["paid_again"] <= 13
-    results = cortex("results", "mine").out.splitlines()
-    assert sorted(results) == sorted((tmp_path / "out.jsonl").read_text().splitlines())
-    assert cortex("jobs").out.split()[7] == "mine"
-    assert cortex("inspect", "mine", "r7").code == 0
-    assert cortex("report", "mine", "-o", "page.html").code == 0
-    assert cortex("fork", "mine", "--at", "2", "--job", "copy").code == 0
-    assert cortex("batch", asked, "-o", "again.jsonl", "--model", "sim", "--job", "again", "--json").last["paid_calls"] == 0
-    assert cortex("rm", "copy", "again").code == 0
-    assert cortex("forget", "mine").code == 0
-    assert Folder(there).jobs() == ["mine"]
-    assert not list(tmp_path.rglob("*.sqlite")), "nothing of it stands in a file"
-
-
 @pytest.fixture(scope="module")
-def guarded() -> Iterator[Server]:
-    """A server that asks for passwords, of two users that may do less, and of one for TLS."""
-    with contextmanager(serving)() as server:
-        _guard(server)
-        yield server
-
-
-def _guard(server: Server) -> None:
+def guarded(postgres: Server) -> Server:
+    """The server, with a user whom it asks for a password, some who may do less, and one for TLS."""
+    server = postgres
     server.does(
         f"CREATE ROLE ann LOGIN PASSWORD '{PASSWORD}'", "CREATE ROLE poor LOGIN", "CREATE ROLE tls LOGIN",
         "CREATE ROLE crowded LOGIN CONNECTION LIMIT 0", "REVOKE CREATE ON SCHEMA public FROM PUBLIC",
@@ -74,6 +34,7 @@ def _guard(server: Server) -> None:
     asks = "host all ann 127.0.0.1/32 scram-sha-256\nhostnossl all tls 127.0.0.1/32 reject\n"
     hba.write_text(asks + hba.read_text())
     server.does("SELECT pg_reload_conf()")
+    return server
 
 
 @pytest.mark.parametrize(

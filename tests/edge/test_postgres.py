@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import socket
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
-from actors import patience
 from actors.postgres import link as links
 from actors.postgres.schema import VERSION
-from actors.records import last_state
 from actors.store import Fenced, Folder, StoreError, Unreachable
-from cortex.limits import Limits
-from tests.edge.jobs import FunctionModel, ListSource, Run, rows
-from tests.postgres import Server, serving
+from tests.postgres import Server
 
 
 class Cable:
@@ -67,14 +60,6 @@ def cable(postgres: Server) -> Iterator[Cable]:
     made = Cable(postgres.port)
     yield made
     made.close()
-
-
-@pytest.fixture
-def spare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    """A server that a test may stop."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
-    yield from serving()
-    links.close_idle()
 
 
 @pytest.mark.parametrize("when", ["asked", "answered"])
@@ -165,57 +150,6 @@ def test_a_lock_that_went_with_its_session_is_taken_again(database: str, monkeyp
     assert not folder.is_held("j")
 
 
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "PAUSE_S", 0.05)
-    monkeypatch.setattr(links, "AGAIN_S", 0.05)
-
-
-@pytest.mark.parametrize("how", ["fast", "immediate"])
-async def test_a_server_that_is_started_again_is_waited_for(
-    spare: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, how: str
-) -> None:
-    _quick(monkeypatch)
-    model = FunctionModel(pause_s=0.002)
-    limits = Limits(concurrency=8, window_rows=64, snapshot_events=50)
-    run = Run(spare.address(), model, source=ListSource(rows(600)), limits=limits)  # type: ignore[arg-type]
-    running = asyncio.create_task(run.to_end())
-    while len(model.complete) < 100:  # noqa: ASYNC110 - the very next moment is wanted
-        await asyncio.sleep(0.005)
-    await asyncio.to_thread(spare.stop, how)
-    await asyncio.sleep(0.3)
-    asked = len(model.asked)
-    await asyncio.sleep(0.3)
-    assert len(model.asked) == asked < 600, "nothing is sent while no cause can be written down"
-    await asyncio.to_thread(spare.start)
-    await running
-    assert Counter(run.sink.keys()) == Counter(f"r{i}" for i in range(600))
-    assert len(model.asked) == len(model.complete) == 600
-    assert "waits: the database" in caplog.text
-    k = last_state(Folder(spare.address()), "j")
-    assert (k.outcome, k.tally.calls) == ("complete", 600)
-
-
-async def test_a_server_that_stays_away_ends_the_run_and_the_job_is_resumed(
-    spare: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _quick(monkeypatch)
-    monkeypatch.setattr(patience, "PATIENCE_S", 0.3)
-    model = FunctionModel(pause_s=0.002)
-    limits = Limits(concurrency=8, window_rows=64)
-    run = Run(spare.address(), model, source=ListSource(rows(300)), limits=limits)  # type: ignore[arg-type]
-    running = asyncio.create_task(run.to_end())
-    while len(model.complete) < 50:  # noqa: ASYNC110 - the very next moment is wanted
-        await asyncio.sleep(0.005)
-    await asyncio.to_thread(spare.stop, "immediate")
-    with pytest.raises(StoreError, match="does not answer"):
-        await running
-    await asyncio.to_thread(spare.start)
-    done = Run(spare.address(), model, source=ListSource(rows(300)), sink=run.sink, limits=limits)  # type: ignore[arg-type]
-    await done.to_end()
-    assert Counter(done.sink.keys()) == Counter(f"r{i}" for i in range(300))
-    assert len(model.complete) <= 300 + 8
-
-
 def test_two_that_begin_at_once_make_the_tables_once(database: str) -> None:
     failed: list[BaseException] = []
 
@@ -243,7 +177,9 @@ def test_tables_of_a_newer_release_are_refused(postgres: Server, database: str) 
             use(Folder(database))
 
 
-@pytest.mark.parametrize("given", ["u:hush@h/d", "h/d?password=hush", "u:hush@[::1]/d", "u:hush@h:1,i:2/d", "h/d?sslpassword=hush"])
+@pytest.mark.parametrize(
+    "given", ["u:hush@h/d", "h/d?password=hush", "u:hush@[::1]/d", "u:hush@h:1,i:2/d", "h/d?sslpassword=hush"]
+)
 def test_a_password_in_the_address_is_refused_and_not_told(given: str) -> None:
     with pytest.raises(StoreError) as caught:
         Folder(f"postgresql://{given}")
