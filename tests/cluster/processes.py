@@ -66,6 +66,12 @@ class Head(NamedTuple):
     pid: int
     folder: Path
 
+    def logs(self, files: int = 6, lines: int = 12) -> str:
+        """What its processes said last, those that spoke last: for a test that failed."""
+        found = [path for path in self.folder.glob("session_2*/logs/worker-*") if path.stat().st_size]
+        latest = sorted(found, key=lambda path: path.stat().st_mtime)[-files:]
+        return "\n".join(line for path in latest for line in (path.name, *path.read_text(errors="replace").splitlines()[-lines:]))
+
 
 class Node(NamedTuple):
     """One more node, and the process that all of it descends from."""
