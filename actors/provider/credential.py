@@ -32,6 +32,7 @@ _SECRET_NAMES: Final = frozenset(
     {
         "ANTHROPIC_API_KEY",
         KEY_FILE,
+        "CORTEX_API_KEY_FILE",
         "ANTHROPIC_AUTH_TOKEN",
         "ANTHROPIC_CUSTOM_HEADERS",
         "ANTHROPIC_IDENTITY_TOKEN",
