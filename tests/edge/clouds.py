@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
-from collections.abc import Sequence
+import queue
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from actors.provider.credential import Credential, Platform
-from tests.edge.scripted import Answer, Asked, http
+from tests.edge.scripted import Answer, Asked, Script, Scripted, http, scripted
 
 REGION = "eu-west-1"
 PROJECT = "a-project"
@@ -95,3 +99,26 @@ def _frame(headers: dict[str, str], payload: bytes) -> bytes:
     prelude = (12 + len(head) + len(payload) + 4).to_bytes(4, "big") + len(head).to_bytes(4, "big")
     whole = prelude + crc32(prelude).to_bytes(4, "big") + head + payload
     return whole + crc32(whole).to_bytes(4, "big")
+
+
+@contextlib.contextmanager
+def served(script: Script) -> Iterator[Scripted]:
+    """The scripted server in a thread of its own, for commands that have an event loop of theirs."""
+    loop = asyncio.new_event_loop()
+    started: queue.SimpleQueue[tuple[Scripted, asyncio.Event]] = queue.SimpleQueue()
+
+    async def serve() -> None:
+        over = asyncio.Event()
+        async with scripted(script) as server:
+            started.put((server, over))
+            await over.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    server, over = started.get(timeout=10)
+    try:
+        yield server
+    finally:
+        loop.call_soon_threadsafe(over.set)
+        thread.join(10)
+        loop.close()
