@@ -122,7 +122,7 @@ class Session:
         self.log: Callable[[str], None] = lambda line: None
         """Told of each line that the program says to whoever watches."""
         self.heed: Callable[[Credential], None] = lambda credential: None
-        """Told of each credential that is read in the middle of the run: no error may show it."""
+        """Told of each credential that is in use, or read in the middle of the run: no error may show it."""
         self.endpoint = Endpoint(environ)
         """Where metrics are read while it runs, if anywhere."""
         self._models = (model, *others)
@@ -149,6 +149,9 @@ class Session:
             self._players,
         )  # fmt: skip
         try:
+            for each in (found.arming, *found.arming.fallbacks):
+                if each.credential is not None:
+                    self.heed(each.credential)
             cluster = self.cluster()
             terms = self.terms(found, cluster)
             owner = last_owner(self.folder, self.job)
@@ -260,7 +263,7 @@ class Session:
         self._driver = Driver(
             runtime, str(self.folder.path), opening, found.arming, source=self._source, sink=self._sink,
             progress=self.progress, attach=attach, own=own, narrow=found.narrow,
-            rotation=rotation(self._environ, terms, found.arming, self.heed), log=self.log,
+            rotation=rotation(terms, found.arming, self.heed), log=self.log,
         )  # fmt: skip
         if self._stopped is not None:
             await self._driver.stop(*self._stopped)

@@ -346,7 +346,7 @@ for _name, _command in TENDING.items():
 
 
 @app.command()
-@takes(*LOOKING, "base_url", "cluster", "model", "concurrency")
+@takes(*LOOKING, "provider", "base_url", "api_key_file", "cluster", "model", "concurrency")
 def doctor(
     options: Options,
     metrics_listen: Annotated[

@@ -27,6 +27,7 @@ from actors.cli.settings import (
     folder_of,
     labels_of,
     limits_of,
+    provider_of,
     roles_of,
     share_of,
     via_of,
@@ -139,6 +140,7 @@ def _prepared(options: Options) -> tuple[Folder, Limits]:
     fallbacks_of(options)
     roles_of(options)
     via_of(options)
+    provider_of(options)
     limits = limits_of(options)
     return folder_of(options), limits
 

@@ -20,7 +20,9 @@ class Options(msgspec.Struct, kw_only=True):
     """What the user said. Empty or None: nothing was said."""
 
     model: str = ""
+    provider: str = ""
     base_url: str = ""
+    api_key_file: str = ""
     via: str = ""
     job: str = ""
     state: str = ".cortex"
@@ -44,6 +46,7 @@ class Options(msgspec.Struct, kw_only=True):
     hedge: str = ""
     wait_blocked: str = ""
     price: str = ""
+    price_as: str = ""
     cluster: str = ""
     sim: list[str] = msgspec.field(default_factory=list)
     label: list[str] = msgspec.field(default_factory=list)
@@ -83,7 +86,24 @@ def _option(
 
 _DECLARED: dict[str, tuple[Any, Any]] = {
     "model": (str, _option("--model", "local, sim, or a provider's model; replaces the rows' own", "NAME")),
-    "base_url": (str, _option("--base-url", "where the provider is", "URL")),
+    "provider": (
+        str,
+        _option(
+            "--provider", "who serves the model: anthropic (default), bedrock, vertex or foundry, with where it is "
+            "asked unless the environment says it: bedrock,region=eu-west-1; vertex,region=global,project=P; "
+            "foundry,resource=R", "NAME",
+        ),
+    ),
+    "base_url": (
+        str, _option("--base-url", "where the provider is: any server that speaks its Messages API", "URL")
+    ),
+    "api_key_file": (
+        str,
+        _option(
+            "--api-key-file", "a file that holds the key, and is read again when the key is refused: a key is rotated "
+            "without a stop", "FILE",
+        ),
+    ),
     "via": (
         str,
         _option("--via", "messages (default), or batches: half the price, an answer may take a day", "ROAD"),
@@ -103,8 +123,9 @@ _DECLARED: dict[str, tuple[Any, Any]] = {
     "fallback": (
         list[str],
         _option(
-            "--fallback", "where calls go while the breaker of the model is open: MODEL or MODEL@URL, with a price "
-            "MODEL@URL,input=3,output=15; may be repeated", "ROUTE",
+            "--fallback", "where calls go while the breaker of the model is open: MODEL, MODEL@URL, or at another "
+            "provider bedrock:MODEL,region=eu-west-1; with a price MODEL,input=3,output=15 or MODEL,price-as=MODEL; "
+            "may be repeated", "ROUTE",
         ),
     ),
     "role": (
@@ -128,6 +149,13 @@ _DECLARED: dict[str, tuple[Any, Any]] = {
         _option("--wait-blocked", "how long to wait for a blocked account (default: end partial at once)", "TIME"),
     ),
     "price": (str, _option("--price", "input=3,output=15 and so on, USD per million tokens", "RATES")),
+    "price_as": (
+        str,
+        _option(
+            "--price-as", "the model that this one costs as much as: for names that no price is known for, and any "
+            "server of --base-url", "MODEL",
+        ),
+    ),
     "cluster": (str, _option("--cluster", "auto (default), inline, local, or a Ray's address", "WHERE")),
     "sim": (
         list[str],
@@ -189,14 +217,15 @@ BOUNDS = (
 )  # fmt: skip
 """Options that bound a job, and that may change while it runs."""
 GOING_ON = (
-    "base_url", "state", *BOUNDS, "fallback", "price", "cluster", "sim", "accept_failed", "accept_partial", "as_json",
-    "verbose", "metrics_listen", "log_format", "log_level",
+    "base_url", "api_key_file", "state", *BOUNDS, "fallback", "price", "price_as", "cluster", "sim", "accept_failed",
+    "accept_partial", "as_json", "verbose", "metrics_listen", "log_format", "log_level",
 )  # fmt: skip
 """Options under which a job may go on; all others are a part of what the job is."""
 RUNNING = (
-    "model", "role", "sub_model", "base_url", "via", "job", "state", *BOUNDS, "max_output_tokens", "prompt_tokens_max",
-    "fallback", "warm_prefix", "price", "cluster", "sim", "label", "fresh", "overwrite", "accept_failed",
-    "accept_partial", "as_json", "verbose", "metrics_listen", "log_format", "log_level",
+    "model", "provider", "role", "sub_model", "base_url", "api_key_file", "via", "job", "state", *BOUNDS,
+    "max_output_tokens", "prompt_tokens_max", "fallback", "warm_prefix", "price", "price_as", "cluster", "sim", "label",
+    "fresh", "overwrite", "accept_failed", "accept_partial", "as_json", "verbose", "metrics_listen", "log_format",
+    "log_level",
 )  # fmt: skip
 """Options of commands that begin a job."""
 TABLE = ("prompt", "system", "id", "schema", "schema_as", "with_input", "meta")

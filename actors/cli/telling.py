@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from actors.cli.problems import COMPLETE, FAILED, PARTIAL, USAGE
+from actors.provider.platforms import OPENS
 from actors.session import STATE_DEFAULT
 from actors.wording import clock
 from cortex.flows.context import APPROVAL
@@ -198,8 +199,17 @@ def why(standing: Standing) -> str:
         return _awaits(standing)
     until_s = standing.facts["paused_until_s"]
     times = [f"the provider names the time: {clock(until_s)}"] if until_s else []
-    advice = _ADVICE.get(said.partition(":")[0].strip(), "")
+    advice = _advice(said, str(standing.facts["route"]))
     return "; ".join([said.rstrip("."), *times, *([advice] if advice else [])])
+
+
+def _advice(said: str, route: str) -> str:
+    """What to do about why it stopped. Each cloud is opened by something else, which its failure may say already."""
+    why = said.partition(":")[0].strip()
+    opens = next((how for cloud, how in OPENS.items() if f" at {cloud}://" in route), "")
+    if why != "unauthorised" or not opens:
+        return _ADVICE.get(why, "")
+    return f"no row failed for it: {_ONE_FIRST if opens in said else f'{opens}, {_ONE_FIRST}'}"
 
 
 def _awaits(standing: Standing) -> str:

@@ -110,7 +110,8 @@ def test_a_file_without_a_key_is_refused_in_one_line(cortex, monkeypatch):
 
 
 def _rotation(file: Path, heard: list[Credential]) -> Rotation:
-    old, other = Credential(api_key=OLD, base_url="http://x"), Credential(api_key="of the local model")
+    old = Credential(api_key=OLD, base_url="http://x", key_file=str(file))
+    other = Credential(api_key="of the local model")
     own = Route(endpoint="http://x", model="m", credential=old.fingerprint)
     second = Route(endpoint="http://y", model="n", credential=old.fingerprint)
     local = Route(endpoint="local", model="l")
@@ -121,7 +122,7 @@ def _rotation(file: Path, heard: list[Credential]) -> Rotation:
         endpoint="http://x", credential=old,
         fallbacks=(Arming(endpoint="http://y", credential=old), Arming(endpoint="local", credential=other)),
     )  # fmt: skip
-    found = rotation({"ANTHROPIC_API_KEY_FILE": str(file)}, made, arming, heard.append)
+    found = rotation(made, arming, heard.append)
     assert found is not None
     return found
 
@@ -148,4 +149,5 @@ def test_each_route_that_the_key_opens_is_renamed_once_for_each_change(tmp_path)
 def test_a_key_from_the_environment_is_not_looked_for_in_a_file():
     made = Terms(job="j", program="batch", params_json=b"{}", fingerprint="f", route=Route(endpoint="x", model="m"))
     told = {"ANTHROPIC_API_KEY": OLD, "ANTHROPIC_API_KEY_FILE": "/somewhere"}
-    assert rotation(told, made, Arming(endpoint="x"), lambda credential: None) is None
+    credential = Credential.from_environ(told)
+    assert rotation(made, Arming(endpoint="x", credential=credential), lambda credential: None) is None

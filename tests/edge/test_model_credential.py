@@ -81,8 +81,10 @@ def test_a_key_in_a_file_is_read_where_none_stands_in_the_environment(tmp_path: 
     file.write_text(f"  {KEY}\n")
     (tmp_path / "..data").symlink_to(file)  # as Kubernetes mounts it
     told = {"ANTHROPIC_API_KEY_FILE": f"{tmp_path}/..data\n", "ANTHROPIC_AUTH_TOKEN": "token"}
-    assert Credential.from_environ(told) == Credential.from_environ({"ANTHROPIC_API_KEY": KEY}) == Credential(api_key=KEY)
-    assert Credential.from_environ(told | {"ANTHROPIC_API_KEY": " "}) == Credential(api_key=KEY)
+    found = Credential(api_key=KEY, key_file=f"{tmp_path}/..data")
+    assert Credential.from_environ(told) == found  # a link stays one: it is moved when the key is renewed
+    assert Credential.from_environ(told | {"ANTHROPIC_API_KEY": " "}) == found
+    assert found.fingerprint == Credential(api_key=KEY).fingerprint
     assert Credential.from_environ(told | {"ANTHROPIC_API_KEY": "own"}) == Credential(api_key="own")
     assert key_file(told) == f"{tmp_path}/..data"
     assert key_file(told | {"ANTHROPIC_API_KEY": "own"}) == ""
