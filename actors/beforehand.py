@@ -19,7 +19,7 @@ from actors.store import Folder
 from cortex.limits import BATCHES, MESSAGES, Limits, Route
 from policies import duration
 from policies.limit import NO_CAPS, Caps
-from policies.price import batch_price, parse_price
+from policies.price import PRICE_FORM, batch_price, parse_price
 from policies.route import pool_name
 from policies.strata import Stratum, drawn
 
@@ -64,6 +64,8 @@ def _route(wish: Wish, limits: Limits, environ: Mapping[str, str]) -> Route:
         except ValueError as error:
             raise SetupError(f"--price: {error}") from None
         price = batch_price(price) if wish.via == BATCHES else price
+    if limits.max_cost_nusd is not None and price is None:
+        raise SetupError(f"no price known for {wish.model!r}, so --max-cost cannot hold: give --price, {PRICE_FORM}")
     endpoint = endpoint_of(wish.base_url or environ.get("ANTHROPIC_BASE_URL", "").strip())
     room = window or CONTEXT_WINDOW_DEFAULT
     return Route(endpoint=endpoint, model=wish.model, price=price, context_window=room, via=wish.via)
@@ -118,13 +120,17 @@ def strata_of(sizes: list[int], wanted: int, seed: int) -> tuple[Stratum, ...]:
 def sample_order(order: Order, check: Check, wanted: int) -> Order:
     """The job that asks a sample's rows, in single calls; its name is another for another input, model or sample.
 
-    It keeps its text, for the job is to find the replies; and no deadline, for it is over long before.
+    It keeps its text, for the job is to find the replies; and no deadline, for it is over long before. Only a quarter
+    of it is asked at once: what the provider tells of its limits is heard while there is something left to ask.
     """
     wish = msgspec.structs.replace(order.wish, via=MESSAGES)
     parts = [check.digest, str(wanted), remember(wish), str(order.limits.output_tokens_max)]
     name = f"{order.named()[:75]}-sample-{sha256(chr(0).join(parts).encode()).hexdigest()[:8]}"
     return msgspec.structs.replace(
         order, job=name, wish=wish, input="", output="", keeps_text=True,
-        limits=msgspec.structs.replace(order.limits, deadline_at_s=None, max_failed=None),
+        limits=msgspec.structs.replace(
+            order.limits, deadline_at_s=None, max_failed=None,
+            concurrency=min(order.limits.concurrency, max(2, wanted // 4)),
+        ),
         places={**order.places, "kind": SAMPLE, "of": order.named()},
     )  # fmt: skip

@@ -132,7 +132,7 @@ def _limits(of: Prospect) -> Iterator[str]:
         yield f"headroom: {of.limits.caps.headroom:.0%} of the provider's limits is left to others"
     if of.sample is None:
         yield "the account's own limits are not known before it was asked something"
-    elif of.heard == msgspec.structs.replace(of.heard, requests=None, input_tokens=None, output_tokens=None):
+    elif not any(told for _, told, _ in _limited(of)):
         yield "the provider told none: one that shows only when it is met makes it longer"
 
 
