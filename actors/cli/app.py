@@ -18,6 +18,7 @@ from actors.cli.arguments import (
     Settings,
     Submitted,
 )
+from actors.cli.foretold import COMMANDS as FORETOLD
 from actors.cli.options import BOUNDS, GOING_ON, LOOKING, RUNNING, TABLE, Options, takes
 from actors.cli.problems import COMPLETE, CommandError
 from actors.cli.saved import COMMANDS as SAVING
@@ -334,14 +335,14 @@ def plan_votes(
     ] = 0.0,
 ) -> int:
     """Plan by how many votes an answer must be ahead, from a measured success rate and a target."""
-    from actors.cli.planning import plan_votes as plan
+    from actors.cli.votes import plan_votes as plan
 
     return plan(steps, success, right, of, target, flagged, options)
 
 
 for _name, _command in SAVING.items():
     programs.command(_name)(_command)
-for _name, _command in TENDING.items():
+for _name, _command in {**FORETOLD, **TENDING}.items():
     app.command(_name)(_command)
 
 

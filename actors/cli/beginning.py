@@ -64,6 +64,23 @@ SAMPLING = ("temperature", "top_k", "top_p")
 
 def batch(path: str, output: str, options: Options) -> int:
     """``cortex batch``; the exit code."""
+    folder, order = batch_order(path, output, options)
+    source = rows_source(folder, order, given_input(folder, order))
+    with contextlib.closing(source):
+        return _begun(order, options, folder, source, checked(order, options, source))
+
+
+def checked(order: Order, options: Options, source: BatchSource | TableSource) -> Check:
+    """Check the whole input, tell what is wrong with it, and note what only it says: columns, the model."""
+    check = source.check()
+    tell_problems(order.input, check)
+    note_columns(order, source)
+    order.wish = wish_of(options, options.model or _one_model(check))
+    return check
+
+
+def batch_order(path: str, output: str, options: Options) -> tuple[Folder, Order]:
+    """What ``cortex batch`` asks for, before the input was looked at. Raises ``CommandError``."""
     folder, limits = _prepared(options)
     rows_model = body_model(options.model)
     program = program_of(options, path, output)
@@ -78,13 +95,7 @@ def batch(path: str, output: str, options: Options) -> int:
     )  # fmt: skip
     if not order.keeps_text and not is_table(output) and (output == "-" or not FileSink(output).cuts_back):
         raise CommandError("--no-keep-text needs -o FILE: once a row's result is there, it is nowhere else")
-    source = rows_source(folder, order, _given_input(folder, order))
-    with contextlib.closing(source):
-        check = source.check()
-        tell_problems(path, check)
-        note_columns(order, source)
-        order.wish = wish_of(options, options.model or _one_model(check))
-        return _begun(order, options, folder, source, check)
+    return folder, order
 
 
 def run(where: str, inputs: list[str], output: str, pairs: list[str], options: Options) -> int:
@@ -109,7 +120,7 @@ def run(where: str, inputs: list[str], output: str, pairs: list[str], options: O
     if not lines:
         missing(program)
         return _begun(order, options, folder, None, None)
-    _given_input(folder, order)
+    given_input(folder, order)
     source = LineSource(order.input, spool=spool_of(folder, order.named()))
     with contextlib.closing(source):
         return _begun(order, options, folder, source, source.check(objects=isinstance(program, Flow)))
@@ -173,7 +184,7 @@ def batch_source(folder: Folder, order: Order, stdin: io.BytesIO | None = None) 
     )  # fmt: skip
 
 
-def _given_input(folder: Folder, order: Order) -> io.BytesIO | None:
+def given_input(folder: Folder, order: Order) -> io.BytesIO | None:
     """Keep what comes on standard input first: without ``--job`` its content is a part of the job's name.
 
     Returns the stream to read besides what is kept: an empty one, since nothing more will come.
@@ -238,7 +249,7 @@ def _begun(order: Order, options: Options, folder: Folder, source: Any, check: C
         order.places |= {"digest": check.digest, "rows": str(check.rows), "unreadable": str(check.unreadable)}
     before = last_terms(folder, job)
     if before is not None and not order.fresh:
-        _refuse_other_places(order, before, job)
+        refuse_other_places(order, before, job)
         refuse_paying_again(order, before)
         if order.labels and order.labels != before.labels and _same(order, before):
             kept = " ".join(f"{name}={value}" for name, value in before.labels.items()) or "none"
@@ -261,7 +272,7 @@ def _begun(order: Order, options: Options, folder: Folder, source: Any, check: C
     return carry_out(work)
 
 
-def _refuse_other_places(order: Order, before: Terms, job: str) -> None:
+def refuse_other_places(order: Order, before: Terms, job: str) -> None:
     """The same job runs the same program, reads the same input and writes to the same output."""
     then, now = before.places, order.places
     if before.program != programs.place_of(type(order.program)):

@@ -329,7 +329,7 @@ def _read_file(ctx: typer.Context, path: str | None) -> str | None:
 
 def _may_stand_in_a_file(command: str, parameter: Any) -> bool:
     if parameter.name in ABOUT:
-        return command in ("batch", "run")
+        return command in ("batch", "plan", "run")
     return bool(parameter.envvar) or (parameter.name == "job" and parameter.param_type_name == "argument")
 
 
