@@ -168,9 +168,10 @@ class Commands:
     def close(self) -> None:
         """Leave nothing running and nothing lying about."""
         for started in self._started:
-            if started.poll() is None:
-                started.kill()
-                started.wait()
+            started.kill()
+            started.wait()
+            if started.stdout is not None:  # nobody may have read what it said
+                started.stdout.close()
         shutil.rmtree(self.temporary, ignore_errors=True)
 
 
