@@ -32,7 +32,7 @@ from actors.provider.network import proxy_for, ssl_context
 from actors.provider.renewal import Renewal
 from actors.provider.reply import Unreadable, read_reply
 from actors.provider.sdk import EVENT_STREAM, SdkRoad
-from actors.provider.stream import StreamAssembler, StreamError
+from actors.provider.stream import StreamAssembler, StreamError, asking_to_stream
 from cortex.reply import Reply
 from policies.failure import Failure, FailureKind
 from policies.limit import RateLimits
@@ -111,6 +111,11 @@ class AnthropicModel:
         return f"AnthropicModel({self.endpoint}, {self._keys.credential!r})"
 
     @property
+    def counts_tokens(self) -> bool:
+        """Whether ``count_tokens`` may bring something."""
+        return not self._counter_missing
+
+    @property
     def rate(self) -> RateLimits | None:
         """The rate limits of the last answer that told any."""
         return None if self._limit_headers is None else rate_limits(self._limit_headers)
@@ -127,7 +132,7 @@ class AnthropicModel:
         the bytes of the answer so far, each time some come. Raises nothing but CancelledError."""
         silence_s = None
         if output_tokens_max > self._stream_above_tokens:
-            body = _asking_to_stream(body)
+            body = asking_to_stream(body)
             silence_s = max(silence_max_s(self._timeouts, len(body), begun) for begun in (False, True))
         begun_s, used = time.monotonic(), self._keys.credential
         outcome = await self._sent(body, timeout_s, silence_s, progress)
@@ -268,14 +273,17 @@ class AnthropicModel:
         """The SDK; what is trusted on the way, where it is to be secure; the proxy that goes for it."""
         sdk = await asyncio.to_thread(_import_sdk)
         credential = self._keys.credential
-        address = self._base_url or await self._address(sdk)
+        address = await self.address()
         context = await asyncio.to_thread(ssl_context, credential) if address.startswith("https:") else None
         return sdk, context, proxy_for(address, credential)
 
-    async def _address(self, sdk: ModuleType) -> str:
-        """Where the SDK goes for this cloud."""
+    async def address(self) -> str:
+        """Where requests go; for a cloud, as the SDK knows it."""
+        if self._base_url:
+            return self._base_url
         import httpx2
 
+        sdk = await asyncio.to_thread(_import_sdk)
         async with httpx2.AsyncClient(transport=httpx2.MockTransport(_nowhere), trust_env=False) as nowhere:
             return str(self._client(sdk, nowhere).base_url)
 
@@ -381,12 +389,6 @@ async def _assembled(answer: Answer, progress: Callable[[int], None] | None) -> 
         if assembler.done:
             break
     return assembler.message()
-
-
-def _asking_to_stream(body: bytes) -> bytes:
-    """The same request with `"stream": true`, without reading it."""
-    inside = body.rstrip().removesuffix(b"}").rstrip()
-    return inside + (b'"stream":true}' if inside.endswith(b"{") else b',"stream":true}')
 
 
 def _import_sdk() -> ModuleType:

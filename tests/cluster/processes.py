@@ -137,6 +137,10 @@ class Provider:
         with urllib.request.urlopen(f"{self.url}/_sim/stats", timeout=10) as answer:
             return dict(json.load(answer))
 
+    def set(self, **settings: Any) -> None:
+        body = json.dumps(settings).encode()
+        urllib.request.urlopen(urllib.request.Request(f"{self.url}/_sim/settings", body), timeout=10).close()
+
     def close(self) -> None:
         self._served.terminate()
         self._served.communicate(timeout=10)

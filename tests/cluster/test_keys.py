@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import time
 from collections.abc import Iterable
@@ -86,6 +87,35 @@ async def test_a_key_is_nowhere_on_a_cluster(runtime: Any, head: Head, folder: P
         assert KEY not in said
         assert _files(folder, head.folder, commands.temporary) == []
         assert KEY not in _tables()
+    finally:
+        commands.close()
+        provider.close()
+
+
+async def test_a_key_renewed_in_its_file_is_read_where_the_calls_are_made(
+    runtime: Any, head: Head, folder: Path
+) -> None:
+    """Every branch is refused once, reads the file for itself, and goes on: no attempt fails and nothing pauses."""
+    renewed = KEY[::-1]
+    provider = Provider(latency_ms=200.0, latency_spread=0.0, keys=(KEY,))
+    commands = Commands(folder, provider.url, head.address)
+    write_rows(folder / "in.jsonl", ROWS, "renewed")
+    (folder / "key").write_text(KEY)
+    job = ("batch", "in.jsonl", "-o", "out.jsonl", "--job", "renewed", "--api-key-file", "key", "--concurrency", "20")
+    driver = commands.start(*job, "--json")
+    try:
+        await _running(provider, driver)
+        (folder / "next").write_text(renewed)
+        (folder / "next").replace(folder / "key")
+        provider.set(keys=[renewed])
+        said, _ = await asyncio.to_thread(driver.communicate)
+        assert driver.returncode == 0, said
+        last = json.loads(said.splitlines()[-1])
+        assert (last["rows_succeeded"], last["paid_calls"], last["failures"]) == (ROWS, ROWS, {})
+        assert 1 <= provider.stats()["unauthorised"] <= 20
+        (folder / "key").unlink()
+        assert _files(folder, head.folder, commands.temporary) == []
+        assert renewed not in said and KEY not in said
     finally:
         commands.close()
         provider.close()
