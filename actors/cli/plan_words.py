@@ -28,6 +28,8 @@ class Prospect(msgspec.Struct, frozen=True, kw_only=True):
     check: Check
     all_rows: int
     """Rows that can be sent."""
+    known: int
+    """Of these, rows whose replies are remembered from before."""
     too_large: int
     wanted: int
     """Rows that were to be sampled."""
@@ -74,6 +76,8 @@ def _rows(of: Prospect) -> Iterator[str]:
     if check.unreadable:
         line += f"; {check.unreadable:,} {check.noun}s are no rows"
     yield line
+    if of.known:
+        yield f"{of.known:,} of them are remembered from before: nothing is paid for them again"
     if of.too_large:
         yield f"{of.too_large:,} of them are too large for a prompt, and will fail unsent"
 
@@ -222,8 +226,8 @@ def as_json(of: Prospect) -> str:
     found: dict[str, Any] = {
         "job": of.job, "model": of.route.model, "simulated": simulated(of.route),
         "rows": {
-            "to_ask": of.all_rows, "refused": check.refused, "unreadable": check.unreadable, "too_large": of.too_large,
-            "left": plan.rows,
+            "to_ask": of.all_rows, "remembered": of.known, "left": plan.rows, "refused": check.refused,
+            "unreadable": check.unreadable, "too_large": of.too_large,
         },
         "sample": None if of.sample is None else {
             "job": of.sample_job, "rows": sum(len(each.drawn) for each in of.sample.strata),
