@@ -148,8 +148,12 @@ def _measured(rows: Rows, terms: Terms, sample: Sample) -> Plan:
         whole = base * (len(rows.sizes) - len(known)) + slope * size_rest
         return rest.scaled(min(max((base * left + slope * size_left) / whole, 0.0), 1.0) if whole > 0 else 0.0)
 
-    inputs = of_all({place: each.input_tokens() for place, each in known.items()})
-    outputs = of_all({place: each.output_tokens() for place, each in known.items()})
+    most_in, most_out = (
+        float(terms.answers_max * (sum(each) - sum(each[place] for place in done)))
+        for each in (rows.bounds, rows.outputs)
+    )
+    inputs = of_all({place: each.input_tokens() for place, each in known.items()}).within(most_in)
+    outputs = of_all({place: each.output_tokens() for place, each in known.items()}).within(most_out)
     worst, dearest = _worst(rows, terms, done)
     costs = []
     for price in (terms.price, terms.batch_price):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -99,11 +100,11 @@ def plan(path: str, output: str, sample: int, options: Options) -> int:
     asked_road = BATCHES if order.wish.via == BATCHES else NOW
     prospect = Prospect(
         job=order.named(), route=found.now, check=check, all_rows=len(rows.sizes), known=len(rows.known),
-        too_large=_too_large(rows, terms),
-        plan=made, limits=limits, road_wanted=wanted, deadline_at_s=deadline_at_s, now_s=now_s, roads=ways,
-        road=chosen(ways, asked_road), notes=tuple(notes), reply_bytes=_result_bytes(order, rows, made.reply_bytes),
-        state=str(folder.path), free_bytes=shutil.disk_usage(folder.path).free, output=output, fresh=order.fresh,
-        output_free_bytes=_free(output), **_told_of(asked, sample),
+        too_large=_too_large(rows, terms), plan=made, limits=limits, road_wanted=wanted, deadline_at_s=deadline_at_s,
+        now_s=now_s, roads=ways, road=chosen(ways, asked_road), notes=(*notes, *_notes(order, asked)),
+        result_bytes=_result_bytes(order, rows, made.reply_bytes), state=str(folder.path),
+        free_bytes=shutil.disk_usage(folder.path).free, output=output, output_free_bytes=_free(output),
+        fresh=order.fresh, **_told_of(asked),
     )  # fmt: skip
     print(as_json(prospect) if options.as_json else "\n".join(said(prospect)))
     return COMPLETE if prospect.road is not None else FAILED
@@ -184,12 +185,25 @@ def _carried_out(session: Session, options: Options, rows: int) -> int:
     return conduct.code
 
 
-def _told_of(asked: Asked | None, wanted: int) -> dict[str, Any]:
+def _notes(order: Order, asked: Asked | None) -> Iterator[str]:
+    """What else is to be said of a sample."""
     if asked is None:
-        return {"wanted": wanted, "sample": None, "heard": Heard(), "paid_nusd": 0}
+        return
+    facts, heard = asked.standing.facts, asked.heard
+    throttled = facts["failures"].get("throttled", 0)
+    if throttled and not (heard.requests or heard.input_tokens or heard.output_tokens):
+        said = f"{throttled:,} calls of the sample were throttled, and nothing told by what limit"
+        yield f"{said}: expect it to take longer"
+    if not order.keeps_text:
+        yield f"the sample keeps its text for the job: `cortex forget {facts['job']}` once that is over"
+
+
+def _told_of(asked: Asked | None) -> dict[str, Any]:
+    if asked is None:
+        return {"sample": None}
     facts = asked.standing.facts
     return {
-        "wanted": wanted, "sample": asked.sample, "heard": asked.heard, "seed": asked.seed,
+        "sample": asked.sample, "seed": asked.seed,
         "remembered": asked.remembered, "sample_job": str(facts["job"]),
         "paid_nusd": facts["known_nusd"] + facts["assumed_nusd"],
     }  # fmt: skip

@@ -128,12 +128,12 @@ def test_limits_that_the_provider_tells_are_counted_with(cortex: Any) -> None:
     slow = ("--sim", "latency_ms=400", "--sim", "rpm=600", "--sim", "burst_s=6")
     words = ("plan", "t.csv", *LONG, *PRICED, *slow, "--json")
     plan = told(cortex(*words, "--sample", "12"))
-    assert plan["limits"]["requests a minute"] == {"told_per_min": 600.0, "set_per_min": None}
-    assert plan["bound_by"] == "requests a minute"
+    assert plan["limits"]["requests_per_min"] == {"told_per_min": 600.0, "set_per_min": None}
+    assert plan["bound_by"] == "requests_per_min"
     assert 22 < plan["seconds"] < 35
     own = told(cortex(*words, "--sample", "12", "--rpm", "60", "--concurrency", "3"))
-    assert own["bound_by"] == "requests a minute"
-    assert (own["limits"]["requests a minute"]["set_per_min"], own["limits"]["concurrency"]) == (60.0, 3)
+    assert own["bound_by"] == "requests_per_min"
+    assert (own["limits"]["requests_per_min"]["set_per_min"], own["limits"]["concurrency"]) == (60.0, 3)
     assert 280 < own["seconds"] < 310
     unknown = cortex(*words[:-1])
     assert "the account's own limits are not known before it was asked something" in unknown.out
@@ -187,7 +187,7 @@ def test_what_is_wrong_is_told_as_by_the_job(cortex: Any) -> None:
     assert done.code == 0
     assert "t.csv line 3: there is nothing to ask: text is empty" in done.err
     assert "ticket_id '1' stands on line 2 already" in done.err
-    assert "2 to ask; 1 refused before sending; 1 lines are no rows" in done.out
+    assert "2 to ask; 1 refused before sending; 1 line is no row" in done.out
     Path("o.csv").write_text("mine")
     cortex("plan", "t.csv", *ASK, *SIM, "-o", "o.csv").said()
     assert "o.csv exists: give --overwrite" in cortex("plan", "t.csv", *ASK, *SIM, "-o", "o.csv").err
@@ -238,7 +238,7 @@ def test_rows_that_cannot_fit_are_counted(cortex: Any) -> None:
     Path("t.csv").write_text("ticket_id,text\n1,short\n2," + "word " * 20_000 + "\n")
     plan = told(cortex("plan", "t.csv", *ASK, *SIM, "--prompt-tokens-max", "2000", "--json"))
     assert plan["rows"]["too_large"] == 1
-    assert "1 of them are too large" in cortex("plan", "t.csv", *ASK, *SIM, "--prompt-tokens-max", "2000").out
+    assert "1 of them too large" in cortex("plan", "t.csv", *ASK, *SIM, "--prompt-tokens-max", "2000").out
 
 
 def test_disk_is_about_what_the_job_takes(cortex: Any) -> None:
@@ -248,3 +248,39 @@ def test_disk_is_about_what_the_job_takes(cortex: Any) -> None:
     job = cortex("batch", *words).last["job"]
     assert plan["disk"]["journal_bytes"] == pytest.approx(Folder(os.environ["CORTEX_STATE"]).journal_path(job).stat().st_size, rel=0.35)
     assert plan["disk"]["results_bytes"] == pytest.approx(Path("o.jsonl").stat().st_size, rel=0.5)
+
+
+def test_answers_that_do_not_fit_a_schema_are_counted_with_their_second(cortex: Any) -> None:
+    """Many answers are refused and asked for again: both are in the bill, and in the planned one."""
+    table(Path("t.csv"), 200)
+    schema = {"type": "object", "properties": {"label": {"enum": ["bug", "praise"]}}, "required": ["label"]}
+    Path("s.json").write_text(json.dumps(schema))
+    asked = ("--schema", "s.json", "--schema-as", "prompt", "--sim", "error=0.5", "--accept-failed", "1")
+    words = ("t.csv", *ASK, *PRICED, *asked, "-o", "o.jsonl", "--json")
+    plan = told(cortex("plan", *words, "--sample", "100"))
+    job = cortex("batch", *words).last
+    assert job["paid_calls"] > 110
+    assert plan["calls"] == pytest.approx(job["paid_calls"], rel=0.15)
+    assert plan["cost_usd"]["expected"] == pytest.approx(job["cost_usd"], rel=0.15)
+    assert job["cost_usd"] < plan["cost_usd"]["worst"]
+
+
+def test_one_row_says_nothing_of_the_spread(cortex: Any) -> None:
+    long_table()
+    plan = told(cortex("plan", "t.csv", *LONG, *PRICED, "--sample", "1", "--json"))
+    assert plan["cost_usd"]["low"] == 0
+    assert plan["cost_usd"]["high"] == plan["cost_usd"]["worst"] or plan["cost_usd"]["high"] <= plan["cost_usd"]["worst"]
+    assert plan["output_tokens"]["high"] == 299 * 40
+
+
+def test_what_a_sample_leaves_open_is_said(cortex: Any) -> None:
+    """A limit that nobody tells; a text that stays; a cap that not even the sample keeps."""
+    long_table()
+    words = ("plan", "t.csv", *LONG, *PRICED, "--sample", "20")
+    done = cortex(*words, "--sim", "fault.throttled=0.3")
+    assert "calls of the sample were throttled, and nothing told by what limit" in done.out
+    done = cortex(*words, "--no-keep-text", "-o", "o.jsonl", "--job", "other", "--fresh")
+    assert "`cortex forget other-sample-" in done.out
+    done = cortex(*words, "--max-cost", "0.009", "--job", "third", "--fresh")
+    assert (done.code, "none meets --max-cost" in done.out) == (1, True)
+    assert "over_budget" in done.err

@@ -26,14 +26,14 @@ def seconds(calls: float, **limits: object) -> float:
     ("limits", "binds", "least", "most"),
     [
         (Limits(caps=Caps(concurrency=100)), "concurrency", 120, 130),
-        (Limits(caps=Caps(concurrency=100, requests_per_min=3_000)), "requests a minute", 200, 206),
-        (Limits(caps=Caps(concurrency=100, input_tokens_per_min=400_000)), "input tokens a minute", 300, 306),
-        (Limits(caps=Caps(concurrency=100, output_tokens_per_min=100_000)), "output tokens a minute", 300, 306),
+        (Limits(caps=Caps(concurrency=100, requests_per_min=3_000)), "requests_per_min", 200, 206),
+        (Limits(caps=Caps(concurrency=100, input_tokens_per_min=400_000)), "input_tokens_per_min", 300, 306),
+        (Limits(caps=Caps(concurrency=100, output_tokens_per_min=100_000)), "output_tokens_per_min", 300, 306),
         # the bucket lends a minute's worth at the start
-        (Limits(requests=Told(20, 1_200), caps=Caps(concurrency=100)), "requests a minute", 440, 465),
-        (Limits(requests=Told(20, 100), caps=Caps(concurrency=100)), "requests a minute", 495, 515),
+        (Limits(requests=Told(20, 1_200), caps=Caps(concurrency=100)), "requests_per_min", 440, 465),
+        (Limits(requests=Told(20, 100), caps=Caps(concurrency=100)), "requests_per_min", 495, 515),
         # headroom: nothing is lent, and a fifth is left to others
-        (Limits(requests=Told(20, 1_200), caps=Caps(concurrency=100, headroom=0.2)), "requests a minute", 625, 650),
+        (Limits(requests=Told(20, 1_200), caps=Caps(concurrency=100, headroom=0.2)), "requests_per_min", 625, 650),
     ],
 )
 def test_ten_thousand_calls(limits: Limits, binds: str, least: float, most: float) -> None:
