@@ -50,6 +50,13 @@ def routes(wish: Wish, limits: Limits, environ: Mapping[str, str]) -> Roads:
     return Roads(now, batched)
 
 
+def endpoint_to(wish: Wish, environ: Mapping[str, str]) -> str:
+    """The endpoint of a wish, by which remembered replies are known; the model need not be named yet."""
+    if wish.model in (LOCAL, "sim"):
+        return routes(wish, Limits(), environ).now.endpoint
+    return endpoint_of(wish.base_url or environ.get("ANTHROPIC_BASE_URL", "").strip())
+
+
 def _route(wish: Wish, limits: Limits, environ: Mapping[str, str]) -> Route:
     if wish.model == "sim" or not wish.model or Credential.from_environ(environ) is not None:
         found = destination(wish, limits, environ)

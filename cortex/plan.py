@@ -14,7 +14,7 @@ import msgspec
 
 from cortex.reply import Usage
 from policies.duration import Duration, Limits, Work, duration
-from policies.forecast import Drawn, Total, quantiles, total
+from policies.forecast import Drawn, Total, line, quantiles, total
 from policies.price import Price, cost_nusd, worst_nusd
 from policies.retry import RetryPolicy, budget
 from policies.strata import Stratum
@@ -48,6 +48,8 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
     """Its ``max_tokens``."""
     text_bytes: int
     """Of all rows together, as the journal keeps them."""
+    known: frozenset[int] = frozenset()
+    """Places of rows that somebody has paid for already: their replies are remembered."""
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,11 +125,15 @@ def planned(rows: Rows, terms: Terms, sample: Sample | None = None) -> Plan:
 
 
 def _measured(rows: Rows, terms: Terms, sample: Sample) -> Plan:
-    done = sample.answered
-    known = {place: each for place, each in sample.seen.items() if place in done}
+    known = {place: each for place, each in sample.seen.items() if each.answered}
+    done = sample.answered | rows.known
     left = len(rows.sizes) - len(done)
+    size = float(sum(rows.sizes))
+    size_rest = size - sum(rows.sizes[place] for place in known)
+    size_left = size - sum(rows.sizes[place] for place in done)
 
     def of_all(values: Mapping[int, float]) -> Total:
+        """Of the rows that are left: of all, less those of the sample, and of what then remains the unknown part."""
         strata = [
             Drawn(
                 each.rows, tuple(float(rows.sizes[place]) for place in each.drawn if place in sample.seen),
@@ -135,17 +141,26 @@ def _measured(rows: Rows, terms: Terms, sample: Sample) -> Plan:
             )
             for each in sample.strata
         ]  # fmt: skip
-        return total(strata, float(sum(rows.sizes))).less(sum(values.values()))
+        rest = total(strata, size).less(sum(values.values()))
+        if left + len(known) == len(rows.sizes):
+            return rest
+        base, slope = line(strata)
+        whole = base * (len(rows.sizes) - len(known)) + slope * size_rest
+        return rest.scaled(min(max((base * left + slope * size_left) / whole, 0.0), 1.0) if whole > 0 else 0.0)
 
-    inputs = of_all({place: each.input_tokens() for place, each in known.items()})
-    outputs = of_all({place: each.output_tokens() for place, each in known.items()})
+    most_in, most_out = (
+        float(terms.answers_max * (sum(each) - sum(each[place] for place in done)))
+        for each in (rows.bounds, rows.outputs)
+    )
+    inputs = of_all({place: each.input_tokens() for place, each in known.items()}).within(most_in)
+    outputs = of_all({place: each.output_tokens() for place, each in known.items()}).within(most_out)
     worst, dearest = _worst(rows, terms, done)
     costs = []
     for price in (terms.price, terms.batch_price):
         bills = {} if price is None else {place: float(_bill(price, each)) for place, each in known.items()}
         costs.append(None if price is None else of_all(bills))
     cost, batch_cost = costs
-    calls = of_all({place: float(each.attempts) for place, each in sample.seen.items()})
+    calls = of_all({place: float(each.attempts) for place, each in known.items()})
     weights = {place: stratum.weight for stratum in sample.strata for place in stratum.drawn}
     latencies = [(s, weights[place]) for place, each in sample.seen.items() for s in each.elapsed_s]
     sent = max(calls.expected, float(left))
@@ -161,11 +176,12 @@ def _measured(rows: Rows, terms: Terms, sample: Sample) -> Plan:
 
 
 def _assumed(rows: Rows, terms: Terms) -> Plan:
-    count, size = len(rows.sizes), float(sum(rows.sizes))
-    most = float(sum(rows.outputs))
+    count = len(rows.sizes) - len(rows.known)
+    size = float(sum(rows.sizes) - sum(rows.sizes[place] for place in rows.known))
+    most = float(sum(rows.outputs) - sum(rows.outputs[place] for place in rows.known))
     inputs = Total(*(size / each for each in (BYTES_PER_TOKEN.low, BYTES_PER_TOKEN.expected, BYTES_PER_TOKEN.high)))
     outputs = Total(float(count), max(ASSUMED_REPLY * most, float(count)), most)
-    worst, dearest = _worst(rows, terms, frozenset())
+    worst, dearest = _worst(rows, terms, rows.known)
     costs = [
         None if price is None else Total(
             _at(price, inputs.low, outputs.low, count), _at(price, inputs.expected, outputs.expected, count),

@@ -27,6 +27,12 @@ STEP_MIN_S: Final = 0.02
 PLAYED_S: Final = 600.0
 """So long is played, or as long as twenty answers take."""
 PLAYED_LATENCIES: Final = 20
+REQUESTS: Final = "requests_per_min"
+INPUT_TOKENS: Final = "input_tokens_per_min"
+OUTPUT_TOKENS: Final = "output_tokens_per_min"
+CONCURRENCY: Final = "concurrency"
+LONGEST: Final = "longest_answer"
+"""Names of what bounds."""
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -92,11 +98,11 @@ def duration(work: Work, limits: Limits, policy: LimitPolicy | None = None) -> D
 def bounds(work: Work, limits: Limits) -> Sequence[Bound]:
     """What each limit alone takes for it: a bucket is full at the start, concurrency is Little's law."""
     caps, free = limits.caps, 1 - limits.caps.headroom
-    found = [Bound("the longest answer", work.latencies_s[-1])]
+    found = [Bound(LONGEST, work.latencies_s[-1])]
     for name, told, cap, size in (
-        ("requests a minute", limits.requests, caps.requests_per_min, 1.0),
-        ("input tokens a minute", limits.input_tokens, caps.input_tokens_per_min, work.input_tokens),
-        ("output tokens a minute", limits.output_tokens, caps.output_tokens_per_min, work.output_tokens),
+        (REQUESTS, limits.requests, caps.requests_per_min, 1.0),
+        (INPUT_TOKENS, limits.input_tokens, caps.input_tokens_per_min, work.input_tokens),
+        (OUTPUT_TOKENS, limits.output_tokens, caps.output_tokens_per_min, work.output_tokens),
     ):
         amount = work.calls * size
         least = []
@@ -107,7 +113,7 @@ def bounds(work: Work, limits: Limits) -> Sequence[Bound]:
         if least:
             found.append(Bound(name, max(least)))
     if caps.concurrency is not None:
-        found.append(Bound("concurrency", work.calls * work.latency_s / caps.concurrency))
+        found.append(Bound(CONCURRENCY, work.calls * work.latency_s / caps.concurrency))
     return found
 
 

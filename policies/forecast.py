@@ -57,11 +57,8 @@ def total(strata: Sequence[Drawn], size_of_all: float, confidence: float = CONFI
     """
     known = [each for each in strata if each.values]
     count = sum(len(each.values) for each in known)
-    if not count:
-        raise ValueError("no row is known")
-    weights = [each.rows / len(each.values) for each in known]
+    base, slope = line(strata)
     all_rows = sum(each.rows for each in strata)
-    base, slope = _line(known, weights)
     expected = max(base * all_rows + slope * size_of_all, 0.0)
     variance = sum(_variance(each, base, slope) for each in known) * (all_rows / sum(each.rows for each in known)) ** 2
     free = count - len(known) - (slope != 0)
@@ -72,16 +69,20 @@ def total(strata: Sequence[Drawn], size_of_all: float, confidence: float = CONFI
     return Total(max(expected - reach, 0.0), expected, expected + reach)
 
 
-def _line(strata: Sequence[Drawn], weights: Sequence[float]) -> tuple[float, float]:
-    """The weighted least squares line: what a row comes to at size 0, and for each byte."""
+def line(strata: Sequence[Drawn]) -> tuple[float, float]:
+    """The weighted least squares line: what a row comes to at size 0, and for each byte. Raises ValueError where no row
+    is known."""
+    known = [(each, each.rows / len(each.values)) for each in strata if each.values]
+    if not known:
+        raise ValueError("no row is known")
     n = x = y = 0.0
-    for each, weight in zip(strata, weights, strict=True):
+    for each, weight in known:
         n += weight * len(each.sizes)
         x += weight * sum(each.sizes)
         y += weight * sum(each.values)
     mean_x, mean_y = x / n, y / n
     xx = xy = 0.0
-    for each, weight in zip(strata, weights, strict=True):
+    for each, weight in known:
         for size, value in zip(each.sizes, each.values, strict=True):
             xx += weight * (size - mean_x) ** 2
             xy += weight * (size - mean_x) * (value - mean_y)
@@ -103,7 +104,7 @@ def _variance(each: Drawn, base: float, slope: float) -> float:
 def student_t(free: int, share: float) -> float:
     """The number below which a Student variable of so many degrees of freedom is with this probability, 0.5 or more.
 
-    Exact for one and two, else the expansion of Abramowitz and Stegun, 26.7.5: three digits from three on.
+    Exact for one and two, else the expansion of Abramowitz and Stegun, 26.7.5: off by 3 in 1,000 at three.
     """
     if free == 1:
         return math.tan(math.pi * (share - 0.5))

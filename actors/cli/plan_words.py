@@ -9,7 +9,6 @@ import msgspec
 
 from actors.cli.telling import size_text, span
 from actors.files.source import Check
-from actors.sampled import Heard
 from actors.wording import clock
 from cortex.dryrun import simulated
 from cortex.limits import Route
@@ -28,24 +27,23 @@ class Prospect(msgspec.Struct, frozen=True, kw_only=True):
     check: Check
     all_rows: int
     """Rows that can be sent."""
+    known: int
+    """Of these, rows whose replies are remembered from before."""
     too_large: int
-    wanted: int
-    """Rows that were to be sampled."""
     sample: Sample | None
-    heard: Heard
     seed: int = 0
     remembered: int = 0
     sample_job: str = ""
     paid_nusd: int = 0
     plan: Plan
     limits: duration.Limits
-    road_wanted: Wanted = Wanted()
+    road_wanted: Wanted
     deadline_at_s: float | None
     now_s: float
     roads: tuple[Road, ...]
     road: Road | None
     notes: tuple[str, ...]
-    reply_bytes: int
+    result_bytes: int
     state: str
     free_bytes: int
     output: str
@@ -72,10 +70,12 @@ def _rows(of: Prospect) -> Iterator[str]:
     if check.refused:
         line += f"; {check.refused:,} refused before sending"
     if check.unreadable:
-        line += f"; {check.unreadable:,} {check.noun}s are no rows"
+        line += f"; {check.unreadable:,} {check.noun}{' is no row' if check.unreadable == 1 else 's are no rows'}"
     yield line
+    if of.known:
+        yield f"{of.known:,} of them remembered from before: nothing is paid again"
     if of.too_large:
-        yield f"{of.too_large:,} of them are too large for a prompt, and will fail unsent"
+        yield f"{of.too_large:,} of them too large for a prompt: to fail unsent"
 
 
 def _sample(of: Prospect) -> Iterator[str]:
@@ -115,9 +115,16 @@ def _cost(of: Prospect) -> Iterator[str]:
 
 def _time(of: Prospect) -> Iterator[str]:
     found = of.plan.duration
-    by = f", bound by {found.binds}" if found.binds else ""
+    by = f", bound by {_BOUNDS[found.binds]}" if found.binds else ""
     assumed = "" if of.sample else "; how long an answer takes is assumed"
-    yield f"{span(found.seconds)}{by}{assumed}"
+    yield f"{span(found.seconds)} in single calls{by}{assumed}"
+
+
+_BOUNDS = {
+    duration.REQUESTS: "requests a minute", duration.INPUT_TOKENS: "input tokens a minute",
+    duration.OUTPUT_TOKENS: "output tokens a minute", duration.CONCURRENCY: "concurrency",
+    duration.LONGEST: "the longest answer",
+}  # fmt: skip
 
 
 def _limits(of: Prospect) -> Iterator[str]:
@@ -125,7 +132,7 @@ def _limits(of: Prospect) -> Iterator[str]:
         parts = [f"{told.per_s * 60:,.0f} told by the provider"] if told is not None else []
         parts += [f"{cap:,g} set by hand"] if cap is not None else []
         if parts:
-            yield f"{name}: {', '.join(parts)}"
+            yield f"{_BOUNDS[name]}: {', '.join(parts)}"
     if of.limits.caps.concurrency is not None:
         yield f"concurrency: {of.limits.caps.concurrency:,} at most"
     if of.limits.caps.headroom:
@@ -139,9 +146,9 @@ def _limits(of: Prospect) -> Iterator[str]:
 def _limited(of: Prospect) -> list[tuple[str, duration.Told | None, float | None]]:
     limits, caps = of.limits, of.limits.caps
     return [
-        ("requests a minute", limits.requests, caps.requests_per_min),
-        ("input tokens a minute", limits.input_tokens, caps.input_tokens_per_min),
-        ("output tokens a minute", limits.output_tokens, caps.output_tokens_per_min),
+        (duration.REQUESTS, limits.requests, caps.requests_per_min),
+        (duration.INPUT_TOKENS, limits.input_tokens, caps.input_tokens_per_min),
+        (duration.OUTPUT_TOKENS, limits.output_tokens, caps.output_tokens_per_min),
     ]
 
 
@@ -150,8 +157,8 @@ def _disk(of: Prospect) -> Iterator[str]:
     yield f"about {size_text(of.plan.journal_bytes)} in {of.state}, where {size_text(of.free_bytes)} are free{short}"
     free = of.output_free_bytes
     where = "" if free is None else f", where {size_text(free)} are free"
-    short = "; that is too little" if free is not None and of.reply_bytes > free else ""
-    yield f"about {size_text(of.reply_bytes)} of results{f' in {of.output}' if of.output else ''}{where}{short}"
+    short = "; that is too little" if free is not None and of.result_bytes > free else ""
+    yield f"about {size_text(of.result_bytes)} of results{f' in {of.output}' if of.output else ''}{where}{short}"
 
 
 _NAMES = {NOW: "now", MIXED: "mixed", BATCHES: "--via batches"}
@@ -222,8 +229,8 @@ def as_json(of: Prospect) -> str:
     found: dict[str, Any] = {
         "job": of.job, "model": of.route.model, "simulated": simulated(of.route),
         "rows": {
-            "to_ask": of.all_rows, "refused": check.refused, "unreadable": check.unreadable, "too_large": of.too_large,
-            "left": plan.rows,
+            "to_ask": of.all_rows, "remembered": of.known, "left": plan.rows, "refused": check.refused,
+            "unreadable": check.unreadable, "too_large": of.too_large,
         },
         "sample": None if of.sample is None else {
             "job": of.sample_job, "rows": sum(len(each.drawn) for each in of.sample.strata),
@@ -237,7 +244,8 @@ def as_json(of: Prospect) -> str:
             **_ends(plan.cost.scaled(1e-9), 9), "worst": usd(plan.worst_nusd),
         },
         "price": of.route.price.source if of.route.price is not None else None,
-        "seconds": round(plan.duration.seconds, 3), "hours": round(plan.duration.seconds / 3_600, 4),
+        "calls": round(plan.calls), "seconds": round(plan.duration.seconds, 3),
+        "hours": round(plan.duration.seconds / 3_600, 4),
         "bound_by": plan.duration.binds or None,
         "bounds_seconds": {each.name: round(each.seconds, 3) for each in plan.duration.bounds},
         "limits": {
@@ -245,7 +253,7 @@ def as_json(of: Prospect) -> str:
             for name, told, cap in _limited(of)
         } | {"concurrency": of.limits.caps.concurrency, "headroom": of.limits.caps.headroom},
         "disk": {
-            "journal_bytes": plan.journal_bytes, "results_bytes": of.reply_bytes, "free_bytes": of.free_bytes,
+            "journal_bytes": plan.journal_bytes, "results_bytes": of.result_bytes, "free_bytes": of.free_bytes,
         },
         "max_cost_usd": None if of.road_wanted.max_cost_nusd is None else usd(of.road_wanted.max_cost_nusd),
         "deadline_at_s": of.deadline_at_s, "finish_at_s": round(of.now_s + plan.duration.seconds, 3),

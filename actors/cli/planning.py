@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from actors.bar import Bar
-from actors.beforehand import limits_of, routes, sample_order, seed_of, strata_of
+from actors.beforehand import endpoint_to, limits_of, routes, sample_order, seed_of, strata_of
 from actors.cli.beginning import (
     batch_order,
     body_model,
@@ -29,11 +30,12 @@ from actors.cli.keys import taken_environ
 from actors.cli.options import Options
 from actors.cli.plan_words import Prospect, as_json, said
 from actors.cli.problems import COMPLETE, FAILED, INTERRUPTED, PARTIAL, CommandError, never_show, say
-from actors.cli.settings import share_of
+from actors.cli.settings import share_of, wish_of
 from actors.cli.standings import spool_of, standing_of
 from actors.cli.telling import Standing, headline, last_failed, why
 from actors.files.place import is_remote
 from actors.files.source import Check
+from actors.memory import any_remembered, remembered
 from actors.records import in_use, last_state, last_terms
 from actors.sampled import Heard, Picked, seen_in
 from actors.session import Order, Session, whole
@@ -41,6 +43,7 @@ from actors.sizing import Sizes
 from actors.store import Folder
 from cortex.limits import BATCHES
 from cortex.plan import Rows, Sample, Terms, planned
+from cortex.programs.batch import Batch
 from cortex.programs.table import Table
 from policies.roads import NOW, Wanted, chosen, roads
 from policies.tokens import Estimate
@@ -64,12 +67,11 @@ def plan(path: str, output: str, sample: int, options: Options) -> int:
     source = rows_source(folder, order, spooled)
     try:
         with contextlib.closing(source):
-            sizes = Sizes(order.program, body_model(options.model), order.limits.output_tokens_max)  # type: ignore[arg-type]
-            source.notice = sizes
+            environ = taken_environ()
+            sizes = source.notice = _sizes(order, options, folder, environ)
             check = checked(order, options, source)
             notes = _refused_as_the_job(order, options, folder, check)
-            rows = sizes.rows()
-            environ = taken_environ()
+            rows = sizes.rows(remembered(folder, sizes.questions))
             found = routes(order.wish, order.limits, environ)
             asked: Asked | None = None
             if sample:
@@ -97,14 +99,24 @@ def plan(path: str, output: str, sample: int, options: Options) -> int:
     )  # fmt: skip
     asked_road = BATCHES if order.wish.via == BATCHES else NOW
     prospect = Prospect(
-        job=order.named(), route=found.now, check=check, all_rows=len(rows.sizes), too_large=_too_large(rows, terms),
-        plan=made, limits=limits, road_wanted=wanted, deadline_at_s=deadline_at_s, now_s=now_s, roads=ways,
-        road=chosen(ways, asked_road), notes=tuple(notes), reply_bytes=_result_bytes(order, rows, made.reply_bytes),
-        state=str(folder.path), free_bytes=shutil.disk_usage(folder.path).free, output=output, fresh=order.fresh,
-        output_free_bytes=_free(output), **_told_of(asked, sample),
+        job=order.named(), route=found.now, check=check, all_rows=len(rows.sizes), known=len(rows.known),
+        too_large=_too_large(rows, terms), plan=made, limits=limits, road_wanted=wanted, deadline_at_s=deadline_at_s,
+        now_s=now_s, roads=ways, road=chosen(ways, asked_road), notes=(*notes, *_notes(order, asked)),
+        result_bytes=_result_bytes(order, rows, made.reply_bytes), state=str(folder.path),
+        free_bytes=shutil.disk_usage(folder.path).free, output=output, output_free_bytes=_free(output),
+        fresh=order.fresh, **_told_of(asked),
     )  # fmt: skip
     print(as_json(prospect) if options.as_json else "\n".join(said(prospect)))
     return COMPLETE if prospect.road is not None else FAILED
+
+
+def _sizes(order: Order, options: Options, folder: Folder, environ: dict[str, str]) -> Sizes:
+    """Of all rows; with their questions, where any reply may be remembered."""
+    program = order.program
+    assert isinstance(program, Batch | Table)
+    asks = not order.fresh and any_remembered(folder)
+    endpoint = endpoint_to(wish_of(options, options.model), environ) if asks else ""
+    return Sizes(program, body_model(options.model), order.limits.output_tokens_max, endpoint)
 
 
 def _refused_as_the_job(order: Order, options: Options, folder: Folder, check: Check) -> list[str]:
@@ -120,8 +132,7 @@ def _refused_as_the_job(order: Order, options: Options, folder: Folder, check: C
         refuse_other_places(order, before, job)
         refuse_paying_again(order, before)
         k = last_state(folder, job)
-        done = k.tally.succeeded + k.tally.failed
-        notes.append(f"job {job} has begun: {done:,} of its rows are done and not paid again; all are counted here")
+        notes.append(f"job {job} has begun: {k.tally.succeeded + k.tally.failed:,} of its rows are done")
     if running := in_use(folder, job):
         notes.append(running)
     sink = own_sink(folder, order, options.overwrite)
@@ -174,12 +185,25 @@ def _carried_out(session: Session, options: Options, rows: int) -> int:
     return conduct.code
 
 
-def _told_of(asked: Asked | None, wanted: int) -> dict[str, Any]:
+def _notes(order: Order, asked: Asked | None) -> Iterator[str]:
+    """What else is to be said of a sample."""
     if asked is None:
-        return {"wanted": wanted, "sample": None, "heard": Heard(), "paid_nusd": 0}
+        return
+    facts, heard = asked.standing.facts, asked.heard
+    throttled = facts["failures"].get("throttled", 0)
+    if throttled and not (heard.requests or heard.input_tokens or heard.output_tokens):
+        said = f"{throttled:,} calls of the sample were throttled, and nothing told by what limit"
+        yield f"{said}: expect it to take longer"
+    if not order.keeps_text:
+        yield f"the sample keeps its text for the job: `cortex forget {facts['job']}` once that is over"
+
+
+def _told_of(asked: Asked | None) -> dict[str, Any]:
+    if asked is None:
+        return {"sample": None}
     facts = asked.standing.facts
     return {
-        "wanted": wanted, "sample": asked.sample, "heard": asked.heard, "seed": asked.seed,
+        "sample": asked.sample, "seed": asked.seed,
         "remembered": asked.remembered, "sample_job": str(facts["job"]),
         "paid_nusd": facts["known_nusd"] + facts["assumed_nusd"],
     }  # fmt: skip
