@@ -96,11 +96,16 @@ class Channel:
         branches, workers = await self._runtime.peer("cortex").ask("staff", bool(self._program.tools))
         held = await self._dispatch.meet(tuple(branches), epoch)
         self._errands.staffed(tuple(workers))
+        self._lease = Lease(
+            self.job, self._runtime, lambda: self._k, self._put_events, self._errands.waiting,
+            lambda: staff_digest(self._dispatch.staff, self._errands.workers), self._folder,
+        )  # fmt: skip
         batch, anew = resuming_batch(k, opening, epoch, held, self._journal.account(self._journal.seq))
         if k is not None and not anew and (differs := self._differs(k)):
             raise StoreError(f"job {self.job}: {differs}. Undo that, or begin anew under another --job: no equal "
                              "question is paid again")
         batch += [events.Granted(PERMITS, place) for place, route in enumerate(terms.routes) if route.batched]
+        batch += await self._lease.allowance.first(terms, self._journal)
         self._memory = self._store.memory(self.job)
         if terms.keeps_text:
             self._memory.catch_up(self._journal)
@@ -114,10 +119,6 @@ class Channel:
         self._submissions = Submissions(
             self.job, self._runtime, lambda: self._k, self._put_events, self._dispatch.names
         )
-        self._lease = Lease(
-            self.job, self._runtime, lambda: self._k, self._put_events, self._errands.waiting,
-            lambda: staff_digest(self._dispatch.staff, self._errands.workers),
-        )  # fmt: skip
         self._thinning = Thinning(self._journal, k, self._watch.kept)
         self._turn([entry(batch)])
         self._tasks = [asyncio.create_task(self._run()), asyncio.create_task(self._hold_lease())]
@@ -167,8 +168,7 @@ class Channel:
 
     async def collected(self, number: int, blob: bytes) -> None:
         """Results of a submission. Returns when they are on disk."""
-        found = self._submissions.results(number, blob)
-        if found:
+        if found := self._submissions.results(number, blob):
             await self._put(journal.encode_batch(found), len(found))
 
     async def feed(self, rows: bytes, start: int, position: int, ended: bool) -> int:

@@ -13,8 +13,10 @@ from typing import Any
 import msgspec
 
 from actors import programs
+from actors.allowance import unpriced
 from actors.armoury import Arming
 from actors.batches import bounds
+from actors.budgets import FolderBooks
 from actors.destination import Destination, SetupError, Wish, destination, remember
 from actors.driver import Driver, Sink, Source
 from actors.files.place import is_remote
@@ -31,6 +33,7 @@ from actors.records import last_owner, last_state, last_terms, said_in_use
 from actors.rotation import rotation
 from actors.simulator.settings import SimulatorSettings
 from actors.store import Folder, Journal
+from cortex.budgets import covering
 from cortex.events import Reopened
 from cortex.limits import Limits, Terms
 from cortex.program import Program, params_of
@@ -154,6 +157,7 @@ class Session:
                     self.heed(each.credential)
             cluster = self.cluster()
             terms = self.terms(found, cluster)
+            self._refuse_unpriced(terms, cluster)
             owner = last_owner(self.folder, self.job)
             if owner is not None:
                 self._clear_leftovers(owner)
@@ -192,6 +196,13 @@ class Session:
             limits=limits, streams=self._source is not None,
             fresh=order.fresh, keeps_text=order.keeps_text, places=places, labels=order.labels,
         )  # fmt: skip
+
+    def _refuse_unpriced(self, terms: Terms, cluster: str) -> None:
+        """Before anything is begun; a cluster's own budgets are known to its cortex."""
+        if terms.labels and cluster in ("inline", "local"):
+            for budget in covering(FolderBooks(self.folder).read().values(), terms.labels):
+                if said := unpriced(terms, budget.name):
+                    raise SetupError(said)
 
     def cluster(self) -> str:
         """Where the job runs: ``auto`` is the Ray that ``RAY_ADDRESS`` names, else this process, where objects live."""

@@ -19,6 +19,7 @@ from actors.cli.arguments import (
     Submitted,
 )
 from actors.cli.foretold import COMMANDS as FORETOLD
+from actors.cli.money import COMMANDS as MONEY
 from actors.cli.options import BOUNDS, GOING_ON, LOOKING, RUNNING, TABLE, Options, takes
 from actors.cli.problems import COMPLETE, CommandError
 from actors.cli.saved import COMMANDS as SAVING
@@ -342,7 +343,7 @@ def plan_votes(
 
 for _name, _command in SAVING.items():
     programs.command(_name)(_command)
-for _name, _command in {**FORETOLD, **TENDING}.items():
+for _name, _command in {**FORETOLD, **TENDING, **MONEY}.items():
     app.command(_name)(_command)
 
 

@@ -140,13 +140,15 @@ def _last_failed(standing: Standing) -> str:
     return said if not standing.rows and not standing.facts["rows_refused"] else ""
 
 
+BUDGET_WHY = "over_budget: the budget "
+
+
 def _raised(standing: Standing) -> str:
-    """What must be given besides, so that a job stopped by its own cap can go on."""
-    return (
-        " --max-cost USD (or --max-job-tokens N), higher"
-        if standing.facts["why"].startswith("over_budget")
-        else ""
-    )
+    """What must be given besides, so that a job stopped by its own cap can go on; or by a budget that it shares."""
+    said = standing.facts["why"]
+    if said.startswith(BUDGET_WHY):
+        return ", when the budget is whole again or raised: cortex budget lists it"
+    return " --max-cost USD (or --max-job-tokens N), higher" if said.startswith("over_budget") else ""
 
 
 def show_answer(standing: Standing, options: Options) -> None:
