@@ -311,10 +311,7 @@ def submit(
         called = wording.labels((labels or {}).items())
         served_by = wording.provider(provider)
         fallbacks = tuple(wording.fallback(each) if isinstance(each, str) else Wish() for each in others)
-        cast = {
-            role: wording.role(f"{role}={each}")[1] if isinstance(each, str) else Wish(model=wording.role_name(role))
-            for role, each in cast_of.items()
-        }
+        cast = {role: _played(role, each) for role, each in cast_of.items()}
     except ValueError as error:
         raise SetupError(str(error)) from None
     name = named if isinstance(named, str) else ""
@@ -335,6 +332,11 @@ def submit(
     given = None if isinstance(named, str) else named
     alone = tuple(None if isinstance(each, str) else each for each in others)
     return Job(order, given, progress, alone, players, folder, rows)
+
+
+def _played(role: str, by: Any) -> Wish:
+    """Where a role's calls go. Raises ``ValueError``."""
+    return wording.role(f"{role}={by}")[1] if isinstance(by, str) else Wish(model=wording.role_name(role))
 
 
 def _complete(program: Any) -> None:
