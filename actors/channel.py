@@ -19,13 +19,13 @@ from actors.batches import PERMITS, Submissions
 from actors.cluster.heap import unwatched
 from actors.dispatch import Dispatch
 from actors.editions import opens_again
-from actors.inbox import Entry, Traces, entry, split
+from actors.inbox import Entry, Traces, entry, settle, split
 from actors.lease import Lease
 from actors.memory import Memory
 from actors.observing.stopwatch import Stopwatch
 from actors.opening import Opening, owner_record, rekeyed_batch, resuming_batch
 from actors.outlet import Outlet, Projection
-from actors.ports import Runtime
+from actors.ports import Away, Runtime
 from actors.recalling import without_recalled
 from actors.records import note_latest, replayed
 from actors.store import Journal, StoreError
@@ -116,9 +116,8 @@ class Channel:
         self._k = k
         self._outlet = Outlet(0 if opens_again(self._journal, batch) else k.emitted)
         self._batched = any(route.batched for route in terms.routes)
-        self._submissions = Submissions(
-            self.job, self._runtime, lambda: self._k, self._put_events, self._dispatch.names
-        )
+        names = self._dispatch.names
+        self._submissions = Submissions(self.job, self._runtime, lambda: self._k, self._put_events, names)
         self._thinning = Thinning(self._journal, k, self._watch.kept)
         self._turn([entry(batch)])
         self._tasks = [asyncio.create_task(self._run()), asyncio.create_task(self._hold_lease())]
@@ -137,8 +136,13 @@ class Channel:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        settle(self._inbox, Away(f"channel:{self.job}"))  # whoever takes its place shall have that
         await self._watch.close()
-        if not hasattr(self, "_memory"):
+        if not self._tasks:  # it never began, but may have come some way
+            if hasattr(self, "_dispatch"):
+                await self._dispatch.close(forget=False)
+            for part in {"_memory", "_journal"} & vars(self).keys():
+                vars(self)[part].close()
             return
         if self._k.outcome:
             await self._lease.leave()
@@ -278,25 +282,21 @@ class Channel:
 
     async def _run(self) -> None:
         """Turn after turn, until the journal is another's or the disk is full."""
-        while not self.broken:
+        while True:
             await self._something()
             taken, self._inbox = split(self._inbox)
             run_out = self._lease.run_out()
             try:
-                if not self.broken:
-                    self._turn([*taken, entry(run_out)] if run_out else taken or [entry([events.Ticked()])])
+                self._turn([*taken, entry(run_out)] if run_out else taken or [entry([events.Ticked()])])
             except StoreError as error:
                 self.broken = str(error)
             except Exception as error:  # a fault of our own: nobody may wait for a turn that never comes
                 self.broken = f"{FAULT}: {type(error).__name__}: {error}"
                 _log.exception("channel:%s can go on no more", self.job)
-            for each in taken:
-                if each.durable is None or each.durable.done():
-                    continue
-                if self.broken:
-                    each.durable.set_exception(StoreError(self.broken))
-                else:
-                    each.durable.set_result(None)
+            if self.broken:
+                settle([*taken, *self._inbox], StoreError(self.broken))
+                break
+            settle(taken)
             if self._inbox:
                 await asyncio.sleep(0)  # those who were answered may put what they have before the next turn
         self._news.set()

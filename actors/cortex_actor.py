@@ -91,8 +91,8 @@ class Cortex:
         """Come to life. ``again``: an earlier incarnation may have granted what nobody here remembers."""
         if not again:
             return
+        found = await self._runtime.names("")  # it may fail, and be asked again: nothing has begun yet
         self._step(orders.Started(self._runtime.monotonic_s(), self.incarnation, True))
-        found = await self._runtime.names("")
         self._awaited = {name.partition(":")[2] for name in found if name.startswith("channel:")}
         members = tuple(name for name in found if name.startswith(("branch:", "worker:")))
         self._finding = asyncio.create_task(self._supervision.adopt(members))
