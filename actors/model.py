@@ -134,6 +134,8 @@ class AnthropicModel:
         if output_tokens_max > self._stream_above_tokens:
             body = asking_to_stream(body)
             silence_s = max(silence_max_s(self._timeouts, len(body), begun) for begun in (False, True))
+        if self._road is None:
+            await self.prepare()  # takes seconds, which are none of the attempt's
         begun_s, used = time.monotonic(), self._keys.credential
         outcome = await self._sent(body, timeout_s, silence_s, progress)
         if type(outcome) is Failure and await self._keys.after(outcome, used):
@@ -272,6 +274,7 @@ class AnthropicModel:
     async def _way(self) -> tuple[ModuleType, ssl.SSLContext | None, str | None]:
         """The SDK; what is trusted on the way, where it is to be secure; the proxy that goes for it."""
         sdk = await asyncio.to_thread(_import_sdk)
+        await asyncio.to_thread(platforms.load, self._platform)
         credential = self._keys.credential
         address = await self.address()
         context = await asyncio.to_thread(ssl_context, credential) if address.startswith("https:") else None

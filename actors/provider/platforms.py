@@ -11,6 +11,7 @@ The SDK comes as an argument, since only `actors.model` imports it.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import os
 import re
@@ -75,6 +76,14 @@ def missing_extra(provider: str) -> str:
         if not found:
             return f"--provider {provider}: {name} is not installed: pip install 'cortex-bounded-calls[{provider}]'"
     return ""
+
+
+def load(provider: str) -> None:
+    """Import what the SDK's client for this provider will import at its first request; that takes a second. What is
+    not there, that request will say."""
+    for name in _NEEDS.get(provider, ()):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
 
 
 def credential_of(said: Whereabouts, environ: Mapping[str, str]) -> Credential:

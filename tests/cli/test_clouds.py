@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -73,10 +74,11 @@ def test_a_job_through_a_cloud_with_its_price_its_span_and_no_secret(cloud, cort
     assert done.last["cost_usd"] == pytest.approx(5 * a_call, rel=1e-3)
     status = cortex("status", "mine", "--json").last
     assert f" at {cloud}://" in status["route"] and status["route"].endswith(f"+{server.url}{'/v1' * (cloud == 'vertex')}{'/anthropic' * (cloud == 'foundry')}")
-    spans = b"".join(path.read_bytes() for path in Folder(".cortex").path.rglob("*") if "span" in path.name and path.is_file())
-    names = {"bedrock": b"aws.bedrock", "vertex": b"gcp.vertex_ai", "foundry": b"azure.ai.inference"}
-    assert not spans or names[cloud] in spans
-    _no_secret(tmp_path / ".cortex", shown=done.out + done.err)
+    state = Folder(os.environ["CORTEX_STATE"]).path
+    names = {"bedrock": "aws.bedrock", "vertex": "gcp.vertex_ai", "foundry": "azure.ai.inference"}
+    assert f'"{names[cloud]}"' in (state / "traces" / "mine.jsonl").read_text()
+    (tmp_path / "service-account.json").unlink()
+    _no_secret(tmp_path, state, shown=done.out + done.err)
 
 
 def test_where_a_cloud_is_is_read_from_the_environment_too(cortex, opened, monkeypatch):
