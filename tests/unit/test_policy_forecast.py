@@ -93,6 +93,13 @@ def test_the_interval_holds_as_often_as_it_says(follows: bool) -> None:
     assert abs(sum(off) / 300) < 0.01, "without bias"
 
 
+def test_what_is_drawn_is_not_left_to_chance() -> None:
+    """Of the same rows about the line, nine drawn of ten leave a third of the width that nine of a thousand do."""
+    values = (1.0, 5.0, 2.0, 8.0, 3.0, 3.0, 9.0, 1.0, 4.0)
+    few, most = (total([Drawn(rows, (10.0,) * 9, values)], 10.0 * rows) for rows in (1_000, 10))
+    assert (most.high - most.expected) / most.expected < 0.4 * (few.high - few.expected) / few.expected
+
+
 def test_one_row_of_many_says_nothing_of_the_spread() -> None:
     found = total([Drawn(10, (4.0,), (7.0,))], 40.0)
     assert (found.low, found.expected, found.high) == (0.0, 70.0, math.inf)
