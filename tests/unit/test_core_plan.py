@@ -137,7 +137,7 @@ def test_how_long_answers_take_is_told_by_the_rows_that_each_stands_for() -> Non
     plan = planned(rows(sizes), TERMS, Sample(strata, seen))
     assert plan.duration.binds == "concurrency"
     by_number = 4_900 * (0.02 * 100 + 0.98) / 100
-    assert by_number * 0.6 < plan.duration.seconds < by_number + 100 + 10
+    assert by_number * 0.9 < plan.duration.seconds < by_number + 100 + 10
 
 
 def test_without_a_price_there_is_no_money_and_all_else() -> None:
