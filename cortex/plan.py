@@ -14,7 +14,7 @@ import msgspec
 
 from cortex.reply import Usage
 from policies.duration import Duration, Limits, Work, duration
-from policies.forecast import Drawn, Total, line, quantiles, total
+from policies.forecast import Drawn, Total, line, parts, total
 from policies.price import Price, cost_nusd, worst_nusd
 from policies.retry import RetryPolicy, budget
 from policies.strata import Stratum
@@ -165,7 +165,7 @@ def _measured(rows: Rows, terms: Terms, sample: Sample) -> Plan:
     latencies = [(s, weights[place]) for place, each in sample.seen.items() for s in each.elapsed_s]
     sent = max(calls.expected, float(left))
     input_size, output_size = (each.expected / sent if sent else 0.0 for each in (inputs, outputs))
-    work = Work(sent, input_size, output_size, quantiles(latencies, LATENCIES) or _latencies_s(output_size))
+    work = Work(sent, input_size, output_size, parts(latencies, LATENCIES) or _latencies_s(output_size))
     replies = of_all({place: float(each.reply_bytes) for place, each in known.items()}).expected
     return Plan(
         rows=left, calls=sent, input_tokens=inputs, output_tokens=outputs,

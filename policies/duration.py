@@ -59,7 +59,7 @@ class Work(msgspec.Struct, frozen=True):
     input_tokens: float
     output_tokens: float
     latencies_s: tuple[float, ...]
-    """Middles of equal parts of all calls, ascending; one or more."""
+    """Means of equal parts of all calls, ascending; one or more."""
 
     @property
     def latency_s(self) -> float:

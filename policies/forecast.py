@@ -120,16 +120,24 @@ def student_t(free: int, share: float) -> float:
     return float(sum(term / free**power for power, term in enumerate(terms)))
 
 
-def quantiles(values: Sequence[tuple[float, float]], count: int) -> tuple[float, ...]:
-    """The middles of so many equal parts of (value, weight) pairs, ascending; none of nothing."""
+def parts(values: Sequence[tuple[float, float]], count: int) -> tuple[float, ...]:
+    """The means of so many equal parts of (value, weight) pairs, ascending; none of nothing.
+
+    Means, not middles: a few very large values count in what all come to.
+    """
     ordered = sorted(values)
     whole = sum(weight for _, weight in ordered)
     if not whole:
         return ()
+    size = whole / count
     found: list[float] = []
-    passed = 0.0
+    part, room = 0.0, size
     for value, weight in ordered:
-        passed += weight
-        while len(found) < count and (len(found) + 0.5) / count * whole <= passed + 1e-9:
-            found.append(value)
+        while weight > room and len(found) < count - 1:
+            found.append((part + value * room) / size)
+            weight -= room
+            part, room = 0.0, size
+        part += value * weight
+        room -= weight
+    found.append(part / size)
     return tuple(found)

@@ -125,6 +125,21 @@ def test_dear_tiers_are_for_the_rows_that_reach_them() -> None:
     assert planned(rows([500, 2_000]), tiered).worst_nusd == worst_nusd(TIERED, 532, 100) + worst_nusd(TIERED, 2_032, 100)
 
 
+def test_how_long_answers_take_is_told_by_the_rows_that_each_stands_for() -> None:
+    """Long rows are drawn more often than there are such rows; their slow answers count by their number."""
+    sizes = [20_000 if each % 50 == 0 else 100 for each in range(5_000)]
+    strata = drawn(sizes, 100, random.Random(1).random)
+    seen = {
+        place: Seen(usages=(Usage(10, 10),), elapsed_s=(100.0 if sizes[place] > 100 else 1.0,))
+        for each in strata for place in each.drawn
+    }  # fmt: skip
+    assert sum(each.elapsed_s == (100.0,) for each in seen.values()) > 20
+    plan = planned(rows(sizes), TERMS, Sample(strata, seen))
+    assert plan.duration.binds == "concurrency"
+    by_number = 4_900 * (0.02 * 100 + 0.98) / 100
+    assert by_number * 0.9 < plan.duration.seconds < by_number + 100 + 10
+
+
 def test_without_a_price_there_is_no_money_and_all_else() -> None:
     plan = planned(rows(SIZES), msgspec.structs.replace(TERMS, price=None, batch_price=None), sample(SIZES, 100))
     assert (plan.cost, plan.batch_cost, plan.worst_nusd) == (None, None, None)

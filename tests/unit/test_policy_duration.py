@@ -58,6 +58,23 @@ def test_days_are_told_without_being_played() -> None:
     assert found.seconds == pytest.approx(50_000_000 * 1.2 / 100, rel=0.08)
 
 
+def test_where_playing_ends_the_slowest_answer_is_waited_for_all_the_same() -> None:
+    """One answer in five takes 500 s: the calls that no play shows end no sooner than those that it does."""
+    limits = Limits(caps=Caps(concurrency=1_000, requests_per_min=60))
+    played, beyond = (duration(Work(calls, 1, 1, (1.0, 1.0, 1.0, 1.0, 500.0)), limits) for calls in (2_000, 2_040))
+    assert played.seconds > 2_000 + 480
+    assert beyond.seconds > played.seconds + 30
+
+
+def test_a_bucket_that_is_told_is_used_up_and_not_left_full() -> None:
+    """What is lent at the start is taken slowly, so that little of it is left when the last calls come: more than the
+    bucket's own bound, and less than without what it lends."""
+    for calls in (2_000, 5_000):
+        found = duration(work(calls), Limits(requests=Told(20, 1_200), caps=Caps(concurrency=1_000)))
+        (bound,) = (each.seconds for each in found.bounds if each.name == "requests_per_min")
+        assert bound + 5 < found.seconds < calls / 20
+
+
 tolds = st.none() | st.builds(Told, st.floats(0.5, 500), st.floats(1, 20_000))
 caps = st.builds(
     Caps, concurrency=st.none() | st.integers(1, 500), requests_per_min=st.none() | st.floats(30, 90_000),
