@@ -56,8 +56,7 @@ def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]
     prefix = warming.prefix_of(place, body) if caching and limits.warm_prefix and not route.batched else b""
     if prefix and not warming.goes(k, goal, prefix):
         return True
-    most = bound if bound < tokens_max else tokens_max
-    charge = worst_charge(route.price, most, output_tokens_max, caching, k.ledger.day)
+    charge = worst_charge(route.price, min(bound, tokens_max), output_tokens_max, caching, k.ledger.day)
     if not purse.affords(k, charge, wanted=True):
         k.short = True
         if k.tell is not None:
