@@ -51,7 +51,7 @@ class Allowance:
         self._state = state
         self._put = put
         here = getattr(runtime, "cluster", "") in ("inline", "local")
-        self._books = FolderBooks(Folder(folder), runtime.now_s) if here else None
+        self._books = FolderBooks(Folder(folder), lambda: runtime.now_s()) if here else None
         self._coming: tuple[Slice, ...] | None = None
         """Slices that K will have in its next turn."""
         self._room: dict[str, int] = {}

@@ -67,7 +67,7 @@ class Cortex:
         )
         self._oversight = runtime.telemetry.oversee(self._state)
         self._supervision = Supervision(runtime, self._hear)
-        self._books = NoteBooks(runtime.notes, runtime.now_s)
+        self._books = NoteBooks(runtime.notes, lambda: runtime.now_s())
         self.mirror = Mirror()
         """The breakers, for whoever wants to listen to them."""
         self._told: dict[str, tuple[tuple[str, ...], tuple[str, ...]] | None] = {}

@@ -30,4 +30,20 @@ def budget(
     return put(label, {"day": per_day, "month": per_month}, remove, options)
 
 
-COMMANDS = {"budget": budget}
+@takes(*LOOKING)
+def costs(
+    options: Options,
+    by: Annotated[
+        str, typer.Option("--by", help="a label's name, or job (default), or model", metavar="NAME")
+    ] = "job",
+    since: Annotated[
+        str, typer.Option("--since", help="only what was spent since: 7d, 12h, or an ISO 8601 time", metavar="WHEN")
+    ] = "",
+) -> int:
+    """Show what the jobs of the state folder cost, by label; removed and forgotten ones are counted too."""
+    from actors.cli.accounting import costs as show
+
+    return show(by, since, options)
+
+
+COMMANDS = {"budget": budget, "costs": costs}

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from actors import removal
+from actors import costs, removal
 from actors.cli.looking import age_s
 from actors.cli.options import Options
 from actors.cli.particulars import state_words
@@ -100,6 +100,7 @@ def _figures(folder: Folder, standing: Standing) -> dict[str, Any]:
     facts["why"] = str(facts["why"]).partition(":")[0]
     facts |= {"failed_said": "", "failed_row": "", "waits": "", "awaited": [], "forgotten_at_s": time.time()}
     facts |= {"rows_counted": standing.rows, "lines_unreadable": standing.unreadable}
+    facts["spent"] = costs.marks_in(folder, str(facts["job"]))
     return facts
 
 
