@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable
 
+from cortex.exchanges import Record
 from cortex.goals import Goal
 from cortex.spans import (
     LINKS_MAX,
@@ -48,7 +49,7 @@ class Places:
         self.state = state
         self._bound = rule.bound
         self._at_s = 0.0
-        self._done: list[Span] = []
+        self._done: list[Record] = []
 
     # -- which are kept --------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cortex import commands, events
+from cortex.exchanges import Exchange, Record
 from cortex.goals import ENDED, Goal, Status
 from cortex.permits import Share
 from cortex.placing import TURNS_KNOWN
@@ -32,10 +33,10 @@ class Tracer(Calls):
     def __init__(self, rule: Sampling, ids: Ids, state: Traced | None = None, *, captures: bool = False) -> None:
         super().__init__(rule, ids, state or Traced(), captures)
 
-    def turn(self, turn: events.Turn, out: commands.Decided, k: State) -> list[Span]:
+    def turn(self, turn: events.Turn, out: commands.Decided, k: State) -> list[Record]:
         """One turn, what it led to, and K after it: the spans that are whole now."""
         self._k, self._out, self._at_s = k, out, max(self._at_s, float(turn.at_s))
-        done: list[Span] = []
+        done: list[Record] = []
         self._done = done
         state = self.state
         nodes, rescues = state.nodes, state.rescues
@@ -110,9 +111,16 @@ class Tracer(Calls):
                 self.made(goal)
                 everything = state.kept_spans < self.rule.first_spans
                 if (absorbed := self._absorbed.get(goal.parent)) is not None:
-                    absorbed.facts["goals"] = absorbed.facts.get("goals", 0) + 1
+                    self._planned(absorbed)
                 if goal.status in ENDED:
                     self._ended(goal)
+
+    def _planned(self, absorbed: Exchange | Span) -> None:
+        """What was absorbed in this turn made a goal."""
+        if isinstance(absorbed, Exchange):
+            absorbed.goals += 1
+        else:
+            absorbed.facts["goals"] = absorbed.facts.get("goals", 0) + 1
 
     def _ended(self, goal: Goal) -> None:
         state = self.state

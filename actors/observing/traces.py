@@ -14,12 +14,14 @@ from actors.observing.exporters import Exporter, exporters
 from actors.observing.otlp import Encoder
 from actors.observing.outbox import Outbox, Parcel
 from actors.observing.settings import FILE, Settings
+from actors.observing.wire import Wire
 from actors.store import Journal
-from actors.telemetry import Attributes, Job, job_of, told
+from actors.telemetry import Attributes, job_of, told
 from actors.watching import TRACEPARENT
 from cortex import __version__, commands, events
 from cortex.cluster import Cluster
-from cortex.spans import Ids, Span
+from cortex.exchanges import Record, count, spread
+from cortex.spans import Ids
 from cortex.state import State
 from cortex.traced import Traced
 from cortex.tracing import Tracer
@@ -117,7 +119,7 @@ class TraceWatch:
         self._writes = bool({FILE, "console"}.intersection(settings.traces.exporters))
         self._journal: Journal | None = None
         self._tracer: Tracer | None = None
-        self._about: Job
+        self._wire: Wire
         self._told = 0
         """Up to this turn all spans were out when the job was taken up."""
         self._seq = 0
@@ -207,24 +209,25 @@ class TraceWatch:
 
     def _look(self, seq: int, turn: events.Turn, out: commands.Decided, k: State, tell: bool) -> None:
         tracer = self._tracer or self._take_up(turn.at_s)
-        spans = tracer.turn(turn, out, k)
+        records = tracer.turn(turn, out, k)
         self._seq = seq
-        if spans and tell:
-            self._put(spans, k)
+        if records and tell:
+            self._put(records, k)
 
-    def _put(self, spans: list[Span], k: State) -> None:
-        if not hasattr(self, "_about"):
+    def _put(self, records: list[Record], k: State) -> None:
+        if not hasattr(self, "_wire"):
             assert self._tracer is not None
             labels = tuple(k.terms.labels.items())
-            self._about = job_of(self._job, self._tracer.ids, labels, k.terms.places.get(TRACEPARENT, ""))
+            about = job_of(self._job, self._tracer.ids, labels, k.terms.places.get(TRACEPARENT, ""))
+            self._wire = Wire(self._encoder, about)
+        spans = count(records)
         if self._outbox.full:
-            self._outbox.lose(len(spans))
+            self._outbox.lose(spans)
             return
-        said = [told(span, self._about) for span in spans]
-        wire = [self._encoder.span(one) for one in said] if self._sends else []
-        lines = [self._encoder.json(one) for one in said] if self._writes else []
+        wire = self._wire.spans(records) if self._sends else []
+        lines = [self._encoder.json(told(span, self._wire.job)) for span in spread(records)] if self._writes else []
         seq, size = self._seq, sum(map(len, wire)) + sum(map(len, lines))
-        parcel = Parcel(self._job, self._folder, len(spans), wire, lines, size, lambda: self._out(seq))
+        parcel = Parcel(self._job, self._folder, spans, wire, lines, size, lambda: self._out(seq))
         if self._outbox.put(parcel):
             self._put_last = seq
 
