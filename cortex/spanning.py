@@ -271,10 +271,12 @@ class Calls(Places):
             node.runs[command.attempt] = Run(self._at_s, trace, above, name, spans > 1, run_id)
 
     def _counts(self, node: Node, calls: int = 0, tools: int = 0) -> None:
-        for each in (node, self.state.nodes.get(node.parent) if node.parent else None):
-            if each is not None:
-                each.calls += calls
-                each.tools += tools
+        node.calls += calls
+        node.tools += tools
+        parent = self.state.nodes.get(node.parent) if node.parent else None
+        if parent is not None:
+            parent.calls += calls
+            parent.tools += tools
 
     def _observed(self, event: events.Observed) -> None:
         node = self.state.nodes.get(event.goal)

@@ -24,6 +24,7 @@ from policies.breaker import BreakerState
 from policies.sampling import INFINITE, Sampling, look_at_pace
 
 EPISODES_MAX = CHILD_SPANS - 2
+_ENDED_AS = {status: status.name.lower() for status in Status}
 _64_BITS = (1 << 64) - 1
 
 
@@ -134,18 +135,14 @@ class Tracer(Calls):
                 self.left(goal.id, own)
             return
         failure = goal.failure if goal.status == Status.FAILED else None
-        self._close_node(node, goal.status.name.lower(), failure.kind if failure is not None else "")
+        self._close_node(node, _ENDED_AS[goal.status], failure.kind if failure is not None else "")
         self.left(goal.id, node.trace)
 
     def _close_node(self, node: Node, status: str, failed: str) -> None:
         """All that was done for a goal leaves now."""
         at_s = self._at_s
-        for attempt, flight in node.flights.items():  # nobody awaits them any more
-            self._attempt(node, attempt, flight, flight.asked_s, at_s, "", {"abandoned": True})
-        if node.call is not None:
-            self._close_call(node, at_s, node.call.failed or failed, {})
-        for attempt, run in node.runs.items():
-            self._close_run(node, attempt, run, at_s, at_s, "", {"abandoned": True})
+        if node.flights or node.runs or node.call is not None:
+            self._abandoned(node, failed)
         if node.serving:
             self._joined(node)
         parent = self.state.nodes.get(node.parent) if node.parent else None
@@ -158,12 +155,22 @@ class Tracer(Calls):
             facts["row"] = node.row
         if node.tools and node.calls:
             facts["tools"] = node.tools
-        if part_of(node.trace) and goal_of(node.trace) == node.goal:
+        if node.trace != node.goal and goal_of(node.trace) == node.goal:
             facts["part"] = part_of(node.trace)
         self._done += node.spans
         self._done.append(
             Span(What.GOAL, node.trace, node.key, node.above, node.kind, node.begin_s, at_s, failed, facts, node.links)
         )
+
+    def _abandoned(self, node: Node, failed: str) -> None:
+        """What is still under way for a goal that has ended: nobody awaits it any more."""
+        at_s = self._at_s
+        for attempt, flight in node.flights.items():
+            self._attempt(node, attempt, flight, flight.asked_s, at_s, "", {"abandoned": True})
+        if node.call is not None:
+            self._close_call(node, at_s, node.call.failed or failed, {})
+        for attempt, run in node.runs.items():
+            self._close_run(node, attempt, run, at_s, at_s, "", {"abandoned": True})
 
     def _joined(self, node: Node) -> None:
         """All that served a goal have ended; where they were several that is told, with a link to each."""

@@ -38,13 +38,17 @@ SMALL_MAX = 4_096
 """Numbers below it are kept encoded, and what stands before a span of fewer bytes."""
 
 _64_BITS = (1 << 64) - 1
-_TRACE, _SPAN, _ABOVE = b"\x0a\x10", b"\x12\x08", b"\x22\x08"
-_HEAD = "2s16s2s8s2s8sBQBQ"
-"""Ids and times of a span that has one above it."""
+_SPAN, _ABOVE = b"\x12\x08", b"\x22\x08"
+_BEGIN, _END = 0x39, 0x41
+_HEAD = "28s2s8sBQBQ"
+"""Where a span stands, its id and its times."""
 _head = Struct(f"<{_HEAD}").pack
 _HEAD_BYTES = Struct(f"<{_HEAD}").size
-_root = Struct("<2s16s2s8sBQBQ").pack
+_root = Struct("<18s2s8sBQBQ").pack
 _double = Struct("<d").pack
+_SELECT, _CALL, _ATTEMPT, _ABSORB = (
+    ODD * int(what) for what in (What.SELECT, What.CALL, What.ATTEMPT, What.ABSORB)
+)
 _PLAIN = frozenset({"goal", "status", "row"})
 """What is known of a goal about which there is nothing special."""
 
@@ -69,7 +73,8 @@ class Wire:
         self.job = job
         ids = job.ids
         self._low, self._span = ids.low, ids.span
-        self._high = ids.high.to_bytes(8, "big")
+        self._before_trace = b"\x0a\x10" + ids.high.to_bytes(8, "big")
+        self._last = (-1, b"")
         self._forms: dict[tuple[object, ...], _Form] = {}
         self._goals: dict[tuple[str, str], bytes] = {}
         self._links: dict[object, bytes] = {}
@@ -105,7 +110,8 @@ class Wire:
         form = self._forms.get(key) or self._formed(key, exchange)
         trace = self._trace(call.trace)
         first = self._span + (call.key - What.CALL) * ODD  # the ids of a call's spans are so many steps from each other
-        call_id, above = _id(first + What.CALL * ODD), _id(self._span + call.above * ODD)
+        call_id = _id(first + _CALL)
+        below = trace + _ABOVE + _id(self._span + call.above * ODD)
         asked_ns, begin_ns, end_ns = int(call.asked_s * 1e9), int(exchange.begin_s * 1e9), int(exchange.end_s * 1e9)
         attempt = self._attempt(exchange.attempt)
         if exchange.by:
@@ -114,18 +120,15 @@ class Wire:
         said = self._of_call(call, exchange.usage) + form.call
         return b"".join((
             form.both(
-                form.before, trace, _SPAN, _id(first + What.SELECT * ODD), _ABOVE, above,
-                0x39, int(call.open_s * 1e9), 0x41, asked_ns,
-                form.between, trace, _SPAN, _id(first + What.ABSORB * ODD), _ABOVE, above,
-                0x39, end_ns, 0x41, int(exchange.absorbed_s * 1e9), form.after,
+                form.before, below, _SPAN, _id(first + _SELECT), _BEGIN, int(call.open_s * 1e9), _END, asked_ns,
+                form.between, below, _SPAN, _id(first + _ABSORB), _BEGIN, end_ns, _END, int(exchange.absorbed_s * 1e9),
+                form.after,
             ),
             _begun(_HEAD_BYTES + len(attempt)),
-            _head(
-                _TRACE, trace, _SPAN, _id(first + What.ATTEMPT * ODD), _ABOVE, call_id, 0x39, begin_ns, 0x41, end_ns
-            ),
+            _head(trace + _ABOVE + call_id, _SPAN, _id(first + _ATTEMPT), _BEGIN, begin_ns, _END, end_ns),
             attempt,
             _begun(_HEAD_BYTES + len(said)),
-            _head(_TRACE, trace, _SPAN, call_id, _ABOVE, above, 0x39, asked_ns, 0x41, end_ns),
+            _head(below, _SPAN, call_id, _BEGIN, asked_ns, _END, end_ns),
             said,
         ))  # fmt: skip
 
@@ -150,18 +153,24 @@ class Wire:
         said += self._goals.get(key) or self._goal_formed(key, span)
         for one in span.links:
             said += self._links.get(one) or self._linked(*one)
-        times = (0x39, int(span.begin_s * 1e9), 0x41, int(span.end_s * 1e9))
-        own = (_TRACE, self._trace(span.trace), _SPAN, _id(self._span + span.key * ODD))
+        trace, own = self._trace(span.trace), _id(self._span + span.key * ODD)
+        begin_ns, end_ns = int(span.begin_s * 1e9), int(span.end_s * 1e9)
         if span.above:
-            head = _head(*own, _ABOVE, _id(self._span + span.above * ODD), *times)
+            above = _ABOVE + _id(self._span + span.above * ODD)
+            head = _head(trace + above, _SPAN, own, _BEGIN, begin_ns, _END, end_ns)
         else:
-            head = _root(*own, *times)
+            head = _root(trace, _SPAN, own, _BEGIN, begin_ns, _END, end_ns)
         return _begun(len(head) + len(said)) + head + said
 
     def _trace(self, trace: int) -> bytes:
+        if trace == self._last[0]:  # a goal is told of after its calls
+            return self._last[1]
         if self.job.launched_by is not None and not goal_of(trace):
-            return self.job.trace_id(trace).to_bytes(16, "big")
-        return self._high + (self._low + trace * ODD & _64_BITS).to_bytes(8, "big")
+            said = b"\x0a\x10" + self.job.trace_id(trace).to_bytes(16, "big")
+        else:
+            said = self._before_trace + (self._low + trace * ODD & _64_BITS).to_bytes(8, "big")
+        self._last = (trace, said)
+        return said
 
     def _linked(self, trace: int, span: int) -> bytes:
         said = link(self.job.trace_id(trace), self.job.ids.span_id(span))
@@ -173,10 +182,9 @@ class Wire:
 
     def _formed(self, key: tuple[object, ...], exchange: Exchange) -> _Form:
         select, absorb, attempt, call = (self._same(span) for span in spread((exchange,)))
-        before = _begun(_HEAD_BYTES + len(select)) + _TRACE
-        between = select + _begun(_HEAD_BYTES + len(absorb)) + _TRACE
-        head = _HEAD.removeprefix("2s")
-        both = Struct(f"<{len(before)}s{head}{len(between)}s{head}{len(absorb)}s").pack
+        before = _begun(_HEAD_BYTES + len(select))
+        between = select + _begun(_HEAD_BYTES + len(absorb))
+        both = Struct(f"<{len(before)}s{_HEAD}{len(between)}s{_HEAD}{len(absorb)}s").pack
         form = _Form(both, before, between, absorb, attempt, call)
         if len(self._forms) >= FORMS_MAX:
             self._forms.clear()
