@@ -47,12 +47,13 @@ def sampling(settings: Settings) -> Sampling | None:
     return share(1.0 if kind == "always_on" else settings.ratio)
 
 
-def resource(settings: Settings) -> Attributes:
-    """Who tells: this process, and what its user says of it."""
+def resource(settings: Settings, node: str = "") -> Attributes:
+    """Who tells: this process, and what its user says of it. ``node``: where it is, as its logs say too."""
     said: Attributes = [
         ("service.name", settings.service), ("service.version", __version__), ("telemetry.sdk.name", "opentelemetry"),
         ("telemetry.sdk.language", "python"), ("telemetry.sdk.version", _sdk_version()),
         ("host.name", socket.gethostname()), ("process.pid", os.getpid()),
+        *([("cortex.node", node)] if node else []),
     ]  # fmt: skip
     own = dict(settings.resource)
     return [pair for pair in said if pair[0] not in own] + list(settings.resource)
@@ -67,10 +68,10 @@ def _sdk_version() -> str:
 class Traces:
     """The part of a process's telemetry that tells of traces."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, node: str = "") -> None:
         self._settings = settings
         self._rule = sampling(settings)
-        self._encoder = Encoder(resource(settings))
+        self._encoder = Encoder(resource(settings, node))
         self._outbox = Outbox(
             self._exporters, batch_spans=settings.batch_spans, queue_spans=settings.queue_spans,
             delay_s=settings.delay_s,

@@ -65,6 +65,9 @@ class World:
     def monotonic_s(self) -> float:
         return asyncio.get_running_loop().time()
 
+    def node(self) -> str:
+        return "n1"
+
     def peer(self, name: str) -> Any:
         return self
 
