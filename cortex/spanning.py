@@ -111,7 +111,7 @@ class Calls(Places):
         call = node.call
         if flight is not None:
             begin_s, end_s = self._times(event, node, flight)
-            if call is not None and call.attempts == 1 and flight.call == call.key and not call.failed:
+            if call is not None and call.attempts == 1 and flight.call == call.key:
                 self._exchanged(event, node, call, flight.probe, begin_s, end_s)
                 return
             self._attempt(node, event.attempt, flight, begin_s, end_s, "", self._by(event))

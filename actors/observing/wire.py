@@ -165,10 +165,7 @@ class Wire:
     def _trace(self, trace: int) -> bytes:
         if trace == self._last[0]:  # a goal is told of after its calls
             return self._last[1]
-        if self.job.launched_by is not None and not goal_of(trace):
-            said = b"\x0a\x10" + self.job.trace_id(trace).to_bytes(16, "big")
-        else:
-            said = self._before_trace + (self._low + trace * ODD & _64_BITS).to_bytes(8, "big")
+        said = self._before_trace + (self._low + trace * ODD & _64_BITS).to_bytes(8, "big")
         self._last = (trace, said)
         return said
 
