@@ -87,11 +87,17 @@ class Calls(Places):
         )  # fmt: skip
 
     def _begin_call(self, node: Node, command: commands.Call, goal: Goal, at_s: float) -> Call | None:
-        trace, above = self.way(node, CALL_SPANS)
+        if node.reserved:
+            node.reserved = False
+            trace, above = node.trace, node.key
+        else:
+            trace, above = self.way(node, CALL_SPANS)
         if not trace:
             node.call = None
             return None
-        self._counts(node, calls=1)
+        node.calls += 1
+        if node.parent:
+            self._counts(node.parent, calls=1)
         terms = self._k.terms
         route = terms.routes[command.route] if command.route else terms.route
         node.call = Call(
@@ -267,13 +273,12 @@ class Calls(Places):
         trace, above = self.way(node, spans)
         if trace:
             if spans < CHILD_SPANS:
-                self._counts(node, tools=1)
+                node.tools += 1
+                self._counts(node.parent, tools=1)
             node.runs[command.attempt] = Run(self._at_s, trace, above, name, spans > 1, run_id)
 
-    def _counts(self, node: Node, calls: int = 0, tools: int = 0) -> None:
-        node.calls += calls
-        node.tools += tools
-        parent = self.state.nodes.get(node.parent) if node.parent else None
+    def _counts(self, parent_id: int, calls: int = 0, tools: int = 0) -> None:
+        parent = self.state.nodes.get(parent_id)
         if parent is not None:
             parent.calls += calls
             parent.tools += tools

@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 import msgspec
 from msgspec.structs import replace
 
-from actors.observing.exporters import Exporter, exporters
+from actors.observing.exporters import Exporter, exporters, prepare
 from actors.observing.otlp import Encoder
 from actors.observing.outbox import Outbox, Parcel
 from actors.observing.settings import FILE, Settings
@@ -89,6 +89,7 @@ class Traces:
         """Looks on at a job; None where nothing is kept."""
         if self._rule is None or not self._settings.traces.exporters:
             return None
+        prepare(self._settings.traces)
         watch = TraceWatch(job, folder, self._rule, self._settings, self._outbox, self._encoder)
         self._watches[job] = watch
         return watch
