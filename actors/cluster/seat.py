@@ -104,7 +104,7 @@ class Seat:
         self.role, self.name = role, name
         self._args = args
         self._runtime = runtime
-        runtime.telemetry = of_process(role)
+        runtime.telemetry = of_process(role, runtime.node())
         self._actor = self._made()
         self._starting = asyncio.Lock()
         self._ready = role != "channel" and not (role == "cortex" and again)

@@ -90,14 +90,14 @@ def ray_head() -> Iterator[Head]:
 
 
 @contextlib.contextmanager
-def another_node(head: Head) -> Iterator[Node]:
-    """Let one more node, on this same machine, join a Ray."""
-    with _ray(f"--address={head.address}", "--num-cpus=1") as (pid, folder):
+def another_node(head: Head, **environ: str) -> Iterator[Node]:
+    """Let one more node, on this same machine, join a Ray; what it starts has these variables."""
+    with _ray(f"--address={head.address}", "--num-cpus=1", **environ) as (pid, folder):
         yield Node(pid, folder)
 
 
 @contextlib.contextmanager
-def _ray(*words: str) -> Iterator[tuple[int, Path]]:
+def _ray(*words: str, **environ: str) -> Iterator[tuple[int, Path]]:
     with tempfile.TemporaryDirectory(prefix="ct-", dir="/tmp") as folder:
         command = [
             sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *words,
@@ -105,7 +105,8 @@ def _ray(*words: str) -> Iterator[tuple[int, Path]]:
         ]  # fmt: skip
         log = Path(folder) / "start.log"
         with log.open("wb") as out:
-            head = subprocess.Popen(command, env=environment(**_WATCHFUL, **_OPEN), stdout=out, stderr=out, cwd=folder)
+            env = environment(**_WATCHFUL, **_OPEN, **environ)
+            head = subprocess.Popen(command, env=env, stdout=out, stderr=out, cwd=folder)
         try:
             deadline_s = time.monotonic() + 60
             while "Ray runtime started" not in log.read_text():

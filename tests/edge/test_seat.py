@@ -66,6 +66,9 @@ class World:
     def monotonic_s(self) -> float:
         return self.clock()
 
+    def node(self) -> str:
+        return "n1"
+
     def peer(self, name: str) -> Any:
         return self
 
