@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import getpass
 import os
+import time
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -19,6 +21,7 @@ from actors.batches import bounds
 from actors.budgets import FolderBooks
 from actors.destination import Destination, SetupError, Wish, destination, remember
 from actors.driver import Driver, Sink, Source
+from actors.errors import ClearError
 from actors.files.place import is_remote
 from actors.inline import InlineRuntime
 from actors.joblock import Held, hold
@@ -27,7 +30,7 @@ from actors.observing.actor_logs import shown
 from actors.observing.assembled import hand_over, of_environ
 from actors.observing.endpoint import Endpoint
 from actors.opening import Opening, Owner, this_owner
-from actors.ports import Away, ClusterError, Gone
+from actors.ports import Away, ClusterError, Gone, Peer, Unbegun
 from actors.provider.credential import Credential
 from actors.records import last_owner, last_state, last_terms, said_in_use
 from actors.rotation import rotation
@@ -39,6 +42,9 @@ from cortex.limits import Limits, Terms
 from cortex.program import Program, params_of
 
 STATE_DEFAULT = ".cortex"
+COMING_BACK_S = 30.0
+"""How long a channel that a cluster starts again may take until it is begun anew."""
+LOOK_S = 0.5
 CONTENT = "content"
 """Among an order's places: hash over an input that has no name of its own. It is a part of the job's name."""
 
@@ -291,13 +297,26 @@ class Session:
         if runtime.cluster in ("inline", "local"):
             return False
         try:
-            facts = msgspec.json.decode(await runtime.peer(f"channel:{self.job}").ask("status"))
-        except (Away, Gone):
+            facts = msgspec.json.decode(await self._patiently(runtime.peer(f"channel:{self.job}")))
+        except (Away, Gone, ClearError):  # what was wrong there is told when it is begun anew, if it still is
             return False
         if facts["outcome"] == "running" and not facts["broken"]:
             return True
         await runtime.end_actor(f"channel:{self.job}")
         return False
+
+    async def _patiently(self, channel: Peer) -> Any:
+        """Its status. One that comes back by itself is waited for: to begin it anew would end it once more."""
+        end_s = time.monotonic() + COMING_BACK_S
+        while True:
+            try:
+                return await channel.ask("status")
+            except Unbegun:
+                raise
+            except Away:
+                if time.monotonic() >= end_s:
+                    raise
+                await asyncio.sleep(LOOK_S)
 
 
 __all__ = ["Ended", "JobInUse", "Order", "Session", "SetupError", "who", "whole"]

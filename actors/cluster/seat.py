@@ -22,7 +22,7 @@ from actors.cluster.letters import opened, sealed
 from actors.cortex_actor import Cortex
 from actors.observing.assembled import WATCHED, of_process
 from actors.observing.ray_gauges import RayGauges
-from actors.ports import Away, Gone, Runtime
+from actors.ports import Away, Gone, Runtime, Unbegun
 from actors.watching import Telemetry
 from actors.worker import Worker
 from cortex import __version__
@@ -169,12 +169,14 @@ class Seat:
         async with self._starting:
             if self._ready:
                 return
-        raise self._failed or Away(f"{self.name} has not begun")
+        coming = self._coming_back is not None and not self._coming_back.done()
+        raise self._failed or (Away if coming else Unbegun)(f"{self.name} has not begun")
 
     async def _start(self, *args: Any) -> None:
         """Begin, with an opening or without one; a channel that had begun makes way for the new run."""
         async with self._starting:
             if self._ready:
+                await self._runtime.peer("cortex").ask("staff", False)  # it works on until the new run can begin
                 self._ready = False  # what is asked from now on is for the new run
                 await self._actor.close()
             await self._begin(*args)

@@ -13,7 +13,7 @@ import pytest
 from actors.cluster import seat as module
 from actors.cluster.letters import cause_of, post
 from actors.cluster.seat import Seat, methods, process_class
-from actors.ports import Away, Gone
+from actors.ports import Away, Gone, Unbegun
 from cortex import __version__
 
 
@@ -75,7 +75,7 @@ class World:
     async def names(self, prefix: str) -> tuple[str, ...]:
         return (f"{prefix}j",)
 
-    async def ask(self, method: str) -> bytes:
+    async def ask(self, method: str, *args: Any) -> bytes:
         if not self.cortex_lives:
             raise Gone("cortex")
         return self.headers if method == "observe" else b""
@@ -162,6 +162,30 @@ async def test_who_asks_while_a_channel_makes_way_is_answered_by_the_new_run(mon
     assert await asked[0] == b"fine"
 
 
+async def test_a_channel_works_on_until_a_cortex_is_there_for_the_run_that_takes_its_place() -> None:
+    world = World()
+    seat = _seat("channel", world)
+    await seat.call("start", (b"first",))
+    world.cortex_lives = False
+    with pytest.raises(Gone):
+        await seat.call("start", (b"second",))
+    assert await seat.call("status", ()) == b"fine"
+    assert not FakeActor.made[-1].closed
+    world.cortex_lives = True
+    await seat.call("start", (b"second",))
+    assert FakeActor.made[-1].started == [(b"second",)]
+
+
+async def test_who_asks_a_channel_hears_whether_it_comes_back_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "COMING_BACK_S", 0.01)
+    FakeActor.trouble += [Away("cortex")] * 1_000
+    with pytest.raises(Away) as coming:
+        await _seat("channel", World(), again=True).call("status", ())
+    with pytest.raises(Unbegun):
+        await _seat("channel", World()).call("status", ())
+    assert not isinstance(coming.value, Unbegun)
+
+
 async def test_a_channel_that_a_driver_has_begun_meanwhile_does_not_begin_once_more() -> None:
     FakeActor.trouble += [Away("cortex")]
     seat = _seat("channel", World(), again=True)
@@ -191,7 +215,7 @@ async def test_a_cortex_that_cannot_come_back_yet_tries_again() -> None:
             raise trouble.pop()
         return await found(prefix)
 
-    async def ask(method: str) -> bytes:
+    async def ask(method: str, *args: Any) -> bytes:
         await asyncio.Event().wait()
         return b""
 
