@@ -79,7 +79,7 @@ def test_a_key_renewed_in_its_file_in_the_middle_of_a_job(cortex, provider, tmp_
     _nowhere(tmp_path, mounted)
 
 
-def test_a_key_that_is_renewed_before_the_old_one_is_refused_stops_nothing(provider, tmp_path):
+def test_a_key_that_is_renewed_before_the_old_one_is_refused_stops_nothing(cortex, provider, tmp_path):
     requests(Path("in.jsonl"), COUNT)
     mounted = tmp_path / "..data"  # as Kubernetes mounts secrets: a link that is moved to another folder
     for name, key in (("one", OLD), ("two", NEW)):
