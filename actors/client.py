@@ -309,15 +309,13 @@ def submit(
     try:
         bounds = bounded(limits or Limits(), asked, time.time())
         called = wording.labels((labels or {}).items())
-        served_by = wording.provider(provider)
+        served_by = wording.provider(provider) | ({"api_key_file": absolute(api_key_file)} if api_key_file else {})
         fallbacks = tuple(wording.fallback(each) if isinstance(each, str) else Wish() for each in others)
         cast = {role: _played(role, each) for role, each in cast_of.items()}
     except ValueError as error:
         raise SetupError(str(error)) from None
     name = named if isinstance(named, str) else ""
-    own = wish or Wish(
-        model=name, base_url=base_url, price=price, via=via, price_as=price_as, api_key_file=absolute(api_key_file)
-    )
+    own = wish or Wish(model=name, base_url=base_url, price=price, via=via, price_as=price_as)
     own = msgspec.structs.replace(own, fallbacks=fallbacks or own.fallbacks, roles=cast or own.roles, **served_by)
     players = {role: each for role, each in cast_of.items() if not isinstance(each, str)}
     trial = not state and any(map(scripted, (named, *others, *players.values())))

@@ -158,9 +158,8 @@ class Session:
             self._players,
         )  # fmt: skip
         try:
-            for each in (found.arming, *found.arming.fallbacks):
-                if each.credential is not None:
-                    self.heed(each.credential)
+            for credential in self._credentials():
+                self.heed(credential)
             cluster = self.cluster()
             terms = self.terms(found, cluster)
             self._refuse_unpriced(terms, cluster)
@@ -241,15 +240,23 @@ class Session:
     def _own_objects(self) -> bool:
         return any(self._models) or bool(self._players)
 
+    def _credentials(self) -> list[Credential]:
+        """What opens the job's routes."""
+        assert self.destination is not None, "it is known where the calls go"
+        arming = self.destination.arming
+        return [each.credential for each in (arming, *arming.fallbacks) if each.credential is not None]
+
     async def _runtime(self, cluster: str) -> Any:
         if cluster == "inline":
             return InlineRuntime(telemetry=of_environ(self._environ, counts=self.endpoint.is_open))
         if self._own_objects():
             raise SetupError("a model object lives in this process: give --cluster inline, or name a model")
+        from actors.cluster.start import hidden
         from actors.runtime import start_runtime
 
         try:
-            runtime = await start_runtime(cluster, self._environ)
+            with hidden(self._credentials()):
+                runtime = await start_runtime(cluster, self._environ)
             await hand_over(runtime.peer("cortex"), self._environ, cluster)
             return runtime
         except ClusterError as error:

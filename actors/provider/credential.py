@@ -194,6 +194,7 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
         yield self.api_key
         yield self.auth_token
         if self.platform is not None:
+            yield self.platform.aws_access_key
             yield self.platform.aws_secret_key
             yield self.platform.aws_session_token
         for name, value in self.custom_headers:

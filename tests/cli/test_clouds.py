@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import cortex
+from actors.destination import SetupError
 from actors.store import Folder
 from actors.telemetry import provider_of, server_of
 from tests.cli.commands import each_once, requests
@@ -41,6 +43,12 @@ def opened(monkeypatch, tmp_path):
         monkeypatch.setenv("ANTHROPIC_FOUNDRY_API_KEY", clouds.FOUNDRY_KEY)  # each command takes it away
 
     return at
+
+
+@cortex.flow
+async def say(ctx: cortex.Context) -> str:
+    """What the model says."""
+    return str(await ctx.ask("Say yes."))
 
 
 def _answers(asked: Asked) -> Answer:
@@ -209,6 +217,20 @@ def test_a_job_file_may_say_it_all(cortex, opened):
         assert server.asked[0].headers["x-api-key"] == clouds.FOUNDRY_KEY
         said = json.loads(cortex("config", "mine", "--json").out)
     assert "foundry" in json.dumps(said)
+
+
+def test_python_says_it_in_the_same_words(opened, tmp_path):
+    Path(tmp_path / "key").write_text(clouds.FOUNDRY_KEY)
+    with clouds.served(_answers) as server:
+        opened(server.url)
+        where = {"state": str(tmp_path / "state"), "progress": False, "max_cost": 1, "price_as": "claude-haiku-4-5"}
+        found = cortex.run(say(), model="m", provider="bedrock,region=eu-west-1", **where)
+        assert found.answer == "yes — é"
+        assert server.asked[-1].target == "/model/m/invoke"
+        at = {"provider": "foundry", "base_url": f"{server.url}/anthropic", "api_key_file": str(tmp_path / "key")}
+        assert cortex.run(say(), model="m", **at, **where).answer == "yes — é"
+        with pytest.raises(SetupError, match="did you mean bedrock"):
+            cortex.run(say(), model="m", provider="bedrok", **where)
 
 
 def test_spans_name_who_served_the_model_and_where():

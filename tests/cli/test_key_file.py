@@ -14,6 +14,7 @@ import pytest
 
 from actors.armoury import Arming
 from actors.provider.credential import Credential
+from actors.records import last_state
 from actors.rotation import Rotation, rotation
 from actors.store import Folder
 from cortex.limits import Route, Terms
@@ -79,7 +80,7 @@ def test_a_key_renewed_in_its_file_in_the_middle_of_a_job(cortex, provider, tmp_
     _nowhere(tmp_path, mounted)
 
 
-def test_a_key_that_is_renewed_before_the_old_one_is_refused_stops_nothing(provider, tmp_path):
+def test_a_key_that_is_renewed_before_the_old_one_is_refused_stops_nothing(cortex, provider, tmp_path):
     requests(Path("in.jsonl"), COUNT)
     mounted = tmp_path / "..data"  # as Kubernetes mounts secrets: a link that is moved to another folder
     for name, key in (("one", OLD), ("two", NEW)):
@@ -98,6 +99,8 @@ def test_a_key_that_is_renewed_before_the_old_one_is_refused_stops_nothing(provi
     assert (done.code, last["outcome"], last["rows_succeeded"], last["rows_failed"]) == (0, "complete", COUNT, 0), done
     assert (stats["complete_answers"], last["paid_calls"], last["attempts"], last["failures"]) == (COUNT, COUNT, COUNT, {})
     assert 1 <= stats["unauthorised"] <= 4  # those in flight: each is sent once more, and fails nobody
+    state = last_state(Folder(os.environ["CORTEX_STATE"]), "mine")
+    assert state.terms.route.credential == Credential(api_key=OLD).fingerprint  # the same account: one route, one pool
     assert OLD not in done.out + done.err and NEW not in done.out + done.err
     for name in ("one", "two"):
         (tmp_path / name / "key").unlink()

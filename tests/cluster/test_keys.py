@@ -14,11 +14,13 @@ import pytest
 
 from actors.cluster.leftovers import below
 from tests.cluster.processes import KEY, Commands, Head, Provider, write_rows
+from tests.edge import clouds
+from tests.edge.scripted import MESSAGE, Answer, http
 
 ROWS = 300
 
 
-def _holders(pids: Iterable[int]) -> list[str]:
+def _holders(pids: Iterable[int], key: str = KEY) -> list[str]:
     """Processes in whose environment or command line the key stands."""
     found = []
     for pid in pids:
@@ -27,7 +29,7 @@ def _holders(pids: Iterable[int]) -> list[str]:
                 text = Path(f"/proc/{pid}/{name}").read_bytes()
             except OSError:
                 continue
-            if KEY.encode() in text:
+            if key.encode() in text:
                 found.append(f"{name} of {pid}: {Path(f'/proc/{pid}/cmdline').read_bytes()[:100]!r}")
     return found
 
@@ -141,3 +143,38 @@ async def test_a_key_is_nowhere_in_a_private_ray(folder: Path) -> None:
     finally:
         commands.close()
         provider.close()
+
+
+async def test_keys_of_aws_are_the_branches_alone_in_a_private_ray(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They stay with the driver, whose input and output they may open; no process of Ray's inherits them."""
+    _, secret, _ = clouds.KEYS
+    for name, value in zip(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), clouds.KEYS[:2], strict=True):
+        monkeypatch.setenv(name, value)
+    write_rows(folder / "in.jsonl", ROWS, "aws")
+
+    async def slowly() -> Answer:
+        await asyncio.sleep(0.2)
+        return http(MESSAGE)
+
+    with clouds.served(lambda _: slowly()) as server:
+        commands = Commands(folder, server.url, "local")
+        at = ("--provider", "bedrock,region=eu-west-1", "--base-url", server.url, "--concurrency", "10")
+        driver = commands.start("batch", "in.jsonl", "-o", "out.jsonl", *at, "--json", "--verbose")
+        try:
+            deadline_s = time.monotonic() + 60
+            while len(server.asked) < 20 and driver.poll() is None:
+                assert time.monotonic() < deadline_s
+                await asyncio.sleep(0.02)
+            processes = [pid for pid, _ in below(driver.pid)]
+            assert len(processes) > 5
+            assert _holders([driver.pid], secret), "the user's own process has it: else this test sees nothing"
+            assert _holders(processes, secret) == []
+            said, _ = await asyncio.to_thread(driver.communicate)
+        finally:
+            commands.close()
+    assert driver.returncode == 0, said
+    assert json.loads(said.splitlines()[-1])["rows_succeeded"] == ROWS
+    assert all(asked.headers["authorization"].startswith("AWS4-HMAC-SHA256") for asked in server.asked)
+    assert secret not in said
+    for path in folder.rglob("*"):
+        assert not path.is_file() or secret.encode() not in path.read_bytes(), path

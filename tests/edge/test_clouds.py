@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from actors.model import AnthropicModel
+from actors.provider import platforms
 from actors.provider.credential import Credential
 from cortex.reply import Reply
 from policies.failure import Failure, FailureKind
@@ -83,6 +84,29 @@ async def test_a_call_goes_where_the_cloud_wants_it_and_is_signed(cloud: str, tm
         assert signed.startswith(f"AWS4-HMAC-SHA256 Credential={clouds.KEYS[0]}/") and f"/{clouds.REGION}/bedrock/" in signed
         assert asked.headers["x-amz-security-token"] == clouds.KEYS[2]
         assert clouds.KEYS[1] not in str(asked.headers)
+
+
+def test_the_users_own_headers_go_to_the_users_own_address_alone() -> None:
+    headers = (("anthropic-beta", "files-2025"), ("authorization", "Bearer of-a-gateway"), ("x-team", "blue"))
+    credential = Credential(custom_headers=headers, platform=clouds.bedrock().platform)
+    assert platforms.headers_of(credential) == {"anthropic-beta": "files-2025"}
+    own = Credential(custom_headers=headers, platform=clouds.bedrock().platform, base_url="http://gateway")
+    assert platforms.headers_of(own) == dict(headers)
+
+
+@pytest.mark.parametrize(
+    ("credential", "address"),
+    [
+        (clouds.bedrock(), "https://bedrock-runtime.eu-west-1.amazonaws.com"),
+        (clouds.vertex(), "https://eu-west-1-aiplatform.googleapis.com/v1"),
+        (clouds.foundry(), "https://a-resource.services.ai.azure.com/anthropic"),
+    ],
+    ids=["bedrock", "vertex", "foundry"],
+)
+async def test_where_a_cloud_is_the_sdk_knows(credential: Credential, address: str) -> None:
+    model = AnthropicModel(credential)
+    assert (await model.address()).rstrip("/") == address
+    assert model.endpoint == credential.platform.endpoint  # type: ignore[union-attr]
 
 
 async def test_bedrock_takes_a_bearer_token_in_place_of_keys(tmp_path, monkeypatch) -> None:
