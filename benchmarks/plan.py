@@ -7,7 +7,8 @@ them; a long tail of both, one without the other; and many short rows with a few
 headers, and input tokens a minute as the user caps them. Compared are the expected cost with the bill of the job, which
 finds the sample's replies and pays for the rest; and the foretold time with the time from its first turn to its last.
 
-`--large` rows of 300 bytes in a CSV are planned first, without a sample: the time of the whole command.
+`--large` rows of 300 bytes in a CSV are planned first, without a sample: the time of the whole command, its processor
+time (on a machine that others use, too, the more honest of the two), and the most memory that it held.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import csv
 import random
+import resource
 import subprocess
 import sys
 import tempfile
@@ -143,12 +145,14 @@ def large(rows: int, folder: Path) -> dict[str, Any]:
             row = f"t{number},"
             file.write(f"{row}{filling[: 299 - len(row)]}\n")
     words = ["--prompt", "Label: {{text}}", "--id", "ticket_id", "--model", "claude-haiku-4-5", "--json"]
-    began = time.perf_counter()
+    began, cpu = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     plan = told("plan", [str(table), *words, "--max-output-tokens", "8", "--state", str(folder / "state-large")])
-    took_s = time.perf_counter() - began
+    took_s, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s = after.ru_utime + after.ru_stime - cpu.ru_utime - cpu.ru_stime
     if plan["rows"]["to_ask"] != rows:
         raise Lost(f"{rows} rows, and the plan says {plan['rows']}")
-    return {"rows": rows, "bytes": table.stat().st_size, "seconds": round(took_s, 2)}
+    found = {"rows": rows, "bytes": table.stat().st_size, "seconds": round(took_s, 2), "cpu_seconds": round(cpu_s, 2)}
+    return found | {"peak_mb": round(after.ru_maxrss / 1_024)}
 
 
 def main() -> None:

@@ -161,9 +161,12 @@ class Table(Program, frozen=True):
             request["messages"] = _noted(request["messages"], note)
         return _encode({name: request[name] for name in sorted(request)})
 
+    def asked(self, row: bytes) -> str:
+        """The prompt of a row, where it has none of its own."""
+        return _template(self.prompt).render(_decode(row))
+
     def _own_request(self, row: bytes) -> dict[str, msgspec.Raw]:
-        text = _template(self.prompt).render(_decode(row))
-        request = {"messages": msgspec.Raw(_encode([{"role": "user", "content": text}]))}
+        request = {"messages": msgspec.Raw(_encode([{"role": "user", "content": self.asked(row)}]))}
         if self.system:
             request["system"] = msgspec.Raw(_encode(self.system))
         return request

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -284,3 +285,15 @@ def test_what_a_sample_leaves_open_is_said(cortex: Any) -> None:
     done = cortex(*words, "--max-cost", "0.009", "--job", "third", "--fresh")
     assert (done.code, "none meets --max-cost" in done.out) == (1, True)
     assert "over_budget" in done.err
+
+
+def test_a_plan_reads_the_input_once_and_quickly(cortex: Any) -> None:
+    """Half a million rows of 300 bytes in 20 s: a tenth of them in a tenth, of processor time."""
+    filling = "The quick brown fox jumps over the lazy dog. " * 7
+    with open("t.csv", "w") as file:
+        file.write("ticket_id,text\n")
+        file.writelines(f"t{i},{filling[: 299 - len(f't{i},')]}\n" for i in range(50_000))
+    began_s = time.process_time()
+    plan = told(cortex("plan", "t.csv", "--prompt", "Label: {{text}}", "--id", "ticket_id", *PRICED, "--json"))
+    assert time.process_time() - began_s < 2.0
+    assert plan["rows"]["to_ask"] == 50_000
