@@ -80,7 +80,7 @@ def _facts(by: str, key: str | None, some: list[Bill]) -> dict[str, Any]:
 
 
 def _print(by: str, told: list[dict[str, Any]], total: dict[str, Any]) -> None:
-    lines = [(by.upper(), "COST", "ROWS", "CALLS", "TOKENS IN", "TOKENS OUT", "JOBS")]
+    lines: list[tuple[str, ...]] = [(by.upper(), "COST", "ROWS", "CALLS", "TOKENS IN", "TOKENS OUT", "JOBS")]
     lines += [_line(row[by] or WITHOUT, row) for row in told]
     lines += [_line("total", total)] if len(told) > 1 else []
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
