@@ -56,6 +56,9 @@ class Allowance:
         """Slices that K will have in its next turn."""
         self._room: dict[str, int] = {}
         """What each slice had left when it was new."""
+        self.seen: tuple[tuple[str, int, int, int], ...] = ()
+        """Of each budget that covers the job: its name, the day on which its window began, its cap and what all jobs
+        have used of it, in 1e-9 USD."""
         self._stir = asyncio.Event()
         self._taken = asyncio.Event()
         self._left = False
@@ -164,6 +167,7 @@ class Allowance:
         except StoreError as error:
             _log.error("%s", error)
             return None
+        self.seen = answer.spent
         used = {"day": asked.day_nusd, "month": asked.month_nusd}
         self._room = {each.budget: each.upto_nusd - used[each.period] for each in answer.slices}
         return answer

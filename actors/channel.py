@@ -22,6 +22,7 @@ from actors.editions import opens_again
 from actors.inbox import Entry, Traces, entry, settle, split
 from actors.lease import Lease
 from actors.memory import Memory
+from actors.notices import Herald
 from actors.observing.stopwatch import Stopwatch
 from actors.opening import Opening, owner_record, rekeyed_batch, resuming_batch
 from actors.outlet import Outlet, Projection
@@ -83,8 +84,7 @@ class Channel:
         opening = msgspec.msgpack.decode(opening_blob, type=Opening) if opening_blob else None
         self._store.prepare()
         self._journal = self._store.journal(self.job, create=opening is not None)
-        owner = opening.owner if opening else self._journal.meta("owner") or b""
-        epoch = self._journal.take_epoch(owner_record(owner))
+        epoch = self._journal.take_epoch(owner_record(opening.owner if opening else self._journal.meta("owner") or b""))
         note_latest(self._journal, opening.terms if opening else None)
         k = self._replayed()
         terms = opening.terms if opening else k.terms if k else None
@@ -120,7 +120,9 @@ class Channel:
         self._submissions = Submissions(self.job, self._runtime, lambda: self._k, self._put_events, names)
         self._thinning = Thinning(self._journal, k, self._watch.kept)
         self._turn([entry(batch)])
-        self._tasks = [asyncio.create_task(self._run()), asyncio.create_task(self._hold_lease())]
+        url = opening.notify if opening else ""
+        herald = Herald(url, self._journal, self._runtime, lambda: self._k, self._lease.allowance)
+        self._tasks = [asyncio.create_task(each) for each in (self._run(), self._hold_lease(), herald.run())]
 
     def _replayed(self) -> State | None:
         """K from the last snapshot and what came after it; None for a journal without a turn."""
@@ -307,11 +309,9 @@ class Channel:
             return
         due_at_s = None if self._k.outcome else self._k.due_at_s()
         self._wake.clear()
-        if due_at_s is None:
-            await self._wake.wait()
-            return
+        wait_s = None if due_at_s is None else max(0.001, due_at_s - self._runtime.now_s())
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(max(0.001, due_at_s - self._runtime.now_s())):
+            async with asyncio.timeout(wait_s):
                 await self._wake.wait()  # in 3.11 wait_for may swallow a cancellation
 
     def _turn(self, taken: list[Entry]) -> None:

@@ -132,6 +132,8 @@ class Session:
         """Told of each line that the program says to whoever watches."""
         self.heed: Callable[[Credential], None] = lambda credential: None
         """Told of each credential that is in use, or read in the middle of the run: no error may show it."""
+        self.notify = ""
+        """The URL that is told how the job fares (``actors.notices``), for this run."""
         self.endpoint = Endpoint(environ)
         """Where metrics are read while it runs, if anywhere."""
         self._models = (model, *others)
@@ -280,7 +282,9 @@ class Session:
         before = last_terms(self.folder, self.job)
         own = before is not None and before.places.get("output") == terms.places["output"]
         decided, reopened = self.order.decided, self.order.reopened
-        opening = Opening(terms=terms, owner=runtime.owner(), who=who(), decided=decided, reopened=reopened)
+        opening = Opening(
+            terms=terms, owner=runtime.owner(), who=who(), decided=decided, reopened=reopened, notify=self.notify
+        )
         attach = self.attached = await self._lives(runtime)
         if self._sink is not None and hasattr(self._sink, "check"):
             self._sink.check()

@@ -42,6 +42,8 @@ class Answer(msgspec.Struct, frozen=True):
     slices: tuple[Slice, ...] = ()
     said: str = ""
     again_s: float = 0.0
+    spent: tuple[tuple[str, int, int, int], ...] = ()
+    """Of each budget: its name, the day on which its window began, its cap, and what all jobs have used of it."""
 
 
 def covering(budgets: Iterable[Budget], labels: dict[str, str]) -> list[Budget]:
@@ -67,7 +69,8 @@ def ask(budgets: list[Budget], asked: Asked, at_s: float) -> Answer:
                 f"{usd_text(max(0, each.cap_nusd - each.counted_nusd))} left, the next call may cost "
                 f"{usd_text(asked.lacks_nusd)}; it is whole again at {said_time(end_s)}"
             )
-    return Answer(tuple(slices), "; ".join(said), again_s)
+    spent = tuple((each.name, each.window, each.cap_nusd, each.used_nusd) for each in budgets)
+    return Answer(tuple(slices), "; ".join(said), again_s, spent)
 
 
 def differs(before: Budget, after: Budget, job: str) -> bool:

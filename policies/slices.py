@@ -65,6 +65,11 @@ class Budget(msgspec.Struct):
         return f"{self.label}={self.value} a {self.period}"
 
     @property
+    def used_nusd(self) -> int:
+        """What is spent, or reserved for calls under way, as far as the jobs said."""
+        return sum(each.used_nusd for each in self.holdings.values())
+
+    @property
     def counted_nusd(self) -> int:
         """What is spent, and what may be by now."""
         return sum(each.counted_nusd for each in self.holdings.values())

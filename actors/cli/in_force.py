@@ -21,7 +21,7 @@ from cortex.state import State
 
 CONFIG = "config"
 """Among a job's places: what was said, and where, as JSON."""
-_NOT_KEPT = frozenset({"as_json", "verbose", "job", "state", "overwrite", "fresh"})
+_NOT_KEPT = frozenset({"notify", "as_json", "verbose", "job", "state", "overwrite", "fresh"})
 DEFAULT = "default"
 SHOWN = 80
 """Characters of a value: a prompt may be a page."""

@@ -50,6 +50,7 @@ class Options(msgspec.Struct, kw_only=True):
     cluster: str = ""
     sim: list[str] = msgspec.field(default_factory=list)
     label: list[str] = msgspec.field(default_factory=list)
+    notify: str = ""
     fresh: bool = False
     overwrite: bool = False
     ordered: bool = False
@@ -163,7 +164,14 @@ _DECLARED: dict[str, tuple[Any, Any]] = {
     ),
     "label": (
         list[str],
-        _option("--label", "what traces and the report tell it by, a team say; may be repeated", "NAME=VALUE"),
+        _option("--label", "what traces, costs and budgets tell it by, a team say; may be repeated", "NAME=VALUE"),
+    ),
+    "notify": (
+        str,
+        _option(
+            "--notify", "a URL (a Slack webhook, say) that is told, as JSON: 50, 80 and 100 % of a cap or budget, a "
+            "pause, a breaker open for 5 minutes, a deadline at risk, the end; of this run, kept nowhere", "URL",
+        ),
     ),
     "fresh": (bool, _option("--fresh", "ask anew, whatever is remembered")),
     "overwrite": (bool, _option("--overwrite", "write over an output that exists")),
@@ -218,14 +226,14 @@ BOUNDS = (
 """Options that bound a job, and that may change while it runs."""
 GOING_ON = (
     "base_url", "api_key_file", "state", *BOUNDS, "fallback", "price", "price_as", "cluster", "sim", "accept_failed",
-    "accept_partial", "as_json", "verbose", "metrics_listen", "log_format", "log_level",
+    "accept_partial", "as_json", "verbose", "metrics_listen", "log_format", "log_level", "notify",
 )  # fmt: skip
 """Options under which a job may go on; all others are a part of what the job is."""
 RUNNING = (
     "model", "provider", "role", "sub_model", "base_url", "api_key_file", "via", "job", "state", *BOUNDS,
     "max_output_tokens", "prompt_tokens_max", "fallback", "warm_prefix", "price", "price_as", "cluster", "sim", "label",
-    "fresh", "overwrite", "accept_failed", "accept_partial", "as_json", "verbose", "metrics_listen", "log_format",
-    "log_level",
+    "notify", "fresh", "overwrite", "accept_failed", "accept_partial", "as_json", "verbose", "metrics_listen",
+    "log_format", "log_level",
 )  # fmt: skip
 """Options of commands that begin a job."""
 TABLE = ("prompt", "system", "id", "schema", "schema_as", "with_input", "meta")
