@@ -84,16 +84,17 @@ def _serve(address: str) -> None:
     road = socket.socket(socket.AF_UNIX)
     road.bind(address)
     road.listen(16)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are not waited for
     gc.freeze()
     print("serving", flush=True)
     while True:
         visitor, _ = road.accept()
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass  # a keeper of before
         if os.fork():
             visitor.close()
             continue
         road.close()
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os._exit(_keep(visitor))
 
 
