@@ -12,7 +12,8 @@ from pathlib import Path
 
 import yaml
 
-from actors.cli import reference
+from actors.cli import panels, reference
+from actors.cli.options import ABOUT, keys
 from actors.observing.settings import Settings
 from tests.cli.commands import requests
 from tests.pages import blocks, pages
@@ -68,6 +69,20 @@ def test_options_named_alone_exist():
     for name, page in {**PAGES, "../README.md": FIRST}.items():
         for option in sorted(set(re.findall(r"`(--[a-z-]+)[` ]", page))):
             assert option in known, (name, option)
+
+
+def test_help_has_each_command_in_a_group_and_examples_of_what_exists():
+    """Also of commands and options: a name that moved on leaves its group."""
+    commands = {path.partition(" ")[0] for path in _options()}
+    assert commands <= {name for names in panels.COMMANDS.values() for name in names.split()}
+    shared = {name for names in panels.OPTIONS.values() for name in names.split()}
+    assert set(keys()) - set(ABOUT) <= shared
+    for command, examples in panels.EXAMPLES.items():
+        for example in examples:
+            _, first, *rest = shlex.split(example)
+            assert first == command
+            flags = {word for word in rest if re.fullmatch("--?[a-z-]+", word)}
+            assert flags <= _options()[command], example
 
 
 # Of Prometheus, not of ours.
