@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import yaml
@@ -106,6 +107,17 @@ def test_the_options_about_limits_are_taken_as_they_stand(cortex) -> None:
         words = shown.replace("sonnet", "sim").split()
         assert "Traceback" not in (done := cortex(*words)).err
         assert "--help" not in done.err, done.err
+
+
+def test_every_dependency_has_its_reason():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    wanted = {*project["dependencies"], *(each for name, some in extras.items() if name not in OF_TESTS for each in some)}
+    names = {re.split(r"[\[><=;!]", each)[0].strip() for each in wanted}
+    assert {name for name in names if name not in PAGES["dependencies.md"]} == set()
+
+
+OF_TESTS = {"test", "e2e", "dev", "claims"}
 
 
 def test_every_alert_of_the_page_is_in_the_runbook_and_rules():
