@@ -59,7 +59,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
         yield {
             **own,
             "ANTHROPIC_API_KEY": "sk-ant-api03-of-a-test",
-            "CORTEX_BASE_URL": address[0].rstrip("/"),
+            "ANTHROPIC_BASE_URL": address[0].rstrip("/"),
             "PATH": f"{commands}:{os.environ['PATH']}",
             "COLUMNS": "110",
             "NO_COLOR": "1",
