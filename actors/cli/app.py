@@ -21,6 +21,7 @@ from actors.cli.arguments import (
 from actors.cli.foretold import COMMANDS as FORETOLD
 from actors.cli.money import COMMANDS as MONEY
 from actors.cli.options import BOUNDS, GOING_ON, LOOKING, RUNNING, TABLE, Options, takes
+from actors.cli.panels import arrange
 from actors.cli.problems import COMPLETE, CommandError
 from actors.cli.saved import COMMANDS as SAVING
 from actors.cli.tended import COMMANDS as TENDING
@@ -74,7 +75,7 @@ def run(
     output: Output = "",
     param: Params = _NOTHING,
 ) -> int:
-    """Run a program."""
+    """Run a program: a ready one, one of your own, or a saved one."""
     from actors.cli.beginning import run as begin
 
     return begin(program, list(inputs or ()), output, list(param or ()), options)
@@ -377,3 +378,6 @@ def simulate(options: Options, port: Port = 0, fault: Faults = _NOTHING, setting
         return serve(settings, port=port) or COMPLETE
     except (CannotListen, SettingsError) as error:
         raise CommandError(str(error)) from None
+
+
+arrange(app)

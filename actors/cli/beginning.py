@@ -215,9 +215,12 @@ def tell_problems(path: str, check: Check) -> None:
         return
     said = []
     if check.refused:
-        said.append(f"{check.refused:,} of {check.rows:,} rows are refused before sending")
+        are = "are" if check.refused > 1 else "is"
+        said.append(f"{check.refused:,} of {check.rows:,} rows {are} refused before sending")
     if check.unreadable:
-        said.append(f"{check.unreadable:,} {check.noun}s are no rows and are passed over")
+        several = check.unreadable > 1
+        found = f"{check.noun}s are no rows and are" if several else f"{check.noun} is no row and is"
+        said.append(f"{check.unreadable:,} {found} passed over")
     name = "standard input" if path == "-" else path
     say(f"{name}: {'; '.join(said)}")
     for problem in check.problems:

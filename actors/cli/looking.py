@@ -151,5 +151,6 @@ def results(
     except SinkClosed:
         return COMPLETE  # `| head` has seen enough
     standing = standing_of(folder, job)
-    say(f"{count:,} {'failed ' * failed}results of {job}, which is {STATES.get(standing.outcome, standing.outcome)}")
+    found = f"{count:,} {'failed ' * failed}result{'s' * (count != 1)}"
+    say(f"{found} of {job}, which is {STATES.get(standing.outcome, standing.outcome)}")
     return COMPLETE

@@ -11,8 +11,10 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
+from typer.models import ArgumentInfo
 
 from actors.cli.job_file import JobFile, Key, read
+from actors.cli.panels import panel_of
 from actors.cli.problems import CommandError, NobodyReads, speak
 
 
@@ -264,7 +266,7 @@ def takes(*names: str, said: tuple[str, ...] = ()) -> Callable[[Callable[..., in
                 raise NobodyReads from None
 
         own = inspect.signature(function, eval_str=True).parameters.values()
-        parameters = [each for each in own if each.name != "options"]
+        parameters = [_named(each) for each in own if each.name != "options"]
         parameters += [_parameter(name) for name in names]
         parameters += [_parameter(name, from_environment=False) for name in said]
         parameters += [inspect.Parameter(FILE, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_FILE)]
@@ -277,10 +279,19 @@ def takes(*names: str, said: tuple[str, ...] = ()) -> Callable[[Callable[..., in
     return wrap
 
 
+def _named(own: inspect.Parameter) -> inspect.Parameter:
+    """An argument is shown as people write it: JOB."""
+    for each in getattr(own.annotation, "__metadata__", ()):
+        if isinstance(each, ArgumentInfo) and each.metavar is None:
+            each.metavar = own.name.upper()
+    return own
+
+
 def _parameter(name: str, from_environment: bool = True) -> inspect.Parameter:
     kind, option = _DECLARED[name]
+    option = copy.copy(option)
+    option.rich_help_panel = panel_of(name)
     if not from_environment:
-        option = copy.copy(option)
         option.envvar = None
     annotation: Any = Annotated[kind, option] if kind is bool else Annotated[kind | None, option]
     default = False if kind is bool else None

@@ -75,7 +75,7 @@ def test_failed_results_alone(cortex):
     assert cortex("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "mine").code == 2
     (line,) = cortex("results", "mine", "--failed").out.splitlines()
     assert json.loads(line)["custom_id"] == "bad"
-    assert "1 failed results of mine" in cortex("results", "mine", "--failed").said()[0]
+    assert "1 failed result of mine" in cortex("results", "mine", "--failed").said()[0]
 
 
 def test_rm_takes_a_job_with_all_that_is_its(cortex):
