@@ -103,8 +103,8 @@ _DECLARED: dict[str, tuple[Any, Any]] = {
     "api_key_file": (
         str,
         _option(
-            "--api-key-file", "a file that holds the key, and is read again when the key is refused: a key is rotated "
-            "without a stop", "FILE",
+            "--api-key-file", "a file that holds the key; where calls are made it is read again when the key is "
+            "refused, so that a key is rotated without a stop", "FILE",
         ),
     ),
     "via": (

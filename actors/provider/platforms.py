@@ -198,8 +198,8 @@ def client_of(sdk: ModuleType, credential: Credential, **given: Any) -> Any:
     given |= {"base_url": credential.base_url or None, "default_headers": headers}
     made: Any
     if platform.name == BEDROCK:
-        # Given nothing, it would look for a key in this process's environment, and refuse another beside it.
-        made = sdk.AsyncAnthropicBedrock(aws_region=platform.region, api_key=credential.api_key or "unused", **given)
+        made = sdk.AsyncAnthropicBedrock(aws_region=platform.region, **given)
+        # Set here, whatever it has found in this process's environment; a key there and keys of AWS it would refuse.
         made.api_key = credential.api_key or None
         made.aws_access_key, made.aws_secret_key = platform.aws_access_key or None, platform.aws_secret_key or None
         made.aws_session_token, made.aws_profile = platform.aws_session_token or None, platform.profile or None

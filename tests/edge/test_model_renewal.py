@@ -10,6 +10,7 @@ import pytest
 from actors.batch_port import Row
 from actors.model import AnthropicModel
 from actors.provider.credential import Credential
+from actors.provider.renewal import Renewal
 from cortex.reply import Reply
 from policies.failure import Failure, FailureKind
 from tests.edge import clouds
@@ -56,6 +57,24 @@ async def test_all_that_are_refused_are_sent_once_more_with_the_new_key(kind: st
         assert isinstance(await model.call(BODY, output_tokens_max=16, timeout_s=5), Reply)
         assert len(server.asked) == before + 1
         await model.close()
+
+
+async def test_of_all_that_are_refused_one_reads_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text(NEW)
+    taken: list[Credential] = []
+
+    async def take(credential: Credential) -> None:
+        taken.append(credential)
+        await asyncio.sleep(0)
+
+    keys = Renewal(Credential(api_key=OLD, key_file=str(file)), take)
+    used, refused = keys.credential, Failure(FailureKind.UNAUTHORISED, "no", 401)
+    assert await asyncio.gather(*(keys.after(refused, used) for _ in range(20))) == [True] * 20
+    assert [credential.api_key for credential in taken] == [NEW]
+    assert keys.redact(f"{OLD} {NEW}") == "[redacted] [redacted]"
+    for other in (Failure(FailureKind.THROTTLED, "slow", 429), Failure(FailureKind.UNAUTHORISED, "proxy", 407, sent=False)):
+        assert not await keys.after(other, used)
 
 
 @pytest.mark.parametrize("content", [OLD, "", "two\nlines", None])
