@@ -49,7 +49,8 @@ def test_the_same_words_but_one_and_nothing_is_paid_twice(cortex: Any) -> None:
     }  # fmt: skip
     assert (plan["sample"]["rows"], plan["sample"]["answered"], plan["sample"]["reused_by_job"]) == (60, 60, True)
     assert not Path("o.parquet").exists()
-    job = cortex("batch", *words).last
+    cortex("batch", *words, "--sample", "61").refused("--sample 61 is for `cortex plan`", "all 300 rows", "leave it out")
+    job = cortex("batch", *words, "--sample", "60").last
     assert (job["rows_succeeded"], job["paid_calls"], job["reused_calls"]) == (300, 240, 60)
     cost, bill = plan["cost_usd"], job["cost_usd"]
     assert cost["low"] <= cost["expected"] <= cost["high"] <= cost["worst"]
