@@ -13,6 +13,7 @@ from actors.cli.arguments import (
     NotSubmitted,
     Output,
     Params,
+    Planned,
     Port,
     Results,
     Settings,
@@ -57,11 +58,11 @@ def _cortex(
 
 @app.command()
 @takes(*RUNNING, "ordered", "no_keep_text", *TABLE)
-def batch(input: Input, output: Results, options: Options) -> int:  # noqa: A002 - the argument's name
+def batch(input: Input, output: Results, options: Options, sample: Planned = 0) -> int:  # noqa: A002 - its name
     """Ask every row or request of INPUT, once; give the same command again after a crash and it goes on."""
     from actors.cli.beginning import batch as begin
 
-    return begin(input, output, options)
+    return begin(input, output, options, sample)
 
 
 @app.command()

@@ -14,6 +14,7 @@ import msgspec
 
 from actors import programs
 from actors.asked_again import Rows
+from actors.beforehand import sample_order
 from actors.cli.carrying import Work, carry_out, report
 from actors.cli.finding import built, missing, program_named, told_of
 from actors.cli.in_force import CONFIG, said_in
@@ -62,12 +63,18 @@ SAMPLING = ("temperature", "top_k", "top_p")
 """What the provider's SDK types no more, but other servers of the Messages form take."""
 
 
-def batch(path: str, output: str, options: Options) -> int:
-    """``cortex batch``; the exit code."""
+def batch(path: str, output: str, options: Options, sample: int = 0) -> int:
+    """``cortex batch``; the exit code. ``sample``: of the plan that was made with the same words."""
     folder, order = batch_order(path, output, options)
     source = rows_source(folder, order, given_input(folder, order))
     with contextlib.closing(source):
-        return _begun(order, options, folder, source, checked(order, options, source))
+        check = checked(order, options, source)
+        if sample and last_terms(folder, sample_order(order, check, sample).named()) is None:
+            raise CommandError(
+                f"--sample {sample} is for `cortex plan`, and no such plan was made: here all {check.rows:,} rows are "
+                "asked; leave it out"
+            )
+        return _begun(order, options, folder, source, check)
 
 
 def checked(order: Order, options: Options, source: BatchSource | TableSource) -> Check:

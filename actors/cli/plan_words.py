@@ -59,6 +59,7 @@ def said(of: Prospect) -> Iterator[str]:
     for name, lines in (
         ("rows", _rows(of)), ("sample", _sample(of)), ("tokens", _tokens(of)), ("cost", _cost(of)), ("time", _time(of)),
         ("limits", _limits(of)), ("disk", _disk(of)), ("route", _routes(of)), ("note", _notes(of)),
+        ("begin", _begin(of)),
     ):  # fmt: skip
         for place, line in enumerate(lines):
             yield f"{name if not place else '':<8}{line}"
@@ -177,7 +178,7 @@ def _routes(of: Prospect) -> Iterator[str]:
     if of.road is not None and of.road.name == MIXED and of.road.cost_nusd is not None:
         yield (
             f"mixed is two jobs: as many rows as are paid for now, about {of.road.rows_now:,}, with --job {of.job}-now "
-            f"--max-cost {usd(round(_now_part(of))):.2f}; when it stops at that, all rows with --via batches, which "
+            f"--max-cost {int(_now_part(of) / 1e5) / 1e4:g}; when it stops at that, all rows with --via batches, which "
             "finds those replies (another -o for one of them)"
         )
 
@@ -214,6 +215,11 @@ def _notes(of: Prospect) -> Iterator[str]:
             f"assumed: {ends.expected:g} bytes a token of a prompt ({ends.high:g} to {ends.low:g}); replies of half of "
             "--max-output-tokens (one token to all of them)"
         )
+
+
+def _begin(of: Prospect) -> Iterator[str]:
+    where = "" if of.output else ", and -o FILE for its results"
+    yield f"give the same command with `batch` in place of `plan`{where}"
 
 
 def _usd(nusd: float) -> str:

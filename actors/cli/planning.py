@@ -194,6 +194,8 @@ def _notes(order: Order, asked: Asked | None) -> Iterator[str]:
     if throttled and not (heard.requests or heard.input_tokens or heard.output_tokens):
         said = f"{throttled:,} calls of the sample were throttled, and nothing told by what limit"
         yield f"{said}: expect it to take longer"
+    if order.wish.via == BATCHES:
+        yield "the sample was asked in single calls, at their price: a message batch may take a day"
     if not order.keeps_text:
         yield f"the sample keeps its text for the job: `cortex forget {facts['job']}` once that is over"
 

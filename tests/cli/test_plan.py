@@ -49,7 +49,8 @@ def test_the_same_words_but_one_and_nothing_is_paid_twice(cortex: Any) -> None:
     }  # fmt: skip
     assert (plan["sample"]["rows"], plan["sample"]["answered"], plan["sample"]["reused_by_job"]) == (60, 60, True)
     assert not Path("o.parquet").exists()
-    job = cortex("batch", *words).last
+    cortex("batch", *words, "--sample", "61").refused("--sample 61 is for `cortex plan`", "all 300 rows", "leave it out")
+    job = cortex("batch", *words, "--sample", "60").last
     assert (job["rows_succeeded"], job["paid_calls"], job["reused_calls"]) == (300, 240, 60)
     cost, bill = plan["cost_usd"], job["cost_usd"]
     assert cost["low"] <= cost["expected"] <= cost["high"] <= cost["worst"]
@@ -124,9 +125,9 @@ def test_a_price_that_nobody_knows(cortex: Any) -> None:
 
 
 def test_limits_that_the_provider_tells_are_counted_with(cortex: Any) -> None:
-    """Twelve rows are enough to hear of them."""
+    """Twelve rows are enough to hear of them, also where their answers would all come at one moment."""
     long_table()
-    slow = ("--sim", "latency_ms=400", "--sim", "rpm=600", "--sim", "burst_s=6")
+    slow = ("--sim", "latency_ms=400", "--sim", "latency_spread=0", "--sim", "rpm=600", "--sim", "burst_s=6")
     words = ("plan", "t.csv", *LONG, *PRICED, *slow, "--json")
     plan = told(cortex(*words, "--sample", "12"))
     assert plan["limits"]["requests_per_min"] == {"told_per_min": 600.0, "set_per_min": None}
@@ -189,6 +190,10 @@ def test_what_is_wrong_is_told_as_by_the_job(cortex: Any) -> None:
     assert "t.csv line 3: there is nothing to ask: text is empty" in done.err
     assert "ticket_id '1' stands on line 2 already" in done.err
     assert "2 to ask; 1 refused before sending; 1 line is no row" in done.out
+    assert told(cortex("plan", "t.csv", *ASK, *SIM, "--sample", "2", "--json", "--job", "other"))["rows"]["left"] == 0
+    assert cortex("batch", "t.csv", *ASK, *SIM, "-o", "other.csv", "--job", "other", "--json").last["reused_calls"] == 2
+    for job in jobs():
+        assert cortex("rm", job).code == 0
     Path("o.csv").write_text("mine")
     cortex("plan", "t.csv", *ASK, *SIM, "-o", "o.csv").said()
     assert "o.csv exists: give --overwrite" in cortex("plan", "t.csv", *ASK, *SIM, "-o", "o.csv").err
