@@ -94,7 +94,7 @@ def test_the_options_about_limits_are_taken_as_they_stand(cortex) -> None:
     requests(Path("in.jsonl"), 3)
     table = PAGES["limits.md"].partition("\n## ")[0]
     said = dict(re.findall(r"`(--[a-z-]+)(?: ([^ `]+))?`", table))
-    for name in ("--cluster", "--fallback", "--max-cost", "--via"):  # asked of other jobs
+    for name in ("--cluster", "--fallback", "--max-cost", "--price-as", "--via"):  # asked of other jobs
         said.pop(name, None)
     assert len(said) >= 12, said
     numbers = {"--concurrency": "10", "--rpm": "6000", "--itpm": "1e6", "--otpm": "1e6", "--priority": "2"}
