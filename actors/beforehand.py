@@ -10,22 +10,22 @@ from typing import TypeVar
 import msgspec
 
 from actors import caps
-from actors.destination import FREE, SetupError, Wish, destination, endpoint_of, remember
+from actors.destination import FREE, SetupError, Wish, destination, remember
 from actors.files.source import Check
-from actors.provider.credential import Credential
 from actors.sampled import Heard
 from actors.session import Order
 from actors.store import Folder
 from cortex.limits import BATCHES, MESSAGES, Limits, Route
 from policies import duration
 from policies.limit import NO_CAPS, Caps
-from policies.price import PRICE_FORM, batch_price, parse_price
 from policies.route import pool_name
 from policies.strata import Stratum, drawn
 
 SAMPLE = "sample"
 """The kind of a sample's job, among its places."""
 LOCAL = "local"
+NO_KEY = "none"
+"""Stands in for a key where there is none. It is never sent: nothing is, but by a sample, which takes its own."""
 N = TypeVar("N", int, float)
 
 
@@ -42,40 +42,33 @@ def routes(wish: Wish, limits: Limits, environ: Mapping[str, str]) -> Roads:
     Raises ``SetupError`` as a job would.
     """
     if wish.model == LOCAL:
+        if wish.via == BATCHES:
+            raise SetupError(f"--via {BATCHES}: {LOCAL} takes no message batches; leave it out")
         from actors.local_model import LOCAL_CONTEXT_TOKENS, LOCAL_ENDPOINT, LOCAL_MODEL_NAME
 
         window = LOCAL_CONTEXT_TOKENS
         return Roads(Route(endpoint=LOCAL_ENDPOINT, model=LOCAL_MODEL_NAME, context_window=window, price=FREE), None)
-    now, batched = (_route(msgspec.structs.replace(wish, via=via), limits, environ) for via in (MESSAGES, BATCHES))
-    return Roads(now, batched)
+    batched: Route | None = None
+    try:
+        batched = _route(msgspec.structs.replace(wish, via=BATCHES), limits, environ)
+    except SetupError:
+        if wish.via == BATCHES:
+            raise
+    return Roads(_route(msgspec.structs.replace(wish, via=MESSAGES), limits, environ), batched)
 
 
 def endpoint_to(wish: Wish, environ: Mapping[str, str]) -> str:
     """The endpoint of a wish, by which remembered replies are known; the model need not be named yet."""
-    if wish.model in (LOCAL, "sim"):
-        return routes(wish, Limits(), environ).now.endpoint
-    return endpoint_of(wish.base_url or environ.get("ANTHROPIC_BASE_URL", "").strip())
+    return routes(msgspec.structs.replace(wish, model=wish.model or "any"), Limits(), environ).now.endpoint
 
 
 def _route(wish: Wish, limits: Limits, environ: Mapping[str, str]) -> Route:
-    if wish.model == "sim" or not wish.model or Credential.from_environ(environ) is not None:
+    try:
         found = destination(wish, limits, environ)
-        found.close()
-        return found.route
-    from actors.prices import CONTEXT_WINDOW_DEFAULT, known
-
-    price, window = known(wish.model, batch=wish.via == BATCHES)
-    if wish.price:
-        try:
-            price = parse_price(wish.price)
-        except ValueError as error:
-            raise SetupError(f"--price: {error}") from None
-        price = batch_price(price) if wish.via == BATCHES else price
-    if limits.max_cost_nusd is not None and price is None:
-        raise SetupError(f"no price known for {wish.model!r}, so --max-cost cannot hold: give --price, {PRICE_FORM}")
-    endpoint = endpoint_of(wish.base_url or environ.get("ANTHROPIC_BASE_URL", "").strip())
-    room = window or CONTEXT_WINDOW_DEFAULT
-    return Route(endpoint=endpoint, model=wish.model, price=price, context_window=room, via=wish.via)
+    except SetupError:  # for want of a key, perhaps; else the same is said again
+        found = destination(wish, limits, {**environ, "ANTHROPIC_API_KEY": NO_KEY})
+    found.close()
+    return found.route
 
 
 def limits_of(folder: Folder, route: Route, limits: Limits, heard: Heard) -> duration.Limits:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from actors.records import last_terms
 from actors.store import Folder
 from tests.cli.commands import request, requests
 from tests.cli.table import ASK, SIM, table
@@ -131,6 +132,8 @@ def test_limits_that_the_provider_tells_are_counted_with(cortex: Any) -> None:
     words = ("plan", "t.csv", *LONG, *PRICED, *slow, "--json")
     plan = told(cortex(*words, "--sample", "12"))
     assert plan["limits"]["requests_per_min"] == {"told_per_min": 600.0, "set_per_min": None}
+    terms = last_terms(Folder(os.environ["CORTEX_STATE"]), plan["sample"]["job"])
+    assert terms is not None and terms.limits.concurrency == 3, "the rest is asked when the first have told"
     assert plan["bound_by"] == "requests_per_min"
     assert 22 < plan["seconds"] < 35
     own = told(cortex(*words, "--sample", "12", "--rpm", "60", "--concurrency", "3"))
