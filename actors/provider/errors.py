@@ -107,7 +107,7 @@ _UNREACHED: Final = frozenset(
 def _unprepared(cause: BaseException, redact: Redactor, opens: str) -> Failure:
     """A request that the SDK's client could not make. Nothing was sent, so nothing can have been paid."""
     said = f"{type(cause).__name__}: {cause}"
-    if isinstance(cause, ImportError):
+    if isinstance(cause, ImportError) or type(cause).__name__ == "MissingDependencyError":
         told = f"a package is not installed where calls are made: {said}"
         return Failure(FailureKind.BLOCKED, line(told, redact), sent=False)
     if type(cause).__name__ in _UNREACHED or getattr(cause, "retryable", False) is True:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -290,3 +291,14 @@ def test_every_exception_that_bedrock_declares_is_known() -> None:
     for name in ("InvokeModel", "InvokeModelWithResponseStream"):
         for error in declared["operations"][name]["errors"]:
             assert FailureKind(meaning(error["shape"])), error
+
+
+@pytest.mark.parametrize(("cloud", "package"), [("bedrock", "botocore.auth"), ("vertex", "google.auth")])
+async def test_a_package_that_is_missing_where_calls_are_made_blocks_the_job(cloud, package, tmp_path, monkeypatch) -> None:
+    async with connected(cloud, lambda _: http(MESSAGE), tmp_path, monkeypatch) as (server, model):
+        monkeypatch.setitem(sys.modules, package, None)
+        found = await model.call(BODY, output_tokens_max=16, timeout_s=5)
+        assert not server.asked
+    assert isinstance(found, Failure)
+    assert (found.kind, found.sent) == (K.BLOCKED, False)
+    assert found.message.startswith("a package is not installed where calls are made") and "\n" not in found.message
