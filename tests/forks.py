@@ -17,20 +17,20 @@ import io
 import json
 import os
 import runpy
-import select
 import signal
 import socket
 import stat
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-POLL_S = 0.005
 WARM = (
     "actors.cli.app actors.cli.beginning actors.client actors.driver actors.frames actors.inline actors.session "
     "actors.simulator.inprocess anthropic pandas pyarrow.parquet opentelemetry.sdk.trace"
@@ -90,12 +90,11 @@ def _serve(address: str) -> None:
         visitor, _ = road.accept()
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
-                pass  # a keeper of before
-        if os.fork():
-            visitor.close()
-            continue
-        road.close()
-        os._exit(_keep(visitor))
+                pass  # a command of before
+        if not os.fork():
+            road.close()
+            _become(visitor)
+        visitor.close()
 
 
 def _stay_near() -> None:
@@ -112,35 +111,15 @@ def _stay_near() -> None:
     socket.getaddrinfo = near
 
 
-def _keep(visitor: socket.socket) -> int:
-    """Run one command beside its client: pass on its signals, tell its exit code, kill it if the client was killed."""
-    length, streams, _, _ = socket.recv_fds(visitor, 4, 3)
-    order = b""
-    while len(order) < int.from_bytes(length, "big"):
-        order += visitor.recv(65_536)
-    name, words, folder, environ = json.loads(order)
-    child = os.fork()
-    if not child:
-        visitor.close()
-        _become(name, words, folder, environ, streams)
-    for stream in (*streams, 0, 1, 2):
-        os.close(stream)
-    while True:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            code = os.waitstatus_to_exitcode(status)
-            visitor.send(bytes([code if code >= 0 else 128 - code]))
-            return 0
-        if select.select([visitor], [], [], POLL_S)[0]:
-            told = visitor.recv(1)
-            os.kill(child, told[0] if told else signal.SIGKILL)
-            if not told:
-                return 0
-
-
-def _become(name: str, words: list[str], folder: str, environ: dict[str, str], streams: list[int]) -> None:
+def _become(visitor: socket.socket) -> None:
+    """Be the command that is asked for, beside its client: its signals are ours, and so is its end."""
     code = 1
     try:
+        length, streams, _, _ = socket.recv_fds(visitor, 4, 3)
+        order = b""
+        while len(order) < int.from_bytes(length, "big"):
+            order += visitor.recv(65_536)
+        name, words, folder, environ = json.loads(order)
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
             os.close(stream)
@@ -150,16 +129,23 @@ def _become(name: str, words: list[str], folder: str, environ: dict[str, str], s
         os.environ.clear()
         os.environ.update(environ)
         time.tzset()
+        threading.Thread(target=_heed, args=(visitor,), daemon=True).start()
         code = _cortex(words) if name == "cortex" else _python(words)
     except BaseException:
-        import traceback
-
         traceback.print_exc()
-    finally:
-        with contextlib.suppress(BaseException):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(code)
+    with contextlib.suppress(BaseException):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    with contextlib.suppress(OSError):
+        visitor.send(bytes([code & 255]))
+    os._exit(code & 255)
+
+
+def _heed(visitor: socket.socket) -> None:
+    """Pass on what signals the client had. A client that was killed takes the command along."""
+    while told := visitor.recv(1):
+        os.kill(os.getpid(), told[0])
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _cortex(words: list[str]) -> int:
