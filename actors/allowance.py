@@ -71,7 +71,8 @@ class Allowance:
         account = journal.account(journal.seq)
         ledger = decode_account(account).ledger if account else Ledger()
         ledger.turn_to(self._runtime.now_s())
-        answer = await self._ask(self._asked(terms, ledger, ()))
+        asked = msgspec.structs.replace(self._asked(terms, ledger, ()), new=not account)
+        answer = await self._ask(asked)
         if answer is None:
             return []
         if answer.slices and (said := unpriced(terms, answer.slices[0].budget)):

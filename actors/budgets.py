@@ -9,17 +9,18 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
+from actors import costs
 from actors.joblock import is_held
 from actors.records import last_owner
 from actors.store import Folder, Journal, StoreError
 from cortex import budgets
 from cortex.budgets import Answer, Asked
 from cortex.journal import decode_account
-from policies.slices import MONTH, Budget, Holding, day_of, turn_to, window_of
+from policies.slices import DAY_S, MONTH, Budget, Holding, add_removed, day_of, set_aside, turn_to, window_of
 
 NOTE = "budget/"
 """Before the name of a budget: its note at a cluster's cortex."""
@@ -60,6 +61,20 @@ class FolderBooks:
         """Take a budget away. Raises ``StoreError``."""
         with self._open() as db, _writing(db):
             db.execute("DELETE FROM budgets WHERE name = ?", (name,))
+
+    def part(self, jobs: Sequence[str]) -> None:
+        """These jobs, which nobody runs, are about to be removed: what they used stays used, also when others take
+        their names. Raises ``StoreError``."""
+        if not self.path.exists():
+            return
+        with self._open() as db, _writing(db):
+            for each in _read(db).values():
+                for job in jobs:
+                    if (held := each.holdings.get(job)) is not None:
+                        used_nusd = spent_nusd(self._folder, job, each)
+                        held.held_nusd = held.used_nusd = held.counted_nusd if used_nusd is None else used_nusd
+                        set_aside(each, job)
+                _write(db, each)
 
     def ask(self, asked: Asked) -> Answer:
         """What the budgets let a job commit; it is on disk when this returns. Raises ``StoreError``."""
@@ -164,6 +179,9 @@ class NoteBooks:
     def ask(self, asked: Asked) -> Answer:
         """What the budgets let a job commit; it is noted when this returns."""
         before, now = (budgets.covering(self.read().values(), asked.labels) for _ in range(2))
+        if asked.new:  # whoever removed the one before may not have reached this cluster
+            for each in now:
+                set_aside(each, asked.job)
         answer = budgets.ask(now, asked, self._clock())
         for then, each in zip(before, now, strict=True):
             if budgets.differs(then, each, asked.job):
@@ -203,4 +221,7 @@ def opened(folder: Folder, budget: Budget, labels_of: Callable[[str], dict[str, 
             continue
         if used_nusd := spent_nusd(folder, job, budget):
             budget.holdings[job] = Holding(used_nusd, used_nusd, over=True, heard_s=at_s)
+    for bill in costs.bills(folder, float(DAY_S * budget.window))[0]:
+        if bill.gone and bill.job not in budget.holdings and bill.labels.get(budget.label) == budget.value:
+            add_removed(budget, bill.spent.known_nusd + bill.spent.assumed_nusd)
     return budget

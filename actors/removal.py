@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from actors import costs, live
+from actors.budgets import FolderBooks
 from actors.errors import ClearError
 from actors.files.place import kept_rows
 from actors.joblock import Held, hold
@@ -68,6 +69,7 @@ def remove(folder: Folder, job: str) -> None:
     (``actors.costs``). Raises ``StoreError``."""
     names = family(folder, job)
     with _alone(folder, names):
+        FolderBooks(folder).part(names)
         costs.note_removal(folder, job)
         for name in reversed(names):
             for path in files_of(folder, name):

@@ -34,6 +34,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     open_nusd: int = 0
     """Reserved for calls that are under way, without those in message batches."""
     over: bool = False
+    new: bool = False
+    """It has never begun anything: what stands under its name, a job used that was removed."""
 
 
 class Answer(msgspec.Struct, frozen=True):

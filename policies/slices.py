@@ -21,6 +21,8 @@ MONTH: Final = "month"
 PERIODS: Final = (DAY, MONTH)
 SILENT_S: Final = 60.0
 """A job that lives is heard more often."""
+REMOVED: Final = "(removed)"
+"""Holds what jobs have used that are no more; no job is named so."""
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 
 
@@ -123,6 +125,20 @@ def turn_to(budget: Budget, window: int) -> None:
     """A new window begins with nothing held: what is left of the old one is worth nothing any more."""
     if window > budget.window:
         budget.window, budget.holdings = window, {}
+
+
+def set_aside(budget: Budget, job: str) -> None:
+    """A job is no more: what it may have used stays used, and whoever takes its name begins with nothing."""
+    if gone := budget.holdings.pop(job, None):
+        add_removed(budget, gone.counted_nusd)
+
+
+def add_removed(budget: Budget, nusd: int) -> None:
+    """Jobs that are no more have used this of the window."""
+    if nusd:
+        kept = budget.holdings.setdefault(REMOVED, Holding(over=True))
+        kept.used_nusd += nusd
+        kept.held_nusd += nusd
 
 
 def lend(budget: Budget, told: Told, at_s: float) -> Lent:

@@ -144,3 +144,20 @@ def test_what_a_killed_job_was_lent_comes_back_by_its_journal(cortex):
     assert 0.017e9 < found.counted_nusd <= 0.02e9
     again = cortex("resume", "a", "--json")
     assert again.code == 3 and _spent(again.last, other.last) <= 0.02
+
+
+def test_what_a_removed_job_spent_stays_spent_whoever_takes_its_name(cortex):
+    requests(Path("in.jsonl"), 200)
+    cortex("budget", "team=search", "--max-cost-per-day", "0.01")
+    given = ("batch", "in.jsonl", "-o", "a.jsonl", *PRICED, *LABEL, "--job", "a", "--fresh", "--overwrite", "--json")
+    spent = _spent(cortex(*given).last)
+    assert 0.005 < spent <= 0.01
+    assert cortex("rm", "a").code == 0
+    assert _listed(cortex("budget", "--json"))[0]["spent_usd"] == pytest.approx(spent)
+    again = _spent(cortex(*given).last)
+    assert spent + again <= 0.01
+    assert _listed(cortex("budget", "--json"))[0]["spent_usd"] == pytest.approx(spent + again)
+    assert cortex("rm", "a").code == 0
+    cortex("budget", "team=search", "--remove")
+    cortex("budget", "team=search", "--max-cost-per-day", "0.01")
+    assert _listed(cortex("budget", "--json"))[0]["spent_usd"] == pytest.approx(spent + again)
