@@ -99,7 +99,7 @@ def test_a_budget_that_is_set_later_counts_what_was_spent_before(cortex):
 
 def test_two_jobs_of_one_budget_and_both_go_on_when_it_is_raised(cortex):
     """The issue's own measure: two processes, one budget, raised while they run."""
-    requests(Path("in.jsonl"), 400)
+    requests(Path("in.jsonl"), 1000)
     cortex("budget", "team=search", "--max-cost-per-day", "0.02")
     ways = (*PRICED, *LABEL, "--fresh", "--wait-blocked", "10m", "--json")
     with (
