@@ -267,6 +267,8 @@ class _Tee:
 def _write(rows: Any, file: Any) -> None:
     """Rows into a file, in a form that holds them as they are."""
     kind = type(rows).__module__.partition(".")[0]
+    if kind in ("pandas", "polars") and hasattr(rows, "to_frame"):
+        raise RowsError("one column is no table: give COLUMN.to_frame('text'), and {{text}} in the prompt")
     if kind == "polars":
         frame = rows.collect() if hasattr(rows, "collect") else rows
         _write_arrow(frame.to_arrow(), file)

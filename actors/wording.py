@@ -122,7 +122,7 @@ def label(name: str, value: str) -> tuple[str, str]:
     """A label of a job, if it can be one."""
     name, value = str(name).strip(), str(value).strip()
     if not _LABEL.fullmatch(name) or not value:
-        raise ValueError(f"{f'{name}={value}'!r:.80}: {LABEL_FORM}")
+        raise ValueError(f"{f'{name}={value}' if value else name!r:.80}: {LABEL_FORM}")
     if len(value) > LABEL_VALUE_MAX or not value.isprintable():
         raise ValueError(f"{name}: a label's value is one line of at most {LABEL_VALUE_MAX} characters")
     return name, value

@@ -162,7 +162,8 @@ def lend(budget: Budget, told: Told, at_s: float) -> Lent:
     fair = left // (2 * (1 + sum(not each.over for each in others)))
     upto = told.holds_nusd
     if told.lacks_nusd > left:  # what it has is of no use to it; another may need less
-        out = left + sum(_coming_back(each, at_s) for each in others) < told.lacks_nusd
+        back = told.open_nusd + sum(_coming_back(each, at_s) for each in others)
+        out = left + back < told.lacks_nusd
         own.lacks_nusd = 0 if out else told.lacks_nusd  # nobody gives anything back for what cannot be had
         return Lent(told.used_nusd, out)
     if told.lacks_nusd:

@@ -42,6 +42,9 @@ def costs(by: str, since: str, options: Options) -> int:
         _print(by, told, total)
     else:
         say(f"nothing was spent in {folder.path}" + (f" since {clock(since_s)}" if since_s else ""))
+    if by not in ("job", "model") and found and not any(by in each.labels for each in found):
+        names = sorted({name for each in found for name in each.labels})
+        say(f"no job has a label {by!r}" + (f": there are {', '.join(names)}" if names else ", nor any other (--label)"))
     if unpriced:
         say(f"no price is known for calls of {_some(unpriced)}: their tokens are counted, their money is not")
     if unread:
@@ -52,6 +55,8 @@ def costs(by: str, since: str, options: Options) -> int:
 def _since(text: str, now_s: float) -> float:
     if not text:
         return 0.0
+    if text.isdecimal():  # days, people mean, and would get seconds
+        raise CommandError(f"--since {text!r}: of what? write {text}d, {text}h, or 2026-11-01 (ISO 8601)")
     try:
         return now_s - duration_s(text)
     except ValueError:

@@ -127,7 +127,9 @@ def _listed(budgets: dict[str, Budget], found: tuple[str, str] | None, options: 
             f"{_usd(each['lent_usd'])}, left {_usd(each['left_usd'])} until {clock(each['until_s'])}  "
             f"by {each['who']}, since {clock(each['at_s'])}"
         )
-    if not facts:
+    if not facts and found is not None:
+        say(f"no budget of {found[0]}={found[1]} is set; `cortex budget` lists what is")
+    elif not facts:
         say(f"no budget is set in {where}")
     return COMPLETE
 

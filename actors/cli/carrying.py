@@ -150,8 +150,10 @@ BUDGET_WHY = "over_budget: the budget "
 
 
 def _raised(standing: Standing) -> str:
-    """What must be given besides, so that a job stopped by its own cap can go on; or by a budget that it shares."""
+    """What must be given besides, so that a job stopped by its own cap or deadline can go on; or by a shared budget."""
     said = standing.facts["why"]
+    if said.startswith("deadline"):
+        return " --deadline +2h"
     if said.startswith(BUDGET_WHY):
         return ", when the budget is whole again or raised: cortex budget lists it"
     return " --max-cost USD (or --max-job-tokens N), higher" if said.startswith("over_budget") else ""

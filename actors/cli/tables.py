@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from actors.cli.finding import text_of
@@ -28,6 +29,8 @@ TABLE = "table"
 COLUMNS = "columns"
 """Among an order's places: the columns of its results, where these are a table."""
 LOCAL = "local"
+FOREIGN = frozenset({".xlsx", ".xls", ".ods", ".arrow", ".feather", ".orc", ".avro", ".db", ".sqlite", ".zip"})
+"""Endings of forms that nobody here writes: JSON Lines under such a name would open nowhere."""
 
 
 def is_table(path: str) -> bool:
@@ -114,6 +117,8 @@ def results_sink(
     if not output:
         return None
     keep_off = () if input_path in ("", "-") else (input_path,)
+    if Path(output).suffix.lower() in FOREIGN:
+        raise SinkError(f"{output}: results are written as .csv, .tsv, .parquet or .jsonl: name one of these")
     if not is_table(output):
         return FileSink(output, overwrite=overwrite, keep_off=keep_off)
     columns = PLAIN if form_of(output) not in (CSV, PARQUET) else _columns(places, program, output)

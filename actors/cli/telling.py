@@ -33,7 +33,8 @@ STATUS_FIELDS = (
 (``as_of_s``, ``pools``, ``routes``, ``breakers``, ``staff``, ``nodes``, ``channels``), else null. Times that end in
 ``_at_s`` or ``_until_s`` are seconds since 1970; 0 or null: none."""
 
-_ONE_FIRST = "then resume: one call goes first, and the rest when it is answered"
+_RESUME = "resume: one call goes first, and the rest when it is answered"
+_ONE_FIRST = f"then {_RESUME}"
 _ADVICE = {
     "blocked": f"no row failed for it: put the account (credit, spend limit) or the model's name right, {_ONE_FIRST}",
     "unauthorised": f"no row failed for it: set a good key in ANTHROPIC_API_KEY or its file, {_ONE_FIRST}",
@@ -114,12 +115,15 @@ def headline(standing: Standing) -> str:
     if facts["rows_failed"]:
         kinds = failed_kinds(facts)
         said.append(f"{facts['rows_failed']:,} failed" + (f" ({kinds})" if kinds else ""))
+    if standing.unreadable:
+        was = "was" if standing.unreadable == 1 else "were"
+        said.append(f"{_many(standing.unreadable, 'line')} of the input {was} no row")
     said.append(_many(facts["calls"], "call"))
     if facts["reused_calls"]:
         said.append(f"{facts['reused_calls']:,} of them remembered")
     if facts["cost_usd"] is not None:
         said.append(cost(facts))
-    said.append(span(facts["elapsed_s"]))
+    said.append(span(facts["elapsed_s"]) + (", rests included" if facts["epoch"] > 1 else ""))
     return ", ".join(filter(None, said))
 
 
@@ -209,7 +213,7 @@ def _advice(said: str, route: str) -> str:
     opens = next((how for cloud, how in OPENS.items() if f" at {cloud}://" in route), "")
     if why != "unauthorised" or not opens:
         return _ADVICE.get(why, "")
-    return f"no row failed for it: {_ONE_FIRST if opens in said else f'{opens}, {_ONE_FIRST}'}"
+    return "no row failed for it" + (f"; after that {_RESUME}" if opens in said else f": {opens}, {_ONE_FIRST}")
 
 
 def _awaits(standing: Standing) -> str:

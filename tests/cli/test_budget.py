@@ -36,6 +36,7 @@ def test_a_budget_is_set_listed_raised_and_removed(cortex):
     said = cortex("budget", "team=search", "--max-cost-per-day", "200", "--max-cost-per-month", "$3000").said()
     assert "team=search a day: $200.00, set by " in said[0] and "the day is in UTC" in said[0]
     assert "team=search a month: $3,000.00" in said[1]
+    assert cortex("budget", "team=serch").said() == ["no budget of team=serch is set; `cortex budget` lists what is"]
     day, month = _listed(cortex("budget", "--json"))
     assert (day["label"], day["period"], day["max_cost_usd"], day["spent_usd"]) == ("team=search", "day", 200.0, 0.0)
     assert (day["left_usd"], month["period"]) == (200.0, "month") and day["who"] and day["at_s"]
@@ -99,7 +100,7 @@ def test_a_budget_that_is_set_later_counts_what_was_spent_before(cortex):
 
 def test_two_jobs_of_one_budget_and_both_go_on_when_it_is_raised(cortex):
     """The issue's own measure: two processes, one budget, raised while they run."""
-    requests(Path("in.jsonl"), 400)
+    requests(Path("in.jsonl"), 1000)
     cortex("budget", "team=search", "--max-cost-per-day", "0.02")
     ways = (*PRICED, *LABEL, "--fresh", "--wait-blocked", "10m", "--json")
     with (
