@@ -23,7 +23,7 @@ CONFIG = "config"
 """Among a job's places: what was said, and where, as JSON."""
 _NOT_KEPT = frozenset({"notify", "as_json", "verbose", "job", "state", "overwrite", "fresh"})
 DEFAULT = "default"
-SHOWN = 80
+SHOWN = 300
 """Characters of a value: a prompt may be a page."""
 
 Said = dict[str, tuple[str, str]]

@@ -30,9 +30,8 @@ def opened(asked: Asked) -> tuple[Credential | None, list[Finding]]:
     if line := missing_extra(provider):
         said, _, do = line.partition(": pip ")
         return None, [wrong("provider", said, f"pip {do}")]
-    said_of = Whereabouts(**asked.provider, base_url=asked.base_url.strip(), key_file=asked.api_key_file)
     try:
-        credential = credential_of(said_of, asked.environ)
+        credential = _credential(asked)
     except CredentialError as error:
         said, gives, how = str(error).partition(": give ")
         return None, [wrong("provider", said, f"give {how}" if gives else "put that right")]
@@ -45,7 +44,12 @@ def secret_of(asked: Asked) -> Credential | None:
     """What opens it, to be shown by nobody. Raises CredentialError."""
     if asked.provider.get("provider", ANTHROPIC) == ANTHROPIC or missing_extra(asked.provider["provider"]):
         return None
-    return opened(asked)[0]
+    return _credential(asked)
+
+
+def _credential(asked: Asked) -> Credential:
+    said_of = Whereabouts(**asked.provider, base_url=asked.base_url.strip(), key_file=asked.api_key_file)
+    return credential_of(said_of, asked.environ)
 
 
 def _key(credential: Credential, platform: Platform, asked: Asked) -> Finding:

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from actors.cli.budgeting import _ask_all, _facts
 from tests.cluster.processes import Commands, Provider, write_rows
 
 PRICED = ("--price", "input=3,output=15", "--max-output-tokens", "40", "--label", "team=search", "--wait-blocked", "10m")
@@ -28,8 +29,8 @@ async def test_two_jobs_of_a_cluster_share_a_budget(runtime: Any, address: str, 
     write_rows(folder / "b.jsonl", 300, "b")
 
     async def budget() -> dict[str, Any]:
-        told = json.loads((await _said(commands, "budget", "--json", "--cluster", address)).splitlines()[-1])
-        return dict(told["budgets"][0])
+        found = await _ask_all(runtime.peer("cortex"))  # the command would join the Ray anew each time
+        return _facts(next(iter(found.values())))
 
     async def at_rest(cap: float) -> dict[str, Any]:
         end_s = time.monotonic() + 90
@@ -57,6 +58,8 @@ async def test_two_jobs_of_a_cluster_share_a_budget(runtime: Any, address: str, 
         for driver in drivers:
             said, _ = await asyncio.to_thread(driver.communicate, timeout=90)
             assert driver.returncode == 0, said
+        told = json.loads((await _said(commands, "budget", "--json", "--cluster", address)).splitlines()[-1])
+        assert told["budgets"][0]["max_cost_usd"] == 9
     finally:
         await _said(commands, "budget", "team=search", "--remove", "--cluster", address)
         commands.close()
