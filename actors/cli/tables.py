@@ -28,6 +28,8 @@ TABLE = "table"
 COLUMNS = "columns"
 """Among an order's places: the columns of its results, where these are a table."""
 LOCAL = "local"
+FOREIGN = (".xlsx", ".xls", ".ods", ".feather", ".arrow", ".avro", ".orc", ".db", ".sqlite", ".xml")
+"""Endings of forms that are neither read nor written here: under such a name nobody looks for JSON Lines."""
 
 
 def is_table(path: str) -> bool:
@@ -37,6 +39,12 @@ def is_table(path: str) -> bool:
 
 def program_of(options: Options, path: str, output: str) -> Batch | Table:
     """The program of ``cortex batch``: requests as they stand, or a table."""
+    for flag, name in (("", path), ("-o ", output)):
+        if name.lower().endswith(FOREIGN):
+            raise CommandError(
+                f"{flag}{name}: no such form is read or written here: .csv, .tsv, .parquet or .jsonl, which others "
+                "convert from and to"
+            )
     prompt = text_of("--prompt ", options.prompt).rstrip("\n") if options.prompt else ""
     system = text_of("--system ", options.system).rstrip("\n") if options.system else ""
     if not options.prompt:
