@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 from collections.abc import Mapping
 from typing import Any
 
 from actors.cli.finding import text_of
 from actors.cli.options import Options
-from actors.cli.problems import CommandError
+from actors.cli.problems import CommandError, say
 from actors.cli.standings import spool_of
 from actors.files.columns import PLAIN, Columns, columns_of, decoded
 from actors.files.place import hidden_beside, is_remote, passing
@@ -55,6 +56,7 @@ def program_of(options: Options, path: str, output: str) -> Batch | Table:
         raise CommandError(
             "--prompt names no column, so all rows would ask the same: write {{column}} where a row's text goes"
         )
+    _tell_of_braces(system)
     if options.prompt and not options.model:
         raise CommandError("name the model that is asked: --model NAME (local and sim cost nothing)")
     how = options.schema_as or ("prompt" if options.model == LOCAL else "format")
@@ -75,6 +77,14 @@ def program_of(options: Options, path: str, output: str) -> Batch | Table:
     if twice is not None:
         raise CommandError(f"two columns of the results would be named {twice!r}: rename the one of --schema or --id")
     return program
+
+
+def _tell_of_braces(system: str) -> None:
+    """A system prompt is one text for all rows; who writes a column into it would pay for its braces."""
+    with contextlib.suppress(TemplateError):
+        for column in Template(system).columns[:1]:
+            said = f"its {{{{{column}}}}} goes out as it stands"
+            say(f"--system is the same for all rows: {said}; columns are for --prompt")
 
 
 def _template(prompt: str) -> Template:

@@ -137,6 +137,14 @@ def test_a_form_that_is_not_written_gets_no_json_lines(cortex: Any, given: tuple
     _nothing_began()
 
 
+def test_a_column_in_the_system_prompt_is_told(cortex: Any) -> None:
+    Path("t.csv").write_text("ticket_id,text\n1,fine\n")
+    done = cortex("batch", "t.csv", *ASK, "--system", "For {{ team }}.", "-o", "o.csv", *SIM)
+    assert done.code == 0 and "its {{team}} goes out as it stands" in done.said()[0]
+    done = cortex("batch", "t.csv", *ASK, "--system", "Write \\{{ team }} or {{", "-o", "p.csv", *SIM)
+    assert done.code == 0 and "--system" not in done.err
+
+
 def test_a_quote_that_is_never_closed(cortex: Any) -> None:
     Path("t.csv").write_text('ticket_id,text\n1,fine\n2,"open\n3,lost\n')
     done = cortex("batch", "t.csv", *ASK, "-o", "o.jsonl", *SIM)
