@@ -136,11 +136,10 @@ class Herald:
         cap, spent = k.terms.limits.max_cost_nusd, k.ledger.known_nusd + k.ledger.assumed_nusd
         if cap is not None:
             out = k.why.startswith("over_budget: the next call")
-            yield from _shares(f"cap/{cap}", "its own cap", cap, cap if out else spent)
+            yield from _shares(f"cap/{cap}", "its own cap", cap, spent, out)
         for name, window, of_nusd, used_nusd in self._allowance.seen:
             used_up = k.purse is not None and name.rpartition(" a ")[0] in k.purse.said
-            used = of_nusd if used_up else used_nusd
-            yield from _shares(f"{name}/{window}/{of_nusd}", f"the budget {name}", of_nusd, used)
+            yield from _shares(f"{name}/{window}/{of_nusd}", f"the budget {name}", of_nusd, used_nusd, used_up)
 
     def _breakers(self, k: State) -> Iterator[tuple[str, dict[str, Any]]]:
         now_s = self._runtime.monotonic_s()
@@ -163,11 +162,14 @@ class Herald:
             yield f"deadline/{facts['deadline_at_s']:.0f}", {"event": "deadline_at_risk", "said": said, **ends}
 
 
-def _shares(key: str, what: str, of_nusd: int, used_nusd: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each share that is reached; a cap counts as reached where the next call would pass it."""
+def _shares(key: str, what: str, of_nusd: int, used_nusd: int, out: bool) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each share that is reached; where the next call could pass the cap (``out``) all are, and it is said so."""
     for share in SHARES:
-        if 100 * used_nusd >= share * of_nusd:
-            said = f"{share} % of {what} of {usd_text(of_nusd)} is spent"
+        spent = 100 * used_nusd >= share * of_nusd
+        if spent or out:
+            said = f"{share} % of {what} of {usd_text(of_nusd)} is spent" if spent else (
+                f"{what} of {usd_text(of_nusd)} is used up, the next call could pass it"
+            )  # fmt: skip
             yield f"{key}/{share}", {"event": "cost", "said": said, "percent": share, "max_cost_usd": usd(of_nusd)}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 from actors.cli.finding import text_of
 from actors.cli.options import Options
-from actors.cli.problems import CommandError
+from actors.cli.problems import CommandError, say
 from actors.cli.standings import spool_of
 from actors.files.columns import PLAIN, Columns, columns_of, decoded
 from actors.files.place import hidden_beside, is_remote, passing
@@ -29,8 +30,13 @@ TABLE = "table"
 COLUMNS = "columns"
 """Among an order's places: the columns of its results, where these are a table."""
 LOCAL = "local"
+<<<<<<< HEAD
 FOREIGN = frozenset({".xlsx", ".xls", ".ods", ".arrow", ".feather", ".orc", ".avro", ".db", ".sqlite", ".zip"})
 """Endings of forms that nobody here writes: JSON Lines under such a name would open nowhere."""
+=======
+FOREIGN = (".xlsx", ".xls", ".ods", ".feather", ".arrow", ".avro", ".orc", ".db", ".sqlite", ".xml")
+"""Endings of forms that are neither read nor written here: under such a name nobody looks for JSON Lines."""
+>>>>>>> refs/heads/expert2
 
 
 def is_table(path: str) -> bool:
@@ -40,6 +46,12 @@ def is_table(path: str) -> bool:
 
 def program_of(options: Options, path: str, output: str) -> Batch | Table:
     """The program of ``cortex batch``: requests as they stand, or a table."""
+    for flag, name in (("", path), ("-o ", output)):
+        if name.lower().endswith(FOREIGN):
+            raise CommandError(
+                f"{flag}{name}: no such form is read or written here: .csv, .tsv, .parquet or .jsonl, which others "
+                "convert from and to"
+            )
     prompt = text_of("--prompt ", options.prompt).rstrip("\n") if options.prompt else ""
     system = text_of("--system ", options.system).rstrip("\n") if options.system else ""
     if not options.prompt:
@@ -50,6 +62,7 @@ def program_of(options: Options, path: str, output: str) -> Batch | Table:
         raise CommandError(
             "--prompt names no column, so all rows would ask the same: write {{column}} where a row's text goes"
         )
+    _tell_of_braces(system)
     if options.prompt and not options.model:
         raise CommandError("name the model that is asked: --model NAME (local and sim cost nothing)")
     how = options.schema_as or ("prompt" if options.model == LOCAL else "format")
@@ -70,6 +83,14 @@ def program_of(options: Options, path: str, output: str) -> Batch | Table:
     if twice is not None:
         raise CommandError(f"two columns of the results would be named {twice!r}: rename the one of --schema or --id")
     return program
+
+
+def _tell_of_braces(system: str) -> None:
+    """A system prompt is one text for all rows; who writes a column into it would pay for its braces."""
+    with contextlib.suppress(TemplateError):
+        for column in Template(system).columns[:1]:
+            said = f"its {{{{{column}}}}} goes out as it stands"
+            say(f"--system is the same for all rows: {said}; columns are for --prompt")
 
 
 def _template(prompt: str) -> Template:

@@ -107,7 +107,9 @@ def test_a_budget_is_told_too(cortex):
         done = cortex("batch", "in.jsonl", "-o", "a.jsonl", *PRICED, "--label", "team=search", "--notify", url)
         assert done.code == 3
     assert _events(heard) == [("cost", 50), ("cost", 80), ("cost", 100), ("ended", "partial")]
-    assert "100 % of the budget team=search a day of $0.01 is spent" in heard.heard[2]["text"]
+    assert "80 % of the budget team=search a day of $0.01 is spent" in heard.heard[1]["text"]
+    assert heard.heard[2]["cost_usd"] < 0.01
+    assert "the budget team=search a day of $0.01 is used up, the next call could pass it" in heard.heard[2]["text"]
     assert "the budget team=search" in heard.heard[3]["text"]
 
 

@@ -130,6 +130,22 @@ def test_the_first_ten_bad_rows_are_told_and_the_rest_is_done(cortex: Any) -> No
     assert rows["x" * 65].startswith("rejected: ticket_id has 65")
 
 
+@pytest.mark.parametrize(("given", "named"), [(("t.csv", "-o", "o.xlsx"), "-o o.xlsx"), (("t.XLSX", "-o", "o.csv"), "t.XLSX")])
+def test_a_form_that_is_not_written_gets_no_json_lines(cortex: Any, given: tuple[str, ...], named: str) -> None:
+    Path("t.csv").write_text("ticket_id,text\n1,fine\n")
+    Path("t.XLSX").write_text('{"ticket_id": 1, "text": "fine"}\n')
+    cortex("batch", *given, *ASK, *SIM).refused(named, "no such form", ".parquet")
+    _nothing_began()
+
+
+def test_a_column_in_the_system_prompt_is_told(cortex: Any) -> None:
+    Path("t.csv").write_text("ticket_id,text\n1,fine\n")
+    done = cortex("batch", "t.csv", *ASK, "--system", "For {{ team }}.", "-o", "o.csv", *SIM)
+    assert done.code == 0 and "its {{team}} goes out as it stands" in done.said()[0]
+    done = cortex("batch", "t.csv", *ASK, "--system", "Write \\{{ team }} or {{", "-o", "p.csv", *SIM)
+    assert done.code == 0 and "--system" not in done.err
+
+
 def test_a_quote_that_is_never_closed(cortex: Any) -> None:
     Path("t.csv").write_text('ticket_id,text\n1,fine\n2,"open\n3,lost\n')
     done = cortex("batch", "t.csv", *ASK, "-o", "o.jsonl", *SIM)

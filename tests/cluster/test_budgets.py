@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from actors.cli.budgeting import _ask_all, _facts
 from tests.cluster.processes import Commands, Provider, write_rows
 
@@ -22,6 +24,7 @@ async def _said(commands: Commands, *words: str) -> str:
     return said
 
 
+@pytest.mark.long
 async def test_two_jobs_of_a_cluster_share_a_budget(runtime: Any, address: str, folder: Path) -> None:
     provider = Provider(latency_ms=50)
     commands = Commands(folder, provider.url, address)
