@@ -23,13 +23,9 @@ CONFIG = "config"
 """Among a job's places: what was said, and where, as JSON."""
 _NOT_KEPT = frozenset({"notify", "as_json", "verbose", "job", "state", "overwrite", "fresh"})
 DEFAULT = "default"
-<<<<<<< HEAD
-SHOWN = 300
-=======
 PLACES = ("program", "input", "output")
 """Options that stand with the job's places, so that of what was said of them only where it was is kept here."""
-SHOWN = 80
->>>>>>> refs/heads/expert2
+SHOWN = 300
 """Characters of a value: a prompt may be a page."""
 
 Said = dict[str, tuple[str, str]]

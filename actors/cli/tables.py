@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from actors.cli.finding import text_of
@@ -30,13 +29,8 @@ TABLE = "table"
 COLUMNS = "columns"
 """Among an order's places: the columns of its results, where these are a table."""
 LOCAL = "local"
-<<<<<<< HEAD
-FOREIGN = frozenset({".xlsx", ".xls", ".ods", ".arrow", ".feather", ".orc", ".avro", ".db", ".sqlite", ".zip"})
-"""Endings of forms that nobody here writes: JSON Lines under such a name would open nowhere."""
-=======
-FOREIGN = (".xlsx", ".xls", ".ods", ".feather", ".arrow", ".avro", ".orc", ".db", ".sqlite", ".xml")
+FOREIGN = (".xlsx", ".xls", ".ods", ".feather", ".arrow", ".avro", ".orc", ".db", ".sqlite", ".xml", ".zip")
 """Endings of forms that are neither read nor written here: under such a name nobody looks for JSON Lines."""
->>>>>>> refs/heads/expert2
 
 
 def is_table(path: str) -> bool:
@@ -46,12 +40,8 @@ def is_table(path: str) -> bool:
 
 def program_of(options: Options, path: str, output: str) -> Batch | Table:
     """The program of ``cortex batch``: requests as they stand, or a table."""
-    for flag, name in (("", path), ("-o ", output)):
-        if name.lower().endswith(FOREIGN):
-            raise CommandError(
-                f"{flag}{name}: no such form is read or written here: .csv, .tsv, .parquet or .jsonl, which others "
-                "convert from and to"
-            )
+    if path.lower().endswith(FOREIGN):
+        raise CommandError(f"{path}: no such form is read here: make it .csv, .tsv, .parquet or .jsonl")
     prompt = text_of("--prompt ", options.prompt).rstrip("\n") if options.prompt else ""
     system = text_of("--system ", options.system).rstrip("\n") if options.system else ""
     if not options.prompt:
@@ -138,7 +128,7 @@ def results_sink(
     if not output:
         return None
     keep_off = () if input_path in ("", "-") else (input_path,)
-    if Path(output).suffix.lower() in FOREIGN:
+    if output.lower().endswith(FOREIGN):
         raise SinkError(f"{output}: results are written as .csv, .tsv, .parquet or .jsonl: name one of these")
     if not is_table(output):
         return FileSink(output, overwrite=overwrite, keep_off=keep_off)

@@ -130,11 +130,13 @@ def test_the_first_ten_bad_rows_are_told_and_the_rest_is_done(cortex: Any) -> No
     assert rows["x" * 65].startswith("rejected: ticket_id has 65")
 
 
-@pytest.mark.parametrize(("given", "named"), [(("t.csv", "-o", "o.xlsx"), "-o o.xlsx"), (("t.XLSX", "-o", "o.csv"), "t.XLSX")])
+@pytest.mark.parametrize(
+    ("given", "named"), [(("t.csv", "-o", "o.xlsx"), "o.xlsx"), (("t.XLSX", "-o", "o.csv"), "t.XLSX")]
+)
 def test_a_form_that_is_not_written_gets_no_json_lines(cortex: Any, given: tuple[str, ...], named: str) -> None:
     Path("t.csv").write_text("ticket_id,text\n1,fine\n")
     Path("t.XLSX").write_text('{"ticket_id": 1, "text": "fine"}\n')
-    cortex("batch", *given, *ASK, *SIM).refused(named, "no such form", ".parquet")
+    cortex("batch", *given, *ASK, *SIM).refused(f"{named}: ", ".csv, .tsv, .parquet or .jsonl")
     _nothing_began()
 
 
