@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from actors.cli.settings import named_folder
 from actors.cli.standings import standing_of
 from actors.cli.telling import OVER, RESUMABLE, Standing, size_text, span
 from actors.errors import ClearError
+from actors.files.place import is_remote
 from actors.records import in_use, last_state, last_terms
 from actors.store import Folder, NoSuchJob
 from actors.wording import duration_s
@@ -88,10 +90,17 @@ def forget(jobs: Sequence[str], options: Options) -> int:
         removal.forget(folder, job, _figures(folder, standing))
         say(f"{job}: prompts and replies are forgotten, its figures stay; nothing can resume, retry or show it again")
         if output := standing.facts["output"]:
-            say(f"its results are not touched: {output if output != '-' else 'they went to standard output'}")
+            say(_of_results(str(output)))
         for name in forks:
             say(f"{name} was forked from it and holds what it took over: cortex forget {name}")
     return COMPLETE
+
+
+def _of_results(output: str) -> str:
+    """Where the results of a job are, of which no more can be made; a table that was never made whole is nowhere."""
+    if output == "-" or is_remote(output) or Path(output).exists():
+        return f"its results are not touched: {output if output != '-' else 'they went to standard output'}"
+    return f"its results are nowhere any more: there is no {output}"
 
 
 def _figures(folder: Folder, standing: Standing) -> dict[str, Any]:

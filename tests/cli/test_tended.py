@@ -128,6 +128,13 @@ def test_gc_takes_what_is_old_and_over(cortex, monkeypatch):
     assert cortex("gc").code == 2
 
 
+def test_results_that_are_not_there_are_not_said_to_be(cortex):
+    _marked("mine")
+    assert cortex("batch", "mine.jsonl", "-o", "mine.out", "--model", "sim", "--job", "mine").code == 0
+    Path("mine.out").unlink()
+    assert cortex("forget", "mine").said()[-1].startswith("its results are nowhere any more: there is no /")
+
+
 @pytest.mark.parametrize("stdin", [False, True])
 def test_forgotten_prompts_and_replies_are_off_the_disk_and_figures_stay(cortex, stdin):
     _marked("mine")
