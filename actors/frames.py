@@ -95,7 +95,7 @@ def batch(
     except TemplateError as error:
         raise SetupError(f"prompt: {error}") from None
     except SchemaError as error:
-        raise SetupError(f"schema: {error}") from None
+        raise SetupError(f"schema {schema}: {error}" if isinstance(schema, str) else f"schema: {error}") from None
     if not columns:
         raise SetupError("the prompt names no column, so all rows would ask the same: write {{column}}")
     if how not in FORMS:

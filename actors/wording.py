@@ -107,7 +107,8 @@ def simulated(pairs: list[str]) -> SimulatorSettings | None:
     try:
         return settings_from(named)
     except SettingsError as error:
-        raise ValueError(str(error)) from None
+        said = str(error)
+        raise ValueError(said + (f"; faults: {', '.join(FAULTS)}" if "; known: seed" in said else "")) from None
 
 
 def role(text: str) -> tuple[str, Wish]:

@@ -66,9 +66,11 @@ def ask(budgets: list[Budget], asked: Asked, at_s: float) -> Answer:
         if lent.out:
             end_s = window_end_s(each.period, each.window)
             again_s = max(again_s, end_s)
+            unused_nusd = holds_nusd - used_nusd  # of its own slice, which counts as used
+            left_nusd = max(0, each.cap_nusd - each.counted_nusd + unused_nusd)
             said.append(
                 f"the budget {each.label}={each.value} of {usd_text(each.cap_nusd)} a {each.period} has "
-                f"{usd_text(max(0, each.cap_nusd - each.counted_nusd))} left, the next call may cost "
+                f"{usd_text(left_nusd)} left, the next call may cost "
                 f"{usd_text(asked.lacks_nusd)}; it is whole again at {said_time(end_s)}"
             )
     spent = tuple((each.name, each.window, each.cap_nusd, each.used_nusd) for each in budgets)

@@ -44,7 +44,7 @@ def costs(by: str, since: str, options: Options) -> int:
         say(f"nothing was spent in {folder.path}" + (f" since {clock(since_s)}" if since_s else ""))
     if by not in ("job", "model") and found and not any(by in each.labels for each in found):
         names = sorted({name for each in found for name in each.labels})
-        say(f"no job has a label {by!r}" + (f": there are {', '.join(names)}" if names else ", nor any other (--label)"))
+        say(f"no job has a label {by!r}: " + (f"there are {', '.join(names)}" if names else "there is no other either"))
     if unpriced:
         say(f"no price is known for calls of {_some(unpriced)}: their tokens are counted, their money is not")
     if unread:

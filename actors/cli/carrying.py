@@ -72,6 +72,7 @@ def carry_out(work: Work) -> int:
     if ended is not None:
         standing = Standing(facts=ended.facts, state=session.folder.path, answer=ended.answer)
         standing.rows, standing.unreadable = work.rows, work.unreadable
+        standing.asks_again = session.order.program.asks_again and session.order.keeps_text
     else:
         try:
             standing = standing_of(session.folder, session.job)
@@ -128,6 +129,8 @@ def report(standing: Standing, options: Options, said: str = "") -> int:
         say(line)
     if output not in ("", "-"):
         say(f"results: {output}")
+    if standing.retry:
+        say(f"to ask the failed rows again: {standing.retry}")
     if standing.resume:
         say(f"to go on: {standing.resume}{_raised(standing)}")
         if output == "-":

@@ -84,7 +84,8 @@ def _sample(of: Prospect) -> Iterator[str]:
         yield "none: how long replies are is assumed, not measured (--sample 100 asks so many rows)"
         return
     answered, drawn = len(of.sample.answered), sum(len(each.drawn) for each in of.sample.strata)
-    line = f"{answered:,} of {drawn:,} rows answered, drawn from {len(of.sample.strata)} lengths (seed {of.seed})"
+    lengths = f"{len(of.sample.strata)} lengths" if len(of.sample.strata) > 1 else "rows of one length"
+    line = f"{answered:,} of {drawn:,} rows answered, drawn from {lengths} (seed {of.seed})"
     if of.remembered:
         line += f", {of.remembered:,} remembered"
     yield line
@@ -102,7 +103,7 @@ def _cost(of: Prospect) -> Iterator[str]:
     cost, worst = of.plan.cost, of.plan.worst_nusd
     if cost is None or worst is None:
         if simulated(of.route):
-            yield f"none: the provider is simulated (to rehearse a bill give --price: {PRICE_FORM})"
+            yield "none: the provider is simulated (to rehearse a bill: --price input=3,output=15)"
         else:
             yield f"unknown: no price is known for {of.route.model!r}: give --price, {PRICE_FORM}"
         return

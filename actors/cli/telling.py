@@ -60,6 +60,8 @@ class Standing(msgspec.Struct, kw_only=True):
     """Rows of the whole input, as they were counted when the job began; 0 where it has none."""
     unreadable: int = 0
     """Lines of the input that were no rows."""
+    asks_again: bool = False
+    """Whether its failed rows can be asked again by themselves."""
 
     @property
     def outcome(self) -> str:
@@ -78,6 +80,13 @@ class Standing(msgspec.Struct, kw_only=True):
             return ""
         verb = "attach" if self.outcome == "detached" else "resume"
         return f"cortex {verb} {self.facts['job']}{self.where}"
+
+    @property
+    def retry(self) -> str:
+        """The command that asks its failed rows again; empty where there are none, or it is to go on first."""
+        failed = self.facts["rows_failed"] > self.facts["rows_refused"]
+        able = failed and self.asks_again and self.outcome == "complete"
+        return f"cortex retry {self.facts['job']}{self.where}" if able else ""
 
     @property
     def where(self) -> str:

@@ -28,6 +28,7 @@ def _failed(cortex, *more: object, output: object = "out.jsonl") -> int:
     command = ("batch", "in.jsonl", "-o", output, "--job", "mine", "--model", "sim", "--price", "input=1,output=1")
     done = cortex(*command, *FAILING, *more)
     assert done.code == 1, done
+    assert done.said()[-1] == "to ask the failed rows again: cortex retry mine"
     failed = _state().tally.failed
     assert 0 < failed < COUNT
     return failed
