@@ -43,6 +43,8 @@ def rm(jobs: Sequence[str], options: Options) -> int:
 def gc(older_than: str, dry_run: bool, resumable: bool, options: Options) -> int:
     """``cortex gc``; the exit code."""
     folder = named_folder(options)
+    if (number := older_than.strip()).isdecimal():  # of days, people mean, and it would be seconds
+        raise CommandError(f"--older-than: {number!r} of what? write {number}d, or {number}h")
     try:
         limit_s = duration_s(older_than)
     except ValueError as error:

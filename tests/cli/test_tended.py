@@ -124,6 +124,7 @@ def test_gc_takes_what_is_old_and_over(cortex, monkeypatch):
     assert sorted(_folder().jobs()) == ["new", "rests"]
     assert cortex("gc", "--older-than", "30s", "--resumable").code == 0
     assert "rests" not in _folder().jobs()
+    cortex("gc", "--older-than", "30").refused("--older-than: '30' of what? write 30d, or 30h")
     cortex("gc", "--older-than", "soon").refused("--older-than: 'soon' is no duration")
     assert cortex("gc").code == 2
 
