@@ -6,7 +6,6 @@ import contextlib
 import io
 import os
 import sys
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +40,7 @@ from actors.cli.texts import files_of
 from actors.destination import Wish, remember, remembered
 from actors.files.line_source import LineSource
 from actors.files.lines import keep
+from actors.files.place import digest_of
 from actors.files.sink import FileSink, SinkError
 from actors.files.source import BatchSource, Check
 from actors.files.table_sink import TableSink
@@ -201,19 +201,11 @@ def given_input(folder: Folder, order: Order) -> io.BytesIO | None:
     part = folder.path / "jobs" / f".input-{os.getpid()}"
     try:
         keep(sys.stdin.buffer if sys.stdin is not None else None, part, "standard input")
-        order.places[CONTENT] = _digest(part)
+        order.places[CONTENT] = digest_of(part)
         os.replace(part, spool_of(folder, order.named()))
     finally:
         part.unlink(missing_ok=True)
     return io.BytesIO()
-
-
-def _digest(path: Path) -> str:
-    digest = blake2b(digest_size=16)
-    with path.open("rb") as content:
-        while some := content.read(1 << 20):
-            digest.update(some)
-    return digest.hexdigest()
 
 
 def tell_problems(path: str, check: Check) -> None:
