@@ -7,15 +7,22 @@ for the disk.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from actors.storage import Index
-from actors.store import Journal, StoreError, Unreachable, replies_in
+from actors.store import Folder, Journal, StoreError, Unreachable, replies_in
 from cortex import events
 from cortex.reply import Reply
 
 _FLUSH_AT = 4_096
+
+
+def remembered(folder: Folder, hashes: Sequence[bytes]) -> frozenset[int]:
+    """Which of these questions a reply is remembered to, by their places; as far as the index knows."""
+    known = folder.remembered(hashes)
+    places = {hash_: place for place, hash_ in enumerate(hashes)}
+    return frozenset(places[hash_] for hash_ in known)
 
 
 class Found:

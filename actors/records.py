@@ -122,6 +122,12 @@ def last_state(folder: Folder, job: str) -> State:
         source.close()
 
 
+def differs(k: State, program: Program) -> str:
+    """How the program is another than the one that took the job's turns, if so."""
+    with unwatched():
+        return k.differs or program.remade(k)
+
+
 def replayed(
     source: Journal, program: Callable[[Terms], Program], upto: int | None = None, watch: Watches | None = None
 ) -> State | None:

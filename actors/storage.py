@@ -1,10 +1,12 @@
-"""What keeps rows: of one job's journal, and of the index of replies of a state folder."""
+"""What keeps rows: of one job's journal, and for all jobs of a state folder together."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
 
 
 class Storage(Protocol):
@@ -90,3 +92,14 @@ class Index(Protocol):
 
     def close(self) -> None:
         """Let go of it."""
+
+
+class Register(Protocol):
+    """Small values by name, which several processes change, one at a time. All raise ``StoreError``."""
+
+    def read(self) -> dict[str, bytes]:
+        """All that stand there."""
+
+    def change(self, how: Callable[[dict[str, bytes]], tuple[Mapping[str, bytes | None], T]]) -> T:
+        """``how`` is given what stands there, and says what is to stand under which names, None: nothing, and what is
+        returned when that is durable. Nobody else changes anything meanwhile. It may be asked twice."""

@@ -1,4 +1,4 @@
-"""The journal of a job, over whatever keeps its rows, and the state folder that the journals of many jobs stand in.
+"""The journal of a job, over whatever keeps its rows. ``actors.folders`` has what the journals of many jobs stand in.
 
 What is promised is written here once: one commit a turn, and every write checks, inside its transaction, that the
 epoch is still the writer's own, so that an orphan of a killed run can write nothing. Two things keep rows:
@@ -8,13 +8,14 @@ epoch is still the writer's own, so that an orphan of a killed run can write not
 from __future__ import annotations
 
 import contextlib
-import re
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from actors.storage import Index, Storage
+from actors.folders import Folder as Folder
+from actors.folders import checked_name as checked_name
+from actors.folders import is_database as is_database
+from actors.storage import Storage
 from actors.store_errors import DiskFull as DiskFull
 from actors.store_errors import Fenced as Fenced
 from actors.store_errors import Forgotten as Forgotten
@@ -24,143 +25,6 @@ from actors.store_errors import StoreError as StoreError
 from actors.store_errors import TextGone as TextGone
 from actors.store_errors import Unreachable as Unreachable
 from cortex import events, journal
-
-DATABASES = ("postgresql://", "postgres://")
-"""How ``--state`` begins where it names a database: https://www.postgresql.org/docs/current/libpq-connect.html."""
-_JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(~[0-9]+)*")
-
-
-def is_database(address: str | Path) -> bool:
-    """Whether this ``--state`` is a database, which channels on any machine reach, and no folder of this one."""
-    return str(address).startswith(DATABASES)
-
-
-def checked_name(job: str) -> str:
-    """The job's name. Raises ``StoreError`` for one that cannot be a file's: it is the same rule wherever it stands."""
-    if not _JOB_NAME.fullmatch(job):
-        raise StoreError(f"job name {job!r}: use letters, digits, '.', '_' and '-', at most 100 of them")
-    return job
-
-
-class Folder:
-    """A state folder: the journals of many jobs, the index of their replies, and what the processes that run or look at
-    them tell each other. ``Folder(address)`` is the one that ``--state`` names, made or not."""
-
-    address: str
-    """As ``--state`` names it; it holds no secret."""
-    path: Path
-    """Where files of this machine are that belong to jobs: the whole of it, where it is no database."""
-
-    remote = False
-    """Whether any machine reaches it, and not this one alone."""
-
-    def __new__(cls, address: str | Path) -> Folder:
-        if cls is not Folder:
-            return super().__new__(cls)
-        if is_database(address):
-            from actors.postgres.folder import DatabaseFolder
-
-            return super().__new__(DatabaseFolder)
-        from actors.sqlite.folder import FileFolder
-
-        return super().__new__(FileFolder)
-
-    def __init__(self, address: str | Path) -> None:
-        """Raises ``StoreError`` for an address that cannot be one."""
-        raise NotImplementedError
-
-    def prepare(self) -> Folder:
-        """Make it, for its user alone. Raises ``StoreError`` where it cannot serve."""
-        raise NotImplementedError
-
-    def journal(self, job: str, *, create: bool = False, forgotten_too: bool = False) -> Journal:
-        """A job's journal; ``create``: made if there is none. Raises ``StoreError``, also for a job that was forgotten,
-        unless ``forgotten_too``."""
-        raise NotImplementedError
-
-    def making(self, job: str) -> contextlib.AbstractContextManager[Journal]:
-        """A journal that becomes the job's when the block ends well, and else was never there."""
-        raise NotImplementedError
-
-    def has(self, job: str) -> bool:
-        """Whether there is a journal of the job."""
-        raise NotImplementedError
-
-    def jobs(self) -> list[str]:
-        """Names of all jobs, the latest written first."""
-        raise NotImplementedError
-
-    def changed_s(self, job: str) -> float:
-        """When the job's journal was last written, seconds since 1970; 0 where there is none."""
-        raise NotImplementedError
-
-    def mark(self, job: str) -> Hashable:
-        """Differs where the job's journal was written since."""
-        raise NotImplementedError
-
-    def size_bytes(self, job: str) -> int:
-        """Bytes that a job's journal takes, and what else of it stands here."""
-        raise NotImplementedError
-
-    def free_bytes(self) -> int | None:
-        """Room where journals are; None where that cannot be told."""
-        raise NotImplementedError
-
-    def beside(self, job: str, suffix: str) -> Path:
-        """A file of this machine that belongs to a job."""
-        return self.path / "jobs" / f"{checked_name(job)}{suffix}"
-
-    def hold(self, job: str) -> contextlib.AbstractContextManager[None]:
-        """Hold a job as long as the block runs, or this process. Raises ``Held`` where somebody else does."""
-        raise NotImplementedError
-
-    def is_held(self, job: str) -> bool:
-        """Whether somebody works on the job now."""
-        raise NotImplementedError
-
-    def index(self) -> Index:
-        """The index of remembered replies."""
-        raise NotImplementedError
-
-    def whose(self, question: bytes) -> tuple[str, int]:
-        """The job that has paid for the reply to this question, and in which of its turns; no name where none has."""
-        raise NotImplementedError
-
-    def unremember(self, jobs: Sequence[str]) -> None:
-        """Take the replies of these jobs out of the index."""
-        raise NotImplementedError
-
-    def remove(self, job: str) -> None:
-        """Remove a job's journal, and the notes about it."""
-        raise NotImplementedError
-
-    def note(self, kind: str, name: str) -> bytes | None:
-        """What one process left for others under this name; None where nothing is."""
-        raise NotImplementedError
-
-    def note_mark(self, kind: str, name: str) -> Hashable:
-        """Differs where the note is another since."""
-        raise NotImplementedError
-
-    def notes(self, kind: str) -> list[str]:
-        """The names that there are notes under."""
-        raise NotImplementedError
-
-    def put_note(self, kind: str, name: str, value: bytes) -> None:
-        """Leave a note; it appears whole."""
-        raise NotImplementedError
-
-    def swap_note(self, kind: str, name: str, before: bytes | None, value: bytes) -> bool:
-        """Leave a note in place of the one that stands there; False, and nothing is done, where that is another."""
-        raise NotImplementedError
-
-    def drop_note(self, kind: str, name: str) -> None:
-        """Take a note away, if it is there."""
-        raise NotImplementedError
-
-    def place_of_note(self, kind: str, name: str) -> str:
-        """Where it stands, for people."""
-        raise NotImplementedError
 
 
 class Journal:
@@ -277,11 +141,10 @@ class Journal:
 
     def first_at_s(self) -> float:
         """When the job's first turn was, also where it has left; 0 where there was none."""
-        found = self.meta("first_at_s")
-        if found is not None:
+        if (found := self.meta("first_at_s")) is not None:
             return float(found)
         first = next(self._storage.turns(0, count=1), None)
-        return journal.decode_turn(first[1]).at_s if first is not None else 0.0
+        return journal.turn_head(first[1])[0] if first is not None else 0.0
 
     def dropped(self) -> int:
         """Number of the last turn that left the journal; 0: none did."""
@@ -332,10 +195,13 @@ class Journal:
         """The first turns, with their numbers, as they are kept."""
         return self._storage.turns(0, upto)
 
+    def heads(self, upto: int, count: int | None = None) -> Iterator[tuple[float, bytes]]:
+        """When turns were and the accounts that they carry, from this turn back; ``count``: of so many."""
+        return (journal.turn_head(blob) for _, blob in self._storage.turns(0, upto, down=True, count=count))
+
     def account(self, upto: int) -> bytes:
         """What the job had come to by this turn (``journal.Account``); empty where no turn says so."""
-        accounts = (journal.decode_turn(blob).account for _, blob in self._storage.turns(0, upto, down=True))
-        return next(filter(None, accounts), b"")
+        return next((account for _, account in self.heads(upto) if account), b"")
 
     def _filled(self, turn: events.Turn) -> events.Turn:
         if not any(type(event) is events.Recalled and event.reply is None for b in turn.batches for event in b):
@@ -372,8 +238,7 @@ class Journal:
 
     def opened_at(self) -> int:
         """Number of the turn before the one that last opened the job: replay starts after it."""
-        found = self.meta("opened_at")
-        return int(found) if found else 0
+        return int(self.meta("opened_at") or 0)
 
     def size_bytes(self) -> int:
         """Bytes that it takes."""

@@ -9,19 +9,24 @@ from __future__ import annotations
 import contextlib
 import os
 import weakref
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from hashlib import blake2b
 from pathlib import Path
 
 from actors.postgres.address import conninfo_of, own_folder
 from actors.postgres.index import TableIndex
 from actors.postgres.link import Link
 from actors.postgres.lock import hold, is_held, key_of
+from actors.postgres.register import TableRegister
 from actors.postgres.schema import VERSION, bring_up, version
 from actors.postgres.storage import TableStorage, made, size_bytes
 from actors.store import Folder, Journal, NoSuchJob, StoreError, checked_name
 
 _MAKING = "+"
 """Before the name of a journal that is being made: no job's begins so."""
+_LINE = "+"
+"""Before the name of a line that stays when jobs are removed."""
+_ASK_AT_ONCE = 10_000
 
 
 class DatabaseFolder(Folder):
@@ -163,6 +168,34 @@ class DatabaseFolder(Folder):
         names = (list(jobs),)
         tables = ("cortex_replies", "cortex_indexed")
         self._link.together([(f"DELETE FROM {table} WHERE job = ANY(%s)", names) for table in tables])
+
+    def remembered(self, questions: Sequence[bytes]) -> set[bytes]:
+        """Those that a reply is remembered to."""
+        if not self._ready():
+            return set()
+        asked = "SELECT hash FROM cortex_replies WHERE hash = ANY(%s::bytea[])"
+        parts = (list(questions[start : start + _ASK_AT_ONCE]) for start in range(0, len(questions), _ASK_AT_ONCE))
+        return {bytes(hash_) for part in parts for (hash_,) in self._link.rows(asked, (part,))}
+
+    def remembers(self) -> bool:
+        """Whether the index holds anything."""
+        return self._ready() and bool(self._link.rows("SELECT 1 FROM cortex_replies LIMIT 1"))
+
+    # -- what all jobs share -------------------------------------------------------------------------------------------
+
+    def register(self, kind: str) -> TableRegister:
+        """Rows of the table of notes."""
+        return TableRegister(kind, lambda: Link(self._conninfo, self.address), self._ready)
+
+    def add_line(self, kind: str, line: bytes) -> None:
+        """A row of the table of notes; once, however often it is sent."""
+        self.put_note(kind, _LINE + blake2b(line, digest_size=16).hexdigest(), line)
+
+    def lines(self, kind: str) -> Iterable[tuple[str, bytes]]:
+        """Those rows."""
+        asked = "SELECT name, value FROM cortex_notes WHERE kind = %s ORDER BY changed_at, name"
+        rows = self._link.rows(asked, (kind,)) if self._ready() else []
+        return [(f"cortex_notes ({kind}, {name}) in {self.address}", bytes(value)) for name, value in rows]
 
     # -- notes -----------------------------------------------------------------------------------------------------
 

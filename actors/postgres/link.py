@@ -37,6 +37,7 @@ _known: set[str] = set()
 _idle: list[tuple[int, str, psycopg.Connection[Any]]] = []
 """Connections that nobody uses now, with their process and what they were made with: looking at a job opens its journal
 several times. The one that was left last is taken first."""
+_idle_alone = threading.Lock()
 
 
 class Link:
@@ -56,20 +57,27 @@ class Link:
 
     def rows(self, statement: str, given: Given = ()) -> Rows:
         """What a statement returns. Raises ``StoreError``."""
-        return self._asked(lambda connection: _ran(connection, statement, given).fetchall())
+        return self._asked(lambda connection: ran(connection, statement, given).fetchall())
 
     def count(self, statement: str, given: Given = ()) -> int:
         """How many rows a statement has changed, all of them durable. Raises ``StoreError``."""
-        return self._asked(lambda connection: _ran(connection, statement, given).rowcount)
+        return self._asked(lambda connection: ran(connection, statement, given).rowcount)
 
     def together(self, statements: Sequence[tuple[str, Given]]) -> list[int]:
         """So many rows were changed by each of these: all are done or none. Raises ``StoreError``."""
 
-        def run(connection: psycopg.Connection[Any]) -> list[int]:
-            with connection.transaction():
-                return [_ran(connection, statement, given).rowcount for statement, given in statements]
+        return self.transaction(
+            lambda connection: [ran(connection, statement, given).rowcount for statement, given in statements]
+        )
 
-        return self._asked(run)
+    def transaction(self, run: Callable[[psycopg.Connection[Any]], T]) -> T:
+        """What this does is done whole or not at all. It may be run twice. Raises ``StoreError``."""
+
+        def whole(connection: psycopg.Connection[Any]) -> T:
+            with connection.transaction():
+                return run(connection)
+
+        return self._asked(whole)
 
     def _asked(self, ask: Callable[[psycopg.Connection[Any]], T]) -> T:
         with self._alone:
@@ -112,7 +120,7 @@ class Link:
     def pinned(self) -> Iterator[None]:
         """All that is read meanwhile is of one moment; where the connection is lost, so is that."""
         with self._alone:
-            self._asked(lambda connection: _ran(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"))
+            self._asked(lambda connection: ran(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"))
             self._pinned = True
             try:
                 yield
@@ -120,7 +128,7 @@ class Link:
                 self._pinned = False
                 if self._connection is not None:
                     with contextlib.suppress(StoreError):
-                        self._asked(lambda connection: _ran(connection, "ROLLBACK"))
+                        self._asked(lambda connection: ran(connection, "ROLLBACK"))
 
     def close(self, last: str = "") -> None:
         """Let go of it; ``last`` is said before, as long as it is there."""
@@ -130,23 +138,26 @@ class Link:
             return
         with contextlib.suppress(psycopg.Error):
             if last:
-                _ran(connection, last)
+                ran(connection, last)
         if self._begin is None and connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
-            _idle.append((os.getpid(), self._conninfo, connection))
-            for _, _, oldest in _idle[:-_IDLE_MAX]:
-                oldest.close()
-            del _idle[:-_IDLE_MAX]
+            with _idle_alone:
+                _idle.append((os.getpid(), self._conninfo, connection))
+                for _, _, oldest in _idle[:-_IDLE_MAX]:
+                    oldest.close()
+                del _idle[:-_IDLE_MAX]
         else:
             connection.close()
 
 
 def _taken(conninfo: str) -> psycopg.Connection[Any] | None:
     mine = (os.getpid(), conninfo)
-    place = next((at for at in reversed(range(len(_idle))) if _idle[at][:2] == mine), None)
-    return None if place is None else _idle.pop(place)[2]
+    with _idle_alone:
+        place = next((at for at in reversed(range(len(_idle))) if _idle[at][:2] == mine), None)
+        return None if place is None else _idle.pop(place)[2]
 
 
-def _ran(connection: psycopg.Connection[Any], statement: str, given: Given = ()) -> psycopg.Cursor[Any]:
+def ran(connection: psycopg.Connection[Any], statement: str, given: Given = ()) -> psycopg.Cursor[Any]:
+    """One statement. Raises ``psycopg.Error``."""
     cursor = connection.cursor(binary=True)
     return cursor.execute(statement.encode(), given or None)
 

@@ -8,12 +8,13 @@ import fcntl
 import glob
 import os
 import shutil
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from actors.mounts import NETWORK_FILE_SYSTEMS, file_system
-from actors.sqlite.index import FileIndex, unremember, whose
+from actors.sqlite.index import FileIndex, anything, known, unremember, whose
 from actors.sqlite.lock import hold, is_held
+from actors.sqlite.register import FileRegister
 from actors.sqlite.storage import FileStorage
 from actors.store import Folder, Journal, StoreError
 
@@ -148,6 +149,14 @@ class FileFolder(Folder):
         """Take the replies of these jobs out of the index."""
         unremember(self._replies, jobs)
 
+    def remembered(self, questions: Sequence[bytes]) -> set[bytes]:
+        """Those that a reply is remembered to; nothing is made where no index is."""
+        return known(self._replies, questions)
+
+    def remembers(self) -> bool:
+        """Whether the index holds anything."""
+        return anything(self._replies)
+
     @property
     def _replies(self) -> Path:
         return self.path / "replies.sqlite"
@@ -227,3 +236,30 @@ class FileFolder(Folder):
             return
         except OSError as error:
             raise StoreError(f"{path}: {error.strerror}") from None
+
+    # -- what all jobs share -------------------------------------------------------------------------------------------
+
+    def register(self, kind: str) -> FileRegister:
+        """A file of its own."""
+        return FileRegister(self.path / f"{kind}.sqlite")
+
+    def add_line(self, kind: str, line: bytes) -> None:
+        """One more line of a file."""
+        path = self.path / f"{kind}.jsonl"
+        try:
+            handle = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX)
+                os.write(handle, line + b"\n")
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            raise StoreError(f"{path}: {error.strerror}") from None
+
+    def lines(self, kind: str) -> Iterable[tuple[str, bytes]]:
+        """Those of the file."""
+        path = self.path / f"{kind}.jsonl"
+        with contextlib.suppress(FileNotFoundError):
+            return [(f"{path} line {number}", line) for number, line in enumerate(path.read_bytes().splitlines(), 1)]
+        return []

@@ -73,14 +73,38 @@ def _of(job: str, rows: Sequence[tuple[bytes, int, int]]) -> Iterator[tuple[byte
 def whose(path: Path, question: bytes) -> tuple[str, int]:
     """The job that has paid for a reply, and in which turn; nothing is made where no index is."""
     try:
-        index = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=2.0)
-        try:
-            row = index.execute("SELECT job, seq FROM replies WHERE hash = ?", (question,)).fetchone()
-        finally:
-            index.close()
+        with contextlib.closing(_read_only(path, 2.0)) as db:
+            row = db.execute("SELECT job, seq FROM replies WHERE hash = ?", (question,)).fetchone()
     except sqlite3.Error:
         return "", 0
     return (str(row[0]), int(row[1])) if row else ("", 0)
+
+
+def known(path: Path, questions: Sequence[bytes]) -> set[bytes]:
+    """Those of the questions that are in the index; none where there is no index, or it cannot be read."""
+    found: set[bytes] = set()
+    try:
+        with contextlib.closing(_read_only(path, 10.0)) as db:
+            for start in range(0, len(questions), _ASK_AT_ONCE):
+                some = questions[start : start + _ASK_AT_ONCE]
+                rows = db.execute(f"SELECT hash FROM replies WHERE hash IN ({','.join('?' * len(some))})", some)
+                found.update(bytes(hash_) for (hash_,) in rows)
+    except sqlite3.Error:
+        return set()
+    return found
+
+
+def anything(path: Path) -> bool:
+    """Whether anything is in the index."""
+    try:
+        with contextlib.closing(_read_only(path, 10.0)) as db:
+            return db.execute("SELECT 1 FROM replies LIMIT 1").fetchone() is not None
+    except sqlite3.Error:
+        return False
+
+
+def _read_only(path: Path, timeout_s: float) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=timeout_s)
 
 
 def unremember(path: Path, jobs: Sequence[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import threading
 import time
@@ -14,6 +15,7 @@ import pytest
 
 from actors.postgres import link as links
 from actors.postgres.schema import VERSION
+from actors.runtime import process_class
 from actors.store import Fenced, Folder, StoreError, Unreachable
 from tests.postgres import Server
 
@@ -185,3 +187,11 @@ def test_a_password_in_the_address_is_refused_and_not_told(given: str) -> None:
         Folder(f"postgresql://{given}")
     assert "--state holds a password" in str(caught.value)
     assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize("role", ["cortex", "channel", "branch", "worker"])
+def test_only_a_channel_keeps_the_password_of_a_database(role: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGPASSWORD", "hush")
+    monkeypatch.setattr("actors.runtime.seated", lambda *given: None)
+    process_class(role)((), role, role, (), "local")
+    assert os.environ.get("PGPASSWORD") == ("hush" if role == "channel" else None)
