@@ -59,6 +59,7 @@ class Options(msgspec.Struct, kw_only=True):
     meta: bool = False
     accept_failed: str = ""
     accept_partial: bool = False
+    wait: bool = False
     no_keep_text: bool = False
     as_json: bool = False
     verbose: bool = False
@@ -167,6 +168,7 @@ _DECLARED: dict[str, tuple[Any, Any]] = {
         _option("--accept-failed", "this share of failed rows still counts as complete", "SHARE"),
     ),
     "accept_partial": (bool, _option("--accept-partial", "a partial result counts as complete")),
+    "wait": (bool, _option("--wait", "where another run has the job, wait for it and take what came of it")),
     "no_keep_text": (
         bool, _option("--no-keep-text", "let prompts and replies leave the disk once their results are in the output")
     ),
@@ -196,7 +198,7 @@ GOING_ON = (
 RUNNING = (
     "model", "role", "sub_model", "base_url", "via", "job", "state", *BOUNDS, "max_output_tokens", "prompt_tokens_max",
     "fallback", "warm_prefix", "price", "cluster", "sim", "label", "fresh", "overwrite", "accept_failed",
-    "accept_partial", "as_json", "verbose", "metrics_listen", "log_format", "log_level",
+    "accept_partial", "wait", "as_json", "verbose", "metrics_listen", "log_format", "log_level",
 )  # fmt: skip
 """Options of commands that begin a job."""
 TABLE = ("prompt", "system", "id", "schema", "schema_as", "with_input", "meta")

@@ -75,18 +75,18 @@ class Node(NamedTuple):
 
 
 @contextlib.contextmanager
-def ray_head() -> Iterator[Head]:
-    """Start a Ray apart from every driver; it ends with the block."""
+def ray_head(*more: str) -> Iterator[Head]:
+    """Start a Ray apart from every driver; it ends with the block. ``more``: what ``ray start`` is told besides."""
     port = free_port()
     options = ("--include-dashboard=false", "--disable-usage-stats", "--num-cpus=2")
-    with _ray("--head", f"--port={port}", *options) as (pid, folder):
+    with _ray("--head", f"--port={port}", *options, *more) as (pid, folder):
         yield Head(f"127.0.0.1:{port}", pid, folder)
 
 
 @contextlib.contextmanager
-def another_node(head: Head) -> Iterator[Node]:
+def another_node(head: Head, *more: str) -> Iterator[Node]:
     """Let one more node, on this same machine, join a Ray."""
-    with _ray(f"--address={head.address}", "--num-cpus=1") as (pid, folder):
+    with _ray(f"--address={head.address}", "--num-cpus=1", *more) as (pid, folder):
         yield Node(pid, folder)
 
 
