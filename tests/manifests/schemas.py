@@ -32,7 +32,7 @@ def findings(one: Object) -> list[str]:
 def _found(text: str) -> list[str]:
     one = json.loads(text)
     if is_ray(one):
-        return [*_said(_ray(one["kind"]), one), *_pods(one)]
+        return _said(_ray(one["kind"]), one) or _pods(one)
     kept = KEPT / f"{one['apiVersion'].replace('/', '_')}_{one['kind']}.json"
     if kept.exists():
         return _said(_kept(kept), one)
