@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +21,7 @@ import pytest
 from actors.joblock import hold
 from actors.records import last_state
 from actors.store import Folder
-from tests.cli.commands import each_once, ended, requests, started, until
+from tests.cli.commands import each_once, ended, environment, requests, started, until
 
 COUNT = 20
 SLOW = ("--sim", "latency_ms=300", "--sim", "latency_spread=0", "--concurrency", 2)
@@ -94,6 +97,41 @@ def test_the_second_goes_on_where_the_first_was_killed(cortex):
     assert "the run that had job mine was interrupted: going on" in second.said()
     assert (second.code, second.last["rows_succeeded"]) == (0, COUNT)
     each_once(Path("out.jsonl"), COUNT)
+
+
+NO_LOCKS = """
+import errno, fcntl, sys
+
+def flock(*_):
+    raise OSError(errno.EOPNOTSUPP, "no locks here")
+
+fcntl.flock = flock
+from actors.cli import main
+
+sys.exit(main())
+"""
+"""``cortex`` where the disk knows no locks, so that nobody learns of the other."""
+
+
+def test_where_nobody_learns_of_the_other_the_epoch_keeps_them_apart(cortex, monkeypatch):
+    """The second takes the job's epoch; the first can write no more, says so, and what it had in flight alone is paid again."""
+    requests(Path("in.jsonl"), COUNT)
+    command = [sys.executable, "-c", NO_LOCKS, *map(str, (*OURS, *SLOW))]
+    piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": environment()}
+    with subprocess.Popen(command, **piped) as process:
+        until(_some_results)
+        monkeypatch.setattr("actors.joblock.fcntl", SimpleNamespace(flock=_refused, LOCK_EX=2, LOCK_NB=4, LOCK_SH=1))
+        second = cortex(*OURS, *FAST, "--wait")
+        first = ended(process)
+    assert first.code == 3
+    assert "mine: another run has taken the job over" in first.said()
+    assert (second.code, second.last["rows_succeeded"]) == (0, COUNT)
+    assert second.last["paid_again"] <= 2, "no more than were in flight"
+    each_once(Path("out.jsonl"), COUNT)
+
+
+def _refused(*_: object) -> None:
+    raise OSError(errno.EOPNOTSUPP, "no locks here")
 
 
 def test_a_retry_of_a_job_that_ended_at_its_cap_spends_nothing(cortex, other):
