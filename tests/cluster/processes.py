@@ -75,11 +75,14 @@ class Node(NamedTuple):
 
 
 @contextlib.contextmanager
-def ray_head(*more: str) -> Iterator[Head]:
-    """Start a Ray apart from every driver; it ends with the block. ``more``: what ``ray start`` is told besides."""
+def ray_head(*more: str, **environ: str) -> Iterator[Head]:
+    """Start a Ray apart from every driver; it ends with the block.
+
+    ``more``: what ``ray start`` is told besides; ``environ``: what stands in its environment, and that of its actors.
+    """
     port = free_port()
     options = ("--include-dashboard=false", "--disable-usage-stats", "--num-cpus=2")
-    with _ray("--head", f"--port={port}", *options, *more) as (pid, folder):
+    with _ray("--head", f"--port={port}", *options, *more, **environ) as (pid, folder):
         yield Head(f"127.0.0.1:{port}", pid, folder)
 
 
@@ -91,7 +94,7 @@ def another_node(head: Head, *more: str) -> Iterator[Node]:
 
 
 @contextlib.contextmanager
-def _ray(*words: str) -> Iterator[tuple[int, Path]]:
+def _ray(*words: str, **environ: str) -> Iterator[tuple[int, Path]]:
     with tempfile.TemporaryDirectory(prefix="ct-", dir="/tmp") as folder:
         command = [
             sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *words,
@@ -99,7 +102,7 @@ def _ray(*words: str) -> Iterator[tuple[int, Path]]:
         ]  # fmt: skip
         log = Path(folder) / "start.log"
         with log.open("wb") as out:
-            head = subprocess.Popen(command, env=environment(**_WATCHFUL, **_OPEN), stdout=out, stderr=out, cwd=folder)
+            head = subprocess.Popen(command, env=environment(**{**_WATCHFUL, **_OPEN, **environ}), stdout=out, stderr=out, cwd=folder)
         try:
             deadline_s = time.monotonic() + 60
             while "Ray runtime started" not in log.read_text():
