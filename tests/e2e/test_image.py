@@ -3,6 +3,7 @@ folder, where nothing is written any more. A base image, its user and its mounts
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import shutil
 import subprocess
@@ -19,6 +20,7 @@ from tests.structure import ROOT
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The image's /opt/cortex, made by the script that the Dockerfile runs."""
+    faulthandler.cancel_dump_traceback_later()  # a download has a bound of its own, below
     made = tmp_path_factory.mktemp("image") / "cortex"
     beside = str(Path(sys.executable).resolve().parent)  # the interpreter that has pip
     environment = {**os.environ, "PATH": f"{beside}{os.pathsep}{os.environ['PATH']}"}
