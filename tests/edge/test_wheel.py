@@ -47,7 +47,7 @@ def test_wheel_declares_its_command_and_licence(wheel):
     assert metadata["License-Expression"] == "Apache-2.0"
     assert metadata["Requires-Python"] == ">=3.11"
     base, seeing = {"claims", "dev", "e2e", "local", "test"}, {"otlp-grpc", "report"}
-    assert set(metadata.get_all("Provides-Extra")) == base | seeing | {"azure", "gcs", "parquet", "s3"}
+    assert set(metadata.get_all("Provides-Extra")) == base | seeing | {"azure", "cluster", "gcs", "parquet", "s3"}
     commands = configparser.ConfigParser()
     commands.read_string(wheel.read(f"{folder}/entry_points.txt").decode())
     assert dict(commands["console_scripts"]) == {"cortex": "actors.cli:main"}
