@@ -1,6 +1,6 @@
 # Needs Python 3.11 or newer, pip, make and a network to PyPI; no compiler, no key. Everything is installed into .venv.
 #   make demo      the main job on real input, with the bundled small model
-#   make test      every test, in two processes (ARGS="-k name" for some, SPLIT= for one process); nothing it started
+#   make test      the tests, in two processes (ARGS="-k name" for some, SPLIT= for one process); nothing it started
 #                  is left behind
 #   make soak SEEDS=100000   so many simulated worlds, on all cores; a failing one prints the command that replays it
 #   make e2e       with real tools: Prometheus, Phoenix, Chromium, a terminal (tmux). As root on Debian it installs what
@@ -29,13 +29,14 @@ demo: $(VENV)/.installed-local
 	@$(PY) -m actors.demo
 
 test: $(VENV)/.installed-test-local
-	@$(PY) .ci/nothing_left.py $(PY) -m pytest $(SPLIT) $(ARGS)
+	@$(PY) .ci/nothing_left.py $(PY) -m pytest $(SPLIT) -m "not long" $(ARGS)
 
 # One process: the tools have the machine to themselves, and what a page or a query took is their own time.
 e2e: $(VENV)/.installed-e2e
 	@.ci/debian chromium=chromium prometheus=prometheus promtool=prometheus tmux=tmux
 	@.ci/phoenix $(VENV)-phoenix $(PY)
 	@PHOENIX=$(VENV)-phoenix $(PY) .ci/nothing_left.py $(PY) -m pytest tests/e2e $(ARGS)
+	@$(PY) .ci/nothing_left.py $(PY) -m pytest tests/cluster -m long $(ARGS)
 
 lint: $(VENV)/.installed-dev
 	@$(PY) -m ruff check .

@@ -19,13 +19,14 @@ from actors.batches import PERMITS, Submissions
 from actors.cluster.heap import unwatched
 from actors.dispatch import Dispatch
 from actors.editions import opens_again
-from actors.inbox import Entry, Traces, entry, split
+from actors.inbox import Entry, Traces, entry, settle, split
 from actors.lease import Lease
 from actors.memory import Memory
+from actors.notices import Herald
 from actors.observing.stopwatch import Stopwatch
 from actors.opening import Opening, owner_record, rekeyed_batch, resuming_batch
 from actors.outlet import Outlet, Projection
-from actors.ports import Runtime
+from actors.ports import Away, Runtime
 from actors.recalling import without_recalled
 from actors.records import note_latest, replayed
 from actors.store import Journal, StoreError
@@ -83,8 +84,7 @@ class Channel:
         opening = msgspec.msgpack.decode(opening_blob, type=Opening) if opening_blob else None
         self._store.prepare()
         self._journal = self._store.journal(self.job, create=opening is not None)
-        owner = opening.owner if opening else self._journal.meta("owner") or b""
-        epoch = self._journal.take_epoch(owner_record(owner))
+        epoch = self._journal.take_epoch(owner_record(opening.owner if opening else self._journal.meta("owner") or b""))
         note_latest(self._journal, opening.terms if opening else None)
         k = self._replayed()
         terms = opening.terms if opening else k.terms if k else None
@@ -96,11 +96,16 @@ class Channel:
         branches, workers = await self._runtime.peer("cortex").ask("staff", bool(self._program.tools))
         held = await self._dispatch.meet(tuple(branches), epoch)
         self._errands.staffed(tuple(workers))
+        self._lease = Lease(
+            self.job, self._runtime, lambda: self._k, self._put_events, self._errands.waiting,
+            lambda: staff_digest(self._dispatch.staff, self._errands.workers), self._folder,
+        )  # fmt: skip
         batch, anew = resuming_batch(k, opening, epoch, held, self._journal.account(self._journal.seq))
         if k is not None and not anew and (differs := self._differs(k)):
             raise StoreError(f"job {self.job}: {differs}. Undo that, or begin anew under another --job: no equal "
                              "question is paid again")
         batch += [events.Granted(PERMITS, place) for place, route in enumerate(terms.routes) if route.batched]
+        batch += await self._lease.allowance.first(terms, self._journal)
         self._memory = self._store.memory(self.job)
         if terms.keeps_text:
             self._memory.catch_up(self._journal)
@@ -111,16 +116,13 @@ class Channel:
         self._k = k
         self._outlet = Outlet(0 if opens_again(self._journal, batch) else k.emitted)
         self._batched = any(route.batched for route in terms.routes)
-        self._submissions = Submissions(
-            self.job, self._runtime, lambda: self._k, self._put_events, self._dispatch.names
-        )
-        self._lease = Lease(
-            self.job, self._runtime, lambda: self._k, self._put_events, self._errands.waiting,
-            lambda: staff_digest(self._dispatch.staff, self._errands.workers),
-        )  # fmt: skip
+        names = self._dispatch.names
+        self._submissions = Submissions(self.job, self._runtime, lambda: self._k, self._put_events, names)
         self._thinning = Thinning(self._journal, k, self._watch.kept)
         self._turn([entry(batch)])
-        self._tasks = [asyncio.create_task(self._run()), asyncio.create_task(self._hold_lease())]
+        url = opening.notify if opening else ""
+        herald = Herald(url, self._journal, self._runtime, lambda: self._k, self._lease.allowance)
+        self._tasks = [asyncio.create_task(each) for each in (self._run(), self._hold_lease(), herald.run())]
 
     def _replayed(self) -> State | None:
         """K from the last snapshot and what came after it; None for a journal without a turn."""
@@ -136,8 +138,13 @@ class Channel:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        settle(self._inbox, Away(f"channel:{self.job}"))  # whoever takes its place shall have that
         await self._watch.close()
-        if not hasattr(self, "_memory"):
+        if not self._tasks:  # it never began, but may have come some way
+            if hasattr(self, "_dispatch"):
+                await self._dispatch.close(forget=False)
+            for part in {"_memory", "_journal"} & vars(self).keys():
+                vars(self)[part].close()
             return
         if self._k.outcome:
             await self._lease.leave()
@@ -167,8 +174,7 @@ class Channel:
 
     async def collected(self, number: int, blob: bytes) -> None:
         """Results of a submission. Returns when they are on disk."""
-        found = self._submissions.results(number, blob)
-        if found:
+        if found := self._submissions.results(number, blob):
             await self._put(journal.encode_batch(found), len(found))
 
     async def feed(self, rows: bytes, start: int, position: int, ended: bool) -> int:
@@ -278,25 +284,21 @@ class Channel:
 
     async def _run(self) -> None:
         """Turn after turn, until the journal is another's or the disk is full."""
-        while not self.broken:
+        while True:
             await self._something()
             taken, self._inbox = split(self._inbox)
             run_out = self._lease.run_out()
             try:
-                if not self.broken:
-                    self._turn([*taken, entry(run_out)] if run_out else taken or [entry([events.Ticked()])])
+                self._turn([*taken, entry(run_out)] if run_out else taken or [entry([events.Ticked()])])
             except StoreError as error:
                 self.broken = str(error)
             except Exception as error:  # a fault of our own: nobody may wait for a turn that never comes
                 self.broken = f"{FAULT}: {type(error).__name__}: {error}"
                 _log.exception("channel:%s can go on no more", self.job)
-            for each in taken:
-                if each.durable is None or each.durable.done():
-                    continue
-                if self.broken:
-                    each.durable.set_exception(StoreError(self.broken))
-                else:
-                    each.durable.set_result(None)
+            if self.broken:
+                settle([*taken, *self._inbox], StoreError(self.broken))
+                break
+            settle(taken)
             if self._inbox:
                 await asyncio.sleep(0)  # those who were answered may put what they have before the next turn
         self._news.set()
@@ -307,11 +309,9 @@ class Channel:
             return
         due_at_s = None if self._k.outcome else self._k.due_at_s()
         self._wake.clear()
-        if due_at_s is None:
-            await self._wake.wait()
-            return
+        wait_s = None if due_at_s is None else max(0.001, due_at_s - self._runtime.now_s())
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(max(0.001, due_at_s - self._runtime.now_s())):
+            async with asyncio.timeout(wait_s):
                 await self._wake.wait()  # in 3.11 wait_for may swallow a cancellation
 
     def _turn(self, taken: list[Entry]) -> None:

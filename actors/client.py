@@ -28,6 +28,7 @@ from actors.driver import Sink, Source
 from actors.errors import ClearError
 from actors.model_port import Model
 from actors.programs import load
+from actors.provider.credential import absolute
 from actors.records import last_places, last_state
 from actors.session import STATE_DEFAULT, Ended, Order, Session, who
 from actors.store import Folder
@@ -264,7 +265,8 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 def submit(
     program: Program, *, model: Given = "", job: str = "", state: str = "", cluster: str = "auto",
-    base_url: str = "", price: str = "", via: str = MESSAGES, fallback: Given | Sequence[Given] = (),
+    provider: str = "", base_url: str = "", api_key_file: str = "", price: str = "", price_as: str = "",
+    via: str = MESSAGES, fallback: Given | Sequence[Given] = (),
     roles: Mapping[str, Given] | None = None, labels: Mapping[str, str] | None = None,
     limits: Limits | None = None, fresh: bool = False, progress: bool | Callable[[dict[str, Any]], None] = False,
     wish: Wish | None = None, max_cost: float | str | None = None, max_job_tokens: int | None = None,
@@ -278,6 +280,8 @@ def submit(
 
     ``model``: ``"local"``, ``"sim"``, a provider's model; an object with the face of ``actors.model_port.Model``; or,
     to try a program, a function of the prompt (see ``cortex.testing``).
+    ``provider``: ``"anthropic"``, ``"bedrock,region=eu-west-1"``, ``"vertex,region=global,project=P"`` or
+    ``"foundry,resource=R"``; ``base_url``, ``api_key_file`` and ``price_as`` are as on the command line.
     ``fallback``: where calls go while the breaker of the model is open, as on the command line, or such objects.
     ``roles``: by their names, the models of roles (``ctx.ask(…, model="judge")``), as ``fallback`` takes them.
     ``labels``: what traces and the report tell the job by, a team say. They are those that it began with.
@@ -305,16 +309,14 @@ def submit(
     try:
         bounds = bounded(limits or Limits(), asked, time.time())
         called = wording.labels((labels or {}).items())
+        served_by = wording.provider(provider) | ({"api_key_file": absolute(api_key_file)} if api_key_file else {})
         fallbacks = tuple(wording.fallback(each) if isinstance(each, str) else Wish() for each in others)
-        cast = {
-            role: wording.role(f"{role}={each}")[1] if isinstance(each, str) else Wish(model=wording.role_name(role))
-            for role, each in cast_of.items()
-        }
+        cast = {role: _played(role, each) for role, each in cast_of.items()}
     except ValueError as error:
         raise SetupError(str(error)) from None
     name = named if isinstance(named, str) else ""
-    own = wish or Wish(model=name, base_url=base_url, price=price, via=via)
-    own = msgspec.structs.replace(own, fallbacks=fallbacks or own.fallbacks, roles=cast or own.roles)
+    own = wish or Wish(model=name, base_url=base_url, price=price, via=via, price_as=price_as)
+    own = msgspec.structs.replace(own, fallbacks=fallbacks or own.fallbacks, roles=cast or own.roles, **served_by)
     players = {role: each for role, each in cast_of.items() if not isinstance(each, str)}
     trial = not state and any(map(scripted, (named, *others, *players.values())))
     folder = passing_folder() if trial else ""
@@ -328,6 +330,11 @@ def submit(
     given = None if isinstance(named, str) else named
     alone = tuple(None if isinstance(each, str) else each for each in others)
     return Job(order, given, progress, alone, players, folder, rows)
+
+
+def _played(role: str, by: Any) -> Wish:
+    """Where a role's calls go. Raises ``ValueError``."""
+    return wording.role(f"{role}={by}")[1] if isinstance(by, str) else Wish(model=wording.role_name(role))
 
 
 def _complete(program: Any) -> None:

@@ -12,14 +12,17 @@ from typing import Any
 import msgspec
 
 from actors.breakers import Mirror
+from actors.budgets import NoteBooks
 from actors.ports import Gone, Runtime
 from actors.supervising import Supervision
 from cortex import families, health, orders, scheduler, staffing
+from cortex.budgets import Asked
 from cortex.cluster import NEVER, Cluster, Settings
 from cortex.health import Buffer
 from cortex.signals import Claims, Grant, Report, staff_digest
 from policies.breaker import BreakerState
 from policies.limit import Caps
+from policies.slices import Budget
 
 NODES_S = 5.0
 """While there is a job, so often the nodes that live are looked at."""
@@ -44,6 +47,7 @@ def _readings(seen: Buffer, at_s: float) -> dict[str, Any]:
 
 _claims_decoder = msgspec.msgpack.Decoder(Claims)
 _report_decoder = msgspec.msgpack.Decoder(Report)
+_asked_decoder = msgspec.msgpack.Decoder(Asked)
 _caps_decoder = msgspec.msgpack.Decoder(Caps)
 _encoder = msgspec.msgpack.Encoder()
 
@@ -63,6 +67,7 @@ class Cortex:
         )
         self._oversight = runtime.telemetry.oversee(self._state)
         self._supervision = Supervision(runtime, self._hear)
+        self._books = NoteBooks(runtime.notes, lambda: runtime.now_s())
         self.mirror = Mirror()
         """The breakers, for whoever wants to listen to them."""
         self._told: dict[str, tuple[tuple[str, ...], tuple[str, ...]] | None] = {}
@@ -87,8 +92,8 @@ class Cortex:
         """Come to life. ``again``: an earlier incarnation may have granted what nobody here remembers."""
         if not again:
             return
+        found = await self._runtime.names("")  # it may fail, and be asked again: nothing has begun yet
         self._step(orders.Started(self._runtime.monotonic_s(), self.incarnation, True))
-        found = await self._runtime.names("")
         self._awaited = {name.partition(":")[2] for name in found if name.startswith("channel:")}
         members = tuple(name for name in found if name.startswith(("branch:", "worker:")))
         self._finding = asyncio.create_task(self._supervision.adopt(members))
@@ -189,6 +194,22 @@ class Cortex:
         route = self._state.routes.get(pool)
         name = route.pool if route is not None else pool
         self._runtime.notes.put(f"{CAP}{name}", _encoder.encode(self._state.pools[name].caps))
+
+    async def lend(self, blob: bytes) -> bytes:
+        """What the budgets of a job's labels let it commit."""
+        return _encoder.encode(self._books.ask(_asked_decoder.decode(blob)))
+
+    async def budgets(self) -> bytes:
+        """The budgets of this cluster, by name."""
+        return _encoder.encode(self._books.read())
+
+    async def set_budget(self, blob: bytes) -> None:
+        """Have a budget in force."""
+        self._books.put(msgspec.msgpack.decode(blob, type=Budget))
+
+    async def remove_budget(self, name: str) -> None:
+        """Take a budget away."""
+        self._books.remove(name)
 
     async def drain(self, who: str, subject: str) -> None:
         """Let a node, branch or worker finish what it has, and get nothing more. Raises ``ValueError``, one line."""

@@ -7,27 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
+from actors.accounts import account, charged, endpoint_of, named, priced_as, refuse_apart, whereto
 from actors.armoury import Arming, lend
-from actors.errors import ClearError
 from actors.model_port import Model
-from actors.provider.credential import Credential, CredentialError, without_password
 from actors.simulator.settings import SimulatorSettings
-from cortex.limits import BATCHES, MESSAGES, Limits, Route, Terms
+from actors.wish import SetupError, Wish, spread, wish_at
+from cortex.limits import BATCHES, MESSAGES, Limits, Route
 from policies.price import PRICE_FORM, Price, batch_price, parse_price
 from policies.route import pool_name, route_name
 
 FREE = Price(input_usd_per_mtok=0, output_usd_per_mtok=0, source="runs on this machine")  # type: ignore[arg-type]
 CONNECTIONS = 1_000
 """Connections that a branch may open: they are opened as permits are used, and a job's bound may be raised in a run."""
-DEFAULT_ENDPOINT = "https://api.anthropic.com"
-
-
-class SetupError(ClearError, ValueError):
-    """The job cannot be set up as asked. The message is one clear line that says what to do."""
 
 
 class Destination(msgspec.Struct, frozen=True):
@@ -49,22 +43,6 @@ class Destination(msgspec.Struct, frozen=True):
     """Pools of other routes that can take only so many calls at once."""
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user said of the model; kept with the job, so that it can be resumed. Holds no secret."""
-
-    model: str = ""
-    base_url: str = ""
-    price: str = ""
-    simulated: SimulatorSettings | None = None
-    prompt_tokens_max: int | None = None
-    via: str = MESSAGES
-    """By which of the provider's roads, as in ``Route``."""
-    fallbacks: tuple[Wish, ...] = ()
-    """Where work moves, in this order, while the breaker of what stands before is open."""
-    roles: dict[str, Wish] = msgspec.field(default_factory=dict)
-    """The models of roles. One without an address is where the job's own model is, and goes by the same road."""
-
-
 def destination(
     wish: Wish, limits: Limits, environ: Mapping[str, str], model: Model | None = None,
     others: Sequence[Model | None] = (), players: Mapping[str, Model] | None = None,
@@ -75,6 +53,7 @@ def destination(
     Raises ``SetupError``: no key and no model, no price where a cap in money needs one, a fallback that leads to where
     the work comes from.
     """
+    wish = spread(wish)
     given = [model, *others, *[None] * (len(wish.fallbacks) - len(others))]
     wishes = list(zip((wish, *wish.fallbacks), given, strict=True))
     _refuse_loop(wishes, environ)
@@ -141,7 +120,7 @@ class Cast:
         wishes = [wish]
         for role, said in wish.roles.items():
             player = players.get(role)
-            each = said if player is not None else _beside(said, wish)
+            each = said
             key = _whereto(each, player, environ)
             if key not in lanes:
                 lanes[key] = len(wishes)
@@ -153,24 +132,6 @@ class Cast:
             self.roles[role] = lanes[key]
 
 
-def wish_at(wish: Wish, terms: Terms, place: int) -> Wish:
-    """What leads to one of a job's routes, without the others."""
-    lane = terms.lane_at(place)
-    role = next((name for name, its in terms.roles.items() if its == lane), "") if lane else ""
-    found = wish.fallbacks[place - 1] if place and not lane else _beside(wish.roles[role], wish) if role else wish
-    return msgspec.structs.replace(found, fallbacks=(), roles={})
-
-
-def _beside(role: Wish, own: Wish) -> Wish:
-    """What was not said of a role's model is as with the job's own."""
-    apart = ("sim", "local")
-    if role.model == own.model == "sim" and role.simulated is None:
-        role = msgspec.structs.replace(role, simulated=own.simulated)
-    if role.model not in apart and not role.base_url and own.model not in apart:
-        role = msgspec.structs.replace(role, base_url=own.base_url)
-    return role if role.model == "local" else msgspec.structs.replace(role, via=own.via)
-
-
 def _whereto(wish: Wish, model: Model | None, environ: Mapping[str, str]) -> tuple[str, str]:
     """Endpoint and model that a wish leads to. A machine that names itself in several ways is one machine."""
     if model is not None:
@@ -179,27 +140,7 @@ def _whereto(wish: Wish, model: Model | None, environ: Mapping[str, str]) -> tup
         return (wish.simulated or SimulatorSettings()).answers_hash(), "sim"
     if wish.model == "local":
         return "", "local"
-    endpoint = endpoint_of(wish.base_url or environ.get("ANTHROPIC_BASE_URL", "").strip())
-    parts = urlsplit(endpoint)
-    if parts.hostname in ("localhost", "::1", "0.0.0.0"):
-        port = f":{parts.port}" if parts.port else ""
-        endpoint = urlunsplit(parts._replace(netloc=f"127.0.0.1{port}"))
-    return endpoint, wish.model
-
-
-def endpoint_of(base_url: str) -> str:
-    """A provider's address as routes are named by it: one spelling, no password; the provider's own for none."""
-    try:
-        parts = urlsplit(without_password(base_url))
-        host, port = (parts.hostname or "").rstrip("."), parts.port
-    except ValueError:
-        return base_url  # whoever opens it says what is wrong with it
-    if not host:
-        return base_url.rstrip("/") or DEFAULT_ENDPOINT
-    host = f"[{host}]" if ":" in host else host
-    if port is not None and port != {"http": 80, "https": 443}.get(parts.scheme):
-        host += f":{port}"
-    return urlunsplit(parts._replace(netloc=host, path=parts.path.rstrip("/")))
+    return whereto(wish, environ), wish.model
 
 
 def _one(
@@ -210,6 +151,8 @@ def _one(
         price = parse_price(wish.price) if wish.price else None
     except ValueError as error:
         raise SetupError(f"{option or '--price'}: {error}") from None
+    if model is None:
+        refuse_apart(wish)
     batched = _batched(wish, model)
     if model is not None:
         found = _given(model, wish)
@@ -219,6 +162,10 @@ def _one(
         found = _local()
     else:
         found = _provider(wish, limits, environ)
+    if price is None and wish.price_as:
+        price = priced_as(msgspec.structs.replace(wish, via=MESSAGES))[0]
+    elif wish.price_as:
+        priced_as(wish)
     route = found.route if price is None else msgspec.structs.replace(found.route, price=price)
     if batched:
         price = batch_price(price) if price is not None else route.price  # the price data has the road's own
@@ -226,6 +173,7 @@ def _one(
     if limits.max_cost_nusd is not None and route.price is None:
         found.close()
         how = f"{option},input=3,output=15" if option else f"--price, {PRICE_FORM}"
+        how += f", or {f'{option},price-as=MODEL' if option else '--price-as MODEL'} for a model that costs as much"
         raise SetupError(f"no price known for {route.model!r}, so --max-cost cannot hold: give {how}")
     if limits.output_tokens_max >= route.context_window:
         found.close()
@@ -243,6 +191,8 @@ def _batched(wish: Wish, model: Model | None) -> bool:
         raise SetupError(f"--via {wish.via}: say {MESSAGES} or {BATCHES}")
     if wish.via == MESSAGES:
         return False
+    if wish.cloud:
+        raise SetupError(f"--via {BATCHES}: {wish.provider} takes no message batches; leave it out")
     if wish.model == "local" or (model is not None and not hasattr(model, "batches")):
         raise SetupError(f"--via {BATCHES}: {wish.model or 'the given model'} takes no message batches; leave it out")
     return True
@@ -290,30 +240,13 @@ def _local() -> Destination:
 
 
 def _provider(wish: Wish, limits: Limits, environ: Mapping[str, str]) -> Destination:
-    from actors.prices import CONTEXT_WINDOW_DEFAULT, known
-
-    try:
-        credential = Credential.from_environ(environ)
-    except CredentialError as error:
-        raise SetupError(str(error)) from None
-    if credential is None:
-        what = f"for --model {wish.model}" if wish.model else "and no --model"
-        raise SetupError(
-            f"no key in the environment {what}: set ANTHROPIC_API_KEY (or ANTHROPIC_API_KEY_FILE, the path of a file "
-            "that holds it), or take --model local or --model sim"
-        )
+    credential = account(wish, environ)
     if not wish.model:
         raise SetupError("no model: give --model NAME, or state it in every row")
-    try:
-        base_url = wish.base_url or credential.base_url
-        endpoint = endpoint_of(base_url)
-        price, window = known(wish.model, batch=wish.via == BATCHES)
-        credential = msgspec.structs.replace(credential, base_url=base_url)
-    except CredentialError as error:
-        raise SetupError(str(error)) from None
+    endpoint = named(credential)
+    price, window = charged(wish, credential)
     route = Route(
-        endpoint=endpoint, model=wish.model, credential=credential.fingerprint, price=price,
-        context_window=window or CONTEXT_WINDOW_DEFAULT,
+        endpoint=endpoint, model=wish.model, credential=credential.fingerprint, price=price, context_window=window
     )  # fmt: skip
     arming = Arming(
         endpoint=endpoint, credential=credential, concurrency=max(limits.concurrency, CONNECTIONS),

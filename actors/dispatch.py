@@ -39,7 +39,7 @@ AUDIT_BEATS = 10
 PEERS_MAX = 8
 """So many branches are named to one that needs a key: any of them can give it."""
 MEET_S = 5.0
-"""How long a new channel waits for a branch that is away: what it holds need not be paid for again."""
+"""How long a new channel waits for a branch that is away, or silent: what it holds need not be paid for again."""
 
 _NONE: frozenset[int] = frozenset()
 _encoder = msgspec.msgpack.Encoder()
@@ -99,10 +99,13 @@ class Dispatch:
     async def _meet(self, link: Link) -> list[tuple[int, int]]:
         for _ in range(int(MEET_S / AWAY_S)):
             try:
-                incarnation, link.armed, keys = await link.peer.ask("held", self._job, self.epoch)
-            except (Away, Gone):
+                async with asyncio.timeout(MEET_S):
+                    incarnation, link.armed, keys = await link.peer.ask("held", self._job, self.epoch)
+            except (Away, Gone, TimeoutError) as error:
                 link.up = False
                 self._links.look(link)
+                if isinstance(error, TimeoutError):
+                    break
                 await asyncio.sleep(AWAY_S)
                 continue
             self._renewed(link, incarnation)

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from actors import programs
+from actors.costs import OWN
 from actors.errors import ClearError
 from actors.joblock import hold
 from actors.opening import owner_record, this_owner
@@ -84,6 +85,7 @@ def _made(folder: Folder, source: Journal, made: Journal, wanted: Fork) -> State
         raise CannotFork(f"its program has changed, and not only in what comes after turn {wanted.at:,}: {differs}")
     _keep_input(folder, k, wanted)
     _bring_to_rest(k, program, source, made, wanted)
+    made.set_meta(OWN, str(made.seq).encode())
     made.set_meta("wish", terms.places.get("wish", "").encode())
     made.snapshot(made.seq, k.emitted, journal.encode_state(k))
     return k

@@ -7,7 +7,6 @@ import io
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from actors.destination import SetupError
 from actors.errors import ClearError
 from actors.files.columns import arrow_column, arrow_schema, decoded
 from actors.files.lines import SourceError
+from actors.files.place import digest_of
 from actors.files.sink import SinkError
 from actors.files.source import Check
 from actors.files.table_file import NO_PARQUET, PARQUET, form_of
@@ -95,7 +95,7 @@ def batch(
     except TemplateError as error:
         raise SetupError(f"prompt: {error}") from None
     except SchemaError as error:
-        raise SetupError(f"schema: {error}") from None
+        raise SetupError(f"schema {schema}: {error}" if isinstance(schema, str) else f"schema: {error}") from None
     if not columns:
         raise SetupError("the prompt names no column, so all rows would ask the same: write {{column}}")
     if how not in FORMS:
@@ -182,7 +182,7 @@ class _Given:
         try:
             with open(fd, "wb") as file:
                 _write(self._rows, file)
-            digest = _digest(Path(part))
+            digest = digest_of(Path(part))
             if not order.job:
                 order.places[CONTENT] = digest
             self._refuse_changed(order, last_terms(folder, order.named()), digest)
@@ -267,6 +267,8 @@ class _Tee:
 def _write(rows: Any, file: Any) -> None:
     """Rows into a file, in a form that holds them as they are."""
     kind = type(rows).__module__.partition(".")[0]
+    if kind in ("pandas", "polars") and hasattr(rows, "to_frame"):
+        raise RowsError("one column is no table: give COLUMN.to_frame('text'), and {{text}} in the prompt")
     if kind == "polars":
         frame = rows.collect() if hasattr(rows, "collect") else rows
         _write_arrow(frame.to_arrow(), file)
@@ -327,14 +329,6 @@ def _write_lines(rows: Iterable[Any], file: Any) -> None:
             file.write(_encode(row) + b"\n")
         except (TypeError, ValueError) as error:
             raise RowsError(f"row {number} holds what JSON has not: {error}") from None
-
-
-def _digest(path: Path) -> str:
-    digest = blake2b(digest_size=16)
-    with path.open("rb") as content:
-        while some := content.read(1 << 20):
-            digest.update(some)
-    return digest.hexdigest()
 
 
 def _pyarrow() -> Any:

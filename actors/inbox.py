@@ -44,6 +44,17 @@ def split(inbox: list[Entry]) -> tuple[list[Entry], list[Entry]]:
     return inbox[:count], inbox[count:]
 
 
+def settle(entries: Iterable[Entry], error: Exception | None = None) -> None:
+    """Whoever waits for these to be on disk hears that they are, or why they never will be."""
+    for each in entries:
+        if each.durable is None or each.durable.done():
+            continue
+        if error is not None:
+            each.durable.set_exception(error)
+        else:
+            each.durable.set_result(None)
+
+
 class Heard:
     """What the program of a channel says, as whoever asks for its status hears it: each line once."""
 

@@ -1,4 +1,5 @@
-"""A channel's shares of its routes: claimed, renewed in time, given back as soon as they are smaller.
+"""A channel's shares of its routes: claimed, renewed in time, given back as soon as they are smaller. Beside them its
+slices of budgets.
 
 A lease is counted by this side, from the moment before it was asked for: a message on its way makes it shorter, never
 longer. While it holds, a cortex that does not answer changes nothing; when it has run out, nothing new is begun. What
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from actors.allowance import Allowance
 from actors.ports import Away, Gone, Runtime
 from cortex import events, lanes
 from cortex.cluster import LEASE_S
@@ -79,8 +81,10 @@ class Lease:
     def __init__(
         self, job: str, runtime: Runtime, state: Callable[[], State], put: Callable[[list[events.Event]], None],
         runs: Callable[[], int] = lambda: 0, staff: Callable[[], int] = lambda: 0,
+        folder: str = "",
     ) -> None:  # fmt: skip
         self._job = job
+        self.allowance = Allowance(job, folder, runtime, state, put)
         self._runtime = runtime
         self._cortex = runtime.peer("cortex")
         self._state = state
@@ -125,6 +129,7 @@ class Lease:
     def look(self) -> None:
         """After each turn: more could be used, others wait for what is not used any more, a blocked account answers
         again, or the job has ended."""
+        self.allowance.look()
         k = self._state()
         wanted, runs = self._wanted(k)
         told, told_runs = self._told
@@ -181,6 +186,12 @@ class Lease:
 
     async def hold(self) -> None:
         """Until the job ends."""
+        async with asyncio.TaskGroup() as both:
+            both.create_task(self.allowance.hold())
+            both.create_task(self._hold())
+        await self.leave()
+
+    async def _hold(self) -> None:
         pause_s = PAUSE_S
         while not self._state().outcome:
             self._stir.clear()
@@ -193,12 +204,12 @@ class Lease:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s - pause_s):  # in 3.11 wait_for may swallow a cancellation
                     await self._stir.wait()
-        await self.leave()
 
     async def leave(self) -> None:
         """Give the share back: nothing of this job will be sent any more."""
         if not self._left:
             self._left = True
+            await self.allowance.leave()
             with contextlib.suppress(Away, Gone):
                 await self._cortex.ask("leave", self._job)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from actors.store import Folder, Journal, StoreError, replies_in
 from cortex import events
@@ -21,6 +21,37 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS replies (hash BLOB PRIMARY KEY, job TEXT, seq INTEGER, position INTEGER) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS indexed (job TEXT PRIMARY KEY, seq INTEGER NOT NULL) WITHOUT ROWID;
 """
+
+
+def remembered(folder: Folder, hashes: Sequence[bytes]) -> frozenset[int]:
+    """Which of these questions a reply is remembered to, by their places; as far as the index knows."""
+    path = folder.path / "replies.sqlite"
+    if not path.exists():
+        return frozenset()
+    places: dict[bytes, int] = {hash_: place for place, hash_ in enumerate(hashes)}
+    found: set[int] = set()
+    try:
+        with contextlib.closing(sqlite3.connect(path, timeout=10.0)) as db:
+            for start in range(0, len(hashes), _ASK_AT_ONCE):
+                some = hashes[start : start + _ASK_AT_ONCE]
+                marks = ",".join("?" * len(some))
+                rows = db.execute(f"SELECT hash FROM replies WHERE hash IN ({marks})", some)
+                found.update(places[bytes(hash_)] for (hash_,) in rows)
+    except sqlite3.Error:  # it is only an index
+        return frozenset()
+    return frozenset(found)
+
+
+def any_remembered(folder: Folder) -> bool:
+    """Whether the index holds anything."""
+    path = folder.path / "replies.sqlite"
+    if not path.exists():
+        return False
+    try:
+        with contextlib.closing(sqlite3.connect(path, timeout=10.0)) as db:
+            return db.execute("SELECT 1 FROM replies LIMIT 1").fetchone() is not None
+    except sqlite3.Error:
+        return False
 
 
 class Found:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+import time
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
@@ -22,14 +23,16 @@ import aiohttp
 import msgspec
 
 from actors.provider import errors as model_errors
+from actors.provider import platforms
 from actors.provider.batches import BATCHES, BatchRoad, ProviderBatches
-from actors.provider.credential import DEFAULT_BASE_URL, Credential, checked_url, without_password
+from actors.provider.credential import DEFAULT_BASE_URL, Credential, checked_url
 from actors.provider.direct import Answer, DirectRoad, Road, Template
 from actors.provider.headers import rate_limits, tells_limits
 from actors.provider.network import proxy_for, ssl_context
+from actors.provider.renewal import Renewal
 from actors.provider.reply import Unreadable, read_reply
-from actors.provider.sdk import SdkRoad
-from actors.provider.stream import StreamAssembler, StreamError
+from actors.provider.sdk import EVENT_STREAM, SdkRoad
+from actors.provider.stream import StreamAssembler, StreamError, asking_to_stream
 from cortex.reply import Reply
 from policies.failure import Failure, FailureKind
 from policies.limit import RateLimits
@@ -59,6 +62,9 @@ _FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 class AnthropicModel:
     """A model (`actors.model_port.Model`) behind the Anthropic Messages API, wherever that is served.
 
+    Where a cloud serves it (`Credential.platform`), Bedrock and Vertex AI say, the SDK's client for that cloud makes
+    every request. A key that comes from a file is read again when it is refused, and the request sent once more.
+
     Made from what it is given alone. Connections are opened by the first call, in whose event loop it then lives;
     at most `concurrency` of them, so that many calls may be under way at once. With `through_sdk` every request goes
     through the SDK's own client, for its traces (`open_telemetry`, as the SDK's client option) and error handling,
@@ -77,27 +83,37 @@ class AnthropicModel:
         through_sdk: bool = False,
         open_telemetry: Any = False,
     ) -> None:
-        self._base_url = checked_url("the base URL", base_url or credential.base_url or DEFAULT_BASE_URL)
-        self.endpoint = endpoint or without_password(self._base_url).rstrip("/")
+        if base_url:
+            credential = msgspec.structs.replace(credential, base_url=checked_url("the base URL", base_url))
+        self._base_url = checked_url("the base URL", credential.base_url)
+        if not self._base_url and credential.platform is None:
+            self._base_url = DEFAULT_BASE_URL
+        self.endpoint = endpoint or credential.endpoint.rstrip("/")
         self.concurrency = concurrency
-        self._credential = credential
         self._timeouts = timeouts or TimeoutPolicy()
         self._stream_above_tokens = stream_above_tokens
         self._through_sdk = through_sdk
         self._open_telemetry = open_telemetry
-        self._redact = credential.redactor()
+        self._keys = Renewal(credential, self._take_key)
+        self._redact = self._keys.redact
         self._road: Road | None = None
         self._opening = asyncio.Lock()
         self._closed = False
         self._limit_headers: Mapping[str, str] | None = None
-        self._counter_missing = False
+        self._platform = "" if credential.platform is None else credential.platform.name
+        self._counter_missing = self._platform == platforms.BEDROCK  # the SDK knows no counter there
         self.batches = ProviderBatches(
-            self._batch_road, self._redact, self._timeouts.connect_s + self._timeouts.first_byte_s
+            self._batch_road, self._keys, self._timeouts.connect_s + self._timeouts.first_byte_s
         )
         """The provider's message batches, under the same credential."""
 
     def __repr__(self) -> str:
-        return f"AnthropicModel({self.endpoint}, {self._credential!r})"
+        return f"AnthropicModel({self.endpoint}, {self._keys.credential!r})"
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether ``count_tokens`` may bring something."""
+        return not self._counter_missing
 
     @property
     def rate(self) -> RateLimits | None:
@@ -114,16 +130,28 @@ class AnthropicModel:
     ) -> Reply | Failure:
         """One attempt, as `Model.call` says. `body` has no `stream`; `timeout_s` bounds the attempt; `progress` is told
         the bytes of the answer so far, each time some come. Raises nothing but CancelledError."""
+        silence_s = None
+        if output_tokens_max > self._stream_above_tokens:
+            body = asking_to_stream(body)
+            silence_s = max(silence_max_s(self._timeouts, len(body), begun) for begun in (False, True))
+        if self._road is None:
+            await self.prepare()  # takes seconds, which are none of the attempt's
+        begun_s, used = time.monotonic(), self._keys.credential
+        outcome = await self._sent(body, timeout_s, silence_s, progress)
+        if type(outcome) is Failure and await self._keys.after(outcome, used):
+            left_s = timeout_s - (time.monotonic() - begun_s)
+            outcome = await self._sent(body, max(left_s, 0.001), silence_s, progress)
+        return outcome
+
+    async def _sent(
+        self, body: bytes, timeout_s: float, silence_s: float | None, progress: Callable[[int], None] | None
+    ) -> Reply | Failure:
         try:
             road = self._road or await self._open()
-            silence_s = None
-            if output_tokens_max > self._stream_above_tokens:
-                body = _asking_to_stream(body)
-                silence_s = max(silence_max_s(self._timeouts, len(body), begun) for begun in (False, True))
             async with road.send(MESSAGES, body, timeout_s=timeout_s, silence_s=silence_s) as answer:
                 return await self._take(answer, progress)
         except Exception as error:  # whatever went wrong in this attempt is told, never raised
-            return model_errors.of_exception(error, self._redact)
+            return self.failure_of(error)
 
     async def count_tokens(self, body: bytes) -> int | None:
         """Input tokens of this request by the provider's count; None where it cannot say, whatever the reason."""
@@ -165,8 +193,8 @@ class AnthropicModel:
             return answer.status, answer.headers, await answer.content.read(_LOOK_BYTES_MAX)
 
     def failure_of(self, error: BaseException) -> Failure:
-        """What an error of `look` means."""
-        return model_errors.of_exception(error, self._redact)
+        """What an error of `look`, or of a call, means."""
+        return model_errors.of_exception(error, self._redact, platforms.OPENS.get(self._platform, ""))
 
     def refusal_of(self, status: int, headers: Mapping[str, str], said: bytes) -> Failure:
         """What an answer of `look` means, whose status is no success."""
@@ -201,7 +229,7 @@ class AnthropicModel:
             return model_errors.of_answer(status, headers, said, self._redact)
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         try:
-            if kind == "text/event-stream":
+            if kind in ("text/event-stream", EVENT_STREAM):
                 return read_reply(await _assembled(answer, progress))
             if kind == "application/json":
                 whole = await answer.read()
@@ -246,13 +274,35 @@ class AnthropicModel:
     async def _way(self) -> tuple[ModuleType, ssl.SSLContext | None, str | None]:
         """The SDK; what is trusted on the way, where it is to be secure; the proxy that goes for it."""
         sdk = await asyncio.to_thread(_import_sdk)
-        secure = self._base_url.startswith("https:")
-        context = await asyncio.to_thread(ssl_context, self._credential) if secure else None
-        return sdk, context, proxy_for(self._base_url, self._credential)
+        await asyncio.to_thread(platforms.load, self._platform)
+        credential = self._keys.credential
+        address = await self.address()
+        context = await asyncio.to_thread(ssl_context, credential) if address.startswith("https:") else None
+        return sdk, context, proxy_for(address, credential)
+
+    async def address(self) -> str:
+        """Where requests go; for a cloud, as the SDK knows it."""
+        if self._base_url:
+            return self._base_url
+        import httpx2
+
+        sdk = await asyncio.to_thread(_import_sdk)
+        async with httpx2.AsyncClient(transport=httpx2.MockTransport(_nowhere), trust_env=False) as nowhere:
+            return str(self._client(sdk, nowhere).base_url)
+
+    async def _take_key(self, credential: Credential) -> None:
+        """A renewed key, for what is sent from now on; what is under way goes on."""
+        road, sdk = self._road, await asyncio.to_thread(_import_sdk)
+        if isinstance(road, SdkRoad):
+            road.client.api_key = credential.api_key
+        elif isinstance(road, DirectRoad):
+            road.templates = await self._templates(sdk, (MESSAGES, COUNT_TOKENS), credential)
+        if self.batches.road is not None:
+            self.batches.road.take((await self._templates(sdk, (BATCHES,), credential))[BATCHES])
 
     async def _made_road(self) -> Road:
         sdk, context, proxy = await self._way()
-        if self._through_sdk:
+        if self._through_sdk or self._platform in (platforms.BEDROCK, platforms.VERTEX):
             import httpx2
 
             http_client = sdk.DefaultAioHttpClient(
@@ -262,7 +312,8 @@ class AnthropicModel:
                 trust_env=False,
                 follow_redirects=False,  # a redirect could carry custom headers to another host
             )
-            return SdkRoad(self._client(sdk, http_client), sdk, connect_s=self._timeouts.connect_s)
+            client = self._client(sdk, http_client)
+            return SdkRoad(client, sdk, connect_s=self._timeouts.connect_s, made_there=bool(self._platform))
         return DirectRoad(
             await self._templates(sdk, (MESSAGES, COUNT_TOKENS)),
             connections_max=self.concurrency,
@@ -271,11 +322,22 @@ class AnthropicModel:
             connect_s=self._timeouts.connect_s,
         )
 
-    def _client(self, sdk: ModuleType, http_client: httpx2.AsyncClient) -> AsyncAnthropic:
+    def _client(
+        self, sdk: ModuleType, http_client: httpx2.AsyncClient, credential: Credential | None = None
+    ) -> AsyncAnthropic:
         """The SDK's client, from the credential alone: it looks at the environment for whatever it is not given."""
         import httpx2
 
-        credential = self._credential
+        credential = credential or self._keys.credential
+        given: dict[str, Any] = {
+            "max_retries": 0,  # retry is decided in one place, and that is the core
+            "timeout": httpx2.Timeout(self._timeouts.ceiling_s, connect=self._timeouts.connect_s),
+            "http_client": http_client,
+            "open_telemetry": self._open_telemetry,
+        }
+        client: AsyncAnthropic
+        if credential.platform is not None:
+            return platforms.client_of(sdk, credential, **given)  # type: ignore[no-any-return]
         headers: dict[str, Any] = dict(credential.custom_headers)
         auth: dict[str, str] = {}
         if credential.api_key:
@@ -284,19 +346,13 @@ class AnthropicModel:
             auth["auth_token"] = credential.auth_token or "unused"  # given nothing, the SDK would look for a key
             if not credential.auth_token and "authorization" not in {name.lower() for name in headers}:
                 headers["Authorization"] = sdk.Omit()
-        client: AsyncAnthropic = sdk.AsyncAnthropic(
-            **auth,
-            base_url=self._base_url,
-            max_retries=0,  # retry is decided in one place, and that is the core
-            timeout=httpx2.Timeout(self._timeouts.ceiling_s, connect=self._timeouts.connect_s),
-            default_headers=headers,
-            http_client=http_client,
-            open_telemetry=self._open_telemetry,
-        )
+        client = sdk.AsyncAnthropic(**auth, base_url=self._base_url, default_headers=headers, **given)
         client._custom_headers = headers  # else those of ANTHROPIC_CUSTOM_HEADERS would be there too
         return client
 
-    async def _templates(self, sdk: ModuleType, paths: tuple[str, ...]) -> dict[str, Template]:
+    async def _templates(
+        self, sdk: ModuleType, paths: tuple[str, ...], credential: Credential | None = None
+    ) -> dict[str, Template]:
         """What the SDK would send to each path: it is asked to, and a transport that goes nowhere looks on."""
         import httpx2
 
@@ -307,13 +363,18 @@ class AnthropicModel:
             return httpx2.Response(200, json={})
 
         async with httpx2.AsyncClient(transport=httpx2.MockTransport(look), trust_env=False) as nowhere:
-            client = self._client(sdk, nowhere)
+            client = self._client(sdk, nowhere, credential)
             for path in paths:
                 await client.post(path, content=b"{}", cast_to=httpx2.Response)
         return {
             path: Template(str(request.url), request.headers.multi_items())
             for path, request in zip(paths, seen, strict=True)
         }
+
+
+def _nowhere(request: httpx2.Request) -> httpx2.Response:
+    """A transport that goes nowhere."""
+    raise AssertionError(f"{request.url} was to be looked at, not asked")
 
 
 class _Counted(msgspec.Struct):
@@ -331,12 +392,6 @@ async def _assembled(answer: Answer, progress: Callable[[int], None] | None) -> 
         if assembler.done:
             break
     return assembler.message()
-
-
-def _asking_to_stream(body: bytes) -> bytes:
-    """The same request with `"stream": true`, without reading it."""
-    inside = body.rstrip().removesuffix(b"}").rstrip()
-    return inside + (b'"stream":true}' if inside.endswith(b"{") else b',"stream":true}')
 
 
 def _import_sdk() -> ModuleType:

@@ -49,6 +49,8 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     id empty where it was never submitted."""
     reopened: events.Reopened | None = None
     """Rows that failed and are to be asked again."""
+    notify: str = ""
+    """The URL that is told how the job fares. It may be a secret: it is written nowhere."""
 
 
 def this_owner(cluster: str) -> Owner:

@@ -15,6 +15,10 @@ class Away(Exception):
     """A peer does not answer now. It may be dead, or come back with what it held."""
 
 
+class Unbegun(Away):
+    """A channel that nobody has told to begin, or that could not: it does not come back by itself."""
+
+
 class Gone(Exception):
     """A peer is dead for good, or never was."""
 

@@ -56,7 +56,8 @@ def find(where: str) -> type[Program]:
         return _known[place]
     if not module_name:
         ready = ", ".join(sorted(READY))
-        raise NoSuchProgram(f"no program {where!r}: ready ones are {ready}; else module:Class or file.py:Class")
+        near = f"did you mean {where}.py? " if Path(f"{where}.py").is_file() else ""
+        raise NoSuchProgram(f"no program {where!r}: {near}ready ones are {ready}; else module:Class or file.py:Class")
     try:
         with contextlib.redirect_stdout(sys.stderr):  # what a module says while it is imported is no part of a result
             if module_name.endswith(".py"):

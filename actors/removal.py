@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from actors import live
+from actors import costs, live
+from actors.budgets import FolderBooks
 from actors.errors import ClearError
 from actors.files.place import kept_rows
 from actors.joblock import Held, hold
@@ -64,9 +65,12 @@ def size_bytes(folder: Folder, job: str) -> int:
 
 
 def remove(folder: Folder, job: str) -> None:
-    """Remove a job that nobody runs, its child jobs, and what is remembered of them. Raises ``StoreError``."""
+    """Remove a job that nobody runs, its child jobs, and what is remembered of them; what it spent stays in the folder
+    (``actors.costs``). Raises ``StoreError``."""
     names = family(folder, job)
     with _alone(folder, names):
+        FolderBooks(folder).part(names)
+        costs.note_removal(folder, job)
         for name in reversed(names):
             for path in files_of(folder, name):
                 path.unlink(missing_ok=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import getpass
 import os
+import time
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -13,10 +15,13 @@ from typing import Any
 import msgspec
 
 from actors import programs
+from actors.allowance import unpriced
 from actors.armoury import Arming
 from actors.batches import bounds
+from actors.budgets import FolderBooks
 from actors.destination import Destination, SetupError, Wish, destination, remember
 from actors.driver import Driver, Sink, Source
+from actors.errors import ClearError
 from actors.files.place import is_remote
 from actors.inline import InlineRuntime
 from actors.joblock import Held, hold
@@ -25,17 +30,21 @@ from actors.observing.actor_logs import shown
 from actors.observing.assembled import hand_over, of_environ
 from actors.observing.endpoint import Endpoint
 from actors.opening import Opening, Owner, this_owner
-from actors.ports import Away, ClusterError, Gone
+from actors.ports import Away, ClusterError, Gone, Peer, Unbegun
 from actors.provider.credential import Credential
 from actors.records import last_owner, last_state, last_terms, said_in_use
 from actors.rotation import rotation
 from actors.simulator.settings import SimulatorSettings
 from actors.store import Folder, Journal
+from cortex.budgets import covering
 from cortex.events import Reopened
 from cortex.limits import Limits, Terms
 from cortex.program import Program, params_of
 
 STATE_DEFAULT = ".cortex"
+COMING_BACK_S = 30.0
+"""How long a channel that a cluster starts again may take until it is begun anew."""
+LOOK_S = 0.5
 CONTENT = "content"
 """Among an order's places: hash over an input that has no name of its own. It is a part of the job's name."""
 
@@ -122,7 +131,9 @@ class Session:
         self.log: Callable[[str], None] = lambda line: None
         """Told of each line that the program says to whoever watches."""
         self.heed: Callable[[Credential], None] = lambda credential: None
-        """Told of each credential that is read in the middle of the run: no error may show it."""
+        """Told of each credential that is in use, or read in the middle of the run: no error may show it."""
+        self.notify = ""
+        """The URL that is told how the job fares (``actors.notices``), for this run."""
         self.endpoint = Endpoint(environ)
         """Where metrics are read while it runs, if anywhere."""
         self._models = (model, *others)
@@ -149,8 +160,11 @@ class Session:
             self._players,
         )  # fmt: skip
         try:
+            for credential in self._credentials():
+                self.heed(credential)
             cluster = self.cluster()
             terms = self.terms(found, cluster)
+            self._refuse_unpriced(terms, cluster)
             owner = last_owner(self.folder, self.job)
             if owner is not None:
                 self._clear_leftovers(owner)
@@ -190,6 +204,13 @@ class Session:
             fresh=order.fresh, keeps_text=order.keeps_text, places=places, labels=order.labels,
         )  # fmt: skip
 
+    def _refuse_unpriced(self, terms: Terms, cluster: str) -> None:
+        """Before anything is begun; a cluster's own budgets are known to its cortex."""
+        if terms.labels and cluster in ("inline", "local"):
+            for budget in covering(FolderBooks(self.folder).read().values(), terms.labels):
+                if said := unpriced(terms, budget.name):
+                    raise SetupError(said)
+
     def cluster(self) -> str:
         """Where the job runs: ``auto`` is the Ray that ``RAY_ADDRESS`` names, else this process, where objects live."""
         if self.order.cluster != "auto":
@@ -221,15 +242,23 @@ class Session:
     def _own_objects(self) -> bool:
         return any(self._models) or bool(self._players)
 
+    def _credentials(self) -> list[Credential]:
+        """What opens the job's routes."""
+        assert self.destination is not None, "it is known where the calls go"
+        arming = self.destination.arming
+        return [each.credential for each in (arming, *arming.fallbacks) if each.credential is not None]
+
     async def _runtime(self, cluster: str) -> Any:
         if cluster == "inline":
             return InlineRuntime(telemetry=of_environ(self._environ, counts=self.endpoint.is_open))
         if self._own_objects():
             raise SetupError("a model object lives in this process: give --cluster inline, or name a model")
+        from actors.cluster.start import hidden
         from actors.runtime import start_runtime
 
         try:
-            runtime = await start_runtime(cluster, self._environ)
+            with hidden(self._credentials()):
+                runtime = await start_runtime(cluster, self._environ)
             await hand_over(runtime.peer("cortex"), self._environ, cluster)
             return runtime
         except ClusterError as error:
@@ -253,14 +282,16 @@ class Session:
         before = last_terms(self.folder, self.job)
         own = before is not None and before.places.get("output") == terms.places["output"]
         decided, reopened = self.order.decided, self.order.reopened
-        opening = Opening(terms=terms, owner=runtime.owner(), who=who(), decided=decided, reopened=reopened)
+        opening = Opening(
+            terms=terms, owner=runtime.owner(), who=who(), decided=decided, reopened=reopened, notify=self.notify
+        )
         attach = self.attached = await self._lives(runtime)
         if self._sink is not None and hasattr(self._sink, "check"):
             self._sink.check()
         self._driver = Driver(
             runtime, str(self.folder.path), opening, found.arming, source=self._source, sink=self._sink,
             progress=self.progress, attach=attach, own=own, narrow=found.narrow,
-            rotation=rotation(self._environ, terms, found.arming, self.heed), log=self.log,
+            rotation=rotation(terms, found.arming, self.heed), log=self.log,
         )  # fmt: skip
         if self._stopped is not None:
             await self._driver.stop(*self._stopped)
@@ -277,13 +308,26 @@ class Session:
         if runtime.cluster in ("inline", "local"):
             return False
         try:
-            facts = msgspec.json.decode(await runtime.peer(f"channel:{self.job}").ask("status"))
-        except (Away, Gone):
+            facts = msgspec.json.decode(await self._patiently(runtime.peer(f"channel:{self.job}")))
+        except (Away, Gone, ClearError):  # what was wrong there is told when it is begun anew, if it still is
             return False
         if facts["outcome"] == "running" and not facts["broken"]:
             return True
         await runtime.end_actor(f"channel:{self.job}")
         return False
+
+    async def _patiently(self, channel: Peer) -> Any:
+        """Its status. One that comes back by itself is waited for: to begin it anew would end it once more."""
+        end_s = time.monotonic() + COMING_BACK_S
+        while True:
+            try:
+                return await channel.ask("status")
+            except Unbegun:
+                raise
+            except Away:
+                if time.monotonic() >= end_s:
+                    raise
+                await asyncio.sleep(LOOK_S)
 
 
 __all__ = ["Ended", "JobInUse", "Order", "Session", "SetupError", "who", "whole"]

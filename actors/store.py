@@ -252,11 +252,10 @@ class Journal:
 
     def first_at_s(self) -> float:
         """When the job's first turn was, also where it has left; 0 where there was none."""
-        found = self.meta("first_at_s")
-        if found is None:
-            row = self._db.execute("SELECT blob FROM turns ORDER BY seq LIMIT 1").fetchone()
-            return journal.decode_turn(row[0]).at_s if row else 0.0
-        return float(found)
+        if (found := self.meta("first_at_s")) is not None:
+            return float(found)
+        row = self._db.execute("SELECT blob FROM turns ORDER BY seq LIMIT 1").fetchone()
+        return journal.turn_head(row[0])[0] if row else 0.0
 
     def dropped(self) -> int:
         """Number of the last turn that left the journal; 0: none did."""
@@ -317,11 +316,14 @@ class Journal:
         rows = self._db.cursor().execute("SELECT seq, blob FROM turns WHERE seq <= ? ORDER BY seq", (upto,))
         yield from ((seq, bytes(blob)) for seq, blob in rows)
 
+    def heads(self, upto: int) -> Iterator[tuple[float, bytes]]:
+        """When turns were and the accounts that they carry, from this turn back."""
+        rows = self._db.cursor().execute("SELECT blob FROM turns WHERE seq <= ? ORDER BY seq DESC", (upto,))
+        return (journal.turn_head(blob) for (blob,) in rows)
+
     def account(self, upto: int) -> bytes:
         """What the job had come to by this turn (``journal.Account``); empty where no turn says so."""
-        rows = self._db.cursor().execute("SELECT blob FROM turns WHERE seq <= ? ORDER BY seq DESC", (upto,))
-        accounts = (journal.decode_turn(blob).account for (blob,) in rows)
-        return next(filter(None, accounts), b"")
+        return next((account for _, account in self.heads(upto) if account), b"")
 
     def _filled(self, turn: events.Turn) -> events.Turn:
         if not any(type(event) is events.Recalled and event.reply is None for b in turn.batches for event in b):
@@ -368,8 +370,7 @@ class Journal:
 
     def opened_at(self) -> int:
         """Number of the turn before the one that last opened the job: replay starts after it."""
-        found = self.meta("opened_at")
-        return int(found) if found else 0
+        return int(self.meta("opened_at") or 0)
 
     def size_bytes(self) -> int:
         """Bytes on disk, write-ahead log included."""

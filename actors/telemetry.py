@@ -7,7 +7,8 @@ names with the registry that `opentelemetry-semantic-conventions` ships. What ha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -52,6 +53,17 @@ INVOKE_WORKFLOW: Final = "invoke_workflow"
 PLAN: Final = "plan"
 
 JOB: Final = "cortex.job.id"
+GOAL_ID: Final = "cortex.goal.id"
+ROW_KEY: Final = "cortex.row.key"
+SAMPLE: Final = "cortex.sample"
+ATTEMPT: Final = "cortex.attempt"
+WAITED: Final = "cortex.waited"
+
+VARYING: Final = frozenset(
+    {ATTEMPT, CACHE_CREATION_TOKENS, CACHE_READ_TOKENS, GOAL_ID, INPUT_TOKENS, OUTPUT_TOKENS, REQUEST_MAX_TOKENS,
+     ROW_KEY, SAMPLE, WAITED}
+)  # fmt: skip
+"""What one call has and the next has otherwise. It is said first, so that the rest is one piece."""
 
 INTERNAL, CLIENT = 1, 3
 """Kinds of spans, as OTLP numbers them."""
@@ -63,7 +75,10 @@ _PROVIDERS: Final = (
     ("anthropic.com", "anthropic"),
     ("amazonaws.com", "aws.bedrock"),
     ("googleapis.com", "gcp.vertex_ai"),
+    ("services.ai.azure.com", "azure.ai.inference"),
 )
+_CLOUDS: Final = {"bedrock": "aws.bedrock", "vertex": "gcp.vertex_ai", "foundry": "azure.ai.inference"}
+"""By the scheme of a route's endpoint. Where it has an address of its own, that follows a plus sign."""
 
 
 class Told(NamedTuple):
@@ -114,17 +129,26 @@ def parsed_traceparent(header: str) -> tuple[int, int] | None:
     return int(parts[1], 16), int(parts[2], 16)
 
 
+@lru_cache(64)
 def provider_of(endpoint: str) -> str:
     """Who answers there, as the convention names them. Whoever speaks the Messages API elsewhere is taken for it; what
     answers in this process, the simulator say, has a name of ours."""
+    if (cloud := endpoint.partition("://")[0]) in _CLOUDS:
+        return _CLOUDS[cloud]
     if "://" not in endpoint:
         return f"cortex.{endpoint.partition(':')[0]}"
     return next((name for host, name in _PROVIDERS if host in endpoint), "anthropic")
 
 
-def server_of(endpoint: str) -> Attributes:
+def address_of(endpoint: str) -> str:
+    """The address in a route's endpoint; of a cloud's own, which only the SDK knows, none."""
+    return endpoint.partition("+")[2] if endpoint.partition("://")[0] in _CLOUDS else endpoint
+
+
+@lru_cache(64)
+def server_of(endpoint: str) -> Sequence[tuple[str, Value]]:
     """Where calls go: host, and port where it is not the usual one."""
-    parts = urlsplit(endpoint)
+    parts = urlsplit(address_of(endpoint))
     if not parts.hostname:
         return []
     found: Attributes = [(SERVER_ADDRESS, parts.hostname)]
@@ -154,15 +178,16 @@ Said = tuple[str, int, Attributes]
 
 
 def _goal(span: Span, facts: dict[str, Any]) -> Said:
-    said: Attributes = [("cortex.goal.id", facts["goal"]), ("cortex.goal.kind", span.name)]
+    said: Attributes = [(GOAL_ID, facts["goal"])]
+    if "row" in facts:
+        said.append((ROW_KEY, facts["row"]))
+    said.append(("cortex.goal.kind", span.name))
     if "status" in facts:
         said.append(("cortex.goal.status", facts["status"]))
-    if "row" in facts:
-        said.append(("cortex.row.key", facts["row"]))
     if "part" in facts:
         said.append(("cortex.goal.part", facts["part"]))
     if facts.get("tools"):  # calls and tools in turn, until the goal is met
-        return f"{INVOKE_AGENT} {span.name}", INTERNAL, [(OPERATION, INVOKE_AGENT), (AGENT_NAME, span.name), *said]
+        return f"{INVOKE_AGENT} {span.name}", INTERNAL, [*said, (OPERATION, INVOKE_AGENT), (AGENT_NAME, span.name)]
     return f"goal {span.name}", INTERNAL, said
 
 
@@ -175,21 +200,22 @@ def _select(span: Span, facts: dict[str, Any]) -> Said:
 
 def _call(span: Span, facts: dict[str, Any]) -> Said:
     endpoint = facts["endpoint"]
-    said: Attributes = [
-        (OPERATION, CHAT), (PROVIDER, provider_of(endpoint)), (REQUEST_MODEL, facts["asked_model"]),
-        ("cortex.goal.id", facts["goal"]), ("cortex.sample", facts["sample"]), ("cortex.attempts", facts["attempts"]),
-    ]  # fmt: skip
-    said += server_of(endpoint)
+    said: Attributes = [(GOAL_ID, facts["goal"]), (SAMPLE, facts["sample"])]
     if facts["max_tokens"]:
         said.append((REQUEST_MAX_TOKENS, facts["max_tokens"]))
-    if "model" in facts:
-        said += [(RESPONSE_MODEL, facts["model"]), (FINISH_REASONS, (facts["stop"],))]
     if "input" in facts:
         said += [(INPUT_TOKENS, facts["input"]), (OUTPUT_TOKENS, facts["output"])]
         if facts["cache_read"]:
             said.append((CACHE_READ_TOKENS, facts["cache_read"]))
         if facts["cache_creation"]:
             said.append((CACHE_CREATION_TOKENS, facts["cache_creation"]))
+    said += [
+        (OPERATION, CHAT), (PROVIDER, provider_of(endpoint)), (REQUEST_MODEL, facts["asked_model"]),
+        ("cortex.attempts", facts["attempts"]),
+    ]  # fmt: skip
+    said += server_of(endpoint)
+    if "model" in facts:
+        said += [(RESPONSE_MODEL, facts["model"]), (FINISH_REASONS, (facts["stop"],))]
     if facts.get("reused"):
         said.append(("cortex.reused", True))
     if "prompt" in facts:
@@ -200,9 +226,10 @@ def _call(span: Span, facts: dict[str, Any]) -> Said:
 
 
 def _attempt(span: Span, facts: dict[str, Any]) -> Said:
-    said: Attributes = [("cortex.attempt", facts["attempt"]), ("cortex.route", facts["route"])]
+    said: Attributes = [(ATTEMPT, facts["attempt"])]
     if facts.get("by"):
-        said += [("cortex.branch", facts["by"]), ("cortex.waited", round(facts["waited_s"], 6))]
+        said += [(WAITED, round(facts["waited_s"], 6)), ("cortex.branch", facts["by"])]
+    said.append(("cortex.route", facts["route"]))
     if facts.get("status"):
         said.append((HTTP_STATUS, facts["status"]))
     if facts.get("error"):
@@ -219,7 +246,7 @@ def _absorb(span: Span, facts: dict[str, Any]) -> Said:
 
 
 def _tool(span: Span, facts: dict[str, Any]) -> Said:
-    said: Attributes = [(OPERATION, EXECUTE_TOOL), (TOOL_NAME, span.name), ("cortex.goal.id", facts["goal"])]
+    said: Attributes = [(OPERATION, EXECUTE_TOOL), (TOOL_NAME, span.name), (GOAL_ID, facts["goal"])]
     if "id" in facts:
         said.append((TOOL_CALL_ID, facts["id"]))
     if facts.get("by"):
@@ -228,11 +255,11 @@ def _tool(span: Span, facts: dict[str, Any]) -> Said:
 
 
 def _child(span: Span, facts: dict[str, Any]) -> Said:
-    return f"child {short(span.name)}", INTERNAL, [("cortex.goal.id", facts["goal"]), ("cortex.program", span.name)]
+    return f"child {short(span.name)}", INTERNAL, [(GOAL_ID, facts["goal"]), ("cortex.program", span.name)]
 
 
 def _join(span: Span, facts: dict[str, Any]) -> Said:
-    return "join", INTERNAL, [("cortex.goal.id", facts["goal"]), ("cortex.goals", facts["goals"])]
+    return "join", INTERNAL, [(GOAL_ID, facts["goal"]), ("cortex.goals", facts["goals"])]
 
 
 def _episode(span: Span, facts: dict[str, Any]) -> Said:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from actors import costs
 from actors.store import Journal
 from cortex import journal
 from cortex.state import State
@@ -46,5 +47,6 @@ class Thinning:
             self._taken, self._next = (seq, k.emitted), (k.emitted + RESULTS, k.at_s + LOOK_S)
         upto, emitted = self._taken
         if upto and k.written_rows >= emitted:
+            costs.keep(self._journal, upto)
             self._journal.drop(upto, shrink=over)
             self._taken = (0, 0)

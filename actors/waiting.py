@@ -70,6 +70,8 @@ def waits(k: State) -> list[str]:
         until_s = k.paused_until_s
         until = f" until {time_of_day(until_s)}" if until_s else ""
         said.append(f"{k.paused.kind}{until}: {_short(k.paused.message)}")
+    elif k.purse is not None and (k.purse.said or k.purse.lacks_nusd):
+        said.append(_short(f"over_budget: {k.purse.said}") if k.purse.said else "waits for a slice of its budget")
     elif k.hold_until_s > k.at_s:
         said.append(f"the provider says to wait until {time_of_day(k.hold_until_s)}")
     place, fallbacks = _place(k), len(k.terms.fallbacks)

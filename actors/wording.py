@@ -5,14 +5,18 @@ Each raises ``ValueError`` with one clear line that shows the form.
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 
+import msgspec
+
 from actors.destination import Wish
 from actors.provider.credential import CredentialError, checked_url, without_password
+from actors.provider.platforms import PROVIDERS, TAKES
 from actors.simulator.faults import FAULTS
 from actors.simulator.settings import SettingsError, SimulatorSettings, settings_from
 from policies.price import PRICE_FORM, parse_price
@@ -27,7 +31,11 @@ ROLE_FORM = "write NAME=MODEL, like judge=claude-opus-4-5; the name begins with 
 LABEL_FORM = "write NAME=VALUE, like team=search; the name begins with a letter and holds no blank"
 LABEL_VALUE_MAX = 200
 LABELS_MAX = 16
-FALLBACK_FORM = "write MODEL, MODEL@https://HOST, or MODEL,input=3,output=15 (USD per million tokens)"
+FALLBACK_FORM = (
+    "write MODEL, MODEL@https://HOST, PROVIDER:MODEL,region=REGION, or MODEL,input=3,output=15 (USD per million tokens)"
+)
+PROVIDER_FORM = "write anthropic, bedrock,region=REGION, vertex,region=REGION,project=PROJECT or foundry,resource=NAME"
+_PLACES = ("region", "project", "resource")
 
 
 def duration_s(text: str | float) -> float:
@@ -99,7 +107,8 @@ def simulated(pairs: list[str]) -> SimulatorSettings | None:
     try:
         return settings_from(named)
     except SettingsError as error:
-        raise ValueError(str(error)) from None
+        said = str(error)
+        raise ValueError(said + (f"; faults: {', '.join(FAULTS)}" if "; known: seed" in said else "")) from None
 
 
 def role(text: str) -> tuple[str, Wish]:
@@ -114,7 +123,7 @@ def label(name: str, value: str) -> tuple[str, str]:
     """A label of a job, if it can be one."""
     name, value = str(name).strip(), str(value).strip()
     if not _LABEL.fullmatch(name) or not value:
-        raise ValueError(f"{f'{name}={value}'!r:.80}: {LABEL_FORM}")
+        raise ValueError(f"{f'{name}={value}' if value else name!r:.80}: {LABEL_FORM}")
     if len(value) > LABEL_VALUE_MAX or not value.isprintable():
         raise ValueError(f"{name}: a label's value is one line of at most {LABEL_VALUE_MAX} characters")
     return name, value
@@ -140,10 +149,15 @@ def role_name(name: str) -> str:
 
 
 def fallback(text: str) -> Wish:
-    """A route to fall back to, from ``MODEL[@URL][,input=…,output=…]``; ``sim`` takes the simulator's settings too."""
+    """A route to fall back to, from ``[PROVIDER:]MODEL[@URL][,region=…][,price-as=…][,input=…,output=…]``; ``sim``
+    takes the simulator's settings too."""
     head, *pairs = (piece.strip() for piece in text.split(","))
     model, at, url = head.partition("@http")
     url = f"http{url}" if at else ""
+    prefix, colon, rest = model.partition(":")
+    named = prefix if colon and prefix in PROVIDERS else ""
+    model = rest.strip() if named else model
+    where, pairs = _said(pairs, (*_PLACES, "price_as"))
     if not model:
         raise ValueError(f"{text!r} names no model: {FALLBACK_FORM}")
     prices = ",".join(pair for pair in pairs if pair.partition("=")[0].strip() in _PRICES)
@@ -154,8 +168,14 @@ def fallback(text: str) -> Wish:
         raise ValueError(f"{model.partition('@')[0]!r}: an address begins with http:// or https://: {FALLBACK_FORM}")
     if url and model in ("sim", "local"):
         raise ValueError(f"{text!r}: {model} has no address")
+    if model in ("sim", "local") and (named or any(name in where for name in _PLACES)):
+        raise ValueError(f"{text!r}: {model} asks no provider")
     try:
         url = checked_url("the address", url)
+        if named:
+            _refuse_place(named, where)
+        if prices and "price_as" in where:
+            raise ValueError("price-as= and a price: give one of them")
         if prices:
             parse_price(prices)
         found = simulated(others)
@@ -164,4 +184,43 @@ def fallback(text: str) -> Wish:
         raise ValueError(f"{without_password(model)}: {said}") from None
     if without_password(url) != url:
         raise ValueError(f"{model}: its address holds a password, which would be kept with the job")
-    return Wish(model=model, base_url=url, price=prices, simulated=found)
+    wish = Wish(model=model, base_url=url, price=prices, simulated=found, provider=named)
+    return msgspec.structs.replace(wish, **where)
+
+
+def provider(text: str) -> dict[str, str]:
+    """A provider and where it is asked, as fields of a ``Wish``, from ``NAME[,region=…][,project=…][,resource=…]``;
+    nothing from nothing."""
+    name, *pairs = (piece.strip() for piece in text.split(","))
+    if not name and not any(pairs):
+        return {}
+    if name.lower() not in PROVIDERS:
+        near = difflib.get_close_matches(name.lower(), PROVIDERS, n=1)
+        raise ValueError(f"{name!r} is none: {f'did you mean {near[0]}?' if near else PROVIDER_FORM}")
+    said, others = _said(pairs, _PLACES)
+    if others:
+        raise ValueError(f"cannot read {others[0]!r}: {PROVIDER_FORM}")
+    _refuse_place(name.lower(), said)
+    return {"provider": name.lower(), **said}
+
+
+def _said(pairs: list[str], names: tuple[str, ...]) -> tuple[dict[str, str], list[str]]:
+    """What is said under these names, and the pairs that say something else."""
+    said: dict[str, str] = {}
+    others = []
+    for pair in pairs:
+        name, equals, value = (piece.strip() for piece in pair.partition("="))
+        if (name := name.replace("-", "_")) not in names or not equals:
+            others.append(pair)
+        elif not value or name in said:
+            raise ValueError(f"{pair!r}: {'it is given twice' if value else 'it says nothing'}")
+        else:
+            said[name] = value
+    return said, others
+
+
+def _refuse_place(name: str, said: dict[str, str]) -> None:
+    """Not every provider has regions, projects, resources."""
+    for place in _PLACES:
+        if place in said and place not in TAKES[name]:
+            raise ValueError(f"{name} has no {place}: {PROVIDER_FORM}")

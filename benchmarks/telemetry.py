@@ -3,6 +3,9 @@
 The same `cortex batch` against the same server (20 ms an answer) as `benchmarks.http`, in turns: without telemetry, as
 it is where nothing is configured, and with every span kept, in the state folder or sent to a collector over OTLP. Of
 each round the ratio to the run without is taken, and of these the median: what else the machine does slows all of it.
+Beside it stands the CPU of each run's own processes, which depends less on what else goes on; of a Ray it is told for
+as much of it as ends with the run. Server and collector are on the same machine, where a user's are not: what they take
+of it is told too (``server_cpu_us``, ``collector_cpu_us``).
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import argparse
 import resource
 import tempfile
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -34,15 +38,18 @@ class Sink:
     def __init__(self) -> None:
         outer = self
         self.size_bytes = 0
+        self.cpu_s = 0.0
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
+                began_s = time.thread_time()
                 outer.size_bytes += len(self.rfile.read(int(self.headers["content-length"])))
                 self.send_response(200)
                 self.send_header("content-length", "0")
                 self.end_headers()
+                outer.cpu_s += time.thread_time() - began_s
 
             def log_message(self, *told: Any) -> None: ...
 
@@ -68,6 +75,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     rates: dict[str, list[float]] = {name: [] for name in names}
     used: dict[str, list[float]] = {name: [] for name in names}
     found: dict[str, Any] = {"machine": figures.machine()}
+    server_us: list[float] = []
     sink = Sink()
     with tempfile.TemporaryDirectory(prefix="bench-") as place, RunningServer(given.delay_ms) as server:
         folder = Path(place)
@@ -82,6 +90,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
                 counts = server.counts()
                 check_counts(counts, given.calls, name)
                 rates[name].append(counts.calls_per_s)
+                server_us.append(1e6 * counts.cpu_s / given.calls)
                 told = f"{counts.calls_per_s:7.0f} calls/s, {used[name][-1]:6.0f} us of CPU a call"
                 figures.said(f"round {round_ + 1} {name:10} {told}", given.json)
     sink.close()
@@ -95,7 +104,11 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
             "cpu_more_us": figures.median(more_us, 0),
         }
     shape = {"calls": given.calls, "rounds": given.rounds, "delay_ms": given.delay_ms, "cluster": given.cluster}
-    return {**found, **shape, "concurrency": given.concurrency, "sent_bytes": sink.size_bytes}
+    sent = max(1, given.calls * given.rounds * ("all" in names))
+    found["server_cpu_us"] = figures.median(server_us)
+    found["collector_cpu_us"] = round(1e6 * sink.cpu_s / sent, 1)
+    found["sent_bytes_a_call"] = round(sink.size_bytes / sent)
+    return {**found, **shape, "concurrency": given.concurrency}
 
 
 def _run(folder: Path, name: str, given: argparse.Namespace, url: str, environ: dict[str, str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-from cortex import commands, warming
+from cortex import commands, purse, warming
 from cortex.changes import Ask
 from cortex.ledger import worst_charge
 from cortex.moves import ASKED, begin_timeout, set_status
@@ -56,8 +56,8 @@ def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]
     prefix = warming.prefix_of(place, body) if caching and limits.warm_prefix and not route.batched else b""
     if prefix and not warming.goes(k, goal, prefix):
         return True
-    charge = worst_charge(route.price, bound if bound < tokens_max else tokens_max, output_tokens_max, caching)
-    if not k.ledger.allows(charge, limits.max_cost_nusd, limits.max_job_tokens):
+    charge = worst_charge(route.price, min(bound, tokens_max), output_tokens_max, caching, k.ledger.day)
+    if not purse.affords(k, charge, wanted=True):
         k.short = True
         if k.tell is not None:
             k.tell(goal.id, "over_budget", {"charge": charge, "ledger": k.ledger, "limits": limits})

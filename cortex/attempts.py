@@ -41,7 +41,7 @@ def answered(k: State, event: events.Answered, out: list[commands.Command]) -> l
     flight = k.flights.pop(flight_key(event.goal, event.attempt), None)
     goal_ids: tuple[int, ...] = (event.goal,)
     if flight is not None:
-        question, place = flight.hash, flight.route
+        question, place, day = flight.hash, flight.route, flight.charge.day
         came_back(k, flight, event.reply.usage)
         if flight.prefix:
             came_home(k, flight, warmed=True)
@@ -54,7 +54,7 @@ def answered(k: State, event: events.Answered, out: list[commands.Command]) -> l
             goal_ids += tuple(flight.followers)
     elif goal is not None and goal.assumed and event.attempt in goal.assumed:
         missing = goal.assumed.pop(event.attempt)
-        question, place = missing.question, missing.route
+        question, place, day = missing.question, missing.route, missing.charge.day
         if place >= 0:
             k.ledger.unassume(missing.charge)
     else:
@@ -65,7 +65,7 @@ def answered(k: State, event: events.Answered, out: list[commands.Command]) -> l
     known_nusd, price = k.ledger.known_nusd, None
     if place >= 0:  # else it stays charged as was assumed
         price = k.terms.routes[place].price if place else k.terms.route.price
-        k.ledger.know(event.reply.usage, price)
+        k.ledger.know(event.reply.usage, price, day)
     k.took = Took(event.elapsed_s, k.ledger.known_nusd - known_nusd if price is not None else None)
     k.successes += 1
     k.alike = 0

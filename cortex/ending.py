@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cortex import commands, pauses, submissions
+from cortex import commands, pauses, purse, submissions
 from cortex.attempts import asked_by, assume
 from cortex.authored import Out, said, stop
 from cortex.moves import reopen
@@ -89,9 +89,11 @@ def see_end(k: State) -> None:
             k.outcome, k.why = "partial", f"{k.paused.kind}: {k.paused.message}"
     elif k.flights or k.errands or submissions.on_the_way(k):
         return  # what nobody waits for any more frees its permits and its money when it comes back
-    elif k.short:
+    elif purse.waits(k):
+        return  # for more of a budget
+    elif k.short or purse.rests(k):
         submissions.hold_back(k)
-        k.outcome, k.why = "partial", "over_budget: the next call could pass the cap"
+        k.outcome, k.why = "partial", f"over_budget: {purse.why(k)}"
     elif not k.wishes and not k.elsewhere and k.due_at_s() is None:
         _see_stuck(k)
 

@@ -12,6 +12,7 @@ import msgspec
 
 from cortex.ledger import Ledger
 from cortex.limits import Limits, Route, Terms
+from cortex.purse import Slice
 from cortex.reply import Reply
 from policies.failure import Failure
 
@@ -295,10 +296,21 @@ class Told(_Event, frozen=True, tag="told"):
     value: Any
 
 
+class Leased(_Event, frozen=True, tag="leased"):
+    """What the budgets of the job's labels let it commit, in place of what they did before."""
+
+    slices: tuple[Slice, ...] = ()
+    """One of each budget that covers it; none where none does."""
+    said: str = ""
+    """Why what the next call needs cannot be had, if so: which budget is used up."""
+    again_s: float = 0.0
+    """When that budget is whole again, in seconds since 1970."""
+
+
 Event = (
     Opened | Rejoined | Fed | Granted | Answered | Recalled | Broke | Observed | Returned | Written | LimitsSet
     | Stopped | Resumed | Ticked | Intended | Submitted | Unsubmitted | Doubted | Stuck | Collected | Made
-    | Told | Reopened
+    | Told | Reopened | Leased
 )  # fmt: skip
 
 

@@ -7,7 +7,8 @@ been answered, and counts as paid again where it was. One that fails leaves the 
 
 from __future__ import annotations
 
-from cortex import commands
+from cortex import commands, purse
+from cortex.ledger import Charge
 from cortex.permits import begin, way
 from cortex.state import TRIES_MAX, Flight, Goal, State, Status, flight_key
 from policies.retry import budget, lapsed
@@ -44,7 +45,7 @@ def _affordable(k: State, flight: Flight) -> bool:
         and way(k, k.terms.lane_at(flight.route)) >= 0
         and k.shares[flight.route].free(k.at_s) > 0
         and k.retries < budget(policy, k.successes)
-        and k.ledger.allows(flight.charge, limits.max_cost_nusd, limits.max_job_tokens)
+        and purse.affords(k, flight.charge)
     )
 
 
@@ -57,11 +58,12 @@ def _ask_again(k: State, goal: Goal, flight: Flight, out: list[commands.Command]
     if k.tell is not None:
         seen = {"retries": k.retries, "successes": k.successes, "limits": terms.limits}
         k.tell(goal.id, "hedged", {"flight": flight, "waited_s": k.at_s - flight.asked_at_s, **seen})
-    k.ledger.reserve(flight.charge)
+    charge = Charge(flight.charge.nusd, flight.charge.tokens, k.ledger.day)
+    k.ledger.reserve(charge)
     bound = flight.charge.tokens - flight.output_max
     paced = begin(k, place, bound, flight.output_max)
     k.flights[flight_key(goal.id, goal.tries)] = Flight(
-        goal.id, goal.tries, flight.sample, flight.hash, k.at_s, flight.charge, flight.text_bytes, place, flight.sent,
+        goal.id, goal.tries, flight.sample, flight.hash, k.at_s, charge, flight.text_bytes, place, flight.sent,
         flight.output_max, paced, k.shares[place].blocked is not None,
     )  # fmt: skip
     out.append(

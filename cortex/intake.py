@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from cortex import attempts, deadlines, errands, events, pauses, results, submissions
+from cortex import attempts, deadlines, errands, events, pauses, purse, results, submissions
 from cortex.authored import Out, fold, fold_reply, give_up, said, stop
 from cortex.ending import go_on
 from cortex.moves import end, hurry
@@ -44,6 +44,7 @@ def _rejoined(k: State, program: Program, event: events.Rejoined, out: Out) -> N
     k.epoch = event.epoch
     for share in k.shares:
         share.permits, share.starts = 0, -1  # the new incarnation asks for a lease of its own
+    purse.void(k)
     held = {flight_key(goal, attempt) for goal, attempt in event.held} | submissions.rejoin(k)
     died = Failure(FailureKind.LOST, "its channel, branch or node died")
     for key in [key for key in k.flights if key not in held]:
@@ -176,6 +177,7 @@ def _resumed(k: State, program: Program, event: events.Resumed, out: Out) -> Non
         k.finished = False
         go_on(k)
         pauses.try_again(k)
+        purse.try_again(k)
         deadlines.begin_anew(k)
         k.alike = 0
         submissions.take_up(k, out)
@@ -231,6 +233,10 @@ def _told(k: State, program: Program, event: events.Told, out: Out) -> None:
             fold(k, program, goal, "absorbed", plain(event.value), out)
 
 
+def _leased(k: State, program: Program, event: events.Leased, out: Out) -> None:
+    purse.lease(k, event.slices, event.said, event.again_s)
+
+
 def _ticked(k: State, program: Program, event: events.Ticked, out: Out) -> None:
     """Time is in the turn; ``wake`` does what is due."""
 
@@ -242,5 +248,5 @@ _TAKE: dict[type, Callable[[State, Program, Any, Out], None]] = {
     events.Ticked: _ticked, events.Intended: _intended, events.Submitted: _submitted,
     events.Unsubmitted: _unsubmitted, events.Doubted: _doubted, events.Stuck: _stuck,
     events.Collected: submissions.collected, events.Made: _made, events.Told: _told,
-    events.Reopened: _reopened,
+    events.Reopened: _reopened, events.Leased: _leased,
 }  # fmt: skip

@@ -19,7 +19,6 @@ FORMAT = 2
 _encoder = msgspec.msgpack.Encoder()
 _turn_decoder = msgspec.msgpack.Decoder(events.Turn)
 _batch_decoder = msgspec.msgpack.Decoder(tuple[events.Event, ...])
-_account_decoder = msgspec.msgpack.Decoder(tuple[str, int, int, tuple[int, ...]])
 _state_decoder = msgspec.msgpack.Decoder(State)
 
 
@@ -38,6 +37,28 @@ def encode_turn(at_s: float, batches: Iterable[bytes], account: bytes = b"") -> 
     return _encoder.encode((at_s, tuple(msgspec.Raw(batch) for batch in batches), account))
 
 
+class _Written(msgspec.Struct, array_like=True):
+    """An account as a turn has it."""
+
+    outcome: str
+    next_goal: int
+    in_batches: int
+    totals: tuple[int, ...]
+    rows: int = 0
+
+
+class _Head(msgspec.Struct, array_like=True):
+    """A turn of which the events are not read."""
+
+    at_s: float
+    batches: msgspec.Raw
+    account: bytes = b""
+
+
+_account_decoder = msgspec.msgpack.Decoder(_Written)
+_head_decoder = msgspec.msgpack.Decoder(_Head)
+
+
 class Account(msgspec.Struct, frozen=True):
     """What holds of a job though its program has changed, and its turns can be replayed no more as they were."""
 
@@ -46,18 +67,27 @@ class Account(msgspec.Struct, frozen=True):
     in_batches: int
     """Requests that were with the provider in message batches, or on their way."""
     ledger: Ledger
+    rows: int = 0
+    """Top goals that have ended for good."""
 
 
 def encode_account(k: State) -> bytes:
     """K's account, for the turn that led to it."""
     in_batches = sum(len(made.keys) for made in k.submissions.values()) if k.submissions else 0
-    return _encoder.encode((k.outcome, k.next_goal, in_batches, msgspec.structs.astuple(k.ledger)))
+    rows = k.tally.succeeded + k.tally.failed
+    return _encoder.encode((k.outcome, k.next_goal, in_batches, msgspec.structs.astuple(k.ledger), rows))
 
 
 def decode_account(blob: bytes) -> Account:
     """The account that a turn carries."""
-    outcome, next_goal, in_batches, totals = _account_decoder.decode(blob)
-    return Account(outcome, next_goal, in_batches, Ledger(*totals))
+    found = _account_decoder.decode(blob)
+    return Account(found.outcome, found.next_goal, found.in_batches, Ledger(*found.totals), found.rows)
+
+
+def turn_head(blob: bytes) -> tuple[float, bytes]:
+    """When a turn was, and the account that it carries, without reading its events."""
+    head = _head_decoder.decode(blob)
+    return head.at_s, head.account
 
 
 def put_right(k: State, account: bytes) -> None:

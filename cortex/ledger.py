@@ -10,6 +10,10 @@ import msgspec
 
 from cortex.reply import Usage
 from policies.price import Price, cost_nusd, worst_nusd
+from policies.slices import MONTH, day_of, window_of
+
+ELSEWHERE = -1
+"""The day of money that another job spends: its own ledger counts it, by its days."""
 
 
 class Charge(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -17,6 +21,8 @@ class Charge(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     nusd: int
     tokens: int
+    day: int = ELSEWHERE
+    """The day on which it was set aside, in UTC, counted from 1970-01-01: a budget counts it then."""
 
 
 class Bill(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -57,6 +63,28 @@ class Ledger(msgspec.Struct):
     paid_calls: int = 0
     reused_calls: int = 0
     paid_again: int = 0
+    day: int = 0
+    """The day of the last turn, in UTC, counted from 1970-01-01."""
+    month: int = 0
+    """The first day of its month."""
+    day_nusd: int = 0
+    """Known, assumed and reserved money of what was begun on that day, without that of child jobs."""
+    month_nusd: int = 0
+
+    def turn_to(self, at_s: float) -> None:
+        """It is this time now: a new day begins with nothing spent, and perhaps a new month."""
+        day = day_of(at_s)
+        if day != self.day:
+            self.day, self.day_nusd = day, 0
+            if (month := window_of(MONTH, day)) != self.month:
+                self.month, self.month_nusd = month, 0
+
+    def _counts(self, day: int, nusd: int) -> None:
+        """So much more, or less, of what was begun on that day."""
+        if day >= self.month:
+            self.month_nusd += nusd
+            if day >= self.day:
+                self.day_nusd += nusd
 
     @property
     def committed_nusd(self) -> int:
@@ -79,6 +107,7 @@ class Ledger(msgspec.Struct):
         self.reserved_nusd += charge.nusd
         self.reserved_tokens += charge.tokens
         self.attempts += 1
+        self._counts(charge.day, charge.nusd)
 
     def set_aside(self, charge: Charge) -> None:
         """A child job may spend this much; ``release`` gives it back when the child's own bill is in."""
@@ -89,17 +118,20 @@ class Ledger(msgspec.Struct):
         """An attempt ended and cannot have been paid: the request never left, or the provider refused it."""
         self.reserved_nusd -= charge.nusd
         self.reserved_tokens -= charge.tokens
+        self._counts(charge.day, -charge.nusd)
 
     def assume(self, charge: Charge) -> None:
         """An attempt ended and nobody knows what it cost: it stays charged in full."""
         self.release(charge)
         self.assumed_nusd += charge.nusd
         self.assumed_tokens += charge.tokens
+        self._counts(charge.day, charge.nusd)
 
     def unassume(self, charge: Charge) -> None:
         """The reply of an attempt given up for lost came after all: its real usage takes the assumption's place."""
         self.assumed_nusd -= charge.nusd
         self.assumed_tokens -= charge.tokens
+        self._counts(charge.day, -charge.nusd)
 
     def bill(self, now: Bill, before: Bill) -> None:
         """A child job has ended, for now: what it cost since ``before`` is this job's."""
@@ -112,10 +144,12 @@ class Ledger(msgspec.Struct):
         self.input_tokens += input_tokens
         self.output_tokens += output_tokens
 
-    def know(self, usage: Usage, price: Price | None) -> None:
-        """A reply was paid for, with this usage."""
+    def know(self, usage: Usage, price: Price | None, day: int = ELSEWHERE) -> None:
+        """A reply was paid for, with this usage, that was asked for on this day."""
         if price is not None:
-            self.known_nusd += cost_nusd(price, usage)
+            nusd = cost_nusd(price, usage)
+            self.known_nusd += nusd
+            self._counts(day, nusd)
         read, written = usage.cache_read_tokens, usage.cache_creation_tokens
         self.known_tokens += usage.input_tokens + read + written + usage.output_tokens
         self.input_tokens += usage.input_tokens
@@ -125,12 +159,14 @@ class Ledger(msgspec.Struct):
         self.paid_calls += 1
 
 
-def worst_charge(price: Price | None, prompt_tokens_bound: int, output_tokens_max: int, caching: bool) -> Charge:
-    """The most that one attempt can cost, from bounds that are never below the truth.
+def worst_charge(
+    price: Price | None, prompt_tokens_bound: int, output_tokens_max: int, caching: bool, day: int = ELSEWHERE
+) -> Charge:  # fmt: skip
+    """The most that one attempt can cost that is begun on this day, from bounds that are never below the truth.
 
     ``caching``: the request asks for its prompt to be cached, which costs more than plain input.
     """
     nusd = 0
     if price is not None:
         nusd = worst_nusd(price, prompt_tokens_bound, output_tokens_max, caching=caching)
-    return Charge(nusd, prompt_tokens_bound + output_tokens_max)
+    return Charge(nusd, prompt_tokens_bound + output_tokens_max, day)

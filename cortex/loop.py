@@ -29,6 +29,7 @@ def step(k: State, program: Program, turn: events.Turn) -> commands.Decided:
     """Take one turn. Never raises for what a program does: its exceptions fail the goal they concern, as FAULTY."""
     out = commands.Decided()
     k.at_s = max(k.at_s, float(turn.at_s))
+    k.ledger.turn_to(k.at_s)
     for batch in turn.batches:
         for event in batch:
             if k.tell is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable
 
+from cortex.exchanges import Record
 from cortex.goals import Goal
 from cortex.spans import (
     LINKS_MAX,
@@ -48,7 +49,8 @@ class Places:
         self.state = state
         self._bound = rule.bound
         self._at_s = 0.0
-        self._done: list[Span] = []
+        self._done: list[Record] = []
+        self._job_link: tuple[int, tuple[Link, ...]] = (0, ())
 
     # -- which are kept --------------------------------------------------------------------------------------------
 
@@ -93,16 +95,18 @@ class Places:
         """A goal below another, or one that is certain to be told of."""
         state = self.state
         if not goal.parent:
-            own, above = trace_key(goal.id), 0
-            state.traces[own] = Trace(0, self.keeps(own), self._at_s)
-        else:
-            own = self._own(goal.parent)
-            trace = state.traces.get(own)
-            if trace is None:  # its parent is a top goal that is not told of, or older than this telling
-                trace = state.traces[own] = Trace(GOAL_SPANS, False, self.made_s(goal.parent), live=1)
-            if trace.count + GOAL_SPANS > FULL_SPANS:
-                own = self.next_part(goal.parent, own)
-            above = self._above(goal.parent, own)
+            own = trace_key(goal.id)
+            state.traces[own] = Trace(GOAL_SPANS, True, self._at_s, 1)
+            state.kept_spans += GOAL_SPANS
+            self._node(goal, own, 0, self._at_s)
+            return
+        own = self._own(goal.parent)
+        trace = state.traces.get(own)
+        if trace is None:  # its parent is a top goal that is not told of, or older than this telling
+            trace = state.traces[own] = Trace(GOAL_SPANS, False, self.made_s(goal.parent), live=1)
+        if trace.count + GOAL_SPANS > FULL_SPANS:
+            own = self.next_part(goal.parent, own)
+        above = self._above(goal.parent, own)
         trace = state.traces[own]
         trace.count += GOAL_SPANS
         trace.live += 1
@@ -144,10 +148,15 @@ class Places:
         """The first span of a top goal's trace: it and its job's are linked."""
         state = self.state
         if state.run:
-            job = trace_key(0, state.run)
-            node.links += (Link(job, root_key(job)),)
+            node.links += self._job_linked(state.run)
             if len(state.tops) < LINKS_MAX:
                 state.tops.append(Link(node.trace, node.key))
+
+    def _job_linked(self, run: int) -> tuple[Link, ...]:
+        if self._job_link[0] != run:
+            job = trace_key(0, run)
+            self._job_link = (run, (Link(job, root_key(job)),))
+        return self._job_link[1]
 
     def _serves(self, parent: Node, node: Node) -> None:
         if not parent.serving:

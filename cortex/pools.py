@@ -55,6 +55,15 @@ def breaker_in(memo: bytes) -> BreakerState | None:
     return kept.state if kept is not None else BreakerState.CLOSED
 
 
+def pool_in(memo: bytes) -> tuple[Limit, Caps] | None:
+    """What was known of a pool when this was written, and its caps; None where that is not known."""
+    try:
+        kept = _decode(memo) if memo else None
+    except msgspec.DecodeError:
+        return None  # of another release
+    return (kept.limit, kept.caps) if kept is not None else None
+
+
 def memo(state: Cluster, route: Route, serial: int) -> bytes:
     """To be kept by a holder of this route. The breaker's window is left out: a restart forgets half a minute."""
     pool = state.pools[route.pool]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from cortex import commands, events
+from cortex.exchanges import Call, Exchange, answered
 from cortex.goals import ENDED, Goal
 from cortex.placing import CALL_SPANS, Places
 from cortex.spans import Ids, Link, Span, What, root_key, span_key
 from cortex.state import State
-from cortex.traced import Call, Flight, Node, Run, Trace, Traced
+from cortex.traced import Flight, Node, Run, Trace, Traced
 from policies.failure import RULES, FailureKind
 from policies.sampling import Sampling
 
@@ -27,7 +28,7 @@ class Calls(Places):
         self._k: State
         self._out: commands.Decided
         self._guarded: frozenset[int] = frozenset()
-        self._absorbed: dict[int, Span] = {}
+        self._absorbed: dict[int, Exchange | Span] = {}
         self._just_ended: dict[int, Goal] | None = None
 
     def _find(self, goal_id: int) -> Goal | None:
@@ -86,24 +87,23 @@ class Calls(Places):
         )  # fmt: skip
 
     def _begin_call(self, node: Node, command: commands.Call, goal: Goal, at_s: float) -> Call | None:
-        trace, above = self.way(node, CALL_SPANS)
+        if node.reserved:
+            node.reserved = False
+            trace, above = node.trace, node.key
+        else:
+            trace, above = self.way(node, CALL_SPANS)
         if not trace:
             node.call = None
             return None
-        self._counts(node, calls=1)
+        node.calls += 1
+        if node.parent:
+            self._counts(node.parent, calls=1)
         terms = self._k.terms
         route = terms.routes[command.route] if command.route else terms.route
-        facts = {"constructor": goal.constructor, "route": command.route}
-        node.spans.append(
-            Span(
-                What.SELECT, trace, span_key(What.SELECT, node.goal, command.attempt), above, goal.constructor,
-                min(node.open_s, at_s), at_s, "", facts,
-            )
-        )  # fmt: skip
         node.call = Call(
-            trace, span_key(What.CALL, node.goal, command.attempt), above, at_s, command.sample, goal.question,
-            command.route, route.model, route.endpoint, command.output_tokens_max,
-            body=command.body if self.captures else b"",
+            trace, span_key(What.CALL, node.goal, command.attempt), above, min(node.open_s, at_s), at_s, command.sample,
+            goal.question, command.route, goal.constructor, route.model, route.endpoint, command.output_tokens_max,
+            body=command.body if self.captures else b"", first_route=command.route,
         )  # fmt: skip
         return node.call
 
@@ -117,6 +117,9 @@ class Calls(Places):
         call = node.call
         if flight is not None:
             begin_s, end_s = self._times(event, node, flight)
+            if call is not None and call.attempts == 1 and flight.call == call.key:
+                self._exchanged(event, node, call, flight.probe, begin_s, end_s)
+                return
             self._attempt(node, event.attempt, flight, begin_s, end_s, "", self._by(event))
             if call is None or flight.call != call.key:
                 return  # it was answered already
@@ -124,16 +127,24 @@ class Calls(Places):
             return
         else:
             end_s = self._at_s  # the attempt was given up for lost, and is told as that; its reply is welcome still
-        reply, usage = event.reply, event.reply.usage
-        facts: dict[str, Any] = {
-            "stop": reply.stop_reason, "model": reply.model, "input": usage.input_tokens_billed,
-            "output": usage.output_tokens, "cache_read": usage.cache_read_tokens,
-            "cache_creation": usage.cache_creation_tokens,
-        }  # fmt: skip
-        if self.captures:
-            facts["reply"] = reply.body
-        self._close_call(node, end_s, "", facts)
+        reply = event.reply
+        body = reply.body if self.captures else b""
+        self._close_call(node, end_s, "", answered(reply.stop_reason, reply.model, reply.usage, body))
         self._absorb(node, call, event.attempt, end_s)
+
+    def _exchanged(
+        self, event: events.Answered, node: Node, call: Call, probe: bool, begin_s: float, end_s: float
+    ) -> None:
+        """What nearly every call is: its first attempt was answered."""
+        reply = event.reply
+        node.call = None
+        node.open_s = self._at_s
+        exchange = Exchange(
+            call, event.attempt, node.kind, begin_s, end_s, self._at_s, event.by, event.waited_s, reply.stop_reason,
+            reply.model, reply.usage, probe, self._refused(node), 0, reply.body if self.captures else b"",
+        )  # fmt: skip
+        node.spans.append(exchange)
+        self._absorbed[node.goal] = exchange
 
     def _taken(self, call: Call, node: Node) -> bool:
         """Whether a call is asked no more."""
@@ -163,10 +174,10 @@ class Calls(Places):
         goal = self._k.goals.get(node.goal)
         question = goal.question if goal is not None else b""
         route = self._k.terms.route
-        node.call = Call(trace, key, above, asked_s, event.sample, question, 0, route.model, route.endpoint, 0)
-        select = span_key(What.SELECT, node.goal, event.attempt)
-        begin_s = min(node.open_s, asked_s)
-        node.spans.append(Span(What.SELECT, trace, select, above, "", begin_s, asked_s, "", {"route": 0}))
+        open_s = min(node.open_s, asked_s)
+        node.call = Call(
+            trace, key, above, open_s, asked_s, event.sample, question, 0, "", route.model, route.endpoint, 0
+        )
         return Flight(asked_s, 0, trace, key)
 
     def _by(self, event: events.Answered | events.Broke) -> dict[str, Any]:
@@ -186,24 +197,19 @@ class Calls(Places):
     def _close_call(self, node: Node, end_s: float, failed: str, facts: dict[str, Any]) -> None:
         call, node.call = node.call, None
         assert call is not None
-        facts |= {
-            "goal": node.goal, "sample": call.sample, "attempts": call.attempts, "max_tokens": call.output_tokens_max,
-            "endpoint": call.endpoint, "asked_model": call.model,
-        }  # fmt: skip
-        if call.body:
-            facts["prompt"] = call.body
-        node.spans.append(
-            Span(What.CALL, call.trace, call.key, call.above, call.model, call.asked_s, end_s, failed, facts)
-        )
+        node.spans += (call.select(), call.ended(end_s, failed, facts))
 
     def _absorb(self, node: Node, call: Call, number: int, begin_s: float) -> None:
-        goal = self._k.goals.get(node.goal)
-        failed = FailureKind.MALFORMED if goal is not None and goal.resamples > node.resamples else ""
         key = span_key(What.ABSORB, node.goal, number)
-        span = Span(What.ABSORB, call.trace, key, call.above, node.kind, begin_s, self._at_s, failed, {})
+        span = Span(What.ABSORB, call.trace, key, call.above, node.kind, begin_s, self._at_s, self._refused(node), {})
         node.spans.append(span)
         node.open_s = self._at_s
         self._absorbed[node.goal] = span
+
+    def _refused(self, node: Node) -> str:
+        """How absorbing went: its program may have taken the reply for none."""
+        goal = self._k.goals.get(node.goal)
+        return FailureKind.MALFORMED if goal is not None and goal.resamples > node.resamples else ""
 
     # -- what else happens -----------------------------------------------------------------------------------------
 
@@ -267,14 +273,15 @@ class Calls(Places):
         trace, above = self.way(node, spans)
         if trace:
             if spans < CHILD_SPANS:
-                self._counts(node, tools=1)
+                node.tools += 1
+                self._counts(node.parent, tools=1)
             node.runs[command.attempt] = Run(self._at_s, trace, above, name, spans > 1, run_id)
 
-    def _counts(self, node: Node, calls: int = 0, tools: int = 0) -> None:
-        for each in (node, self.state.nodes.get(node.parent) if node.parent else None):
-            if each is not None:
-                each.calls += calls
-                each.tools += tools
+    def _counts(self, parent_id: int, calls: int = 0, tools: int = 0) -> None:
+        parent = self.state.nodes.get(parent_id)
+        if parent is not None:
+            parent.calls += calls
+            parent.tools += tools
 
     def _observed(self, event: events.Observed) -> None:
         node = self.state.nodes.get(event.goal)

@@ -56,7 +56,7 @@ class Link(NamedTuple):
     span: int
 
 
-class Span(msgspec.Struct, array_like=True, gc=False):
+class Span(msgspec.Struct, array_like=True, gc=False, tag=0):
     """One span. Times are seconds since 1970, as turns have them; durations within an attempt are as measured."""
 
     what: What

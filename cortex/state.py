@@ -27,6 +27,7 @@ from cortex.items import Observation as Observation
 from cortex.ledger import Bill, Charge, Ledger, Took
 from cortex.limits import Terms
 from cortex.permits import Share, Sizes, held_until_s, next_begin_s
+from cortex.purse import Purse, rests, wait_ends_s
 from cortex.submission import Submission
 from cortex.tally import Tally as Tally
 from policies.failure import Failure
@@ -198,6 +199,8 @@ class State(msgspec.Struct, dict=True):
     """Places of rows that were opened again and are not given out yet, ascending, where input order was asked for."""
     reading: dict[int, float] = msgspec.field(default_factory=dict)
     """Goals that wait for readings, and since when: what was read since then is believed together."""
+    purse: Purse | None = None
+    """What budgets let it commit; None while none covers it."""
     short: bool = False
     """The ledger refused the next call; something must settle first."""
     paused: Failure | None = None
@@ -331,7 +334,7 @@ class State(msgspec.Struct, dict=True):
     def demand(self) -> int:
         """Calls that this job could have in flight now, were there permits; 0 where it has nothing to ask."""
         under_way = len(self.flights)
-        if self.outcome or self.closing:
+        if self.outcome or self.closing or rests(self):
             return under_way
         more = self.resting
         if self.paused is not None:
@@ -350,6 +353,8 @@ class State(msgspec.Struct, dict=True):
             times.append(slow_s)
         times += [begin_s] if (begin_s := next_begin_s(self)) is not None else []
         if self.paused is not None and self.at_s < (end_s := self.paused_at_s + self.terms.limits.blocked_wait_s):
+            times.append(end_s)
+        if (end_s := wait_ends_s(self)) > self.at_s:
             times.append(end_s)
         times += [made.due_at_s for made in self.submissions.values() if made.due_at_s]
         times += [self.at_s] * self.looking

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
+from cortex.exchanges import Call, Record
 from cortex.spans import Link, Span
 from policies.sampling import Rescues
 
 
-class Trace(msgspec.Struct, array_like=True):
+class Trace(msgspec.Struct, array_like=True, gc=False):
     """One trace whose goals still live."""
 
     count: int
@@ -23,27 +24,7 @@ class Trace(msgspec.Struct, array_like=True):
     """Its first span will be written: it is kept, or something in it was worth it."""
 
 
-class Call(msgspec.Struct, array_like=True):
-    """A logical call that has no reply yet."""
-
-    trace: int
-    key: int
-    above: int
-    asked_s: float
-    sample: str
-    question: bytes
-    route: int
-    model: str
-    endpoint: str
-    output_tokens_max: int
-    attempts: int = 1
-    failed: str = ""
-    """How its last attempt failed."""
-    body: bytes = b""
-    """What was asked, where prompts may be told."""
-
-
-class Flight(msgspec.Struct, array_like=True):
+class Flight(msgspec.Struct, array_like=True, gc=False):
     """An attempt under way. ``trace`` is 0 where its trace has no room for it."""
 
     asked_s: float
@@ -83,7 +64,7 @@ class Node(msgspec.Struct, array_like=True):
     call: Call | None = None
     flights: dict[int, Flight] = msgspec.field(default_factory=dict)
     runs: dict[int, Run] = msgspec.field(default_factory=dict)
-    spans: list[Span] = msgspec.field(default_factory=list)
+    spans: list[Record] = msgspec.field(default_factory=list)
     links: tuple[Link, ...] = ()
     calls: int = 0
     tools: int = 0

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cortex import commands, events
+from cortex.exchanges import Exchange, Record
 from cortex.goals import ENDED, Goal, Status
 from cortex.permits import Share
 from cortex.placing import TURNS_KNOWN
@@ -23,6 +24,7 @@ from policies.breaker import BreakerState
 from policies.sampling import INFINITE, Sampling, look_at_pace
 
 EPISODES_MAX = CHILD_SPANS - 2
+_ENDED_AS = {status: status.name.lower() for status in Status}
 _64_BITS = (1 << 64) - 1
 
 
@@ -32,10 +34,10 @@ class Tracer(Calls):
     def __init__(self, rule: Sampling, ids: Ids, state: Traced | None = None, *, captures: bool = False) -> None:
         super().__init__(rule, ids, state or Traced(), captures)
 
-    def turn(self, turn: events.Turn, out: commands.Decided, k: State) -> list[Span]:
+    def turn(self, turn: events.Turn, out: commands.Decided, k: State) -> list[Record]:
         """One turn, what it led to, and K after it: the spans that are whole now."""
         self._k, self._out, self._at_s = k, out, max(self._at_s, float(turn.at_s))
-        done: list[Span] = []
+        done: list[Record] = []
         self._done = done
         state = self.state
         nodes, rescues = state.nodes, state.rescues
@@ -110,9 +112,16 @@ class Tracer(Calls):
                 self.made(goal)
                 everything = state.kept_spans < self.rule.first_spans
                 if (absorbed := self._absorbed.get(goal.parent)) is not None:
-                    absorbed.facts["goals"] = absorbed.facts.get("goals", 0) + 1
+                    self._planned(absorbed)
                 if goal.status in ENDED:
                     self._ended(goal)
+
+    def _planned(self, absorbed: Exchange | Span) -> None:
+        """What was absorbed in this turn made a goal."""
+        if isinstance(absorbed, Exchange):
+            absorbed.goals += 1
+        else:
+            absorbed.facts["goals"] = absorbed.facts.get("goals", 0) + 1
 
     def _ended(self, goal: Goal) -> None:
         state = self.state
@@ -126,18 +135,14 @@ class Tracer(Calls):
                 self.left(goal.id, own)
             return
         failure = goal.failure if goal.status == Status.FAILED else None
-        self._close_node(node, goal.status.name.lower(), failure.kind if failure is not None else "")
+        self._close_node(node, _ENDED_AS[goal.status], failure.kind if failure is not None else "")
         self.left(goal.id, node.trace)
 
     def _close_node(self, node: Node, status: str, failed: str) -> None:
         """All that was done for a goal leaves now."""
         at_s = self._at_s
-        for attempt, flight in node.flights.items():  # nobody awaits them any more
-            self._attempt(node, attempt, flight, flight.asked_s, at_s, "", {"abandoned": True})
-        if node.call is not None:
-            self._close_call(node, at_s, node.call.failed or failed, {})
-        for attempt, run in node.runs.items():
-            self._close_run(node, attempt, run, at_s, at_s, "", {"abandoned": True})
+        if node.flights or node.runs or node.call is not None:
+            self._abandoned(node, failed)
         if node.serving:
             self._joined(node)
         parent = self.state.nodes.get(node.parent) if node.parent else None
@@ -150,12 +155,22 @@ class Tracer(Calls):
             facts["row"] = node.row
         if node.tools and node.calls:
             facts["tools"] = node.tools
-        if part_of(node.trace) and goal_of(node.trace) == node.goal:
+        if node.trace != node.goal and goal_of(node.trace) == node.goal:
             facts["part"] = part_of(node.trace)
         self._done += node.spans
         self._done.append(
             Span(What.GOAL, node.trace, node.key, node.above, node.kind, node.begin_s, at_s, failed, facts, node.links)
         )
+
+    def _abandoned(self, node: Node, failed: str) -> None:
+        """What is still under way for a goal that has ended: nobody awaits it any more."""
+        at_s = self._at_s
+        for attempt, flight in node.flights.items():
+            self._attempt(node, attempt, flight, flight.asked_s, at_s, "", {"abandoned": True})
+        if node.call is not None:
+            self._close_call(node, at_s, node.call.failed or failed, {})
+        for attempt, run in node.runs.items():
+            self._close_run(node, attempt, run, at_s, at_s, "", {"abandoned": True})
 
     def _joined(self, node: Node) -> None:
         """All that served a goal have ended; where they were several that is told, with a link to each."""

@@ -13,6 +13,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from policies import cloud_errors
+
 
 class FailureKind(enum.StrEnum):
     """The closed list. The value, in lower case, is what journals, metrics and users see."""
@@ -182,20 +184,37 @@ def classify(status: int, error_type: str, message: str, details: str = "") -> F
     `status` is the HTTP status, 0 where no response came; `error_type` and `message` the provider's
     `error.type` and `error.message`; `details` its `error.details.error_code`, or the whole of
     `error.details` as JSON text. An error inside a stream has status 200 and is read by its type. What is no
-    error by status or type is TRANSIENT: whoever asks for its kind could not read it.
+    error by status or type is TRANSIENT: whoever asks for its kind could not read it. A cloud that serves the model
+    has names of its own (`policies.cloud_errors`).
     """
     message, details = message[:_CHARS_READ], details[:_CHARS_READ]
+    named = cloud_errors.meaning(error_type)
     if status < 400:
         status = _STATUS_OF.get(error_type, 500)
     if _ACCOUNT_CODES.search(details) or error_type == "billing_error":
         return FailureKind.BLOCKED
     if status == 404 and _MODEL_NAME_ONLY.match(message):
         return FailureKind.BLOCKED
-    if status in (400, 404, 429) and not _FIELD_PATH.match(message):
+    if (status in (400, 404, 429) or named) and not _FIELD_PATH.match(message):
         if _ACCOUNT_WORDS.search(message) or _UNKNOWN_MODEL_WORDS.search(message):
             return FailureKind.BLOCKED
         if _TOO_LARGE_WORDS.search(message):
             return FailureKind.TOO_LARGE
+    if (status in (400, 403, 404, 429) or named) and not _FIELD_PATH.match(message):
+        found = _in_clouds(message)
+        if found is not None:
+            return found
+    if named:
+        return FailureKind(named)
     if status >= 500 and error_type == "overloaded_error":
         return FailureKind.OVERLOADED
     return _BY_STATUS.get(status, FailureKind.TRANSIENT if status >= 500 else FailureKind.REJECTED)
+
+
+def _in_clouds(message: str) -> FailureKind | None:
+    """What the words of a cloud's own error say, beyond its name and status."""
+    if cloud_errors.QUOTES.match(message):
+        return None
+    if cloud_errors.ACCOUNT_WORDS.search(message):
+        return FailureKind.BLOCKED
+    return FailureKind.TOO_LARGE if cloud_errors.TOO_LARGE_WORDS.search(message) else None

@@ -11,6 +11,7 @@ import msgspec
 from policies.breaker import BreakerState
 
 _FAMILIES: Final = re.compile(r"\b(opus|sonnet|haiku)\b")
+_CLOUDS: Final = ("bedrock://", "vertex://")
 _RELEASE: Final = re.compile(r"[-@:](?:\d{6,8}|latest|v\d+(?::\d+)?)$")
 
 
@@ -30,8 +31,13 @@ def route_name(endpoint: str, credential: str, model: str) -> str:
 
 
 def pool_name(endpoint: str, credential: str, model: str) -> str:
-    """The name of the pool that a route draws on: endpoint, credential and model class."""
-    return f"{endpoint}|{credential}|{model_class(model)}"
+    """The name of the pool that a route draws on: endpoint, credential and model class.
+
+    Bedrock and Vertex AI count each model for itself, whatever its family
+    (https://docs.aws.amazon.com/bedrock/latest/userguide/quotas.html).
+    """
+    alone = endpoint.startswith(_CLOUDS)
+    return f"{endpoint}|{credential}|{_RELEASE.sub('', model) if alone else model_class(model)}"
 
 
 class Choice(msgspec.Struct, frozen=True):

@@ -10,8 +10,9 @@ from __future__ import annotations
 import msgspec
 
 RATIO_DEFAULT = 0.01
-FIRST_SPANS = 5_000
-"""Kept whole at the beginning of a job: about a thousand calls."""
+FIRST_SPANS = 1_000
+"""Kept whole at the beginning of a job: about two hundred calls. More would be felt in a job of some seconds
+(``benchmarks.telemetry``)."""
 RESCUES_PER_S = 10.0
 RESCUES_AT_ONCE = 200.0
 SLOW_FACTOR = 4.0

@@ -23,6 +23,8 @@ TOOL_TOKENS: Final = 1_000
 IMAGE_TOKENS: Final = 6_000
 """One image at its largest: about 1,600, on the models that see more finely 4,800;
 https://docs.claude.com/en/docs/build-with-claude/vision."""
+IMAGE_BYTES_LIKE: Final = 5_600
+"""An image of about 1,600 tokens, which is what it comes to at most on most models, as so many bytes of text."""
 UNBOUNDED: Final = 1 << 40
 """The bound of what no count of bytes bounds: documents, files and links, whose content is elsewhere or
 packed, and tools that the provider runs, which read on their own."""
@@ -68,6 +70,13 @@ def body_tokens_bound(body: bytes) -> int:
     tools = TOOLS_TOKENS + len(_TOOL.findall(body)) * TOOL_TOKENS if _TOOLS.search(body) else 0
     images = len(_IMAGE.findall(body)) * IMAGE_TOKENS
     return bound + tools + images
+
+
+def body_size(body: bytes) -> int:
+    """A measure of a request that its tokens follow: its bytes as JSON, an image counted as text of its tokens."""
+    if not _MORE_THAN_TEXT.search(body) or not (images := len(_IMAGE.findall(body))):
+        return len(body)
+    return len(_without_pictures(body)) + images * IMAGE_BYTES_LIKE
 
 
 def _without_pictures(body: bytes) -> bytes:

@@ -13,14 +13,18 @@ from actors.cli.arguments import (
     NotSubmitted,
     Output,
     Params,
+    Planned,
     Port,
     Results,
     Settings,
     Submitted,
     Within,
 )
+from actors.cli.foretold import COMMANDS as FORETOLD
 from actors.cli.k8s import COMMANDS as K8S
+from actors.cli.money import COMMANDS as MONEY
 from actors.cli.options import BOUNDS, GOING_ON, LOOKING, RUNNING, TABLE, Options, takes
+from actors.cli.panels import arrange
 from actors.cli.problems import COMPLETE, CommandError
 from actors.cli.saved import COMMANDS as SAVING
 from actors.cli.tended import COMMANDS as TENDING
@@ -58,11 +62,11 @@ def _cortex(
 
 @app.command()
 @takes(*RUNNING, "ordered", "no_keep_text", *TABLE)
-def batch(input: Input, output: Results, options: Options) -> int:  # noqa: A002 - the argument's name
+def batch(input: Input, output: Results, options: Options, sample: Planned = 0) -> int:  # noqa: A002 - its name
     """Ask every row or request of INPUT, once; give the same command again after a crash and it goes on."""
     from actors.cli.beginning import batch as begin
 
-    return begin(input, output, options)
+    return begin(input, output, options, sample)
 
 
 @app.command()
@@ -76,7 +80,7 @@ def run(
     output: Output = "",
     param: Params = _NOTHING,
 ) -> int:
-    """Run a program."""
+    """Run a program: a ready one, one of your own, or a saved one."""
     from actors.cli.beginning import run as begin
 
     return begin(program, list(inputs or ()), output, list(param or ()), options)
@@ -340,21 +344,21 @@ def plan_votes(
     ] = 0.0,
 ) -> int:
     """Plan by how many votes an answer must be ahead, from a measured success rate and a target."""
-    from actors.cli.planning import plan_votes as plan
+    from actors.cli.votes import plan_votes as plan
 
     return plan(steps, success, right, of, target, flagged, options)
 
 
 for _name, _command in SAVING.items():
     programs.command(_name)(_command)
-for _name, _command in TENDING.items():
+for _name, _command in {**FORETOLD, **TENDING, **MONEY}.items():
     app.command(_name)(_command)
 for _name, _command in K8S.items():
     k8s.command(_name)(_command)
 
 
 @app.command()
-@takes(*LOOKING, "base_url", "cluster", "model", "concurrency")
+@takes(*LOOKING, "provider", "base_url", "api_key_file", "cluster", "model", "concurrency")
 def doctor(
     options: Options,
     metrics_listen: Annotated[
@@ -383,3 +387,6 @@ def simulate(options: Options, port: Port = 0, fault: Faults = _NOTHING, setting
         return serve(settings, port=port) or COMPLETE
     except (CannotListen, SettingsError) as error:
         raise CommandError(str(error)) from None
+
+
+arrange(app)

@@ -23,6 +23,12 @@ Results = Annotated[
         help="a table (.csv, .parquet), or JSON Lines, a result each; .gz; - for stdout",
     ),
 ]
+Planned = Annotated[
+    int,
+    typer.Option(
+        "--sample", metavar="N", min=0, help="as `cortex plan` was given it: all rows are asked, those found answered"
+    ),
+]
 Job = Annotated[str, typer.Argument(help="the job's name, as `cortex jobs` lists it")]
 Jobs = Annotated[list[str], typer.Argument(help="names of jobs, as `cortex jobs` lists them", metavar="JOB...")]
 Port = Annotated[

@@ -6,7 +6,6 @@ import contextlib
 import io
 import os
 import sys
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import msgspec
 
 from actors import programs
 from actors.asked_again import Rows
+from actors.beforehand import sample_order
 from actors.cli.carrying import Work, carry_out, report
 from actors.cli.finding import built, missing, program_named, told_of
 from actors.cli.in_force import CONFIG, said_in
@@ -28,6 +28,7 @@ from actors.cli.settings import (
     folder_of,
     labels_of,
     limits_of,
+    provider_of,
     roles_of,
     share_of,
     via_of,
@@ -40,6 +41,7 @@ from actors.cli.texts import files_of
 from actors.destination import Wish, remember, remembered
 from actors.files.line_source import LineSource
 from actors.files.lines import keep
+from actors.files.place import digest_of
 from actors.files.sink import FileSink, SinkError
 from actors.files.source import BatchSource, Check
 from actors.files.table_sink import TableSink
@@ -62,8 +64,31 @@ SAMPLING = ("temperature", "top_k", "top_p")
 """What the provider's SDK types no more, but other servers of the Messages form take."""
 
 
-def batch(path: str, output: str, options: Options) -> int:
-    """``cortex batch``; the exit code."""
+def batch(path: str, output: str, options: Options, sample: int = 0) -> int:
+    """``cortex batch``; the exit code. ``sample``: of the plan that was made with the same words."""
+    folder, order = batch_order(path, output, options)
+    source = rows_source(folder, order, given_input(folder, order))
+    with contextlib.closing(source):
+        check = checked(order, options, source)
+        if sample and last_terms(folder, sample_order(order, check, sample).named()) is None:
+            raise CommandError(
+                f"--sample {sample} is for `cortex plan`, and no such plan was made: here all {check.rows:,} rows are "
+                "asked; leave it out"
+            )
+        return _begun(order, options, folder, source, check)
+
+
+def checked(order: Order, options: Options, source: BatchSource | TableSource) -> Check:
+    """Check the whole input, tell what is wrong with it, and note what only it says: columns, the model."""
+    check = source.check()
+    tell_problems(order.input, check)
+    note_columns(order, source)
+    order.wish = wish_of(options, options.model or _one_model(check))
+    return check
+
+
+def batch_order(path: str, output: str, options: Options) -> tuple[Folder, Order]:
+    """What ``cortex batch`` asks for, before the input was looked at. Raises ``CommandError``."""
     folder, limits = _prepared(options)
     rows_model = body_model(options.model)
     program = program_of(options, path, output)
@@ -78,13 +103,7 @@ def batch(path: str, output: str, options: Options) -> int:
     )  # fmt: skip
     if not order.keeps_text and not is_table(output) and (output == "-" or not FileSink(output).cuts_back):
         raise CommandError("--no-keep-text needs -o FILE: once a row's result is there, it is nowhere else")
-    source = rows_source(folder, order, _given_input(folder, order))
-    with contextlib.closing(source):
-        check = source.check()
-        tell_problems(path, check)
-        note_columns(order, source)
-        order.wish = wish_of(options, options.model or _one_model(check))
-        return _begun(order, options, folder, source, check)
+    return folder, order
 
 
 def run(where: str, inputs: list[str], output: str, pairs: list[str], options: Options) -> int:
@@ -109,7 +128,7 @@ def run(where: str, inputs: list[str], output: str, pairs: list[str], options: O
     if not lines:
         missing(program)
         return _begun(order, options, folder, None, None)
-    _given_input(folder, order)
+    given_input(folder, order)
     source = LineSource(order.input, spool=spool_of(folder, order.named()))
     with contextlib.closing(source):
         return _begun(order, options, folder, source, source.check(objects=isinstance(program, Flow)))
@@ -140,6 +159,7 @@ def _prepared(options: Options) -> tuple[Folder, Limits]:
     fallbacks_of(options)
     roles_of(options)
     via_of(options)
+    provider_of(options)
     limits = limits_of(options)
     return folder_of(options), limits
 
@@ -172,7 +192,7 @@ def batch_source(folder: Folder, order: Order, stdin: io.BytesIO | None = None) 
     )  # fmt: skip
 
 
-def _given_input(folder: Folder, order: Order) -> io.BytesIO | None:
+def given_input(folder: Folder, order: Order) -> io.BytesIO | None:
     """Keep what comes on standard input first: without ``--job`` its content is a part of the job's name.
 
     Returns the stream to read besides what is kept: an empty one, since nothing more will come.
@@ -182,19 +202,11 @@ def _given_input(folder: Folder, order: Order) -> io.BytesIO | None:
     part = folder.path / "jobs" / f".input-{os.getpid()}"
     try:
         keep(sys.stdin.buffer if sys.stdin is not None else None, part, "standard input")
-        order.places[CONTENT] = _digest(part)
+        order.places[CONTENT] = digest_of(part)
         os.replace(part, spool_of(folder, order.named()))
     finally:
         part.unlink(missing_ok=True)
     return io.BytesIO()
-
-
-def _digest(path: Path) -> str:
-    digest = blake2b(digest_size=16)
-    with path.open("rb") as content:
-        while some := content.read(1 << 20):
-            digest.update(some)
-    return digest.hexdigest()
 
 
 def tell_problems(path: str, check: Check) -> None:
@@ -203,9 +215,12 @@ def tell_problems(path: str, check: Check) -> None:
         return
     said = []
     if check.refused:
-        said.append(f"{check.refused:,} of {check.rows:,} rows are refused before sending")
+        are = "are" if check.refused > 1 else "is"
+        said.append(f"{check.refused:,} of {check.rows:,} rows {are} refused before sending")
     if check.unreadable:
-        said.append(f"{check.unreadable:,} {check.noun}s are no rows and are passed over")
+        several = check.unreadable > 1
+        found = f"{check.noun}s are no rows and are" if several else f"{check.noun} is no row and is"
+        said.append(f"{check.unreadable:,} {found} passed over")
     name = "standard input" if path == "-" else path
     say(f"{name}: {'; '.join(said)}")
     for problem in check.problems:
@@ -237,7 +252,7 @@ def _begun(order: Order, options: Options, folder: Folder, source: Any, check: C
         order.places |= {"digest": check.digest, "rows": str(check.rows), "unreadable": str(check.unreadable)}
     before = last_terms(folder, job)
     if before is not None and not order.fresh:
-        _refuse_other_places(order, before, job)
+        refuse_other_places(order, before, job)
         refuse_paying_again(order, before)
         if order.labels and order.labels != before.labels and _same(order, before):
             kept = " ".join(f"{name}={value}" for name, value in before.labels.items()) or "none"
@@ -260,7 +275,7 @@ def _begun(order: Order, options: Options, folder: Folder, source: Any, check: C
     return carry_out(work)
 
 
-def _refuse_other_places(order: Order, before: Terms, job: str) -> None:
+def refuse_other_places(order: Order, before: Terms, job: str) -> None:
     """The same job runs the same program, reads the same input and writes to the same output."""
     then, now = before.places, order.places
     if before.program != programs.place_of(type(order.program)):

@@ -11,12 +11,13 @@ import msgspec
 from actors.bar import Bar
 from actors.cli.conduct import Conduct, StoppedNow
 from actors.cli.options import Options
-from actors.cli.problems import PARTIAL, never_show, say, told
+from actors.cli.problems import PARTIAL, CommandError, never_show, say, told
 from actors.cli.settings import share_of
 from actors.cli.standings import forget_spool, standing_of
 from actors.cli.telling import OVER, Standing, headline, last_failed, why
 from actors.destination import Destination
 from actors.files.sink import SinkError
+from actors.notices import NoNotify, checked
 from actors.observing.logs import begin
 from actors.session import Session
 from actors.store import StoreError
@@ -38,6 +39,10 @@ class Work(msgspec.Struct, kw_only=True):
 def carry_out(work: Work) -> int:
     """Run it; the exit code. Raises what is wrong before anything was sent."""
     share_of(work.options)
+    try:
+        notify = checked(work.options.notify)
+    except NoNotify as error:
+        raise CommandError(str(error)) from None
     session, said = work.session, ""
     write_logs(work.options)
     bar = Bar(rows=work.rows or None, form=work.options.log_format or "text")
@@ -45,6 +50,7 @@ def carry_out(work: Work) -> int:
     ended = None
     session.progress, session.heed = conduct.progress, never_show
     session.endpoint.said = work.options.metrics_listen
+    session.notify = notify
     try:
         ended = conduct.run()
     except StoppedNow:
@@ -66,6 +72,7 @@ def carry_out(work: Work) -> int:
     if ended is not None:
         standing = Standing(facts=ended.facts, state=session.folder.path, answer=ended.answer)
         standing.rows, standing.unreadable = work.rows, work.unreadable
+        standing.asks_again = session.order.program.asks_again and session.order.keeps_text
     else:
         try:
             standing = standing_of(session.folder, session.job)
@@ -122,6 +129,8 @@ def report(standing: Standing, options: Options, said: str = "") -> int:
         say(line)
     if output not in ("", "-"):
         say(f"results: {output}")
+    if standing.retry:
+        say(f"to ask the failed rows again: {standing.retry}")
     if standing.resume:
         say(f"to go on: {standing.resume}{_raised(standing)}")
         if output == "-":
@@ -140,13 +149,17 @@ def _last_failed(standing: Standing) -> str:
     return said if not standing.rows and not standing.facts["rows_refused"] else ""
 
 
+BUDGET_WHY = "over_budget: the budget "
+
+
 def _raised(standing: Standing) -> str:
-    """What must be given besides, so that a job stopped by its own cap can go on."""
-    return (
-        " --max-cost USD (or --max-job-tokens N), higher"
-        if standing.facts["why"].startswith("over_budget")
-        else ""
-    )
+    """What must be given besides, so that a job stopped by its own cap or deadline can go on; or by a shared budget."""
+    said = standing.facts["why"]
+    if said.startswith("deadline"):
+        return " --deadline +2h"
+    if said.startswith(BUDGET_WHY):
+        return ", when the budget is whole again or raised: cortex budget lists it"
+    return " --max-cost USD (or --max-job-tokens N), higher" if said.startswith("over_budget") else ""
 
 
 def show_answer(standing: Standing, options: Options) -> None:

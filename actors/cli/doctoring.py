@@ -10,11 +10,12 @@ import msgspec
 from actors.cli.keys import taken_environ
 from actors.cli.options import Options
 from actors.cli.problems import COMPLETE, FAILED, CommandError, say
-from actors.cli.settings import cluster_of, named_folder
+from actors.cli.settings import cluster_of, named_folder, provider_of
 from actors.cli.spelling import tame
-from actors.doctor import collector, folder, installed, machine, nodes, road
+from actors.doctor import clouds, collector, folder, installed, machine, nodes, road
 from actors.doctor.findings import Asked, Check, Finding, examine
-from actors.provider.credential import Credential, CredentialError, checked_url
+from actors.provider.credential import Credential, CredentialError, absolute, checked_url
+from actors.provider.platforms import of_environ
 
 LIMIT_S = 12.0
 """For all checks together: they run side by side."""
@@ -45,6 +46,7 @@ def doctor(metrics_listen: str, paid: bool, options: Options) -> int:
         raise CommandError("--paid makes one call: give --model NAME with it")
     asked = Asked(
         environ=environ, state=options.state, base_url=options.base_url, model=options.model,
+        provider=provider_of(options), api_key_file=absolute(options.api_key_file.strip()),
         cluster=cluster_of(options), concurrency=concurrency, metrics_listen=metrics_listen, paid=paid,
     )  # fmt: skip
     limit_s = CLUSTER_LIMIT_S if nodes.address_of(asked) else LIMIT_S
@@ -71,9 +73,11 @@ def _secrets(asked: Asked) -> list[Credential]:
     pairs = [tuple(line.split(": ", 1)) for line in headers.splitlines()] + ([("x-ray", token)] if token else [])
     found = [Credential(custom_headers=tuple((name, value) for name, value in pairs))]
     try:
+        found += [credential] if (credential := clouds.secret_of(asked)) is not None else []
         found.append(road.credential_of(asked))
     except CredentialError:
         found.append(Credential(api_key=asked.environ.get("ANTHROPIC_API_KEY", "").strip()))
+    found += of_environ(asked.environ)
     if "@" in asked.base_url:
         found.append(Credential(base_url=asked.base_url.strip()))
     return found

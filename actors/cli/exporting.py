@@ -32,13 +32,17 @@ def export(job: str, output: str, without_text: bool, options: Options) -> int:
         say(f"the program of {job} has changed since: only what the journal itself says is exported, and no prompts")
     lines = calls_of(folder, job, text=not without_text)
     if output == "-":
-        say(f"{write(lines, names, Path('-')):,} calls of {job}")
+        say(f"{_calls(write(lines, names, Path('-')))} of {job}")
         return COMPLETE
     check_free(output, options.overwrite)
     with whole(output) as part:
         count = write(lines, names, part)
-    say(f"{count:,} calls of {job} in {output}")
+    say(f"{_calls(count)} of {job} in {output}")
     return COMPLETE
+
+
+def _calls(count: int) -> str:
+    return f"{count:,} call{'s' * (count != 1)}"
 
 
 _Write = Callable[[Iterable[CallLine], list[str], Path], int]

@@ -16,6 +16,8 @@ from cortex.flows.pure import first
 from cortex.program import Program, build
 
 _MISSING = "Object missing required field `"
+_JSON = {"array": '["a", "b"]', "object": '{"a": 1}'}
+"""How values that are no plain text are written, by what was expected."""
 
 
 def program_named(where: str) -> type[Program]:
@@ -76,7 +78,10 @@ def built(
             ) from None
         said, _, place = said.removeprefix(f"{type_.__name__}: ").partition(" - at `$.")
         if place:
-            raise CommandError(f"-p {place.rstrip('`')}: {said[:1].lower()}{said[1:]}") from None
+            name = place.rstrip("`")
+            form = next((form for kind, form in _JSON.items() if f"xpected `{kind}`" in said), "")
+            hint = f"; it is read as JSON: -p {name}='{form}'" if form and name in fields else ""
+            raise CommandError(f"-p {name}: {said[:1].lower()}{said[1:]}{hint}") from None
         raise CommandError(f"{named}: {said}") from None
 
 

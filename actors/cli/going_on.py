@@ -10,6 +10,7 @@ import msgspec
 
 from actors import amending, programs
 from actors.asked_again import Rows
+from actors.beforehand import SAMPLE
 from actors.cli.beginning import (
     BATCH,
     BEGINS_ANEW,
@@ -160,6 +161,8 @@ def _source(folder: Folder, order: Order, k: State) -> Any:
         return Rows(folder, order.named())
     if kind in (BATCH, TABLE):
         source: Any = rows_source(folder, order)
+    elif kind == SAMPLE:
+        raise CommandError(f"job {order.job} is the sample of a plan: give that `cortex plan` again, and it goes on")
     elif kind == LINES:
         source = LineSource(order.input, spool=spool_of(folder, order.named()))
     else:

@@ -21,9 +21,11 @@ from cortex.state import State
 
 CONFIG = "config"
 """Among a job's places: what was said, and where, as JSON."""
-_NOT_KEPT = frozenset({"as_json", "verbose", "job", "state", "overwrite", "fresh"})
+_NOT_KEPT = frozenset({"notify", "as_json", "verbose", "job", "state", "overwrite", "fresh"})
 DEFAULT = "default"
-SHOWN = 80
+PLACES = ("program", "input", "output")
+"""Options that stand with the job's places, so that of what was said of them only where it was is kept here."""
+SHOWN = 300
 """Characters of a value: a prompt may be a page."""
 
 Said = dict[str, tuple[str, str]]
@@ -34,6 +36,8 @@ def said_in(options: Options, command: str = "") -> str:
     """What the user said, as it is kept with the job: no key is an option, and no address may hold a password."""
     found: Said = {}
     for name, origin in options.origins.items():
+        if name in PLACES:
+            found[name] = "", f"{origin} of cortex {command}" if command else origin
         if name in _NOT_KEPT or not hasattr(options, name):
             continue
         value = getattr(options, name)
@@ -74,7 +78,7 @@ def in_force(folder: Folder, job: str, k: State) -> Said:
     said, changed = _decoded(places.get(CONFIG, "")), _changes(folder, job)
     usual = Limits()
     about = {"program": k.terms.program, "input": places.get("input", ""), "output": places.get("output", "")}
-    found: Said = {name: (value, "") for name, value in about.items()}
+    found: Said = {name: (value, said.get(name, ("", ""))[1]) for name, value in about.items()}
     for name in (*RUNNING, "ordered", "no_keep_text", *TABLE):
         if name in _NOT_KEPT:
             continue

@@ -27,7 +27,7 @@ import msgspec
 
 from actors.cli.problems import CommandError
 
-PATHS = ("input", "output", "inputs", "state")
+PATHS = ("input", "output", "inputs", "state", "api_key_file")
 """Keys whose values are paths."""
 TEXTS = ("prompt", "system")
 """Keys whose values are texts; after ``@``, the path of a file that holds one."""

@@ -6,6 +6,7 @@ import os
 
 from actors.cli.problems import never_show
 from actors.provider.credential import Credential, CredentialError, scrub
+from actors.provider.platforms import of_environ
 
 
 def taken_environ() -> dict[str, str]:
@@ -16,6 +17,6 @@ def taken_environ() -> dict[str, str]:
     except CredentialError:
         credential = None  # whoever needs it will say what is wrong with it
     scrub(os.environ, credential)
-    if credential is not None:
-        never_show(credential)
+    for each in (*([credential] if credential is not None else []), *of_environ(environ)):
+        never_show(each)
     return environ

@@ -76,7 +76,7 @@ def _row(folder: Folder, name: str, at_s: float) -> tuple[dict[str, Any], tuple[
     facts = standing.facts
     rows = f"{facts['rows_succeeded'] + facts['rows_failed']:,}/{max(standing.rows, facts['rows']):,}"
     money = least_and_most(facts) if facts["cost_usd"] is not None else ""
-    told = {**msgspec.json.decode(standing.as_json()), "size_bytes": size}
+    told = {**msgspec.json.decode(standing.as_json()), "size_bytes": size, "labels": facts["labels"]}
     return told, (name, state_words(standing), rows, money, size_text(size), ago(at_s))
 
 
@@ -151,5 +151,6 @@ def results(
     except SinkClosed:
         return COMPLETE  # `| head` has seen enough
     standing = standing_of(folder, job)
-    say(f"{count:,} {'failed ' * failed}results of {job}, which is {STATES.get(standing.outcome, standing.outcome)}")
+    found = f"{count:,} {'failed ' * failed}result{'s' * (count != 1)}"
+    say(f"{found} of {job}, which is {STATES.get(standing.outcome, standing.outcome)}")
     return COMPLETE

@@ -11,8 +11,10 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
+from typer.models import ArgumentInfo
 
 from actors.cli.job_file import JobFile, Key, read
+from actors.cli.panels import panel_of
 from actors.cli.problems import CommandError, NobodyReads, speak
 
 
@@ -20,7 +22,9 @@ class Options(msgspec.Struct, kw_only=True):
     """What the user said. Empty or None: nothing was said."""
 
     model: str = ""
+    provider: str = ""
     base_url: str = ""
+    api_key_file: str = ""
     via: str = ""
     job: str = ""
     state: str = ".cortex"
@@ -44,9 +48,11 @@ class Options(msgspec.Struct, kw_only=True):
     hedge: str = ""
     wait_blocked: str = ""
     price: str = ""
+    price_as: str = ""
     cluster: str = ""
     sim: list[str] = msgspec.field(default_factory=list)
     label: list[str] = msgspec.field(default_factory=list)
+    notify: str = ""
     fresh: bool = False
     overwrite: bool = False
     ordered: bool = False
@@ -84,7 +90,24 @@ def _option(
 
 _DECLARED: dict[str, tuple[Any, Any]] = {
     "model": (str, _option("--model", "local, sim, or a provider's model; replaces the rows' own", "NAME")),
-    "base_url": (str, _option("--base-url", "where the provider is", "URL")),
+    "provider": (
+        str,
+        _option(
+            "--provider", "who serves the model: anthropic (default), bedrock, vertex or foundry, with where it is "
+            "asked unless the environment says it: bedrock,region=eu-west-1; vertex,region=global,project=P; "
+            "foundry,resource=R", "NAME",
+        ),
+    ),
+    "base_url": (
+        str, _option("--base-url", "where the provider is: any server that speaks its Messages API", "URL")
+    ),
+    "api_key_file": (
+        str,
+        _option(
+            "--api-key-file", "a file that holds the key; where calls are made it is read again when the key is "
+            "refused, so that a key is rotated without a stop", "FILE",
+        ),
+    ),
     "via": (
         str,
         _option("--via", "messages (default), or batches: half the price, an answer may take a day", "ROAD"),
@@ -104,8 +127,9 @@ _DECLARED: dict[str, tuple[Any, Any]] = {
     "fallback": (
         list[str],
         _option(
-            "--fallback", "where calls go while the breaker of the model is open: MODEL or MODEL@URL, with a price "
-            "MODEL@URL,input=3,output=15; may be repeated", "ROUTE",
+            "--fallback", "where calls go while the breaker of the model is open: MODEL, MODEL@URL, or at another "
+            "provider bedrock:MODEL,region=eu-west-1; with a price MODEL,input=3,output=15 or MODEL,price-as=MODEL; "
+            "may be repeated", "ROUTE",
         ),
     ),
     "role": (
@@ -129,6 +153,13 @@ _DECLARED: dict[str, tuple[Any, Any]] = {
         _option("--wait-blocked", "how long to wait for a blocked account (default: end partial at once)", "TIME"),
     ),
     "price": (str, _option("--price", "input=3,output=15 and so on, USD per million tokens", "RATES")),
+    "price_as": (
+        str,
+        _option(
+            "--price-as", "the model that this one costs as much as: for names that no price is known for, and any "
+            "server of --base-url", "MODEL",
+        ),
+    ),
     "cluster": (str, _option("--cluster", "auto (default), inline, local, or a Ray's address", "WHERE")),
     "sim": (
         list[str],
@@ -136,7 +167,14 @@ _DECLARED: dict[str, tuple[Any, Any]] = {
     ),
     "label": (
         list[str],
-        _option("--label", "what traces and the report tell it by, a team say; may be repeated", "NAME=VALUE"),
+        _option("--label", "what traces, costs and budgets tell it by, a team say; may be repeated", "NAME=VALUE"),
+    ),
+    "notify": (
+        str,
+        _option(
+            "--notify", "a URL (a Slack webhook, say) that is told, as JSON: 50, 80 and 100 % of a cap or budget, a "
+            "pause, a breaker open for 5 minutes, a deadline at risk, the end; of this run, kept nowhere", "URL",
+        ),
     ),
     "fresh": (bool, _option("--fresh", "ask anew, whatever is remembered")),
     "overwrite": (bool, _option("--overwrite", "write over an output that exists")),
@@ -191,14 +229,15 @@ BOUNDS = (
 )  # fmt: skip
 """Options that bound a job, and that may change while it runs."""
 GOING_ON = (
-    "base_url", "state", *BOUNDS, "fallback", "price", "cluster", "sim", "accept_failed", "accept_partial", "as_json",
-    "verbose", "metrics_listen", "log_format", "log_level",
+    "base_url", "api_key_file", "state", *BOUNDS, "fallback", "price", "price_as", "cluster", "sim", "accept_failed",
+    "accept_partial", "as_json", "verbose", "metrics_listen", "log_format", "log_level", "notify",
 )  # fmt: skip
 """Options under which a job may go on; all others are a part of what the job is."""
 RUNNING = (
-    "model", "role", "sub_model", "base_url", "via", "job", "state", *BOUNDS, "max_output_tokens", "prompt_tokens_max",
-    "fallback", "warm_prefix", "price", "cluster", "sim", "label", "fresh", "overwrite", "accept_failed",
-    "accept_partial", "wait", "as_json", "verbose", "metrics_listen", "log_format", "log_level",
+    "model", "provider", "role", "sub_model", "base_url", "api_key_file", "via", "job", "state", *BOUNDS,
+    "max_output_tokens", "prompt_tokens_max", "fallback", "warm_prefix", "price", "price_as", "cluster", "sim", "label",
+    "notify", "fresh", "overwrite", "accept_failed", "accept_partial", "wait", "as_json", "verbose", "metrics_listen",
+    "log_format", "log_level",
 )  # fmt: skip
 """Options of commands that begin a job."""
 TABLE = ("prompt", "system", "id", "schema", "schema_as", "with_input", "meta")
@@ -229,7 +268,7 @@ def takes(*names: str, said: tuple[str, ...] = ()) -> Callable[[Callable[..., in
                 raise NobodyReads from None
 
         own = inspect.signature(function, eval_str=True).parameters.values()
-        parameters = [each for each in own if each.name != "options"]
+        parameters = [_named(each) for each in own if each.name != "options"]
         parameters += [_parameter(name) for name in names]
         parameters += [_parameter(name, from_environment=False) for name in said]
         parameters += [inspect.Parameter(FILE, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_FILE)]
@@ -242,10 +281,19 @@ def takes(*names: str, said: tuple[str, ...] = ()) -> Callable[[Callable[..., in
     return wrap
 
 
+def _named(own: inspect.Parameter) -> inspect.Parameter:
+    """An argument is shown as people write it: JOB."""
+    for each in getattr(own.annotation, "__metadata__", ()):
+        if isinstance(each, ArgumentInfo) and each.metavar is None:
+            each.metavar = own.name.upper()
+    return own
+
+
 def _parameter(name: str, from_environment: bool = True) -> inspect.Parameter:
     kind, option = _DECLARED[name]
+    option = copy.copy(option)
+    option.rich_help_panel = panel_of(name)
     if not from_environment:
-        option = copy.copy(option)
         option.envvar = None
     annotation: Any = Annotated[kind, option] if kind is bool else Annotated[kind | None, option]
     default = False if kind is bool else None
@@ -302,7 +350,7 @@ def _read_file(ctx: typer.Context, path: str | None) -> str | None:
 
 def _may_stand_in_a_file(command: str, parameter: Any) -> bool:
     if parameter.name in ABOUT:
-        return command in ("batch", "run")
+        return command in ("batch", "plan", "run")
     return bool(parameter.envvar) or (parameter.name == "job" and parameter.param_type_name == "argument")
 
 

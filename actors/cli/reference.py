@@ -68,12 +68,17 @@ def _variable(name: str) -> str:
     return "CORTEX_DEBUG" if name == "verbose" else f"CORTEX_{flag}"
 
 
-def _commands() -> Iterator[str]:
+def walked() -> list[tuple[str, Any]]:
+    """Every command, by its path, sorted."""
     from typer.main import get_command
 
     from actors.cli.app import app
 
-    for path, command in sorted(_walked(get_command(app), "cortex")):
+    return sorted(_walked(get_command(app), "cortex"))
+
+
+def _commands() -> Iterator[str]:
+    for path, command in walked():
         yield f"\n### {path}\n"
         yield _sentence(command.help or "")
         arguments = [each for each in command.params if each.param_type_name == "argument"]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from actors import removal
+from actors import costs, removal
 from actors.cli.looking import age_s
 from actors.cli.options import Options
 from actors.cli.particulars import state_words
@@ -17,6 +18,7 @@ from actors.cli.settings import named_folder
 from actors.cli.standings import standing_of
 from actors.cli.telling import OVER, RESUMABLE, Standing, size_text, span
 from actors.errors import ClearError
+from actors.files.place import is_remote
 from actors.records import in_use, last_state, last_terms
 from actors.store import Folder, NoSuchJob
 from actors.wording import duration_s
@@ -41,6 +43,8 @@ def rm(jobs: Sequence[str], options: Options) -> int:
 def gc(older_than: str, dry_run: bool, resumable: bool, options: Options) -> int:
     """``cortex gc``; the exit code."""
     folder = named_folder(options)
+    if (number := older_than.strip()).isdecimal():  # of days, people mean, and it would be seconds
+        raise CommandError(f"--older-than: {number!r} of what? write {number}d, or {number}h")
     try:
         limit_s = duration_s(older_than)
     except ValueError as error:
@@ -88,10 +92,17 @@ def forget(jobs: Sequence[str], options: Options) -> int:
         removal.forget(folder, job, _figures(folder, standing))
         say(f"{job}: prompts and replies are forgotten, its figures stay; nothing can resume, retry or show it again")
         if output := standing.facts["output"]:
-            say(f"its results are not touched: {output if output != '-' else 'they went to standard output'}")
+            say(_of_results(str(output)))
         for name in forks:
             say(f"{name} was forked from it and holds what it took over: cortex forget {name}")
     return COMPLETE
+
+
+def _of_results(output: str) -> str:
+    """Where the results of a job are, of which no more can be made; a table that was never made whole is nowhere."""
+    if output == "-" or is_remote(output) or Path(output).exists():
+        return f"its results are not touched: {output if output != '-' else 'they went to standard output'}"
+    return f"its results are nowhere any more: there is no {output}"
 
 
 def _figures(folder: Folder, standing: Standing) -> dict[str, Any]:
@@ -100,6 +111,7 @@ def _figures(folder: Folder, standing: Standing) -> dict[str, Any]:
     facts["why"] = str(facts["why"]).partition(":")[0]
     facts |= {"failed_said": "", "failed_row": "", "waits": "", "awaited": [], "forgotten_at_s": time.time()}
     facts |= {"rows_counted": standing.rows, "lines_unreadable": standing.unreadable}
+    facts["spent"] = costs.marks_in(folder, str(facts["job"]))
     return facts
 
 

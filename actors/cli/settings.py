@@ -12,10 +12,10 @@ from actors.bounds import NONE, OPTIONS, bounded
 from actors.cli.options import Options
 from actors.cli.problems import CommandError
 from actors.destination import Wish
-from actors.provider.credential import CredentialError, checked_url, without_password
+from actors.provider.credential import CredentialError, absolute, checked_url, without_password
 from actors.simulator.settings import SimulatorSettings
 from actors.store import Folder
-from actors.wording import fallback, labels, role, simulated
+from actors.wording import fallback, labels, provider, role, simulated
 from cortex.limits import BATCHES, MESSAGES, Limits
 
 
@@ -38,10 +38,12 @@ def wish_of(options: Options, model: str) -> Wish:
     simulated = simulated_of(options.sim)
     if simulated is not None and model != "sim":
         raise CommandError("--sim sets the simulated provider: give --model sim too")
-    return Wish(
+    wish = Wish(
         model=model, base_url=base_url_of(options), price=options.price, simulated=simulated, via=via_of(options),
-        fallbacks=fallbacks_of(options) or (), roles=roles_of(options),
+        fallbacks=fallbacks_of(options) or (), roles=roles_of(options), price_as=options.price_as.strip(),
+        api_key_file=absolute(options.api_key_file.strip()),
     )  # fmt: skip
+    return msgspec.structs.replace(wish, **provider_of(options))
 
 
 def changed_wish(options: Options, before: Wish) -> Wish:
@@ -51,7 +53,10 @@ def changed_wish(options: Options, before: Wish) -> Wish:
         raise CommandError("--sim sets the simulated provider, and this job asks another model")
     fallbacks = fallbacks_of(options)
     return msgspec.structs.replace(
-        before, base_url=base_url_of(options) or before.base_url, price=options.price or before.price,
+        before, base_url=base_url_of(options) or before.base_url,
+        price=options.price or ("" if options.price_as else before.price),
+        price_as=options.price_as.strip() or ("" if options.price else before.price_as),
+        api_key_file=absolute(options.api_key_file.strip()) or before.api_key_file,
         simulated=simulated or before.simulated, fallbacks=before.fallbacks if fallbacks is None else fallbacks,
     )  # fmt: skip
 
@@ -110,6 +115,14 @@ def base_url_of(options: Options) -> str:
     if without_password(url) != url:
         raise CommandError("--base-url holds a password, which would be kept: set ANTHROPIC_BASE_URL instead")
     return url
+
+
+def provider_of(options: Options) -> dict[str, str]:
+    """Who serves the model, and where, as fields of a wish."""
+    try:
+        return provider(options.provider)
+    except ValueError as error:
+        raise CommandError(f"--provider: {error}") from None
 
 
 def simulated_of(pairs: list[str]) -> SimulatorSettings | None:

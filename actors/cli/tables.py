@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 from collections.abc import Mapping
 from typing import Any
 
 from actors.cli.finding import text_of
 from actors.cli.options import Options
-from actors.cli.problems import CommandError
+from actors.cli.problems import CommandError, say
 from actors.cli.standings import spool_of
 from actors.files.columns import PLAIN, Columns, columns_of, decoded
 from actors.files.place import hidden_beside, is_remote, passing
@@ -28,6 +29,8 @@ TABLE = "table"
 COLUMNS = "columns"
 """Among an order's places: the columns of its results, where these are a table."""
 LOCAL = "local"
+FOREIGN = (".xlsx", ".xls", ".ods", ".feather", ".arrow", ".avro", ".orc", ".db", ".sqlite", ".xml", ".zip")
+"""Endings of forms that are neither read nor written here: under such a name nobody looks for JSON Lines."""
 
 
 def is_table(path: str) -> bool:
@@ -37,6 +40,8 @@ def is_table(path: str) -> bool:
 
 def program_of(options: Options, path: str, output: str) -> Batch | Table:
     """The program of ``cortex batch``: requests as they stand, or a table."""
+    if path.lower().endswith(FOREIGN):
+        raise CommandError(f"{path}: no such form is read here: make it .csv, .tsv, .parquet or .jsonl")
     prompt = text_of("--prompt ", options.prompt).rstrip("\n") if options.prompt else ""
     system = text_of("--system ", options.system).rstrip("\n") if options.system else ""
     if not options.prompt:
@@ -47,6 +52,7 @@ def program_of(options: Options, path: str, output: str) -> Batch | Table:
         raise CommandError(
             "--prompt names no column, so all rows would ask the same: write {{column}} where a row's text goes"
         )
+    _tell_of_braces(system)
     if options.prompt and not options.model:
         raise CommandError("name the model that is asked: --model NAME (local and sim cost nothing)")
     how = options.schema_as or ("prompt" if options.model == LOCAL else "format")
@@ -67,6 +73,14 @@ def program_of(options: Options, path: str, output: str) -> Batch | Table:
     if twice is not None:
         raise CommandError(f"two columns of the results would be named {twice!r}: rename the one of --schema or --id")
     return program
+
+
+def _tell_of_braces(system: str) -> None:
+    """A system prompt is one text for all rows; who writes a column into it would pay for its braces."""
+    with contextlib.suppress(TemplateError):
+        for column in Template(system).columns[:1]:
+            said = f"its {{{{{column}}}}} goes out as it stands"
+            say(f"--system is the same for all rows: {said}; columns are for --prompt")
 
 
 def _template(prompt: str) -> Template:
@@ -114,6 +128,8 @@ def results_sink(
     if not output:
         return None
     keep_off = () if input_path in ("", "-") else (input_path,)
+    if output.lower().endswith(FOREIGN):
+        raise SinkError(f"{output}: results are written as .csv, .tsv, .parquet or .jsonl: name one of these")
     if not is_table(output):
         return FileSink(output, overwrite=overwrite, keep_off=keep_off)
     columns = PLAIN if form_of(output) not in (CSV, PARQUET) else _columns(places, program, output)

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from actors.cli.problems import COMPLETE, FAILED, PARTIAL, USAGE
+from actors.provider.platforms import OPENS
 from actors.session import STATE_DEFAULT
 from actors.wording import clock
 from cortex.flows.context import APPROVAL
@@ -32,7 +33,8 @@ STATUS_FIELDS = (
 (``as_of_s``, ``pools``, ``routes``, ``breakers``, ``staff``, ``nodes``, ``channels``), else null. Times that end in
 ``_at_s`` or ``_until_s`` are seconds since 1970; 0 or null: none."""
 
-_ONE_FIRST = "then resume: one call goes first, and the rest when it is answered"
+_RESUME = "resume: one call goes first, and the rest when it is answered"
+_ONE_FIRST = f"then {_RESUME}"
 _ADVICE = {
     "blocked": f"no row failed for it: put the account (credit, spend limit) or the model's name right, {_ONE_FIRST}",
     "unauthorised": f"no row failed for it: set a good key in ANTHROPIC_API_KEY or its file, {_ONE_FIRST}",
@@ -58,6 +60,8 @@ class Standing(msgspec.Struct, kw_only=True):
     """Rows of the whole input, as they were counted when the job began; 0 where it has none."""
     unreadable: int = 0
     """Lines of the input that were no rows."""
+    asks_again: bool = False
+    """Whether its failed rows can be asked again by themselves."""
 
     @property
     def outcome(self) -> str:
@@ -76,6 +80,13 @@ class Standing(msgspec.Struct, kw_only=True):
             return ""
         verb = "attach" if self.outcome == "detached" else "resume"
         return f"cortex {verb} {self.facts['job']}{self.where}"
+
+    @property
+    def retry(self) -> str:
+        """The command that asks its failed rows again; empty where there are none, or it is to go on first."""
+        failed = self.facts["rows_failed"] > self.facts["rows_refused"]
+        able = failed and self.asks_again and self.outcome == "complete"
+        return f"cortex retry {self.facts['job']}{self.where}" if able else ""
 
     @property
     def where(self) -> str:
@@ -113,12 +124,15 @@ def headline(standing: Standing) -> str:
     if facts["rows_failed"]:
         kinds = failed_kinds(facts)
         said.append(f"{facts['rows_failed']:,} failed" + (f" ({kinds})" if kinds else ""))
+    if standing.unreadable:
+        was = "was" if standing.unreadable == 1 else "were"
+        said.append(f"{_many(standing.unreadable, 'line')} of the input {was} no row")
     said.append(_many(facts["calls"], "call"))
     if facts["reused_calls"]:
         said.append(f"{facts['reused_calls']:,} of them remembered")
     if facts["cost_usd"] is not None:
         said.append(cost(facts))
-    said.append(span(facts["elapsed_s"]))
+    said.append(span(facts["elapsed_s"]) + (", rests included" if facts["epoch"] > 1 else ""))
     return ", ".join(filter(None, said))
 
 
@@ -198,8 +212,17 @@ def why(standing: Standing) -> str:
         return _awaits(standing)
     until_s = standing.facts["paused_until_s"]
     times = [f"the provider names the time: {clock(until_s)}"] if until_s else []
-    advice = _ADVICE.get(said.partition(":")[0].strip(), "")
+    advice = _advice(said, str(standing.facts["route"]))
     return "; ".join([said.rstrip("."), *times, *([advice] if advice else [])])
+
+
+def _advice(said: str, route: str) -> str:
+    """What to do about why it stopped. Each cloud is opened by something else, which its failure may say already."""
+    why = said.partition(":")[0].strip()
+    opens = next((how for cloud, how in OPENS.items() if f" at {cloud}://" in route), "")
+    if why != "unauthorised" or not opens:
+        return _ADVICE.get(why, "")
+    return "no row failed for it" + (f"; after that {_RESUME}" if opens in said else f": {opens}, {_ONE_FIRST}")
 
 
 def _awaits(standing: Standing) -> str:

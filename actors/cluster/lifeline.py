@@ -26,6 +26,8 @@ class Lifeline:
         self._nodes = nodes
         self._clock = clock
         self._silent_from_s: float | None = None
+        self._looked_s = 0.0
+        """When the last look ended that found no answer."""
 
     async def hold(self, question: Awaitable[Any]) -> Any:
         """The answer, or what it raises. Raises ``Cut`` where none can come any more."""
@@ -44,8 +46,11 @@ class Lifeline:
             async with asyncio.timeout(LOOK_S):
                 nodes = await self._nodes()
         except Exception:  # whatever Ray says while its head is away
-            self._silent_from_s = began_s if self._silent_from_s is None else self._silent_from_s
-            if self._clock() - self._silent_from_s >= SILENT_S:
+            answered = began_s > self._looked_s + 2 * LOOK_S  # nobody had reason to look meanwhile
+            if self._silent_from_s is None or answered:
+                self._silent_from_s = began_s
+            self._looked_s = self._clock()
+            if self._looked_s - self._silent_from_s >= SILENT_S:
                 raise Cut("the head of the Ray that this run is attached to does not answer") from None
             return
         self._silent_from_s = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import logging
 import os
 import sys
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from actors.cluster.letters import opened, sealed
 from actors.cortex_actor import Cortex
 from actors.observing.assembled import WATCHED, of_process
 from actors.observing.ray_gauges import RayGauges
-from actors.ports import Away, Gone, Runtime
+from actors.ports import Away, Gone, Runtime, Unbegun
 from actors.watching import Telemetry
 from actors.worker import Worker
 from cortex import __version__
@@ -33,9 +34,13 @@ IDLE_S = 60.0
 """How long the channel of an ended job waits for somebody who wants its results."""
 COMING_BACK_S = 10.0
 """How long who asks an actor that is coming back waits before it hears that it is away."""
+HEADERS_S = 2.0
+"""How long one who comes back waits for each of those who may know what a collector wants to see."""
 _RETRY_S = 0.5
 _BUSINESS_OF_OTHERS = frozenset({"granted", "staffed", "condemn", "rejoin", "deliver", "hello"})
 """What a channel is told whether or not anybody wants something of it."""
+
+_log = logging.getLogger("cortex.seat")
 
 ROLES: dict[str, type[Any]] = {"cortex": Cortex, "channel": Channel, "branch": Branch, "worker": Worker}
 
@@ -99,7 +104,7 @@ class Seat:
         self.role, self.name = role, name
         self._args = args
         self._runtime = runtime
-        runtime.telemetry = of_process(role)
+        runtime.telemetry = of_process(role, runtime.node())
         self._actor = self._made()
         self._starting = asyncio.Lock()
         self._ready = role != "channel" and not (role == "cortex" and again)
@@ -164,19 +169,29 @@ class Seat:
         async with self._starting:
             if self._ready:
                 return
-        raise self._failed or Away(f"{self.name} has not begun")
+        coming = self._coming_back is not None and not self._coming_back.done()
+        raise self._failed or (Away if coming else Unbegun)(f"{self.name} has not begun")
 
     async def _start(self, *args: Any) -> None:
         """Begin, with an opening or without one; a channel that had begun makes way for the new run."""
         async with self._starting:
             if self._ready:
+                await self._runtime.peer("cortex").ask("staff", False)  # it works on until the new run can begin
+                self._ready = False  # what is asked from now on is for the new run
                 await self._actor.close()
-            self._ready = False
-            await self._ask_headers(("cortex",))
-            self._actor = self._made()
+            await self._begin(*args)
+
+    async def _begin(self, *args: Any) -> None:
+        await self._ask_headers(("cortex",))
+        self._actor = self._made()
+        try:
             await self._actor.start(*args)
-            self._ready, self._failed = True, None
-            settle()
+        except BaseException:
+            with contextlib.suppress(Exception):
+                await self._actor.close()  # another one is made when it is tried again
+            raise
+        self._ready, self._failed = True, None
+        settle()
 
     def _observe(self, headers: bytes = b"") -> bytes:
         """Take what a collector of telemetry wants to see, if somebody brings it; tell it to whoever asks."""
@@ -188,9 +203,12 @@ class Seat:
     async def _ask_headers(self, peers: tuple[str, ...]) -> None:
         """An actor of this run that lives has it, if anybody has: it may be a key, and stands in no environment."""
         for peer in peers:
-            with contextlib.suppress(Away, Gone):
-                if not self._headers and (found := await self._runtime.peer(peer).ask("observe")):
-                    self._observe(found)
+            if self._headers:
+                return
+            with contextlib.suppress(Away, Gone, TimeoutError):
+                async with asyncio.timeout(HEADERS_S):  # one that is only being made answers when it is there
+                    if found := await self._runtime.peer(peer).ask("observe"):
+                        self._observe(found)
 
     # -- by itself -------------------------------------------------------------------------------------------------
 
@@ -214,19 +232,23 @@ class Seat:
 
     async def _go_on(self) -> None:
         """Take up where the earlier process was, as soon as the others answer."""
-        if self.role == "cortex":
-            async with self._starting:
-                await self._ask_headers(await self._runtime.names("channel:"))
-                await self._actor.begin(True)
-                self._ready = True
-        while self.role == "channel" and not self._ready:
+        while self.role in ("cortex", "channel") and not self._ready:
             try:
-                await self._start()
+                async with self._starting:
+                    if self.role == "cortex":
+                        await self._ask_headers(await self._runtime.names("channel:"))
+                        await self._actor.begin(True)
+                        self._ready = True
+                    elif not self._ready:  # else a driver was first, and brought an opening
+                        await self._begin()
             except (Away, Gone):
                 await asyncio.sleep(_RETRY_S)
-            except Exception as error:  # whoever asks is told; a driver may start it with an opening
-                self._failed = error
-                return
+            except Exception as error:
+                if self.role == "channel":  # whoever asks is told; a driver may start it with an opening
+                    self._failed = error
+                    return
+                _log.exception("the cortex cannot come back yet")  # nobody else starts it, and every job needs it
+                await asyncio.sleep(_RETRY_S)
 
     async def _watch_over(self) -> None:
         silent_s = 0.0
@@ -251,7 +273,8 @@ class Seat:
 
     async def _hears(self, ask: Callable[[], Any]) -> bool:
         try:
-            await asyncio.wait_for(ask(), LEASE_S)
+            async with asyncio.timeout(LEASE_S):  # in 3.11 wait_for may swallow a cancellation
+                await ask()
         except (Away, Gone, TimeoutError):
             return False
         return True

@@ -13,7 +13,7 @@ import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +125,20 @@ def environment(environ: Mapping[str, str], extra: Mapping[str, str]) -> Iterato
     try:
         scrub(os.environ, credential)
         os.environ.update(extra)
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@contextlib.contextmanager
+def hidden(credentials: Iterable[Credential]) -> Iterator[None]:
+    """While Ray starts: no variable that holds what opens a job's routes, whatever its name. Keys of AWS stay in the
+    driver's own environment, since they open object stores for its input and output, too."""
+    before = dict(os.environ)
+    try:
+        for each in credentials:
+            scrub(os.environ, each)
         yield
     finally:
         os.environ.clear()

@@ -46,6 +46,9 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """With its secrets: nothing of it is ever shown."""
     state: str = ".cortex"
     base_url: str = ""
+    provider: dict[str, str] = msgspec.field(default_factory=dict)
+    """Who serves the model, and where, as fields of a ``Wish``; empty: whoever speaks the Messages API there."""
+    api_key_file: str = ""
     model: str = ""
     cluster: str = ""
     concurrency: int = 100

@@ -6,11 +6,12 @@ import asyncio
 import os
 import ssl
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from email.utils import parsedate_to_datetime
 
 import msgspec
 
+from actors.doctor import clouds
 from actors.doctor.findings import Asked, Finding, ok, warning, wrong
 from actors.doctor.line import connect_s, handshake, reason
 from actors.model import COUNT_TOKENS, AnthropicModel
@@ -25,6 +26,7 @@ from actors.provider.credential import (
 )  # fmt: skip
 from actors.provider.errors import ConfigurationFault
 from actors.provider.network import proxy_for, ssl_context
+from actors.provider.platforms import ANTHROPIC
 from policies.failure import Failure, FailureKind
 
 MODELS = "/v1/models"
@@ -49,7 +51,7 @@ _Answer = tuple[int, Mapping[str, str], bytes]
 
 def credential_of(asked: Asked) -> Credential:
     """What the environment says; without a key, what it says of the road alone. Raises ``CredentialError``."""
-    found = Credential.from_environ(asked.environ)
+    found = Credential.from_environ(asked.environ, asked.api_key_file)
     if found is None:
         found = Credential.from_environ({**asked.environ, "ANTHROPIC_API_KEY": "none"})
         assert found is not None, "there is a key now"
@@ -62,14 +64,44 @@ def road(asked: Asked) -> Iterator[Finding]:
     if not asked.remote:
         yield ok("endpoint", f"--model {asked.model} asks nobody over the network")
         return
+    if asked.provider.get("provider", ANTHROPIC) != ANTHROPIC:
+        yield from _cloud(asked)
+        return
     try:
         credential = credential_of(asked)
         url = checked_url("--base-url", asked.base_url.strip()) or credential.base_url or DEFAULT_BASE_URL
     except CredentialError as error:
         yield wrong("key", str(error), "put that variable right")
         return
-    shown, proxy = without_password(url), proxy_for(url, credential)
     yield _key(asked, credential)
+    if (yield from _reached(asked, credential, url)):
+        yield from asyncio.run(_asked(asked, credential, url))
+
+
+def _cloud(asked: Asked) -> Iterator[Finding]:
+    credential, found = clouds.opened(asked)
+    yield from found
+    if credential is None:
+        return
+    reached = yield from _reached(asked, credential, clouds.address(credential))
+    if not reached or not asked.model or any(each.state == "wrong" for each in found):
+        return
+    yield from asyncio.run(clouds.answers(asked, credential))
+    if asked.paid:
+        yield asyncio.run(_paid_there(asked, credential))
+
+
+async def _paid_there(asked: Asked, credential: Credential) -> Finding:
+    model = AnthropicModel(credential)
+    try:
+        return await _paid(asked, model)
+    finally:
+        await model.close()
+
+
+def _reached(asked: Asked, credential: Credential, url: str) -> Generator[Finding, None, bool]:
+    """Proxy, certificates, connection; whether there is one."""
+    shown, proxy = without_password(url), proxy_for(url, credential)
     yield from _trust(credential)
     if proxy is not None:
         yield from _first_hop("proxy", proxy, f"{without_password(proxy)} goes for {shown}", asked)
@@ -85,22 +117,23 @@ def road(asked: Asked) -> Iterator[Finding]:
     except ssl.SSLError as error:
         do = "set SSL_CERT_FILE to a file with the right authority: a company's proxy has its own"
         yield wrong("endpoint", f"{shown}: no secure connection: {reason(error)}", do)
-        return
+        return False
     except (OSError, ConfigurationFault) as error:
         do = "see whether the name and port are right, and whether this machine may reach them (firewall, proxy)"
         yield wrong("endpoint", f"{shown}: no connection: {reason(error)}", do)
-        return
-    yield from asyncio.run(_asked(asked, credential, url))
+        return False
+    return True
 
 
 def _key(asked: Asked, credential: Credential) -> Finding:
     opens = bool(credential.api_key or credential.auth_token or credential.custom_headers)
     if not opens:
-        return wrong("key", "there is none", "set ANTHROPIC_API_KEY, or ANTHROPIC_API_KEY_FILE; --model sim needs none")
+        return wrong("key", "there is none", "set ANTHROPIC_API_KEY, or give --api-key-file; --model sim needs none")
     where = "ANTHROPIC_AUTH_TOKEN" if credential.auth_token else "ANTHROPIC_CUSTOM_HEADERS"
     if credential.api_key:
         where = "the file of ANTHROPIC_API_KEY_FILE" if key_file(asked.environ) else "ANTHROPIC_API_KEY"
-    path = key_file(asked.environ)
+        where = "--api-key-file" if asked.api_key_file else where
+    path = asked.api_key_file or key_file(asked.environ)
     if path and os.name == "posix" and os.stat(path).st_mode & 0o044 and os.stat(path).st_uid == os.geteuid():
         return warning("key", f"from {where}, which others may read", "chmod 600 it")
     return ok("key", f"from {where}; its fingerprint is {credential.fingerprint}")
@@ -227,7 +260,7 @@ async def _model(asked: Asked, model: AnthropicModel) -> list[Finding]:
     price, window = known(name)
     if price is None:
         said = f"{name} is there; its price is not known here, so a cap in money needs one"
-        return [warning("model", said, "give --price input=...,output=... with --max-cost")]
+        return [warning("model", said, "give --price input=...,output=... or --price-as MODEL with --max-cost")]
     return [ok("model", f"{name} is there, with a window of {window or 0:,} tokens and a known price")]
 
 

@@ -1,4 +1,4 @@
-"""Telling a path on this machine from the name of an object elsewhere."""
+"""Telling a path on this machine from the name of an object elsewhere, and one file from another."""
 
 from __future__ import annotations
 
@@ -40,3 +40,12 @@ def kept_rows(folder: Path, whole: str) -> list[Path]:
         path = Path(whole)
         found += [hidden_beside(whole), path.with_name(f".{path.name}.part")]
     return found
+
+
+def digest_of(path: Path) -> str:
+    """What a file holds, as 32 hexadecimal digits."""
+    digest = blake2b(digest_size=16)
+    with path.open("rb") as content:
+        while some := content.read(1 << 20):
+            digest.update(some)
+    return digest.hexdigest()

@@ -106,6 +106,16 @@ class Readable(Protocol):
         """Let go of it."""
 
 
+class Notice(Protocol):
+    """Who is told of each row that the check finds fit to be sent."""
+
+    def begin(self) -> None:
+        """The input is read from its beginning: what was told before counts no more."""
+
+    def row(self, row: Row) -> None:
+        """One more, in the order of the input."""
+
+
 class RowSource:
     """Rows of an input: ``judge`` makes a row of a piece, or raises ``BadLine``."""
 
@@ -120,6 +130,8 @@ class RowSource:
         self._doubled: array[int] = array("Q")
         self._stamp: tuple[int, ...] = ()
         self._reading: Reading | None = None
+        self.notice: Notice | None = None
+        """Told of the rows while they are checked."""
 
     # -- what a kind of source says ----------------------------------------------------------------------------------
 
@@ -293,6 +305,9 @@ class Survey:
         """Judge every piece; a row's model is asked for where rows may have several."""
         reading, source, firsts, add = self._reading, self._source, self._firsts, self._hashes.add
         judge, asks = source.judge, source.asks
+        notice = source.notice
+        if notice is not None:
+            notice.begin()
         while True:
             start = reading.position
             piece = reading.next()
@@ -316,7 +331,10 @@ class Survey:
             if row.refusal:
                 self._refused += 1
                 self._tell(piece, row.refusal)
-            elif len(self._models) < MODELS_MAX and (model := asks(row)) is not None:
+                continue
+            if notice is not None:
+                notice.row(row)
+            if len(self._models) < MODELS_MAX and (model := asks(row)) is not None:
                 self._models[model] = None
 
     def _tell(self, piece: Any, said: str) -> None:

@@ -214,7 +214,8 @@ class CsvReading:
             if self._wrong:
                 cells, self._wrong = Bad(self._wrong), ""
             elif self.width and not isinstance(cells, Bad) and len(cells) != self.width:
-                cells = Bad(f"has {len(cells)} cells, its header {self.width}: a quote or a comma is out of place")
+                has = "1 cell" if len(cells) == 1 else f"{len(cells)} cells"
+                cells = Bad(f"has {has}, its header {self.width}: a quote or a comma is out of place")
             return self._row, cells
 
     def at_end(self) -> bool:

@@ -87,11 +87,12 @@ def _close(part: Part) -> None:
         _log.exception("%s did not end well", type(part).__name__)
 
 
-def assembled(settings: Settings, environ: Mapping[str, str], counts: bool = False) -> Telemetry:
-    """The telemetry of this process; nobody, where it is switched off. ``counts``: somebody will ask for readings."""
+def assembled(settings: Settings, environ: Mapping[str, str], counts: bool = False, node: str = "") -> Telemetry:
+    """The telemetry of this process; nobody, where it is switched off. ``counts``: somebody will ask for readings.
+    ``node``: where it is, among several."""
     for line in settings.complaints:
         _log.warning("%s", line)
-    traces = Traces(settings) if settings.traces.exporters else None
+    traces = Traces(settings, node) if settings.traces.exporters else None
     sampled = traces.sampled if traces is not None else nobody
     parts: list[Part] = [Logs(sampled)]  # before traces: an attempt's trace is asked for while it is under way there
     if "otlp" in settings.logs.exporters and "otlp" in environ.get("OTEL_LOGS_EXPORTER", "").lower():
@@ -118,12 +119,12 @@ def _exports(environ: Mapping[str, str]) -> Callable[[Reading, Callable[[], Sett
     return begin
 
 
-def of_process(role: str) -> Telemetry:
-    """The telemetry of an actor's process, from its environment. No headers stay there: they may hold a key."""
+def of_process(role: str, node: str) -> Telemetry:
+    """The telemetry of an actor's process, on this node. No headers stay in its environment: one may hold a key."""
     settings = Settings.from_environ(os.environ) if role in WATCHED else None
     for name in HEADERS:
         os.environ.pop(name, None)
-    return assembled(settings, os.environ, counts=True) if settings is not None else Nobody()
+    return assembled(settings, os.environ, counts=True, node=node) if settings is not None else Nobody()
 
 
 async def hand_over(peer: Peer, environ: Mapping[str, str], cluster: str) -> None:

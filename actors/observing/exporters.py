@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -60,6 +62,14 @@ def exporters(signal: Signal, encoder: Encoder) -> list[Exporter]:
         elif name == "otlp":
             made.append(Collector(signal, encoder))
     return made
+
+
+def prepare(signal: Signal) -> None:
+    """Import what sends, before there is anything to send: it takes a tenth of a second, and calls that are under way
+    would have to wait for it."""
+    if "otlp" in signal.exporters:
+        with contextlib.suppress(ImportError):  # it is told of when there is something to send
+            import_module(f"opentelemetry.exporter.otlp.proto.{signal.protocol.partition('/')[0]}.trace_exporter")
 
 
 class Console:

@@ -81,6 +81,7 @@ _TABLE: Final = (
     Instrument("cortex.queue", "sum", "{goal}", "Goals that wait for a permit"),
     Instrument("cortex.permits", "sum", "{permit}", "Attempts that the job may have under way"),
     Instrument("cortex.job.deadline", "gauge", "s", "When the job ends whatever is left, Unix time"),
+    Instrument("cortex.job.label", "gauge", "1", "1 for each label that its user gave it"),
     Instrument("cortex.job.progressed", "gauge", "s", "When a call of it last came to an end, Unix time"),
     Instrument("cortex.journal.lag", "gauge", "s", "Longest that an event waited to be on disk, in the last minute"),
     Instrument("cortex.journal.size", "sum", "By", "Journal and write-ahead log on disk"),
@@ -103,6 +104,8 @@ _TABLE: Final = (
 INSTRUMENTS: Final = {each.name: each for each in _TABLE}
 
 JOB: Final = "cortex.job.id"
+LABEL: Final = "cortex.label.name"
+LABEL_VALUE: Final = "cortex.label.value"
 OUTCOME: Final = "cortex.outcome"
 KIND: Final = "cortex.kind"
 CERTAINTY: Final = "cortex.certainty"

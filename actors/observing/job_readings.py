@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from actors.observing.instruments import CERTAINTY as CERTAINTY
-from actors.observing.instruments import JOB, KIND, OUTCOME, TOKEN_TYPE
+from actors.observing.instruments import JOB, KIND, LABEL, LABEL_VALUE, OUTCOME, TOKEN_TYPE
 from actors.observing.readings import Point
 from cortex.state import State
 from policies.price import usd
@@ -49,6 +49,8 @@ def of_job(k: State) -> Iterator[Point]:
     for name, value in plain.items():
         if value is not None:
             yield Point(name, own, value)
+    for label, text in k.terms.labels.items():  # a series each, to be joined by the job: not as often as all the others
+        yield Point("cortex.job.label", (*own, (LABEL, label), (LABEL_VALUE, text)), 1)
 
 
 def rows_expected(k: State) -> int:

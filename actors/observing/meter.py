@@ -26,6 +26,7 @@ from actors.telemetry import (
     SERVER_PORT,
     TOKEN_TYPE,
     TOKEN_USAGE,
+    address_of,
     provider_of,
 )  # fmt: skip
 from actors.watching import Took
@@ -250,7 +251,7 @@ def labels_of(terms: Terms, place: int) -> Labels:
     """A route in the words of the GenAI conventions."""
     route = terms.routes[place]
     found = [(OPERATION, CHAT), (PROVIDER, provider_of(route.endpoint)), (REQUEST_MODEL, route.model)]
-    where = urlsplit(route.endpoint)
+    where = urlsplit(address_of(route.endpoint))
     if where.hostname:
         found.append((SERVER_ADDRESS, where.hostname))
         if where.port:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Protocol
 
 import msgspec
@@ -102,17 +103,28 @@ class Metrics:
         loop = self._loop
         if loop is None:
             return self.read(for_good=True)
+        told: Future[Readings] = Future()
         try:
-            return asyncio.run_coroutine_threadsafe(self._reading(), loop).result(READ_S)
-        except (RuntimeError, TimeoutError, asyncio.CancelledError):
-            return self.read(for_good=True) if loop.is_closed() else None
+            loop.call_soon_threadsafe(self._read_for, told)  # a coroutine would never be awaited where the loop ends
+        except RuntimeError:  # it is closed: nothing changes any more
+            return self.read(for_good=True)
+        with contextlib.suppress(TimeoutError):
+            return told.result(READ_S)
+        if not told.cancel():
+            return told.result()  # it is being read just now, and would be read for nobody
+        return self.read(for_good=True) if loop.is_closed() else None
 
     def readings(self) -> bytes:
         """What ``read`` gives, for a message."""
         return msgspec.msgpack.encode(self.read())
 
-    async def _reading(self) -> Readings:
-        return self.read(for_good=True)
+    def _read_for(self, told: Future[Readings]) -> None:
+        """On the event loop; what is told once is told for good, so nothing is read for somebody who has gone."""
+        if told.set_running_or_notify_cancel():
+            try:
+                told.set_result(self.read(for_good=True))
+            except Exception as error:
+                told.set_exception(error)
 
     def _found_loop(self) -> None:
         with contextlib.suppress(RuntimeError):

@@ -24,12 +24,13 @@ ERROR = 2
 KNOWN_MAX = 4_096
 """Attributes that are kept encoded."""
 
-_times = Struct("<BBBQBQ").pack
+_times = Struct("<BQBQ").pack
 _fixed32 = Struct("<BBI").pack
 _double = Struct("<Bd").pack
 
 
-def _varint(number: int) -> bytes:
+def varint(number: int) -> bytes:
+    """A number as protobuf has it: seven bits a byte, the lowest first."""
     if number < 0x80:
         return bytes((number,))
     said = bytearray()
@@ -44,7 +45,7 @@ def _varint(number: int) -> bytes:
 def field(tag: bytes, content: bytes) -> bytes:
     """A field of a length: text, bytes, or a message inside. ``tag``: its number and type, encoded."""
     length = len(content)
-    return tag + (bytes((length,)) if length < 0x80 else _varint(length)) + content
+    return tag + (bytes((length,)) if length < 0x80 else varint(length)) + content
 
 
 def _any(value: Value) -> bytes:
@@ -53,7 +54,7 @@ def _any(value: Value) -> bytes:
     if isinstance(value, bool):
         return b"\x10\x01" if value else b"\x10\x00"
     if isinstance(value, int):
-        return b"\x18" + _varint(value)
+        return b"\x18" + varint(value)
     if isinstance(value, float):
         return _double(0x21, value)
     return field(b"\x2a", b"".join(field(b"\x0a", _any(one)) for one in value))
@@ -62,6 +63,13 @@ def _any(value: Value) -> bytes:
 def attribute(key: str, value: Value) -> bytes:
     """A ``KeyValue``."""
     return field(b"\x0a", key.encode()) + field(b"\x12", _any(value))
+
+
+def link(trace_id: int, span_id: int) -> bytes:
+    """A link of a span."""
+    return field(
+        b"\x6a", b"\x0a\x10" + trace_id.to_bytes(16, "big") + b"\x12\x08" + span_id.to_bytes(8, "big") + _link_flags
+    )
 
 
 class Encoder:
@@ -80,23 +88,28 @@ class Encoder:
 
     def span(self, told: Told) -> bytes:
         """A span, as a field of its ``ScopeSpans``."""
-        known = self._known
-        trace_id, span_id, parent_id, name, kind, begin_ns, end_ns, failed, attributes, links, remote = told
+        trace_id, span_id, parent_id, _, _, begin_ns, end_ns, *_ = told
         said = [
             b"\x0a\x10", trace_id.to_bytes(16, "big"), b"\x12\x08", span_id.to_bytes(8, "big"),
             b"\x22\x08" + parent_id.to_bytes(8, "big") if parent_id else b"",
-            known.get((name, "")) or _kept(known, (name, ""), field(b"\x2a", name.encode(errors="replace"))),
-            _times(0x30, kind, 0x39, begin_ns, 0x41, end_ns),
+            _times(0x39, begin_ns, 0x41, end_ns), self.common(told),
         ]  # fmt: skip
-        for pair in attributes:
-            said.append(known.get(pair) or _kept(known, pair, field(b"\x4a", attribute(*pair))))
-        for trace, span in links:
-            link = b"\x0a\x10" + trace.to_bytes(16, "big") + b"\x12\x08" + span.to_bytes(8, "big")
-            said.append(field(b"\x6a", link + _link_flags))
-        if failed:
-            said.append(_error)
-        said.append(_remote_flags if remote else _flags)
+        said += [link(trace, span) for trace, span in told.links]
         return field(b"\x12", b"".join(said))
+
+    def common(self, told: Told) -> bytes:
+        """What others may say, too: of a span all but ids, times and links."""
+        known, name = self._known, told.name
+        said = [
+            known.get((name, "")) or _kept(known, (name, ""), field(b"\x2a", name.encode(errors="replace"))),
+            bytes((0x30, told.kind)),
+        ]
+        for pair in told.attributes:
+            said.append(known.get(pair) or _kept(known, pair, field(b"\x4a", attribute(*pair))))
+        if told.failed:
+            said.append(_error)
+        said.append(_remote_flags if told.remote else _flags)
+        return b"".join(said)
 
     def request(self, spans: Iterable[bytes]) -> bytes:
         """An ``ExportTraceServiceRequest``."""

@@ -10,16 +10,18 @@ from weakref import WeakValueDictionary
 import msgspec
 from msgspec.structs import replace
 
-from actors.observing.exporters import Exporter, exporters
+from actors.observing.exporters import Exporter, exporters, prepare
 from actors.observing.otlp import Encoder
 from actors.observing.outbox import Outbox, Parcel
 from actors.observing.settings import FILE, Settings
+from actors.observing.wire import Wire
 from actors.store import Journal
-from actors.telemetry import Attributes, Job, job_of, told
+from actors.telemetry import Attributes, job_of, told
 from actors.watching import TRACEPARENT
 from cortex import __version__, commands, events
 from cortex.cluster import Cluster
-from cortex.spans import Ids, Span
+from cortex.exchanges import Record, count, spread
+from cortex.spans import Ids
 from cortex.state import State
 from cortex.traced import Traced
 from cortex.tracing import Tracer
@@ -45,12 +47,13 @@ def sampling(settings: Settings) -> Sampling | None:
     return share(1.0 if kind == "always_on" else settings.ratio)
 
 
-def resource(settings: Settings) -> Attributes:
-    """Who tells: this process, and what its user says of it."""
+def resource(settings: Settings, node: str = "") -> Attributes:
+    """Who tells: this process, and what its user says of it. ``node``: where it is, as its logs say too."""
     said: Attributes = [
         ("service.name", settings.service), ("service.version", __version__), ("telemetry.sdk.name", "opentelemetry"),
         ("telemetry.sdk.language", "python"), ("telemetry.sdk.version", _sdk_version()),
         ("host.name", socket.gethostname()), ("process.pid", os.getpid()),
+        *([("cortex.node", node)] if node else []),
     ]  # fmt: skip
     own = dict(settings.resource)
     return [pair for pair in said if pair[0] not in own] + list(settings.resource)
@@ -65,10 +68,10 @@ def _sdk_version() -> str:
 class Traces:
     """The part of a process's telemetry that tells of traces."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, node: str = "") -> None:
         self._settings = settings
         self._rule = sampling(settings)
-        self._encoder = Encoder(resource(settings))
+        self._encoder = Encoder(resource(settings, node))
         self._outbox = Outbox(
             self._exporters, batch_spans=settings.batch_spans, queue_spans=settings.queue_spans,
             delay_s=settings.delay_s,
@@ -86,6 +89,7 @@ class Traces:
         """Looks on at a job; None where nothing is kept."""
         if self._rule is None or not self._settings.traces.exporters:
             return None
+        prepare(self._settings.traces)
         watch = TraceWatch(job, folder, self._rule, self._settings, self._outbox, self._encoder)
         self._watches[job] = watch
         return watch
@@ -117,7 +121,7 @@ class TraceWatch:
         self._writes = bool({FILE, "console"}.intersection(settings.traces.exporters))
         self._journal: Journal | None = None
         self._tracer: Tracer | None = None
-        self._about: Job
+        self._wire: Wire
         self._told = 0
         """Up to this turn all spans were out when the job was taken up."""
         self._seq = 0
@@ -208,24 +212,25 @@ class TraceWatch:
     def _look(self, seq: int, turn: events.Turn, out: commands.Decided, k: State, tell: bool) -> None:
         tracer = self._tracer or self._take_up(turn.at_s)
         tracer.captures = self._captures and k.terms.keeps_text
-        spans = tracer.turn(turn, out, k)
+        records = tracer.turn(turn, out, k)
         self._seq = seq
-        if spans and tell:
-            self._put(spans, k)
+        if records and tell:
+            self._put(records, k)
 
-    def _put(self, spans: list[Span], k: State) -> None:
-        if not hasattr(self, "_about"):
+    def _put(self, records: list[Record], k: State) -> None:
+        if not hasattr(self, "_wire"):
             assert self._tracer is not None
             labels = tuple(k.terms.labels.items())
-            self._about = job_of(self._job, self._tracer.ids, labels, k.terms.places.get(TRACEPARENT, ""))
+            about = job_of(self._job, self._tracer.ids, labels, k.terms.places.get(TRACEPARENT, ""))
+            self._wire = Wire(self._encoder, about)
+        spans = count(records)
         if self._outbox.full:
-            self._outbox.lose(len(spans))
+            self._outbox.lose(spans)
             return
-        said = [told(span, self._about) for span in spans]
-        wire = [self._encoder.span(one) for one in said] if self._sends else []
-        lines = [self._encoder.json(one) for one in said] if self._writes else []
+        wire = self._wire.spans(records) if self._sends else []
+        lines = [self._encoder.json(told(span, self._wire.job)) for span in spread(records)] if self._writes else []
         seq, size = self._seq, sum(map(len, wire)) + sum(map(len, lines))
-        parcel = Parcel(self._job, self._folder, len(spans), wire, lines, size, lambda: self._out(seq))
+        parcel = Parcel(self._job, self._folder, spans, wire, lines, size, lambda: self._out(seq))
         if self._outbox.put(parcel):
             self._put_last = seq
 

@@ -23,6 +23,7 @@ from actors.batch_port import Row, Standing
 from actors.provider import errors
 from actors.provider.batch_results import read_result
 from actors.provider.direct import BODY_BYTES_MAX, Template, bounded
+from actors.provider.renewal import Renewal
 from actors.provider.reply import Unreadable
 from cortex.reply import Reply
 from policies.failure import Failure, FailureKind
@@ -44,16 +45,20 @@ class BatchRoad:
     def __init__(
         self, template: Template, *, context: Any, proxy: str | None, connect_s: float, silence_s: float
     ) -> None:
-        self._url = template.url
-        self._headers = template.headers
-        plain = CIMultiDict(template.headers)
-        plain.pop("content-type", None)
-        self._headers_plain = plain
+        self.take(template)
         self._proxy = proxy
         self._connect_s = connect_s
         self._silence_s = silence_s
         connector = aiohttp.TCPConnector(limit=8, ssl=True if context is None else context)
         self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+
+    def take(self, template: Template) -> None:
+        """Send by this one from now on."""
+        self._url = template.url
+        self._headers = template.headers
+        plain = CIMultiDict(template.headers)
+        plain.pop("content-type", None)
+        self._headers_plain = plain
 
     def send(
         self, method: str, path: str = "", query: Mapping[str, str] | None = None, body: bytes | None = None,
@@ -76,18 +81,17 @@ class BatchRoad:
 class ProviderBatches:
     """``Batches`` of a provider. ``open`` prepares the road when it is first needed."""
 
-    def __init__(
-        self, open_: Callable[[], Awaitable[BatchRoad]], redact: errors.Redactor, timeout_s: float
-    ) -> None:
+    def __init__(self, open_: Callable[[], Awaitable[BatchRoad]], keys: Renewal, timeout_s: float) -> None:
         self._open = open_
-        self._redact = redact
+        self._keys = keys
+        self._redact = keys.redact
         self._timeout_s = timeout_s
-        self._road: BatchRoad | None = None
+        self.road: BatchRoad | None = None
         self._opening = asyncio.Lock()
 
     async def close(self) -> None:
         """Close every connection."""
-        road, self._road = self._road, None
+        road, self.road = self.road, None
         if road is not None:
             await road.close()
 
@@ -137,10 +141,12 @@ class ProviderBatches:
     async def results(self, name: str) -> AsyncIterator[tuple[str, Reply | Failure]]:
         """Line after line, as they are read. Nothing is kept."""
         try:
-            road = await self._ready()
+            road, used = await self._ready(), self._keys.credential
             async with road.send("GET", f"{_path(name)}/results") as answer:
                 if answer.status != 200:
-                    yield "", await self._refused(answer)
+                    refused = await self._refused(answer)
+                    await self._keys.after(refused, used)  # whoever asks again has the new key
+                    yield "", refused
                     return
                 async for line in _lines(answer.content.iter_any()):
                     found = read_result(line)
@@ -162,9 +168,9 @@ class ProviderBatches:
 
     async def _ready(self) -> BatchRoad:
         async with self._opening:  # several may be the first, and each road holds connections
-            if self._road is None:
-                self._road = await self._open()
-            return self._road
+            if self.road is None:
+                self.road = await self._open()
+            return self.road
 
     async def _asked(
         self, method: str, name: str = "", action: str = "", query: Mapping[str, str] | None = None,
@@ -174,10 +180,14 @@ class ProviderBatches:
         try:
             path = f"{_path(name)}{action}" if name else ""
             road = await self._ready()
-            async with road.send(method, path, query, body, timeout_s or self._timeout_s) as answer:
-                if not 200 <= answer.status < 300:
-                    return await self._refused(answer)
-                return b"".join([chunk async for chunk in bounded(answer.content.iter_any())])
+            while True:
+                used = self._keys.credential
+                async with road.send(method, path, query, body, timeout_s or self._timeout_s) as answer:
+                    if 200 <= answer.status < 300:
+                        return b"".join([chunk async for chunk in bounded(answer.content.iter_any())])
+                    refused = await self._refused(answer)
+                if not await self._keys.after(refused, used):
+                    return refused
         except _NoName as error:
             return Failure(FailureKind.REJECTED, errors.line(str(error), self._redact), sent=False)
         except Exception as error:  # whatever went wrong is told, never raised

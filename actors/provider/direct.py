@@ -87,7 +87,8 @@ class DirectRoad:
         proxy: str | None,
         connect_s: float,
     ) -> None:
-        self._templates = templates
+        self.templates = templates
+        """For the requests from now on; those under way go on with theirs."""
         self._proxy = proxy
         self._connect_s = connect_s
 
@@ -104,7 +105,7 @@ class DirectRoad:
 
     def send(self, path: str, body: bytes, *, timeout_s: float, silence_s: float | None) -> Exchange:
         """`timeout_s` bounds the whole exchange; `silence_s`, given for a stream, the time without a byte."""
-        template = self._templates[path]
+        template = self.templates[path]
         session = self._session if silence_s is None else self._session_of_streams
         headers: Mapping[str, str] = template.headers
         if trace := TRACEPARENT.get():

@@ -27,6 +27,10 @@ class ConfigurationFault(Exception):
     """The road to the provider cannot be opened as it is set: a certificate file, a proxy, an address."""
 
 
+class Unprepared(Exception):
+    """The SDK's client could not make a request: no credentials, or none that can be renewed. Its cause says why."""
+
+
 class ModelClosed(Exception):
     """A call after `close`."""
 
@@ -34,6 +38,7 @@ class ModelClosed(Exception):
 def of_answer(status: int, headers: Mapping[str, str], body: bytes, redact: Redactor) -> Failure:
     """The failure in an answer whose status, or whose body, says that there is no message."""
     error_type, message, details = _read_error(body)
+    error_type = error_type or headers.get("x-amzn-errortype", "").partition(":")[0]
     if 300 <= status < 400:
         where = headers.get("location", "elsewhere")
         said = f"the address answers with a redirect to {where}: set ANTHROPIC_BASE_URL or --base-url to the right one"
@@ -60,11 +65,14 @@ def unreadable(why: str, status: int, redact: Redactor) -> Failure:
     return Failure(FailureKind.TRANSIENT, line(why, redact), status)
 
 
-def of_exception(error: BaseException, redact: Redactor) -> Failure:
+def of_exception(error: BaseException, redact: Redactor, opens: str = "") -> Failure:
     """The failure behind an exception of aiohttp's, or of the SDK's that wraps one.
 
-    `sent` is False only where the request certainly never left: no connection, no tunnel, no handshake.
+    `sent` is False only where the request certainly never left: no connection, no tunnel, no handshake. `opens` says
+    what to do where the SDK finds no credentials.
     """
+    if isinstance(error, Unprepared) and error.__cause__ is not None:
+        return _unprepared(error.__cause__, redact, opens)
     cause = _root(error)
     text = f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
     if isinstance(cause, ModelClosed):
@@ -90,6 +98,26 @@ def of_exception(error: BaseException, redact: Redactor) -> Failure:
     return Failure(FailureKind.TRANSIENT, line(f"the connection was lost: {text}", redact))
 
 
+_UNREACHED: Final = frozenset(
+    {"TransportError", "EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ConnectionClosedError"}
+)
+"""Errors of google-auth and botocore, which go elsewhere than we do: whoever gives out tokens was not reached."""
+
+
+def _unprepared(cause: BaseException, redact: Redactor, opens: str) -> Failure:
+    """A request that the SDK's client could not make. Nothing was sent, so nothing can have been paid."""
+    said = f"{type(cause).__name__}: {cause}"
+    if isinstance(cause, ImportError) or type(cause).__name__ == "MissingDependencyError":
+        told = f"a package is not installed where calls are made: {said}"
+        return Failure(FailureKind.BLOCKED, line(told, redact), sent=False)
+    if type(cause).__name__ in _UNREACHED or getattr(cause, "retryable", False) is True:
+        return Failure(FailureKind.TRANSIENT, line(f"no credentials could be fetched: {said}", redact), sent=False)
+    if isinstance(cause, ValueError | TypeError):
+        return Failure(FailureKind.BLOCKED, line(f"the SDK makes no request of this: {said}", redact), sent=False)
+    told = f"no credentials that open it ({said[:200]}): {opens}" if opens else f"no credentials that open it: {said}"
+    return Failure(FailureKind.UNAUTHORISED, line(told, redact), sent=False)
+
+
 def names_error(body: bytes) -> bool:
     """Does this body speak of an error, in the provider's form?"""
     return _read_error(body)[0] != ""
@@ -111,22 +139,34 @@ def _reason(error: aiohttp.ClientConnectorCertificateError) -> str:
 
 
 def _read_error(body: bytes) -> tuple[str, str, str]:
-    """`error.type`, `error.message` and `error.details` (as JSON text) of a body; the body's text where it has none."""
+    """`error.type`, `error.message` and `error.details` (as JSON text) of a body; the body's text where it has none.
+
+    Clouds have forms of their own: Google a `status` in place of the type, and a list around it all where a stream was
+    asked for; Azure a `code`; AWS a message and no more (its type is in a header), or `__type`.
+    """
     try:
         found = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return "", body[:4_000].decode("utf-8", "replace"), ""
+    if isinstance(found, list) and len(found) == 1:
+        found = found[0]
     error = found.get("error") if isinstance(found, dict) else None
     if isinstance(error, str):
         return "", error, ""
     if not isinstance(error, dict):
-        return "", body[:4_000].decode("utf-8", "replace"), ""
-    kind, message, details = error.get("type"), error.get("message"), error.get("details")
+        said = found.get("message", found.get("Message")) if isinstance(found, dict) else None
+        name = _text(found.get("__type")).rpartition("#")[2] if isinstance(found, dict) else ""
+        return name, said if isinstance(said, str) else body[:4_000].decode("utf-8", "replace"), ""
+    details = error.get("details")
     return (
-        kind if isinstance(kind, str) else "",
-        message if isinstance(message, str) else "",
+        next(filter(None, (_text(error.get(name)) for name in ("type", "status", "code"))), ""),
+        _text(error.get("message")),
         "" if details is None else msgspec.json.encode(details).decode(),
     )
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def line(text: str, redact: Redactor) -> str:

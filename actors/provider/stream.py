@@ -12,6 +12,12 @@ import msgspec
 from actors.provider.reply import Unreadable
 
 
+def asking_to_stream(body: bytes) -> bytes:
+    """The same request with `"stream": true`, without reading it."""
+    inside = body.rstrip().removesuffix(b"}").rstrip()
+    return inside + (b'"stream":true}' if inside.endswith(b"{") else b',"stream":true}')
+
+
 class StreamError(Exception):
     """The provider broke off inside the stream with an error event: its type, message and details."""
 

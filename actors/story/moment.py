@@ -144,7 +144,8 @@ def held(k: State, goal: Goal) -> str:
     if k.paused is not None:
         return f"the job is paused: {k.paused.kind}: {k.paused.message}"
     if k.short:
-        return "the next call could pass the cap"
+        sliced = k.purse is not None and k.purse.lacks_nusd > 0
+        return "the next call waits for a slice of its budget" if sliced else "the next call could pass the cap"
     places = [place for place in k.terms.lane_places(goal.lane) if place < len(k.shares)]
     reasons = []
     for place in places:

@@ -86,7 +86,7 @@ def _one(event: events.Event) -> str:
 
 _SIMPLE: dict[type, str] = {
     events.Rejoined: "another run goes on with it", events.Resumed: "resumed", events.Granted: "leave to ask",
-    events.Written: "output written", events.Ticked: "time passed",
+    events.Leased: "slices of its budgets", events.Written: "output written", events.Ticked: "time passed",
 }  # fmt: skip
 
 

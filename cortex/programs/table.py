@@ -94,7 +94,7 @@ class Table(Program, frozen=True):
         for goal in k.open("row"):
             key, row, output_tokens_max, _, edition = goal.value
             tokens = output_tokens_max or k.terms.limits.output_tokens_max
-            body = self._request(row, k.terms.route.model, tokens, goal.refused)
+            body = self.request(row, k.terms.route.model, tokens, goal.refused)
             sample = f"{key}\x1f{goal.resamples}" if goal.resamples else key
             sample = f"{sample}\x1e{edition}" if edition else sample
             yield Ask(goal, body=body, output_tokens_max=tokens, sample=sample)
@@ -144,8 +144,9 @@ class Table(Program, frozen=True):
 
     # -- requests --------------------------------------------------------------------------------------------------
 
-    def _request(self, row: bytes, model: str, tokens: int, refused: str) -> bytes:
-        """The request of a row: its fields by name, so that a request has one form."""
+    def request(self, row: bytes, model: str, tokens: int, refused: str = "") -> bytes:
+        """The request of a row: its fields by name, so that a request has one form. ``refused``: what was wrong with
+        an answer before."""
         request = self._own_request(row) if self.prompt else _raw(row)
         request["model"] = msgspec.Raw(_encode(model)) if self.prompt else request["model"]
         request["max_tokens"] = msgspec.Raw(_encode(tokens))
@@ -160,9 +161,12 @@ class Table(Program, frozen=True):
             request["messages"] = _noted(request["messages"], note)
         return _encode({name: request[name] for name in sorted(request)})
 
+    def asked(self, row: bytes) -> str:
+        """The prompt of a row, where it has none of its own."""
+        return _template(self.prompt).render(_decode(row))
+
     def _own_request(self, row: bytes) -> dict[str, msgspec.Raw]:
-        text = _template(self.prompt).render(_decode(row))
-        request = {"messages": msgspec.Raw(_encode([{"role": "user", "content": text}]))}
+        request = {"messages": msgspec.Raw(_encode([{"role": "user", "content": self.asked(row)}]))}
         if self.system:
             request["system"] = msgspec.Raw(_encode(self.system))
         return request

@@ -92,6 +92,7 @@ def test_rows_that_name_several_models(cortex):
         (["--via", "batches", "--model", "local"], ["--via batches: local takes no message batches"]),
         (["--fallback", "sim"], ["--fallback sim: this route is named twice"]),
         (["--fallback", "sim,seed=2", "--fallback", "sim,seed=2"], ["--fallback sim: this route is named twice"]),
+        (["--sim", "storm=0.2"], ["--sim unknown setting 'storm'", "latency_ms, ", "; faults: ", "overloaded"]),
         (["--fallback", "sim,sed=2"], ["--fallback sim: unknown setting 'sed'"]),
         (["--fallback", "m,speed=2"], ["--fallback 'm,speed=2': cannot read 'speed=2'", "MODEL@https://HOST"]),
         (["--fallback", "m,input=3"], ["--fallback m: price: input and output must both be given"]),

@@ -110,7 +110,7 @@ def test_refused_rows_get_their_lines_and_the_rest_is_done(cortex):
     assert done.code == 2
     assert kinds(Path("out.jsonl")) == {"bad": "invalid_request_error", "good": "succeeded", "fine": "succeeded"}
     said = done.said()
-    assert said[0] == "in.jsonl: 1 of 3 rows are refused before sending; 2 lines are no rows and are passed over"
+    assert said[0] == "in.jsonl: 1 of 3 rows is refused before sending; 2 lines are no rows and are passed over"
     assert [line.partition(": ")[0] for line in said[1:4]] == ["in.jsonl line 1", "in.jsonl line 3", "in.jsonl line 4"]
     assert "1 refused before sending" in done.err
     assert (done.last["rows_succeeded"], done.last["rows_failed"], done.last["calls"]) == (2, 1, 2)

@@ -61,8 +61,10 @@ def test_a_deadline_ends_a_job_partial_and_a_later_one_goes_on(cortex):
     assert 2 <= last["rows_succeeded"] < COUNT
     assert last["attempts"] == last["paid_calls"]  # what was in flight was finished
     assert re.search(r"deadline: 20.* has passed; resume with a later --deadline", done.err)
+    assert done.said()[-1] == "to go on: cortex resume mine --deadline +2h"
     rest = cortex("resume", "mine", "--deadline", "+6h", "--sim", "latency_ms=0")
     assert rest.code == 0
+    assert rest.said()[-2].endswith(", rests included")
     each_once(Path("out.jsonl"), COUNT)
 
 

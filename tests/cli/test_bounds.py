@@ -15,7 +15,7 @@ from actors.destination import SetupError, Wish
 from actors.records import last_terms
 from actors.simulator.settings import SimulatorSettings
 from actors.store import Folder
-from actors.wording import duration_s, fallback, share, time_at_s
+from actors.wording import duration_s, fallback, provider, share, time_at_s
 from cortex.limits import Limits
 from tests.cli.commands import requests
 from tests.cli.test_session import Label
@@ -73,10 +73,51 @@ def test_shares():
         ("m@http://h:1,input=3, output=15", Wish(model="m", base_url="http://h:1", price="input=3,output=15")),
         ("sim,seed=2,throttled=0.1,input=1,output=1", Wish(model="sim", price="input=1,output=1", simulated=SimulatorSettings(seed=2, faults={"throttled": 0.1}))),
         ("local", Wish(model="local")),
+        ("anthropic.claude-haiku-4-5-20251001-v1:0", Wish(model="anthropic.claude-haiku-4-5-20251001-v1:0")),
+        ("anthropic:m", Wish(model="m", provider="anthropic")),
+        ("bedrock:eu.anthropic.x-v1:0,region=eu-west-1", Wish(model="eu.anthropic.x-v1:0", provider="bedrock", region="eu-west-1")),
+        ("vertex:m@20251001,region=global,project=p,price-as=n", Wish(model="m@20251001", provider="vertex", region="global", project="p", price_as="n")),
+        ("foundry:m@https://host/anthropic,input=1,output=2", Wish(model="m", provider="foundry", base_url="https://host/anthropic", price="input=1,output=2")),
+        ("m,price-as=deepseek/deepseek-chat", Wish(model="m", price_as="deepseek/deepseek-chat")),
+        ("sim,price-as=claude-haiku-4-5", Wish(model="sim", price_as="claude-haiku-4-5")),
     ],
 )
 def test_fallbacks(text, wish):
     assert fallback(text) == wish
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", {}),
+        ("Anthropic", {"provider": "anthropic"}),
+        ("bedrock, region = eu-west-1", {"provider": "bedrock", "region": "eu-west-1"}),
+        ("vertex,project=p,region=global", {"provider": "vertex", "region": "global", "project": "p"}),
+        ("foundry,resource=r", {"provider": "foundry", "resource": "r"}),
+    ],
+)
+def test_providers(text, found):
+    assert provider(text) == found
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "said"),
+    [
+        (provider, "azure", "'azure' is none: write anthropic"),
+        (provider, "vertx", "did you mean vertex"),
+        (provider, "bedrock,region=a,region=b", "it is given twice"),
+        (provider, "anthropic,region=a", "anthropic has no region"),
+        (fallback, "bedrock:", "names no model"),
+        (fallback, "bedrock:local", "local asks no provider"),
+        (fallback, "sim,region=a", "sim asks no provider"),
+        (fallback, "bedrock:m,project=p", "bedrock has no project"),
+        (fallback, "m,price-as=n,input=1,output=2", "price-as= and a price"),
+        (fallback, "m,zone=1", "cannot read 'zone=1'"),
+    ],
+)
+def test_what_is_said_of_a_provider_and_means_nothing(read, text, said):
+    with pytest.raises(ValueError, match=said):
+        read(text)
 
 
 def test_every_bound_is_an_option_and_every_option_of_bounds_is_read():

@@ -41,6 +41,55 @@ def test_a_fallback_is_a_route_and_an_arming_of_its_own():
     assert "verysecret" not in repr(found.arming)
 
 
+AWS = {"AWS_ACCESS_KEY_ID": "made-up", "AWS_SECRET_ACCESS_KEY": "a made up secret key of aws"}
+
+
+def test_fallbacks_and_roles_are_at_the_jobs_own_provider_unless_they_say_another():
+    other = Wish(model="n", base_url="http://gateway", price="input=1,output=2")
+    wish = Wish(
+        model="eu.anthropic.claude-haiku-4-5-20251001-v1:0", provider="bedrock", region="eu-west-1",
+        fallbacks=(
+            Wish(model="m"), Wish(model="m", provider="bedrock", region="us-east-1"), other,
+            Wish(model="claude-haiku-4-5", provider="anthropic"),
+            Wish(model="claude-haiku-4-5", provider="vertex", region="global", project="p"),
+        ),
+        roles={"judge": Wish(model="j"), "plain": Wish(model="claude-opus-4-5", provider="anthropic")},
+    )  # fmt: skip
+    found = destination(wish, Limits(), ENVIRON | AWS)
+    routes = (found.route, *found.fallbacks, *found.role_routes)
+    assert [route.endpoint for route in routes] == [
+        "bedrock://eu-west-1", "bedrock://eu-west-1", "bedrock://us-east-1", "http://gateway",
+        "https://api.anthropic.com", "vertex://p/global", "bedrock://eu-west-1", "https://api.anthropic.com",
+    ]  # fmt: skip
+    assert [route.price is not None for route in routes] == [True, False, False, True, True, True, False, True]
+    assert len({route_name(route.endpoint, route.credential, route.model) for route in routes}) == len(routes)
+    for route, (_, _, blob) in zip(routes, routes_of(encode(found.arming)), strict=True):
+        assert make_model(blob).endpoint == route.endpoint
+    assert "secret" not in repr(found.arming) + repr(found.arming.credential)
+    assert remembered({"wish": remember(wish)}) == wish
+    assert AWS["AWS_SECRET_ACCESS_KEY"] not in remember(wish)
+
+
+def test_the_price_and_the_window_are_those_that_the_provider_has():
+    def price(**more):
+        route = destination(Wish(**more), CAPPED, ENVIRON | AWS).route
+        return float(route.price.input_usd_per_mtok), route.context_window
+
+    europe = {"provider": "bedrock", "region": "eu-west-1"}
+    assert price(model="claude-haiku-4-5") == (1.0, 200_000)
+    assert price(model="eu.anthropic.claude-haiku-4-5-20251001-v1:0", **europe) == (1.1, 200_000)
+    assert price(model="global.anthropic.claude-haiku-4-5-20251001-v1:0", **europe) == (1.0, 200_000)
+    vertex = {"provider": "vertex", "project": "p"}
+    assert price(model="claude-haiku-4-5@20251001", region="global", **vertex) == (1.0, 200_000)
+    assert price(model="claude-haiku-4-5@20251001", region="us-east5", **vertex)[0] == pytest.approx(1.1)
+    assert price(model="claude-3-haiku@20240307", region="us-east5", **vertex)[0] == 0.25
+    assert price(model="our-own", base_url="http://x", price_as="claude-opus-4-5")[0] == 5.0
+    assert price(model="our-own", base_url="http://x", price_as="deepseek/deepseek-chat")[1] == 64_000
+    assert price(model="sim", price_as="claude-haiku-4-5")[0] == 1.0
+    with pytest.raises(SetupError, match="--price-as nobody/nothing: no price is known"):
+        price(model="our-own", price_as="nobody/nothing")
+
+
 def test_a_wish_is_remembered_with_its_fallbacks():
     wish = Wish(model="m", fallbacks=(Wish(model="n", base_url="https://host", price="input=1,output=2"), OTHER_SIM))
     assert remembered({"wish": remember(wish)}) == wish

@@ -1,47 +1,54 @@
-"""What the pages in docs/ show, exists: commands and options, links, variables, and files that are well formed."""
+"""What the pages say in passing, exists: commands and options, alerts, variables, and files that are well formed.
+
+Their blocks are run, and their links followed, by test_pages.py.
+"""
 
 from __future__ import annotations
 
 import functools
 import re
 import shlex
-import subprocess
-import sys
+import tomllib
+from pathlib import Path
 
-import pytest
 import yaml
 
+from actors.cli import panels, reference
+from actors.cli.options import ABOUT, keys
 from actors.observing.settings import Settings
+from tests.cli.commands import requests
+from tests.pages import blocks, pages
 from tests.structure import ROOT
 
-PAGES = {path.name: path.read_text() for path in sorted((ROOT / "docs").glob("*.md"))}
+PAGES = {name.removeprefix("docs/"): text for name, text in pages().items() if name.startswith("docs/")}
+FIRST = (ROOT / "README.md").read_text()
 
 
 def _blocks(page: str, language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", PAGES[page], re.DOTALL)
+    return re.findall(rf"^```{language}\b[^\n]*\n(.*?)```", PAGES[page], re.DOTALL | re.MULTILINE)
 
 
 def _commands() -> list[tuple[str, str]]:
-    """Each `cortex …` of the text and of the blocks: page and words, with what the words stand for put in."""
+    """Each `cortex …` of the text, and of blocks that nothing runs: page and words."""
     found = []
-    for name, page in PAGES.items():
-        spans = re.findall(r"`(cortex [^`]+)`", page)
-        lines = [line for block in _blocks(name, "sh") for line in block.splitlines() if re.search(r"\bcortex [a-z]", line)]
+    for name, page in {**PAGES, "../README.md": FIRST}.items():
+        lines = [
+            line for block in blocks(name, page) if block.left_out for line in block.text.splitlines() if "cortex " in line
+        ]
+        spans = re.findall(r"`(cortex [a-z][^`]*)`", page)
         for text in [*spans, *lines]:
-            words = re.search(r"(?:^|\s)(cortex [a-z].*)", text.partition("#")[0])
-            if words:
-                found.append((name, words[1].partition(" 2>")[0].strip()))
+            if words := re.search(r"(?:^|\s)(cortex [a-z].*)", text.partition(" #")[0]):
+                found.append((name, words[1].rstrip("\\")))
     return sorted(set(found))
 
 
 @functools.cache
-def _help(command: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "actors.cli", command, "--help"], cwd=ROOT, capture_output=True, text=True, check=False,
-        env={"COLUMNS": "200"},
-    )  # fmt: skip
-    assert done.returncode == 0, f"there is no `cortex {command}`"
-    return done.stdout
+def _options() -> dict[str, set[str]]:
+    """Each command, and what it takes."""
+    return {
+        path.removeprefix("cortex "): {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
+        for path, command in reference.walked()
+    }
 
 
 def test_every_command_and_option_exists():
@@ -49,35 +56,69 @@ def test_every_command_and_option_exists():
     assert {"status", "resume", "drain", "limit", "set", "cancel"} <= {words.split()[1] for _, words in commands}
     for page, words in commands:
         _, command, *rest = shlex.split(words)
-        assert _help(command)
-        for option in [word for word in rest if word.startswith("--")]:
-            assert option in _help(command), (page, words)
+        grouped = command in ("program", "k8s")
+        if grouped and rest and re.fullmatch("[a-z-]+", rest[0]):
+            command = f"{command} {rest[0]}"
+        if grouped and not rest:
+            continue
+        assert command in _options(), (page, words)
+        for option in [word for word in rest if re.fullmatch("--[a-z-]+", word)]:
+            assert option in _options()[command] | {"--help"}, (page, words)
 
 
 def test_options_named_alone_exist():
-    shown = _help("batch")
-    for name, page in PAGES.items():
-        if name == "reference.md":
-            continue  # written from the commands themselves: tests/cli/test_job_file.py holds it to them
-        for option in sorted(set(re.findall(r"`(--[a-z-]+)[` ]", page)) - {"--state"} - OF_OTHERS):
-            assert option in shown, (name, option)
+    known = set().union(*_options().values()) | OF_OTHERS | {"--help"}
+    for name, page in {**PAGES, "../README.md": FIRST}.items():
+        for option in sorted(set(re.findall(r"`(--[a-z-]+)[` ]", page))):
+            assert option in known, (name, option)
+
+
+def test_help_has_each_command_in_a_group_and_examples_of_what_exists():
+    """Also of commands and options: a name that moved on leaves its group."""
+    commands = {path.partition(" ")[0] for path in _options()}
+    assert commands <= {name for names in panels.COMMANDS.values() for name in names.split()}
+    shared = {name for names in panels.OPTIONS.values() for name in names.split()}
+    assert set(keys()) - set(ABOUT) <= shared
+    for command, examples in panels.EXAMPLES.items():
+        for example in examples:
+            _, first, *rest = shlex.split(example)
+            assert first == command
+            flags = {word for word in rest if re.fullmatch("--?[a-z-]+", word)}
+            assert flags <= _options()[command], example
 
 
 # Of Prometheus, not of ours.
 OF_OTHERS = {"--web", "--enable-feature"}
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_links_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)]+)\)", PAGES[page]):
-        file, _, anchor = target.partition("#")
-        text = PAGES[file or page]
-        anchors = {_anchor(heading) for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)}
-        assert not anchor or anchor in anchors, target
+def test_the_options_about_limits_are_taken_as_they_stand(cortex) -> None:
+    requests(Path("in.jsonl"), 3)
+    table = PAGES["limits.md"].partition("\n## ")[0]
+    said = dict(re.findall(r"`(--[a-z-]+)(?: ([^ `]+))?`", table))
+    for name in ("--cluster", "--fallback", "--max-cost", "--price-as", "--via"):  # asked of other jobs
+        said.pop(name, None)
+    assert len(said) >= 12, said
+    numbers = {"--concurrency": "10", "--rpm": "6000", "--itpm": "1e6", "--otpm": "1e6", "--priority": "2"}
+    words = [word for name, value in said.items() for word in (name, value or numbers.get(name, "")) if word]
+    command = ("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "JOB", "--max-cost", 1)
+    prices = ("--price", "input=3,output=15", "--fallback", "sim,seed=2,input=3,output=15")
+    done = cortex(*command, *prices, *words)
+    assert done.code == 0, done.err
+    for shown in re.findall(r"`cortex (set [^`]*|drain JOB|resume JOB|limit [^`]*)`", table):
+        words = shown.replace("sonnet", "sim").split()
+        assert "Traceback" not in (done := cortex(*words)).err
+        assert "--help" not in done.err, done.err
 
 
-def _anchor(heading: str) -> str:
-    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+def test_every_dependency_has_its_reason():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    wanted = {*project["dependencies"], *(each for name, some in extras.items() if name not in OF_TESTS for each in some)}
+    names = {re.split(r"[\[><=;!]", each)[0].strip() for each in wanted}
+    assert {name for name in names if name not in PAGES["dependencies.md"]} == set()
+
+
+OF_TESTS = {"test", "e2e", "dev", "claims"}
 
 
 def test_every_alert_of_the_page_is_in_the_runbook_and_rules():

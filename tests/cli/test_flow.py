@@ -302,6 +302,7 @@ BAD = {
     ("nowhere.py", ("nowhere.py", "there is no file")),
     ("no.such:Thing", ("no.such:Thing", "No module named 'no'")),
     ("nothing", ("no program 'nothing': ready ones are",)),
+    ("bare", ("no program 'bare': did you mean bare.py? ready ones are",)),
     ("plain.py", ("plain.py", "f is no async function")),
     ("bare.py", ("bare.py", "f takes no ctx")),
     ("stars.py", ("stars.py", "*texts cannot be given by name")),

@@ -165,6 +165,12 @@ def test_a_prompt_that_makes_no_sense(prompt: str, words: str) -> None:
         cortex.batch(ROWS, prompt, **OPTIONS)
 
 
+def test_one_column_is_no_table() -> None:
+    for column in (pandas.Series(["It crashes."]), polars.Series(["It crashes."])):
+        with pytest.raises(RowsError, match="one column is no table"):
+            cortex.batch(column, PROMPT, **OPTIONS)
+
+
 def test_an_iterator_needs_no_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "pyarrow"]:
         monkeypatch.delitem(sys.modules, name)

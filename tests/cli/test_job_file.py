@@ -66,6 +66,7 @@ def test_the_command_line_wins_over_variables_and_these_over_the_file(cortex, mo
     assert found["concurrency"] == ("4", "CORTEX_CONCURRENCY")
     assert found["priority"] == ("7", "command line")
     assert found["sim"] == ("latency_ms=0", "jobs/job.toml line 10")
+    assert found["input"][1].startswith("jobs/job.toml line ") and found["output"][1].startswith("jobs/job.toml line ")
     assert found["headroom"] == ("0", "default") and found["hedge"] == ("", "default")
     lines = cortex("config", "mine").out.splitlines()
     assert any(line.split() == ["priority", "7", "command", "line"] for line in lines)

@@ -14,6 +14,7 @@ import pytest
 
 from actors.armoury import Arming
 from actors.provider.credential import Credential
+from actors.records import last_state
 from actors.rotation import Rotation, rotation
 from actors.store import Folder
 from cortex.limits import Route, Terms
@@ -79,6 +80,47 @@ def test_a_key_renewed_in_its_file_in_the_middle_of_a_job(cortex, provider, tmp_
     _nowhere(tmp_path, mounted)
 
 
+def test_a_key_that_is_renewed_before_the_old_one_is_refused_stops_nothing(cortex, provider, tmp_path):
+    requests(Path("in.jsonl"), COUNT)
+    mounted = tmp_path / "..data"  # as Kubernetes mounts secrets: a link that is moved to another folder
+    for name, key in (("one", OLD), ("two", NEW)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "key").write_text(key + "\n")
+    mounted.symlink_to(tmp_path / "one")
+    job = ("batch", "in.jsonl", "-o", "out.jsonl", "--job", "mine", "--concurrency", 4, "--json")
+    told = environment(ANTHROPIC_BASE_URL=provider, ANTHROPIC_API_KEY="the-key-of-the-environment-is-not-asked-for")
+    with started(*job, "--api-key-file", f"{tmp_path}/..data/key", env=told) as child:
+        until(lambda: _get(f"{provider}/_sim/stats")["worked"] >= COUNT // 4, 60)
+        (tmp_path / "next").symlink_to(tmp_path / "two")
+        os.replace(tmp_path / "next", mounted)
+        _get(f"{provider}/_sim/settings", {"keys": [NEW]})
+        done = ended(child, 60)
+    last, stats = done.last, _get(f"{provider}/_sim/stats")
+    assert (done.code, last["outcome"], last["rows_succeeded"], last["rows_failed"]) == (0, "complete", COUNT, 0), done
+    assert (stats["complete_answers"], last["paid_calls"], last["attempts"], last["failures"]) == (COUNT, COUNT, COUNT, {})
+    assert 1 <= stats["unauthorised"] <= 4  # those in flight: each is sent once more, and fails nobody
+    state = last_state(Folder(os.environ["CORTEX_STATE"]), "mine")
+    assert state.terms.route.credential == Credential(api_key=OLD).fingerprint  # the same account: one route, one pool
+    assert OLD not in done.out + done.err and NEW not in done.out + done.err
+    for name in ("one", "two"):
+        (tmp_path / name / "key").unlink()
+    _nowhere(Folder(os.environ["CORTEX_STATE"]).path, mounted)
+    _nowhere(tmp_path, mounted)
+
+
+def test_the_file_is_kept_with_the_job_and_read_anew_when_it_is_resumed(cortex, provider, tmp_path, monkeypatch):
+    requests(Path("in.jsonl"), 5)
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    Path("key").write_text(NEW)
+    job = ("batch", "in.jsonl", "-o", "out.jsonl", "--job", "mine", "--base-url", provider)
+    done = cortex(*job, "--api-key-file", "key")
+    assert done.code == 3
+    assert "unauthorised: " in done.err
+    Path("key").write_text(OLD)
+    done = cortex("resume", "mine", "--json")
+    assert (done.code, done.last["rows_succeeded"]) == (0, 5), done.err
+
+
 def test_without_a_new_key_in_the_file_it_pauses_and_goes_on_when_resumed(cortex, provider, tmp_path):
     requests(Path("in.jsonl"), 20)
     mounted = tmp_path / "key"
@@ -99,18 +141,25 @@ def test_without_a_new_key_in_the_file_it_pauses_and_goes_on_when_resumed(cortex
 def test_a_file_without_a_key_is_refused_in_one_line(cortex, monkeypatch):
     requests(Path("in.jsonl"), 3)
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    for option in ((), ("--api-key-file", "mounted")):
+        Path("mounted").unlink(missing_ok=True)
+        _refused(cortex, monkeypatch, option)
+
+
+def _refused(cortex, monkeypatch, option):
     for content, words in ((None, "no such file"), ("", "is empty"), (f"{OLD}\n{NEW}\n", "several lines")):
         monkeypatch.setenv("ANTHROPIC_API_KEY_FILE", "mounted")  # the command before has taken it away
         if content is not None:
             Path("mounted").write_text(content)
-        done = cortex("batch", "in.jsonl", "-o", "out.jsonl")
-        done.refused("ANTHROPIC_API_KEY_FILE: mounted", words)
+        done = cortex("batch", "in.jsonl", "-o", "out.jsonl", "--model", "m", *option)
+        done.refused("--api-key-file: " if option else "ANTHROPIC_API_KEY_FILE: mounted", "mounted", words)
         assert OLD not in done.err and NEW not in done.err
         assert not Path("out.jsonl").exists()
 
 
 def _rotation(file: Path, heard: list[Credential]) -> Rotation:
-    old, other = Credential(api_key=OLD, base_url="http://x"), Credential(api_key="of the local model")
+    old = Credential(api_key=OLD, base_url="http://x", key_file=str(file))
+    other = Credential(api_key="of the local model")
     own = Route(endpoint="http://x", model="m", credential=old.fingerprint)
     second = Route(endpoint="http://y", model="n", credential=old.fingerprint)
     local = Route(endpoint="local", model="l")
@@ -121,7 +170,7 @@ def _rotation(file: Path, heard: list[Credential]) -> Rotation:
         endpoint="http://x", credential=old,
         fallbacks=(Arming(endpoint="http://y", credential=old), Arming(endpoint="local", credential=other)),
     )  # fmt: skip
-    found = rotation({"ANTHROPIC_API_KEY_FILE": str(file)}, made, arming, heard.append)
+    found = rotation(made, arming, heard.append)
     assert found is not None
     return found
 
@@ -148,4 +197,5 @@ def test_each_route_that_the_key_opens_is_renamed_once_for_each_change(tmp_path)
 def test_a_key_from_the_environment_is_not_looked_for_in_a_file():
     made = Terms(job="j", program="batch", params_json=b"{}", fingerprint="f", route=Route(endpoint="x", model="m"))
     told = {"ANTHROPIC_API_KEY": OLD, "ANTHROPIC_API_KEY_FILE": "/somewhere"}
-    assert rotation(told, made, Arming(endpoint="x"), lambda credential: None) is None
+    credential = Credential.from_environ(told)
+    assert rotation(made, Arming(endpoint="x", credential=credential), lambda credential: None) is None

@@ -63,7 +63,7 @@ def test_jobs_the_latest_first(cortex):
     assert {each["job"]: each["outcome"] for each in found} == {
         "one": "complete", "two": "partial", "three": "interrupted",
     }  # fmt: skip
-    assert all(list(each) == [*FIELDS, "size_bytes"] for each in found)
+    assert all(list(each) == [*FIELDS, "size_bytes", "labels"] for each in found)
 
 
 def test_status_of_one_job(cortex):

@@ -53,6 +53,11 @@ def test_once_the_job_is_over_no_file_holds_what_was_asked_or_answered(cortex, m
     assert cortex("config", "mine").code == 0
 
 
+def test_a_retry_is_not_offered_where_it_cannot_be(cortex):
+    done = cortex(*_command("--sim", "hang=0.4", "--goal-timeout", "0.2s"))
+    assert done.code == 1 and "timed_out" in done.err and "cortex retry" not in done.err
+
+
 def test_what_needs_the_text_says_that_it_is_gone(cortex):
     assert cortex(*_command()).code == 0
     for command in (("results", "mine", "-o", "x.jsonl"), ("replay", "mine"), ("export", "mine", "-o", "y.jsonl")):

@@ -70,7 +70,7 @@ def test_its_answer_goes_to_people_or_its_results_to_a_file(cortex):
 
 def test_parameters_that_do_not_fit(cortex):
     Path("label.py").write_text(LABEL)
-    cortex("run", "label.py", "-p", "texts=5", *SIM).refused("texts", "expected `array`, got `int`")
+    cortex("run", "label.py", "-p", "texts=5", *SIM).refused("texts", "expected `array`, got `int`", """-p texts='["a", "b"]'""")
     cortex("run", "label.py", *SIM).refused("Label needs texts: give -p texts=...")
 
 

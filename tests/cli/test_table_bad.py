@@ -123,10 +123,29 @@ def test_the_first_ten_bad_rows_are_told_and_the_rest_is_done(cortex: Any) -> No
         "t.csv line 11: there is nothing to ask: text is empty",
     ]
     assert said[11].startswith("t.csv: and ")
+    assert any(", 12 lines of the input were no row, " in line for line in said[12:])
     assert len(Path("o.jsonl").read_text().splitlines()) == 5
     rows = {row["ticket_id"]: row["error"] for row in map(json.loads, Path("o.jsonl").read_text().splitlines())}
     assert rows["1"] is rows["4"] is None
     assert rows["x" * 65].startswith("rejected: ticket_id has 65")
+
+
+@pytest.mark.parametrize(
+    ("given", "named"), [(("t.csv", "-o", "o.xlsx"), "o.xlsx"), (("t.XLSX", "-o", "o.csv"), "t.XLSX")]
+)
+def test_a_form_that_is_not_written_gets_no_json_lines(cortex: Any, given: tuple[str, ...], named: str) -> None:
+    Path("t.csv").write_text("ticket_id,text\n1,fine\n")
+    Path("t.XLSX").write_text('{"ticket_id": 1, "text": "fine"}\n')
+    cortex("batch", *given, *ASK, *SIM).refused(f"{named}: ", ".csv, .tsv, .parquet or .jsonl")
+    _nothing_began()
+
+
+def test_a_column_in_the_system_prompt_is_told(cortex: Any) -> None:
+    Path("t.csv").write_text("ticket_id,text\n1,fine\n")
+    done = cortex("batch", "t.csv", *ASK, "--system", "For {{ team }}.", "-o", "o.csv", *SIM)
+    assert done.code == 0 and "its {{team}} goes out as it stands" in done.said()[0]
+    done = cortex("batch", "t.csv", *ASK, "--system", "Write \\{{ team }} or {{", "-o", "p.csv", *SIM)
+    assert done.code == 0 and "--system" not in done.err
 
 
 def test_a_quote_that_is_never_closed(cortex: Any) -> None:
@@ -185,6 +204,12 @@ def test_without_pyarrow(cortex: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert cortex("batch", "t.csv", *ASK, "-o", "p.csv", "--with-input", *SIM).code == 0
     cortex("batch", "t.csv", *ASK, "-o", "o.parquet", *SIM).refused("o.parquet", "cortex-bounded-calls[parquet]")
     cortex("batch", "t.parquet", *ASK, "-o", "o.csv", *SIM).refused("t.parquet", "cortex-bounded-calls[parquet]")
+
+
+def test_an_output_of_a_form_that_nobody_writes(cortex: Any) -> None:
+    Path("t.csv").write_text("ticket_id,text\n1,a\n")
+    cortex("batch", "t.csv", *ASK, *SIM, "-o", "o.xlsx").refused("o.xlsx: results are written as .csv, .tsv, .parquet or .jsonl")
+    _nothing_began()
 
 
 def test_run_writes_no_table(cortex: Any) -> None:

@@ -75,7 +75,7 @@ def test_failed_results_alone(cortex):
     assert cortex("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "mine").code == 2
     (line,) = cortex("results", "mine", "--failed").out.splitlines()
     assert json.loads(line)["custom_id"] == "bad"
-    assert "1 failed results of mine" in cortex("results", "mine", "--failed").said()[0]
+    assert "1 failed result of mine" in cortex("results", "mine", "--failed").said()[0]
 
 
 def test_rm_takes_a_job_with_all_that_is_its(cortex):
@@ -124,8 +124,16 @@ def test_gc_takes_what_is_old_and_over(cortex, monkeypatch):
     assert sorted(_folder().jobs()) == ["new", "rests"]
     assert cortex("gc", "--older-than", "30s", "--resumable").code == 0
     assert "rests" not in _folder().jobs()
+    cortex("gc", "--older-than", "30").refused("--older-than: '30' of what? write 30d, or 30h")
     cortex("gc", "--older-than", "soon").refused("--older-than: 'soon' is no duration")
     assert cortex("gc").code == 2
+
+
+def test_results_that_are_not_there_are_not_said_to_be(cortex):
+    _marked("mine")
+    assert cortex("batch", "mine.jsonl", "-o", "mine.out", "--model", "sim", "--job", "mine").code == 0
+    Path("mine.out").unlink()
+    assert cortex("forget", "mine").said()[-1].startswith("its results are nowhere any more: there is no /")
 
 
 @pytest.mark.parametrize("stdin", [False, True])

@@ -66,6 +66,12 @@ class Head(NamedTuple):
     pid: int
     folder: Path
 
+    def logs(self, files: int = 6, lines: int = 12) -> str:
+        """What its processes said last, those that spoke last: for a test that failed."""
+        found = [path for path in self.folder.glob("session_2*/logs/worker-*") if path.stat().st_size]
+        latest = sorted(found, key=lambda path: path.stat().st_mtime)[-files:]
+        return "\n".join(line for path in latest for line in (path.name, *path.read_text(errors="replace").splitlines()[-lines:]))
+
 
 class Node(NamedTuple):
     """One more node, and the process that all of it descends from."""
@@ -87,9 +93,9 @@ def ray_head(*more: str, **environ: str) -> Iterator[Head]:
 
 
 @contextlib.contextmanager
-def another_node(head: Head, *more: str) -> Iterator[Node]:
-    """Let one more node, on this same machine, join a Ray."""
-    with _ray(f"--address={head.address}", "--num-cpus=1", *more) as (pid, folder):
+def another_node(head: Head, *more: str, **environ: str) -> Iterator[Node]:
+    """Let one more node, on this same machine, join a Ray; what it starts has these variables."""
+    with _ray(f"--address={head.address}", "--num-cpus=1", *more, **environ) as (pid, folder):
         yield Node(pid, folder)
 
 
@@ -102,7 +108,8 @@ def _ray(*words: str, **environ: str) -> Iterator[tuple[int, Path]]:
         ]  # fmt: skip
         log = Path(folder) / "start.log"
         with log.open("wb") as out:
-            head = subprocess.Popen(command, env=environment(**{**_WATCHFUL, **_OPEN, **environ}), stdout=out, stderr=out, cwd=folder)
+            env = environment(**{**_WATCHFUL, **_OPEN, **environ})
+            head = subprocess.Popen(command, env=env, stdout=out, stderr=out, cwd=folder)
         try:
             deadline_s = time.monotonic() + 60
             while "Ray runtime started" not in log.read_text():
@@ -133,6 +140,10 @@ class Provider:
     def stats(self) -> dict[str, Any]:
         with urllib.request.urlopen(f"{self.url}/_sim/stats", timeout=10) as answer:
             return dict(json.load(answer))
+
+    def set(self, **settings: Any) -> None:
+        body = json.dumps(settings).encode()
+        urllib.request.urlopen(urllib.request.Request(f"{self.url}/_sim/settings", body), timeout=10).close()
 
     def close(self) -> None:
         self._served.terminate()
@@ -165,9 +176,10 @@ class Commands:
     def close(self) -> None:
         """Leave nothing running and nothing lying about."""
         for started in self._started:
-            if started.poll() is None:
-                started.kill()
-                started.wait()
+            started.kill()
+            started.wait()
+            if started.stdout is not None:  # nobody may have read what it said
+                started.stdout.close()
         shutil.rmtree(self.temporary, ignore_errors=True)
 
 

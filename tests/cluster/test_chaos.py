@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.chaos.ground import ground
 from tests.chaos.havoc import KINDS
 from tests.chaos.trial import Setup, trial
@@ -18,6 +20,7 @@ SHORT = Setup(
 """The rows must outlast a round of kills, on any machine."""
 
 
+@pytest.mark.long
 async def test_every_row_is_there_once_whoever_dies(
     head: Head, runtime: Any, folder: Path, tell: Callable[[str], None]
 ) -> None:

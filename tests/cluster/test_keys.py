@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import time
 from collections.abc import Iterable
@@ -13,11 +14,13 @@ import pytest
 
 from actors.cluster.leftovers import below
 from tests.cluster.processes import KEY, Commands, Head, Provider, write_rows
+from tests.edge import clouds
+from tests.edge.scripted import MESSAGE, Answer, http
 
 ROWS = 300
 
 
-def _holders(pids: Iterable[int]) -> list[str]:
+def _holders(pids: Iterable[int], key: str = KEY) -> list[str]:
     """Processes in whose environment or command line the key stands."""
     found = []
     for pid in pids:
@@ -26,7 +29,7 @@ def _holders(pids: Iterable[int]) -> list[str]:
                 text = Path(f"/proc/{pid}/{name}").read_bytes()
             except OSError:
                 continue
-            if KEY.encode() in text:
+            if key.encode() in text:
                 found.append(f"{name} of {pid}: {Path(f'/proc/{pid}/cmdline').read_bytes()[:100]!r}")
     return found
 
@@ -91,6 +94,35 @@ async def test_a_key_is_nowhere_on_a_cluster(runtime: Any, head: Head, folder: P
         provider.close()
 
 
+async def test_a_key_renewed_in_its_file_is_read_where_the_calls_are_made(
+    runtime: Any, head: Head, folder: Path
+) -> None:
+    """Every branch is refused once, reads the file for itself, and goes on: no attempt fails and nothing pauses."""
+    renewed = KEY[::-1]
+    provider = Provider(latency_ms=200.0, latency_spread=0.0, keys=(KEY,))
+    commands = Commands(folder, provider.url, head.address)
+    write_rows(folder / "in.jsonl", ROWS, "renewed")
+    (folder / "key").write_text(KEY)
+    job = ("batch", "in.jsonl", "-o", "out.jsonl", "--job", "renewed", "--api-key-file", "key", "--concurrency", "20")
+    driver = commands.start(*job, "--json")
+    try:
+        await _running(provider, driver)
+        (folder / "next").write_text(renewed)
+        (folder / "next").replace(folder / "key")
+        provider.set(keys=[renewed])
+        said, _ = await asyncio.to_thread(driver.communicate)
+        assert driver.returncode == 0, said
+        last = json.loads(said.splitlines()[-1])
+        assert (last["rows_succeeded"], last["paid_calls"], last["failures"]) == (ROWS, ROWS, {})
+        assert 1 <= provider.stats()["unauthorised"] <= 20
+        (folder / "key").unlink()
+        assert _files(folder, head.folder, commands.temporary) == []
+        assert renewed not in said and KEY not in said
+    finally:
+        commands.close()
+        provider.close()
+
+
 async def test_a_key_is_nowhere_in_a_private_ray(folder: Path) -> None:
     """Its processes are started by one that has the key in its environment."""
     provider = Provider(latency_ms=200.0)
@@ -111,3 +143,38 @@ async def test_a_key_is_nowhere_in_a_private_ray(folder: Path) -> None:
     finally:
         commands.close()
         provider.close()
+
+
+async def test_keys_of_aws_are_the_branches_alone_in_a_private_ray(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They stay with the driver, whose input and output they may open; no process of Ray's inherits them."""
+    _, secret, _ = clouds.KEYS
+    for name, value in zip(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), clouds.KEYS[:2], strict=True):
+        monkeypatch.setenv(name, value)
+    write_rows(folder / "in.jsonl", ROWS, "aws")
+
+    async def slowly() -> Answer:
+        await asyncio.sleep(0.2)
+        return http(MESSAGE)
+
+    with clouds.served(lambda _: slowly()) as server:
+        commands = Commands(folder, server.url, "local")
+        at = ("--provider", "bedrock,region=eu-west-1", "--base-url", server.url, "--concurrency", "10")
+        driver = commands.start("batch", "in.jsonl", "-o", "out.jsonl", *at, "--json", "--verbose")
+        try:
+            deadline_s = time.monotonic() + 60
+            while len(server.asked) < 20 and driver.poll() is None:
+                assert time.monotonic() < deadline_s
+                await asyncio.sleep(0.02)
+            processes = [pid for pid, _ in below(driver.pid)]
+            assert len(processes) > 5
+            assert _holders([driver.pid], secret), "the user's own process has it: else this test sees nothing"
+            assert _holders(processes, secret) == []
+            said, _ = await asyncio.to_thread(driver.communicate)
+        finally:
+            commands.close()
+    assert driver.returncode == 0, said
+    assert json.loads(said.splitlines()[-1])["rows_succeeded"] == ROWS
+    assert all(asked.headers["authorization"].startswith("AWS4-HMAC-SHA256") for asked in server.asked)
+    assert secret not in said
+    for path in folder.rglob("*"):
+        assert not path.is_file() or secret.encode() not in path.read_bytes(), path

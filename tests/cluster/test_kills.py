@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import msgspec
 import pytest
 
 from actors.ports import Away, Gone
-from tests.cluster.processes import Commands, Provider, names_in, write_rows
+from tests.cluster.processes import Commands, Head, Provider, names_in, write_rows
 
 ROWS = 5_000
 PERMITS = 96
@@ -77,6 +78,14 @@ class Batch:
         self.driver.kill()
         self.driver.communicate()
 
+    def ended(self) -> str:
+        """How the driver ended, and what it said; one that still runs is ended here."""
+        assert self.driver is not None
+        code = self.driver.poll()
+        self.driver.kill()
+        said = "" if self.driver.stdout is None or self.driver.stdout.closed else self.driver.communicate()[0]
+        return f"the driver ended with {code} and said:\n{said}"
+
     async def end(self, timeout_s: float = 60) -> str:
         """Wait until the driver says that all is done; what it said."""
         assert self.driver is not None
@@ -86,6 +95,18 @@ class Batch:
 
     def check(self) -> None:
         assert Counter(names_in(self.out)) == Counter(self.rows)
+
+
+@contextlib.asynccontextmanager
+async def explained(runtime: Any, head: Head, batch: Batch) -> AsyncIterator[None]:
+    """A failure in this block tells who lives, and what driver and actors said last."""
+    try:
+        yield
+    except (AssertionError, TimeoutError) as error:
+        with contextlib.suppress(TimeoutError):
+            error.add_note(f"actors: {await asyncio.wait_for(runtime.names(''), 5)}")
+        error.add_note(f"{batch.ended()}\n{head.logs()}")
+        raise
 
 
 async def facts_of(runtime: Any, job: str) -> dict[str, Any] | None:
@@ -123,7 +144,7 @@ async def kill(runtime: Any, name: str, chance: random.Random) -> None:
 
 
 async def test_whoever_dies_every_row_is_there_once(
-    runtime: Any, address: str, provider: Provider, begin: Callable[[str, str], Batch],
+    runtime: Any, head: Head, provider: Provider, begin: Callable[[str, str], Batch],
     tell: Callable[[str], None],
 ) -> None:  # fmt: skip
     chance = random.Random(2)
@@ -132,19 +153,20 @@ async def test_whoever_dies_every_row_is_there_once(
     batches, kills = 2, len(victims) // 2
     out_at_kills = 0
     for number in range(batches):
-        batch = begin(f"b{number}", address)
+        batch = begin(f"b{number}", head.address)
         batch.drive()
         moments = sorted(chance.randrange(100, ROWS * 6 // 10) for _ in range(kills))
-        for moment in moments:
-            facts = await when(runtime, batch.name, moment)
-            victim = victims.pop()
-            out_at_kills += max(facts["permits"], facts["in_flight"])
-            if victim == "driver":
-                batch.kill_driver()
-                batch.drive(chance.choice(("batch", "resume", "attach")))
-            else:
-                await kill(runtime, {"channel": f"channel:{batch.name}"}.get(victim, victim), chance)
-        await batch.end()
+        async with explained(runtime, head, batch):
+            for moment in moments:
+                facts = await when(runtime, batch.name, moment)
+                victim = victims.pop()
+                out_at_kills += max(facts["permits"], facts["in_flight"])
+                if victim == "driver":
+                    batch.kill_driver()
+                    batch.drive(chance.choice(("batch", "resume", "attach")))
+                else:
+                    await kill(runtime, {"channel": f"channel:{batch.name}"}.get(victim, victim), chance)
+            await batch.end()
         batch.check()
     assert not victims
     stats = provider.stats()

@@ -43,7 +43,11 @@ async def test_a_drained_branch_and_a_drained_node(runtime: Any, address: str, f
             assert time.monotonic() < end_s
             await asyncio.sleep(0.2)
         await _said(commands, "drain", "--branch", "branch:1", "--cluster", address)
-        live = (await _told(commands, "status", "seen", "--json"))["live"]  # from its driver's file, without Ray
+        end_s = time.monotonic() + 10
+        while True:  # its driver's file is read, without Ray, and written about once a second
+            live = (await _told(commands, "status", "seen", "--json"))["live"]
+            if live["staff"]["branch:1"]["state"] != "up" or time.monotonic() > end_s:
+                break
         assert (live["staff"]["branch:1"]["state"], live["staff"]["branch:1"]["drained_by"]) == ("draining", me)
         shown = await _said(commands, "status", "seen")
         assert f"branch:1 draining, drained by {me}" in shown

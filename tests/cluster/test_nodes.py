@@ -1,5 +1,5 @@
 """A node that dies takes its branches along: they come back elsewhere, and the job goes on. Whoever was attached to it
-is told, and goes on from another."""
+is told, and goes on from another. Its spans are whole, though they come from two nodes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from actors.cluster.leftovers import below
 from actors.ports import Away, Gone
 from tests.cluster.processes import Commands, Head, Provider, another_node, names_in, write_rows
+from tests.collector import HttpCollector, attributes, well_formed
 
 ROWS = 1_200
+KEPT = {"OTEL_TRACES_SAMPLER": "always_on", "OTEL_METRICS_EXPORTER": "none", "OTEL_BSP_SCHEDULE_DELAY": "50"}
 
 
 async def _pid(runtime: Any, name: str) -> int:
@@ -34,10 +36,13 @@ async def _facts(runtime: Any, job: str) -> dict[str, Any]:
         return {}
 
 
+def _here() -> str:
+    return str(ray.get_runtime_context().get_node_id())
+
+
 async def _moved(runtime: Any, name: str, node: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a branch started on the other node, as Ray might do by itself, once it knows of that node."""
-    here = ray.get_runtime_context().get_node_id()
-    (there,) = [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeID"] != here]
+    (there,) = [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeID"] != _here()]
     with monkeypatch.context() as patched:
         patched.setattr(runtime, "_where", lambda role: NodeAffinitySchedulingStrategy(there, soft=True))
         for _ in range(20):
@@ -48,7 +53,30 @@ async def _moved(runtime: Any, name: str, node: int, monkeypatch: pytest.MonkeyP
     raise AssertionError(f"Ray never started {name} on the other node")
 
 
-async def test_a_node_that_dies_costs_no_row(
+def _told_by(collector: HttpCollector) -> set[str]:
+    """The branches whose attempts were told so far."""
+    return {str(attributes(span)["cortex.branch"]) for span in list(collector.spans) if span.name == "attempt"}
+
+
+def _check_spans(collector: HttpCollector, kept: Path, there: str) -> None:
+    """What the node told while it lived, to a collector, and what was told after, from the head, which keeps less."""
+    assert {resource["cortex.node"] for resource in collector.resources} == {there}
+    before = len(collector.named("goal row"))
+    assert before >= ROWS // 20
+    collector.read(kept)
+    assert len({resource["cortex.node"] for resource in collector.resources}) == 2
+    assert len(collector.named("goal row")) > before
+    well_formed(collector)
+    (job,) = collector.named("invoke_workflow")
+    assert attributes(job)["cortex.rows.succeeded"] == ROWS
+    for spans in collector.traces.values():
+        ids = {span.span_id: span for span in spans}
+        for span in spans:
+            if span.name in ("attempt", "chat m", "select", "absorb"):
+                assert ids[span.parent_span_id].name == ("chat m" if span.name == "attempt" else "goal row")
+
+
+async def test_a_node_that_dies_costs_no_row_and_makes_no_span_an_orphan(
     runtime: Any, head: Head, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     provider = Provider(latency_ms=150.0)
@@ -56,14 +84,17 @@ async def test_a_node_that_dies_costs_no_row(
     rows = write_rows(folder / "in.jsonl", ROWS, "n")
     others = write_rows(folder / "in-there.jsonl", ROWS, "t")
     try:
-        with another_node(head) as started:
+        with HttpCollector() as collector, another_node(head, **KEPT, **collector.environ()) as started:
             node = started.pid
+            (node_id,) = [each["NodeID"] for each in ray.nodes() if each["Alive"] and each["NodeID"] != _here()]
             await _moved(runtime, "branch:1", node, monkeypatch)
             driver = commands.start("batch", "in.jsonl", "-o", "out.jsonl", "--job", "nodes")
             there = commands.start("batch", "in-there.jsonl", "-o", "out-there.jsonl", "--job", "there", node=started)
             for job in ("nodes", "there"):
                 while (await _facts(runtime, job)).get("results", 0) < ROWS // 10:  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
+            while _told_by(collector) != {"branch:0", "branch:1"}:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
             out = sum([(await _facts(runtime, job))["permits"] for job in ("nodes", "there")])
             for job, root in (("nodes", head.pid), ("there", node)):
                 channel = await _pid(runtime, f"channel:{job}")
@@ -82,6 +113,7 @@ async def test_a_node_that_dies_costs_no_row(
             assert Counter(names_in(folder / "out-there.jsonl")) == Counter(others)
             assert provider.stats()["second_complete_answers_by_user"] <= out
             assert await _pid(runtime, "branch:1") in {pid for pid, _ in below(head.pid)}
+            _check_spans(collector, folder / "state" / "traces" / "there.jsonl", node_id)
     finally:
         commands.close()
         provider.close()

@@ -88,6 +88,7 @@ def _jobs(folder: Path, fails: str, breaks: str, ports: dict[str, int]) -> dict[
     rows = beside.requests(folder / "in.jsonl", 50_000)
     common = ["--state", folder / "state", "--cluster", "inline"]
     capped = ["--max-cost", 500, "--price", beside.PRICE, "--max-job-tokens", 10**9, "--deadline", "+6h", "--hedge", "300ms"]
+    capped += ["--label", "team=search"]
     return {
         "capped": ["batch", rows, "-o", folder / "a.jsonl", "--base-url", fails, "--concurrency", 8, *capped, *common],
         "broken": ["batch", rows, "-o", folder / "b.jsonl", "--base-url", breaks, "--concurrency", 8, *common],

@@ -13,6 +13,7 @@ import pytest
 
 from actors.armoury import encode
 from actors.channel import Channel
+from actors.ports import Away
 from actors.records import last_state
 from actors.store import Folder, Journal, StoreError
 from cortex import events
@@ -159,6 +160,32 @@ async def test_a_fault_of_our_own_in_a_turn_is_told_and_waited_for_by_nobody(tmp
             await asyncio.wait_for(run.to_end(), 20)
     done = await Run(tmp_path, FunctionModel(), source=ListSource(rows(20)), sink=run.sink).to_end()
     assert Counter(done.sink.keys()) == Counter(f"r{i}" for i in range(20))
+
+
+@pytest.mark.parametrize(("how", "heard"), [("makes way for another run", Away), ("can write no more", StoreError)])
+async def test_nobody_waits_for_a_channel_that_takes_no_turn_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, heard: type[Exception]
+) -> None:
+    """What was told to it, and is not on disk, is told again: to whoever takes its place."""
+    monkeypatch.setattr("actors.inbox.TURN_EVENTS_MAX", 1)
+    model = FunctionModel(lambda body: None)
+    run = Run(tmp_path, model, source=ListSource(rows(4)))
+    driving = asyncio.create_task(run.driver.run())
+    async with asyncio.timeout(10):
+        while not model.asked:  # noqa: ASYNC110 - the very next moment is wanted
+            await asyncio.sleep(0.001)
+        channel: Channel = run.runtime.find("channel:j")
+        if heard is StoreError:
+            monkeypatch.setattr(Channel, "_turn", lambda *_: (_ for _ in ()).throw(StoreError("the disk is full")))
+        waiting = [asyncio.create_task(channel.written(0, 0)) for _ in range(3)]
+        await asyncio.sleep(0)
+        if heard is Away:
+            await channel.close()
+        found = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(each) for each in found] == [heard] * 3, how
+    driving.cancel()
+    await asyncio.gather(driving, return_exceptions=True)
+    await run.runtime.close()
 
 
 async def test_a_full_disk_stops_the_sending_and_loses_nothing(tmp_path: Path) -> None:

@@ -55,6 +55,8 @@ class FakeBranch:
         if method == "staff":
             return self.staff, ()
         if method == "held":
+            if self.silent:
+                await asyncio.Event().wait()
             return self.incarnation, self.armed, tuple(self.holds)
         if method == "beat":
             self.helped.append(args[1])
@@ -181,6 +183,18 @@ async def test_a_dead_branch_is_noticed_by_its_beat() -> None:
     await until(lambda: bool(scene.lost))
     assert [e.goal for e in scene.lost] == [1]
     await dispatch.close(forget=False)
+
+
+async def test_a_branch_that_says_nothing_keeps_no_channel_from_beginning() -> None:
+    silent, well = FakeBranch("a"), FakeBranch("b")
+    silent.silent = True
+    well.holds = [(7, 1)]
+    scene = Scene(silent, well)
+    async with asyncio.timeout(5):
+        assert await scene.dispatch.meet(scene.names, 1) == ((7, 1),)
+    scene.dispatch.send([call(1)])
+    await until(lambda: well.taken == [(1, 1)])
+    await scene.dispatch.close(forget=False)
 
 
 async def test_calls_go_to_the_branch_that_answers() -> None:

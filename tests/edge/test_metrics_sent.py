@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,6 +24,7 @@ from actors.observing.metrics import LAST_KEPT, Metrics
 from actors.observing.otlp_metrics import Exports
 from actors.observing.readings import Point, Readings, spread
 from actors.observing.settings import Settings
+from cortex import events
 from cortex.limits import Route, Terms
 from cortex.state import State
 from tests.edge.counted import counting, run_of
@@ -213,13 +216,39 @@ async def test_what_is_kept_for_a_collector_that_is_down_is_bounded(tmp_path):
         meter = metrics.watch(f"job-{n}", str(tmp_path))
         route = Route(endpoint="http://x", model="m")
         terms = Terms(job=f"job-{n}", program="batch", params_json=b"{}", fingerprint="f", route=route)
-        from cortex import events
-
         meter.turn(1, events.Turn(1.0, ((events.Ticked(),),)), [], State(terms=terms))
         meter.close()
     assert len(metrics._last) == LAST_KEPT and not metrics._meters
     read = metrics.read(for_good=True)
     assert read.points and not metrics._last
+
+
+def test_a_loop_that_has_ended_or_is_busy_leaves_nothing_unawaited_and_nothing_read_for_nobody(tmp_path, monkeypatch):
+    class Idle:
+        def close(self) -> None: ...
+
+    metrics = Metrics(exports=lambda read, settings: [Idle()])
+    loop = asyncio.new_event_loop()
+
+    async def ended_job() -> None:
+        meter = metrics.watch("j", str(tmp_path))
+        route = Route(endpoint="http://x", model="m")
+        terms = Terms(job="j", program="batch", params_json=b"{}", fingerprint="f", route=route)
+        meter.turn(1, events.Turn(1.0, ((events.Ticked(),),)), [], State(terms=terms))
+        meter.close()
+
+    loop.run_until_complete(ended_job())
+    monkeypatch.setattr("actors.observing.metrics.READ_S", 0.01)
+    assert metrics.read_elsewhere() is None, "the loop does not turn"
+    loop.run_until_complete(asyncio.sleep(0))
+    assert metrics._last, "what ended was read for somebody who had gone"
+    loop.close()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = metrics.read_elsewhere()
+        gc.collect()
+    assert found is not None and found.points and not metrics._last
+    assert not said, [str(each.message) for each in said]
 
 
 async def test_a_collector_that_nobody_hears_of_is_told_of_in_one_line(tmp_path, caplog, capfd):

@@ -10,7 +10,15 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from actors.provider.credential import REDACTED, Credential, CredentialError, key_file, scrub, without_password
+from actors.provider.credential import (
+    REDACTED,
+    Credential,
+    CredentialError,
+    Platform,
+    key_file,
+    scrub,
+    without_password,
+)
 
 KEY = "sk-ant-api03-verysecretkey-0123456789"
 
@@ -81,8 +89,10 @@ def test_a_key_in_a_file_is_read_where_none_stands_in_the_environment(tmp_path: 
     file.write_text(f"  {KEY}\n")
     (tmp_path / "..data").symlink_to(file)  # as Kubernetes mounts it
     told = {"ANTHROPIC_API_KEY_FILE": f"{tmp_path}/..data\n", "ANTHROPIC_AUTH_TOKEN": "token"}
-    assert Credential.from_environ(told) == Credential.from_environ({"ANTHROPIC_API_KEY": KEY}) == Credential(api_key=KEY)
-    assert Credential.from_environ(told | {"ANTHROPIC_API_KEY": " "}) == Credential(api_key=KEY)
+    found = Credential(api_key=KEY, key_file=f"{tmp_path}/..data")
+    assert Credential.from_environ(told) == found  # a link stays one: it is moved when the key is renewed
+    assert Credential.from_environ(told | {"ANTHROPIC_API_KEY": " "}) == found
+    assert found.fingerprint == Credential(api_key=KEY).fingerprint
     assert Credential.from_environ(told | {"ANTHROPIC_API_KEY": "own"}) == Credential(api_key="own")
     assert key_file(told) == f"{tmp_path}/..data"
     assert key_file(told | {"ANTHROPIC_API_KEY": "own"}) == ""
@@ -199,6 +209,35 @@ def test_scrub_leaves_no_secret_behind() -> None:
         "PATH": "/bin",
     }
     assert scrub(environ) == ()
+
+
+def test_what_opens_a_cloud_is_scrubbed_and_redacted() -> None:
+    environ = {
+        "AWS_BEARER_TOKEN_BEDROCK": "b", "ANTHROPIC_FOUNDRY_API_KEY": "f", "CORTEX_API_KEY_FILE": "/mounted",
+        "AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "it opens object stores, too",
+    }  # fmt: skip
+    scrub(environ)
+    assert set(environ) == {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}
+    platform = Platform(name="bedrock", region="r", aws_access_key="A", aws_secret_key="a/secret+of", aws_session_token="token-of-a-session")
+    credential = Credential(platform=platform)
+    for shown in (repr(credential), repr(platform), str([platform])):
+        assert "secret" not in shown and "token-of" not in shown
+    assert credential.redactor()("a/secret+of a%2Fsecret%2Bof token-of-a-session") == " ".join([REDACTED] * 3)
+    assert credential.fingerprint != Credential(platform=Platform(name="vertex")).fingerprint != Credential().fingerprint
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(credential), type=Credential) == credential
+
+
+def test_a_renewed_key_is_found_in_its_file_alone(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    credential = Credential(api_key=KEY, key_file=str(file), base_url="http://x")
+    for content in (None, "", KEY, "two\nlines"):
+        if content is not None:
+            file.write_text(content)
+        assert credential.renewed() is None
+    file.write_text("another\n")
+    found = credential.renewed()
+    assert found == Credential(api_key="another", key_file=str(file), base_url="http://x")
+    assert Credential(api_key=KEY).renewed() is None
 
 
 def test_an_address_is_shown_without_its_password() -> None:

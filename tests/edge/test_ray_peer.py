@@ -122,6 +122,19 @@ def test_a_head_that_is_silent_is_waited_for_and_not_for_ever() -> None:
     assert "head" in why
 
 
+def test_two_looks_that_failed_with_answers_between_them_are_no_long_silence() -> None:
+    """On a busy machine a look may take too long, now and then."""
+
+    async def play() -> None:
+        line = Lifeline("n", lambda: _raised(RuntimeError("too busy")), asyncio.get_running_loop().time)
+        for _ in range(3):
+            await line.look()
+            assert await line.hold(asyncio.sleep(lines.LOOK_S / 2, "well")) == "well"
+            await asyncio.sleep(lines.SILENT_S)
+
+    virtually(play())
+
+
 def test_who_is_answered_looks_at_nothing() -> None:
     async def play() -> None:
         line = Lifeline("n", lambda: _raised(AssertionError("looked")))

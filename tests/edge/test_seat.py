@@ -13,7 +13,7 @@ import pytest
 from actors.cluster import seat as module
 from actors.cluster.letters import cause_of, post
 from actors.cluster.seat import Seat, methods, process_class
-from actors.ports import Away, Gone
+from actors.ports import Away, Gone, Unbegun
 from cortex import __version__
 
 
@@ -66,13 +66,16 @@ class World:
     def monotonic_s(self) -> float:
         return self.clock()
 
+    def node(self) -> str:
+        return "n1"
+
     def peer(self, name: str) -> Any:
         return self
 
     async def names(self, prefix: str) -> tuple[str, ...]:
         return (f"{prefix}j",)
 
-    async def ask(self, method: str) -> bytes:
+    async def ask(self, method: str, *args: Any) -> bytes:
         if not self.cortex_lives:
             raise Gone("cortex")
         return self.headers if method == "observe" else b""
@@ -87,6 +90,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FORLORN_S", 0.03)
     monkeypatch.setattr(module, "IDLE_S", 0.03)
     monkeypatch.setattr(module, "_RETRY_S", 0.001)
+    monkeypatch.setattr(module, "HEADERS_S", 0.01)
     monkeypatch.setattr(module, "settle", lambda: None)
     monkeypatch.setattr(FakeActor, "trouble", [])
     monkeypatch.setattr(FakeActor, "made", [])
@@ -138,6 +142,87 @@ async def test_a_channel_that_is_begun_again_closes_what_it_was() -> None:
     await seat.call("start", (b"second",))
     assert first.closed
     assert FakeActor.made[-1].started == [(b"second",)]
+
+
+async def test_who_asks_while_a_channel_makes_way_is_answered_by_the_new_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    seat = _seat("channel", World())
+    await seat.call("start", (b"first",))
+    first, asked = FakeActor.made[-1], []
+
+    async def close() -> None:
+        asked.append(asyncio.create_task(seat.call("status", ())))
+        await asyncio.sleep(0.01)
+
+    async def status() -> bytes:
+        return b"late"
+
+    monkeypatch.setattr(first, "close", close)
+    monkeypatch.setattr(first, "status", status)
+    await seat.call("start", (b"second",))
+    assert await asked[0] == b"fine"
+
+
+async def test_a_channel_works_on_until_a_cortex_is_there_for_the_run_that_takes_its_place() -> None:
+    world = World()
+    seat = _seat("channel", world)
+    await seat.call("start", (b"first",))
+    world.cortex_lives = False
+    with pytest.raises(Gone):
+        await seat.call("start", (b"second",))
+    assert await seat.call("status", ()) == b"fine"
+    assert not FakeActor.made[-1].closed
+    world.cortex_lives = True
+    await seat.call("start", (b"second",))
+    assert FakeActor.made[-1].started == [(b"second",)]
+
+
+async def test_who_asks_a_channel_hears_whether_it_comes_back_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "COMING_BACK_S", 0.01)
+    FakeActor.trouble += [Away("cortex")] * 1_000
+    with pytest.raises(Away) as coming:
+        await _seat("channel", World(), again=True).call("status", ())
+    with pytest.raises(Unbegun):
+        await _seat("channel", World()).call("status", ())
+    assert not isinstance(coming.value, Unbegun)
+
+
+async def test_a_channel_that_a_driver_has_begun_meanwhile_does_not_begin_once_more() -> None:
+    FakeActor.trouble += [Away("cortex")]
+    seat = _seat("channel", World(), again=True)
+    await _until(lambda: not FakeActor.trouble)
+    await seat.call("start", (b"opening",))
+    await asyncio.sleep(0.01)
+    assert FakeActor.made[-1].started == [(b"opening",)]
+    assert [actor.started for actor in FakeActor.made[:-1]] == [[], []], "the first failed, and the one before it"
+
+
+async def test_a_channel_that_fails_to_begin_leaves_nothing_open() -> None:
+    FakeActor.trouble += [Away("cortex")]
+    seat = _seat("channel", World())
+    with pytest.raises(Away, match="cortex"):
+        await seat.call("start", (b"opening",))
+    assert FakeActor.made[-1].closed
+
+
+async def test_a_cortex_that_cannot_come_back_yet_tries_again() -> None:
+    """Nobody else starts it; and one who is silent does not keep it from coming back."""
+    world = World()
+    found = world.names
+    trouble = [RuntimeError("the head is busy")]
+
+    async def names(prefix: str) -> tuple[str, ...]:
+        if trouble:
+            raise trouble.pop()
+        return await found(prefix)
+
+    async def ask(method: str, *args: Any) -> bytes:
+        await asyncio.Event().wait()
+        return b""
+
+    world.names, world.ask = names, ask  # type: ignore[method-assign, assignment]
+    seat = _seat("cortex", world, again=True)
+    assert await seat.call("status", ()) == b"fine"
+    assert FakeActor.made[-1].began == [True]
 
 
 async def test_a_cortex_that_came_back_knows_it() -> None:

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from actors.observing.otlp import Encoder
 from actors.telemetry import Told, job_of, told
 from cortex import commands, events, journal
+from cortex.exchanges import spread
 from cortex.goals import Goal, Status
 from cortex.limits import Limits
 from cortex.spans import Ids, Span, What
@@ -35,7 +36,7 @@ def spans_of(rule: Sampling, calls: int = CALLS, deep: bool = False) -> list[Spa
         decided = commands.Decided()
         decided.made, decided.ended = list(made), list(ended)
         decided.extend(out)
-        spans.extend(tracer.turn(events.Turn(at_s, (batch,)), decided, k))
+        spans.extend(spread(tracer.turn(events.Turn(at_s, (batch,)), decided, k)))
 
     top = Goal("flow", id=1)
     k.goals[1] = top

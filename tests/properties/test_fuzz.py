@@ -18,6 +18,7 @@ from cortex import commands, events
 from cortex.limits import Limits, Route
 from cortex.program import Program
 from cortex.programs.batch import Batch
+from cortex.purse import Slice
 from cortex.state import Status
 from policies.failure import Failure, FailureKind
 from policies.retry import RetryPolicy
@@ -47,7 +48,7 @@ PROGRAMS: dict[str, Program] = {
 
 DEEDS = (
     *("answered",) * 7, *("broke",) * 4, "recalled", *("observed",) * 3, *("returned",) * 2, "nonsense", "granted",
-    "stopped", "resumed", "resumed", "rejoined", "limits", "fed", "ticked", "written", "submission",
+    "leased", "stopped", "resumed", "resumed", "rejoined", "limits", "fed", "ticked", "written", "submission",
     "told", "told", "made",
 )  # fmt: skip
 BATCHED = (*DEEDS, *("submission",) * 15)
@@ -136,6 +137,15 @@ class Fuzz:
             self.chance.choice([0.0, 0.0, 0.3, 40.0, -1.0]), 0.0, self.chance.choice([0.0, 0.0, 20.0]),
         )  # fmt: skip
 
+    def leased(self) -> events.Event:
+        """Slices of every kind: wide, used up, of another window, none; and that nothing more is to be had."""
+        k, chance = self.stage.k, self.chance
+        day = k.ledger.day + chance.choice([0, 0, 0, 0, -1, 1])
+        slices = [Slice("a", "day", day, k.ledger.day_nusd + chance.choice([0, 10**7, 10**10]))]
+        slices += [Slice("b", "month", k.ledger.month, k.ledger.month_nusd + 10**10)] * (chance.random() < 0.3)
+        none = chance.random() < 0.5
+        return events.Leased(() if none else tuple(slices), "" if none or chance.random() < 0.8 else "it is used up")
+
     def stopped(self) -> events.Event:
         return events.Stopped("ann", "cancel" if self.chance.random() < 0.1 else "drain")
 
@@ -218,7 +228,7 @@ def test_step_never_raises_and_k_is_whole(name, seed):
 def test_the_fuzz_is_worth_it():
     """It meets every event, every command, every outcome, every kind of failure, and every status of a goal."""
     met: set[object] = set()
-    runs = [(name, seed) for name in PROGRAMS for seed in range(30 if name in ("watching", "batch in batches", "in rounds") else 5)]
+    runs = [(name, seed) for name in PROGRAMS for seed in range(60 if name in ("watching", "batch in batches", "in rounds") else 5)]
     for name, seed in runs:
         fuzz = Fuzz(name, seed)
         for _ in range(60):

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from cortex import events, journal
+from cortex.exchanges import spread
 from cortex.pools import Memo
 from cortex.program import Program
 from cortex.spans import LINKS_MAX, TRACE_SPANS_MAX, Ids, Span, What
@@ -56,7 +57,7 @@ def told(
         if len(spans) == cut:
             blob = msgspec.msgpack.encode(tracer.state)
             tracer = Tracer(rule, IDS, msgspec.msgpack.decode(blob, type=Traced))
-        spans.append(tracer.turn(turn, out, k))
+        spans.append(list(spread(tracer.turn(turn, out, k))))
 
     journal.replay(None, turns, program, seen=seen)
     return spans, tracer

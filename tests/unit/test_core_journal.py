@@ -9,6 +9,7 @@ from cortex import commands, events, journal
 from cortex.changes import Goal
 from cortex.limits import Limits, Route
 from cortex.loop import step
+from cortex.purse import Slice
 from cortex.reply import Usage
 from tests.stage import PRICE, Flat, Stage, failure, puppet, reply, terms
 
@@ -37,6 +38,7 @@ EVENTS = [
     events.Made(7, "ask", ["flow.py:3", "what?", "00ff"]),
     events.Told("ann", "approved", True),
     events.Reopened("ann", 1, ("a", "b"), (0, 7), {"lost": 2}, 90, True, (3, 30), Route(endpoint="e", model="m"), "m", 9),
+    events.Leased((Slice("team=search a day", "day", 20_000, 5),), "it is used up", 86_400.0),
 ]
 
 

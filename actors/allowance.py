@@ -1,0 +1,201 @@
+"""A channel's slices of the budgets that cover its job: asked for before anything is begun, ahead of being used up, and
+given back when the job has ended.
+
+A slice is on disk, or noted at the cortex, before the job's K has it; a smaller one is in K before it is told on. So
+what is counted for a job is never less than what it may commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from actors.budgets import FolderBooks
+from actors.ports import Away, Gone, Runtime
+from actors.store import Folder, Journal, StoreError
+from cortex import events
+from cortex.budgets import Answer, Asked, day_at
+from cortex.journal import decode_account
+from cortex.ledger import Ledger
+from cortex.limits import Terms
+from cortex.purse import Slice, open_nusd, used_nusd
+from cortex.state import State
+from policies.slices import window_of
+
+LOOK_S = 1.0
+"""So often a job with labels looks whether a budget was set, raised or lowered."""
+LOOK_FAR_S = 5.0
+"""The same of a cluster's cortex, while the job lacks nothing."""
+PAUSE_S = 0.1
+"""Between two requests at least."""
+AHEAD = 4
+"""More is asked for when less than one part in so many of the last slice is left."""
+
+_log = logging.getLogger("cortex.allowance")
+_answer_decoder = msgspec.msgpack.Decoder(Answer)
+
+
+class Allowance:
+    """``state`` gives K as it is now, ``put`` takes an event for its next turn."""
+
+    def __init__(
+        self, job: str, folder: str, runtime: Runtime, state: Callable[[], State],
+        put: Callable[[list[events.Event]], None],
+    ) -> None:  # fmt: skip
+        self._job = job
+        self._runtime = runtime
+        self._state = state
+        self._put = put
+        here = getattr(runtime, "cluster", "") in ("inline", "local")
+        self._books = FolderBooks(Folder(folder), lambda: runtime.now_s()) if here else None
+        self._coming: tuple[Slice, ...] | None = None
+        """Slices that K will have in its next turn."""
+        self._room: dict[str, int] = {}
+        """What each slice had left when it was new."""
+        self.seen: tuple[tuple[str, int, int, int], ...] = ()
+        """Of each budget that covers the job: its name, the day on which its window began, its cap and what all jobs
+        have used of it, in 1e-9 USD."""
+        self._stir = asyncio.Event()
+        self._taken = asyncio.Event()
+        self._left = False
+
+    async def first(self, terms: Terms, journal: Journal) -> list[events.Event]:
+        """For the first turn of this incarnation: what it may commit. Raises ``StoreError`` where a budget covers the
+        job and no price is known."""
+        if not terms.labels:
+            return []
+        account = journal.account(journal.seq)
+        ledger = decode_account(account).ledger if account else Ledger()
+        ledger.turn_to(self._runtime.now_s())
+        asked = msgspec.structs.replace(self._asked(terms, ledger, ()), new=not account)
+        answer = await self._ask(asked)
+        if answer is None:
+            return []
+        if answer.slices and (said := unpriced(terms, answer.slices[0].budget)):
+            raise StoreError(said)
+        return [self._event(answer)] if answer.slices else []
+
+    def look(self) -> None:
+        """After each turn: more is wanted soon, what was lent stands in K, or the job has ended."""
+        k = self._state()
+        if not k.terms.labels:
+            return
+        purse = k.purse
+        if self._coming is not None and self._coming == (purse.slices if purse is not None else ()):
+            self._coming = None
+            self._taken.set()
+        if k.outcome or (purse is not None and not purse.said and (purse.lacks_nusd or self._low(k))):
+            self._stir.set()
+
+    def _low(self, k: State) -> bool:
+        assert k.purse is not None
+        for each in k.purse.slices:
+            left_nusd = each.upto_nusd - used_nusd(k, each.period)
+            if AHEAD * left_nusd < self._room.get(each.budget, 0):
+                return True
+        return False
+
+    async def hold(self) -> None:
+        """Until the job ends."""
+        k = self._state()
+        while k.terms.labels and not k.outcome:
+            self._stir.clear()
+            await self._renew()
+            await asyncio.sleep(PAUSE_S)
+            k = self._state()
+            lacks = k.purse is not None and k.purse.lacks_nusd
+            wait_s = LOOK_S if lacks or self._books is not None else LOOK_FAR_S
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):  # in 3.11 wait_for may swallow a cancellation
+                    await self._stir.wait()
+            k = self._state()
+
+    async def leave(self) -> None:
+        """The job has ended: what it did not use is free."""
+        k = self._state()
+        if not self._left and k.terms.labels:
+            self._left = True
+            await self._ask(msgspec.structs.replace(self._asked(k.terms, k.ledger, ()), over=True))
+
+    async def _renew(self) -> None:
+        """Ask, and have K take in what is new; nothing is asked again before it stands there."""
+        k = self._state()
+        asked = self._asked(k.terms, k.ledger, _slices(k), _lacks(k))
+        answer = await self._ask(msgspec.structs.replace(asked, open_nusd=open_nusd(k)))
+        k = self._state()
+        if answer is None or k.outcome:
+            return
+        event = self._event(answer)
+        if event.slices and (said := unpriced(k.terms, event.slices[0].budget)):
+            event = msgspec.structs.replace(event, said=said)
+        purse = k.purse
+        if purse is not None and purse.lacks_nusd and not event.said and not _more(k, event.slices):
+            return  # something may come back from another job
+        if event.slices == _slices(k) and bool(event.said) == bool(purse is not None and purse.said):
+            return
+        self._coming = event.slices
+        self._taken.clear()
+        self._put([event])
+        await self._taken.wait()
+
+    def _event(self, answer: Answer) -> events.Leased:
+        return events.Leased(answer.slices, answer.said, answer.again_s)
+
+    def _asked(self, terms: Terms, ledger: Ledger, slices: tuple[Slice, ...], lacks_nusd: int = 0) -> Asked:
+        day = day_at(self._runtime.now_s(), ledger.day)
+        now = msgspec.structs.replace(ledger)  # K's own turns with its turns alone
+        now.turn_to(86_400.0 * day)
+        holds = {each.budget: each.upto_nusd for each in slices if each.window == window_of(each.period, day)}
+        return Asked(
+            job=self._job, labels=terms.labels, day=day, day_nusd=now.day_nusd, month_nusd=now.month_nusd,
+            holds=holds, lacks_nusd=lacks_nusd,
+        )  # fmt: skip
+
+    async def _ask(self, asked: Asked) -> Answer | None:
+        """None where nobody answers now."""
+        try:
+            if self._books is not None:
+                answer = await asyncio.to_thread(self._books.ask, asked)
+            else:
+                blob = await self._runtime.peer("cortex").ask("lend", msgspec.msgpack.encode(asked))
+                answer = _answer_decoder.decode(blob)
+        except (Away, Gone):
+            return None
+        except StoreError as error:
+            _log.error("%s", error)
+            return None
+        self.seen = answer.spent
+        used = {"day": asked.day_nusd, "month": asked.month_nusd}
+        self._room = {each.budget: each.upto_nusd - used[each.period] for each in answer.slices}
+        return answer
+
+
+def _slices(k: State) -> tuple[Slice, ...]:
+    return k.purse.slices if k.purse is not None else ()
+
+
+def _lacks(k: State) -> int:
+    return k.purse.lacks_nusd if k.purse is not None else 0
+
+
+def _more(k: State, slices: tuple[Slice, ...]) -> bool:
+    """Whether these have room for what the next call needs, or leave less than there was."""
+    held = {each.budget: each.upto_nusd for each in _slices(k)}
+    return all(each.upto_nusd >= used_nusd(k, each.period) + _lacks(k) for each in slices) or any(
+        each.upto_nusd < held.get(each.budget, 0) for each in slices
+    )
+
+
+def unpriced(terms: Terms, budget: str) -> str:
+    """Why a budget cannot hold for a job, if so: nobody knows what its calls cost."""
+    for route in terms.routes:
+        if route.price is None and not route.endpoint.startswith("sim:"):
+            return (
+                f"no price known for {route.model!r}, so the budget {budget} cannot hold: "
+                "give --price input=3,output=15 (USD per million tokens), or leave the label out"
+            )
+    return ""

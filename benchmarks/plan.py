@@ -1,0 +1,185 @@
+"""How near a plan comes to what a job then takes: ``python -m benchmarks.plan --json``.
+
+`cortex plan … --sample` and then `cortex batch` with the same words, each a process of its own, for three tables of
+10,000 rows whose prompts and replies are of different lengths: prompts of all lengths alike and replies that follow
+them; a long tail of both, one without the other; and many short rows with a few long ones. The provider is
+**simulated**, and each time another of its limits binds: requests a minute and output tokens a minute, told in its
+headers, and input tokens a minute as the user caps them. Compared are the expected cost with the bill of the job, which
+finds the sample's replies and pays for the rest; and the foretold time with the time from its first turn to its last.
+
+`--large` rows of 300 bytes in a CSV are planned first, without a sample: the time of the whole command, its processor
+time (on a machine that others use, too, the more honest of the two), and the most memory that it held.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from benchmarks import command, figures
+from benchmarks.rows import Lost
+
+WORDS = "harbour ship river mayor town water stone bridge night light paper worker metre year letter garden".split()
+ASK = "Summarise the text below in at most {{words}} words.\n\n{{text}}"
+PRICE = "input=3,output=15"
+LATENCY = ("latency_ms=400", "latency_ms_per_output_token=5")
+Lengths = Callable[[random.Random], tuple[int, int]]
+"""Bytes of a row's text, and words of its answer at the most."""
+
+
+class Case(msgspec.Struct, frozen=True):
+    """Rows of certain lengths, and what limits them."""
+
+    name: str
+    lengths: Lengths
+    simulated: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+
+
+def even(chance: random.Random) -> tuple[int, int]:
+    """Prompts of all lengths alike; replies follow them."""
+    size = chance.randint(50, 1_500)
+    return size, 2 + size // 30
+
+
+def long_tail(chance: random.Random) -> tuple[int, int]:
+    """Few very long ones; replies have a tail of their own."""
+    return min(round(chance.lognormvariate(5.7, 1.0)), 20_000), 1 + min(round(chance.lognormvariate(2.8, 0.8)), 300)
+
+
+def two_kinds(chance: random.Random) -> tuple[int, int]:
+    """Nine short rows for each long one."""
+    return (round(chance.gauss(5_000, 500)), 150) if chance.random() < 0.1 else (round(chance.gauss(150, 20)), 8)
+
+
+CASES = (
+    Case("even", even, ("rpm=4800",)),
+    Case("long_tail", long_tail, ("otpm=360000", "burst_s=10")),
+    Case("two_kinds", two_kinds, (), ("--itpm", "1800000")),
+)
+
+
+def write_table(path: Path, rows: int, lengths: Lengths, seed: int) -> None:
+    """A CSV of rows to be summarised."""
+    chance = random.Random(seed)
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", "words", "text"])
+        for number in range(rows):
+            size, words = lengths(chance)
+            writer.writerow([f"r{number}", words, text(chance, max(size, 20))])
+
+
+def text(chance: random.Random, size_bytes: int) -> str:
+    """Sentences without sense, of about so many bytes."""
+    said, size = [], 0
+    while size < size_bytes:
+        sentence = " ".join(chance.choices(WORDS, k=chance.randint(5, 14))).capitalize() + "."
+        said.append(sentence)
+        size += len(sentence) + 1
+    return " ".join(said)[:size_bytes]
+
+
+def words_of(case: Case, table: Path, state: Path, output: Path) -> list[str]:
+    """What both commands are given."""
+    simulated = [word for setting in (*LATENCY, *case.simulated) for word in ("--sim", setting)]
+    return [
+        str(table), "--prompt", ASK, "--id", "id", "--model", "sim", "--price", PRICE, "--max-output-tokens", "600",
+        "-o", str(output), "--state", str(state), "--json", "--concurrency", "200", *simulated, *case.options,
+    ]  # fmt: skip
+
+
+def told(name: str, words: list[str]) -> dict[str, Any]:
+    """The object of a command's ``--json``. Raises ``Lost`` where it fails."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "actors.cli", name, *words], env=command.environment(), capture_output=True, text=True
+    )
+    if ended.returncode != 0:
+        raise Lost(f"cortex {name} ended with {ended.returncode}: {ended.stderr[-2_000:]}")
+    return msgspec.json.decode(ended.stdout.splitlines()[-1], type=dict[str, Any])
+
+
+def measure(case: Case, rows: int, sample: int, seed: int, folder: Path) -> dict[str, Any]:
+    """One table planned, then asked. Raises ``Lost`` where a row has no answer."""
+    table = folder / f"{case.name}.csv"
+    write_table(table, rows, case.lengths, seed)
+    words = words_of(case, table, folder / f"state-{case.name}", folder / f"{case.name}.jsonl")
+    plan = told("plan", [*words, "--sample", str(sample)])
+    job = told("batch", words)
+    if (job["rows_succeeded"], job["paid_calls"]) != (rows, rows - sample):
+        raise Lost(f"{rows} rows, {sample} sampled: {job['rows_succeeded']} succeeded, {job['paid_calls']} calls paid")
+    return compared(plan, job)
+
+
+def compared(plan: dict[str, Any], job: dict[str, Any]) -> dict[str, Any]:
+    """The figures of a plan beside those of the job; shares are of what the job came to."""
+    cost, bill = plan["cost_usd"], job["cost_usd"]
+    return {
+        "planned_usd": round(cost["expected"], 4), "bill_usd": round(bill, 4),
+        "cost_off": round(cost["expected"] / bill - 1, 4),
+        "between_low_and_high": cost["low"] <= bill <= cost["high"], "worst_usd": round(cost["worst"], 2),
+        "planned_s": plan["seconds"], "took_s": job["elapsed_s"],
+        "time_off": round(plan["seconds"] / job["elapsed_s"] - 1, 4), "bound_by": plan["bound_by"],
+        "sample_usd": round(plan["sample"]["paid_usd"], 4),
+    }  # fmt: skip
+
+
+def large(rows: int, folder: Path) -> dict[str, Any]:
+    """How long a plan without a sample takes."""
+    table = folder / "large.csv"
+    filling = "The quick brown fox jumps over the lazy dog. " * 8
+    with table.open("w") as file:
+        file.write("ticket_id,text\n")
+        for number in range(rows):
+            row = f"t{number},"
+            file.write(f"{row}{filling[: 299 - len(row)]}\n")
+    words = ["--prompt", "Label: {{text}}", "--id", "ticket_id", "--model", "claude-haiku-4-5", "--json"]
+    began, cpu = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    plan = told("plan", [str(table), *words, "--max-output-tokens", "8", "--state", str(folder / "state-large")])
+    took_s, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s = after.ru_utime + after.ru_stime - cpu.ru_utime - cpu.ru_stime
+    if plan["rows"]["to_ask"] != rows:
+        raise Lost(f"{rows} rows, and the plan says {plan['rows']}")
+    found = {"rows": rows, "bytes": table.stat().st_size, "seconds": round(took_s, 2), "cpu_seconds": round(cpu_s, 2)}
+    return found | {"peak_mb": round(after.ru_maxrss / 1_024)}
+
+
+def main() -> None:
+    """From the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="nothing but the JSON object")
+    parser.add_argument("--rows", type=int, default=10_000, help="of each table; 0: none of them")
+    parser.add_argument("--sample", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1, help="of the tables")
+    parser.add_argument("--cases", default=",".join(case.name for case in CASES))
+    parser.add_argument("--large", type=int, default=500_000, help="rows that are only planned; 0: none")
+    given = parser.parse_args()
+    wanted = given.cases.split(",")
+    if unknown := set(wanted) - {case.name for case in CASES}:
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(case.name for case in CASES)}")
+    found: dict[str, Any] = {"machine": figures.machine(), "provider": "simulated", "rows": given.rows}
+    found |= {"sample": given.sample, "seed": given.seed}
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        if given.large:
+            found["large"] = large(given.large, Path(folder))
+            figures.said(f"large      {found['large']}", given.json)
+        for case in CASES if given.rows else ():
+            if case.name in wanted:
+                found[case.name] = measure(case, given.rows, given.sample, given.seed, Path(folder))
+                figures.said(f"{case.name:10} {found[case.name]}", given.json)
+    figures.tell(found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""What the budgets of a job's labels let it commit: slices that the job was lent, as a part of K.
+
+Nobody but the job counts what it commits; what it was lent comes as an event. Each slice holds in its own window, a day
+or a month in UTC, for what is begun in it. A call that no slice has room for makes the job wait until it is lent more,
+or is told that no more is to be had: then it ends partial, or waits as long as its user has it wait for what is
+blocked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from cortex.ledger import Charge
+from policies.slices import MONTH
+
+if TYPE_CHECKING:
+    from cortex.state import State
+
+
+class Slice(msgspec.Struct, frozen=True, array_like=True):
+    """What the job was lent of one budget."""
+
+    budget: str
+    """Its name, for people."""
+    period: str
+    """``day`` or ``month``."""
+    window: int
+    """The day on which it begins for which it was lent, counted from 1970-01-01 UTC."""
+    upto_nusd: int
+    """So much the job may commit in that window, all told, in 1e-9 USD."""
+
+
+class Purse(msgspec.Struct, array_like=True):
+    """What the job was lent, and what it lacks."""
+
+    slices: tuple[Slice, ...] = ()
+    said: str = ""
+    """Why no more is to be had; empty where more may come."""
+    again_s: float = 0.0
+    """When the budget is whole again."""
+    since_s: float = 0.0
+    """Since when no more is to be had."""
+    lacks_nusd: int = 0
+    """What the call costs at most for which there was no room; 0 where there was none such since the last slice."""
+
+
+def used_nusd(k: State, period: str) -> int:
+    """What the job has committed of what it began in this day, or month."""
+    return k.ledger.month_nusd if period == MONTH else k.ledger.day_nusd
+
+
+def open_nusd(k: State) -> int:
+    """What is reserved for calls that are under way, and most of which comes back soon: not in message batches."""
+    return sum(flight.charge.nusd for flight in k.flights.values() if not flight.submission)
+
+
+def affords(k: State, charge: Charge, wanted: bool = False) -> bool:
+    """Whether one more attempt of this worst case stays within the job's own caps and within each slice.
+
+    ``wanted``: a call is held back if not, and the purse remembers what it lacks.
+    """
+    limits, purse = k.terms.limits, k.purse
+    if not k.ledger.allows(charge, limits.max_cost_nusd, limits.max_job_tokens):
+        if purse is not None and wanted:
+            purse.lacks_nusd = 0
+        return False
+    if purse is None:
+        return True
+    fits = not purse.said and all(_fits(k, each, charge.nusd) for each in purse.slices)
+    if wanted:
+        purse.lacks_nusd = 0 if fits else max(1, charge.nusd)
+    return fits
+
+
+def _fits(k: State, slice_: Slice, nusd: int) -> bool:
+    window = k.ledger.month if slice_.period == MONTH else k.ledger.day
+    return slice_.window == window and used_nusd(k, slice_.period) + nusd <= slice_.upto_nusd
+
+
+def lease(k: State, slices: tuple[Slice, ...], said: str, again_s: float) -> None:
+    """These slices take the place of those before."""
+    before, k.purse = k.purse, None
+    if slices or said:
+        now = k.purse = Purse(slices, said, again_s)
+        if before is not None and said:
+            now.lacks_nusd = before.lacks_nusd
+        now.since_s = before.since_s if before is not None and before.said and said else k.at_s
+    if not said:
+        k.wishes = True  # select may have more to ask than it could pay
+
+
+def void(k: State) -> None:
+    """A new incarnation of the channel knows of no slice: what the one before it was lent is worth nothing."""
+    if k.purse is not None:
+        k.purse.slices = tuple(msgspec.structs.replace(each, upto_nusd=0) for each in k.purse.slices)
+
+
+def try_again(k: State) -> None:
+    """Someone says to go on: perhaps a budget was raised."""
+    if k.purse is not None:
+        k.purse.said, k.purse.lacks_nusd = "", 0
+
+
+def wait_ends_s(k: State) -> float:
+    """When a job that waits for its budget has waited as long as its user wanted; 0 where it does not wait for that."""
+    purse = k.purse
+    return purse.since_s + k.terms.limits.blocked_wait_s if purse is not None and purse.said else 0.0
+
+
+def rests(k: State) -> bool:
+    """Whether a call is held back for which no budget has anything left."""
+    return k.purse is not None and bool(k.purse.said)
+
+
+def waits(k: State) -> bool:
+    """Whether a call is held back that more of a budget lets go, now or when its window is over."""
+    if k.purse is None or not (k.purse.lacks_nusd or k.purse.said):
+        return False
+    return not k.purse.said or k.at_s < wait_ends_s(k)
+
+
+def why(k: State) -> str:
+    """Why the next call could not be paid."""
+    said = k.purse.said if k.purse is not None else ""
+    return said or "the next call could pass the cap"

@@ -1,0 +1,65 @@
+"""Whether a job goes on in a cluster without a driver: one whose channel comes back by itself does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from actors import session as module
+from actors.ports import Away, Gone, Unbegun
+from actors.session import Order, Session
+from actors.store import StoreError
+from cortex.programs.batch import Batch
+
+
+class Cluster:
+    """A cluster with one channel, that answers so, one after the other."""
+
+    cluster = "127.0.0.1:1"
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+        self.ended: list[str] = []
+
+    def peer(self, name: str) -> Any:
+        return self
+
+    async def ask(self, method: str) -> bytes:
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return msgspec.json.encode({"outcome": answer, "broken": ""})
+
+    async def end_actor(self, name: str) -> None:
+        self.ended.append(name)
+
+
+@pytest.mark.parametrize(
+    ("answers", "lives", "ended"),
+    [
+        (["running"], True, []),
+        ([Away(), Away(), "running"], True, []),
+        ([Away(), Gone()], False, []),
+        ([Unbegun()], False, []),
+        ([Away(), StoreError("it could not be begun again: its journal is empty")], False, []),
+        (["partial"], False, ["channel:j"]),
+    ],
+)
+async def test_a_channel_that_comes_back_by_itself_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: list[Any], lives: bool, ended: list[str]
+) -> None:
+    monkeypatch.setattr(module, "LOOK_S", 0.001)
+    cluster = Cluster(*answers)
+    session = Session(Order(program=Batch(), job="j", state=str(tmp_path)), {})
+    assert await session._lives(cluster) is lives
+    assert cluster.ended == ended and not cluster.answers
+
+
+async def test_it_is_not_waited_for_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOOK_S", 0.001)
+    monkeypatch.setattr(module, "COMING_BACK_S", 0.01)
+    session = Session(Order(program=Batch(), job="j", state=str(tmp_path)), {})
+    assert not await session._lives(Cluster(*[Away()] * 1_000))

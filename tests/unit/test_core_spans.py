@@ -1,0 +1,97 @@
+"""Which calls become one record, and which are told span by span: a call that took one attempt, and no other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from cortex import commands, events, journal
+from cortex.exchanges import Exchange, Record, count, spread
+from cortex.goals import Goal, Status
+from cortex.limits import Limits
+from cortex.spans import Ids, Span, What
+from cortex.tracing import Tracer
+from policies.sampling import share
+from tests.stage import reply, terms
+
+
+class Fold:
+    """One goal, and whatever is told to happen to it, folded without a run."""
+
+    def __init__(self) -> None:
+        opening = terms(Limits(), job="j")
+        other = msgspec.structs.replace(opening.route, model="other")
+        opening = msgspec.structs.replace(opening, fallbacks=(other,))
+        self.k = journal.open_job(opening)
+        self.tracer = Tracer(share(1.0), Ids.of("j", 1.0))
+        self.at_s = 1.0
+        self.records: list[Record] = []
+        self.goal = Goal("leaf", id=1)
+        self.k.goals[1] = self.goal
+        self.turn(events.Opened(opening, 1), made=[self.goal])
+
+    def turn(self, event: events.Event, made: Any = (), ended: Any = (), out: Any = ()) -> None:
+        self.at_s += 1.0
+        decided = commands.Decided()
+        decided.made, decided.ended = list(made), list(ended)
+        decided.extend(out)
+        self.records += self.tracer.turn(events.Turn(self.at_s, ((event,),)), decided, self.k)
+
+    def ask(self, attempt: int, question: bytes = b"q", sample: str = "0", route: int = 0) -> None:
+        self.goal.status, self.goal.question, self.goal.tries = Status.ASKED, question, attempt
+        call = commands.Call(1, sample, attempt, question, b"{}", 8, 100, 60.0, route)
+        self.turn(events.Ticked(), out=[call])
+
+    def answer(self, attempt: int, question: bytes = b"q", sample: str = "0", last: bool = False) -> None:
+        event = events.Answered(1, sample, attempt, question, reply("ok"), 0.5, 0.01, f"branch:{attempt}")
+        if last:
+            self.goal.status, self.goal.question = Status.RESOLVED, b""
+        self.turn(event, ended=[self.goal] if last else ())
+
+    def spans(self, what: What) -> list[Span]:
+        return [span for span in spread(self.records) if span.what is what]
+
+
+def test_a_call_that_its_first_attempt_answered_is_one_record_of_four_spans():
+    fold = Fold()
+    fold.ask(1)
+    fold.answer(1, last=True)
+    exchange, top = fold.records
+    assert isinstance(exchange, Exchange) and isinstance(top, Span)
+    assert count(fold.records) == len(list(spread(fold.records))) == 5
+    whats = [span.what for span in spread(fold.records)]
+    assert sorted(whats) == [What.GOAL, What.SELECT, What.CALL, What.ATTEMPT, What.ABSORB]
+    (call,), (attempt,) = fold.spans(What.CALL), fold.spans(What.ATTEMPT)
+    assert attempt.above == call.key and call.above == top.key
+    assert call.facts["attempts"] == 1 and attempt.facts["by"] == "branch:1"
+
+
+@pytest.mark.parametrize("first", [1, 2])
+def test_of_two_attempts_at_once_each_is_told_as_what_it_was(first):
+    fold = Fold()
+    fold.ask(1)
+    fold.ask(2, route=1)
+    fold.answer(first, last=True)
+    assert not any(isinstance(each, Exchange) for each in fold.records)
+    (call,) = fold.spans(What.CALL)
+    assert call.facts["attempts"] == 2
+    told = {span.facts["attempt"]: span for span in fold.spans(What.ATTEMPT)}
+    assert {number: span.facts["route"] for number, span in told.items()} == {1: 0, 2: 1}
+    assert {number: "abandoned" in span.facts for number, span in told.items()} == {first: False, 3 - first: True}
+    assert {span.above for span in told.values()} == {call.key} and len({span.key for span in told.values()}) == 2
+
+
+def test_a_late_reply_to_what_is_asked_no_more_stands_below_the_call_that_asked_it():
+    fold = Fold()
+    fold.ask(1)
+    fold.ask(2, question=b"r", sample="1")
+    fold.answer(1)
+    assert fold.tracer.state.nodes[1].call is not None, "the second is asked still"
+    fold.answer(2, question=b"r", sample="1", last=True)
+    first, second = fold.spans(What.CALL)
+    told = {span.facts["attempt"]: span.above for span in fold.spans(What.ATTEMPT)}
+    assert told == {1: first.key, 2: second.key}
+    assert [type(each) for each in fold.records].count(Exchange) == 1
+    assert len(fold.spans(What.SELECT)) == 2 and len(fold.spans(What.ABSORB)) == 1
