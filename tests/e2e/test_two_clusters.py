@@ -39,7 +39,8 @@ def _both(tmp_path: Path, provider: str, count: int, *more: object) -> list[Done
         asked = requests(tmp_path / f"{name}.jsonl", count, MODEL)
         asked.write_text(asked.read_text().replace("It crashes.", f"It crashes, {name}."))
         command = ("batch", asked, "-o", tmp_path / f"{name}.out", "--base-url", provider, "--job", "j", *more)
-        running.append(started(*command, env=environment(CORTEX_STATE=str(tmp_path / f"state-{name}"))))
+        own = {"CORTEX_STATE": str(tmp_path / f"state-{name}"), "ANTHROPIC_API_KEY": "sk-test"}
+        running.append(started(*command, env=environment(**own)))
     with running[0] as one, running[1] as other:
         return [ended(each, 120.0) for each in (one, other)]
 
