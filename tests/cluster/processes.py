@@ -104,7 +104,7 @@ def _ray(*words: str, **environ: str) -> Iterator[tuple[int, Path]]:
     with tempfile.TemporaryDirectory(prefix="ct-", dir="/tmp") as folder:
         command = [
             sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *words,
-            f"--temp-dir={folder}", "--object-store-memory=80000000",
+            f"--temp-dir={folder}", "--object-store-memory=80000000", f"--dashboard-agent-listen-port={free_port()}",
         ]  # fmt: skip
         log = Path(folder) / "start.log"
         with log.open("wb") as out:
