@@ -83,7 +83,6 @@ class Dispatch:
         for name in names:
             if self._links.get(name) is None:
                 link = Link(name, self._runtime.peer(name))
-                link.up = False  # until it was met: has it the key, and for which incarnation is a message meant?
                 self._links.add(link)
                 self._start(self._meet_later(link))
         if self._homeless and names:

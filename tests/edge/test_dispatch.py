@@ -285,28 +285,6 @@ async def test_what_is_on_the_way_to_a_branch_that_was_not_met_yet_is_neither_lo
     await dispatch.close(forget=False)
 
 
-async def test_a_branch_takes_calls_once_it_was_met() -> None:
-    """Until then nobody knows whether it has the key; those who work take them."""
-    new, old = FakeBranch("b"), FakeBranch("a")
-    new.met.clear()
-    scene = Scene(old, new)
-    dispatch = scene.dispatch
-    await dispatch.meet(("a",), 1)
-    dispatch.staffed(scene.names)
-    for goal in (1, 2):  # as little as both would have to do, they would take turns
-        dispatch.send([call(goal)])
-    await until(lambda: old.taken == [(1, 1), (2, 1)])
-    new.met.set()
-    for goal in range(3, 1_000):
-        dispatch.send([call(goal)])
-        await asyncio.sleep(0.001)
-        if new.taken:
-            break
-    assert new.taken
-    assert scene.lost == []
-    await dispatch.close(forget=False)
-
-
 async def test_what_is_sent_to_a_branch_that_is_gone_waits_for_its_successor() -> None:
     branch = FakeBranch("a")
     scene = Scene(branch)
