@@ -246,7 +246,7 @@ class RayRuntime(Machine, Shelved):
 
     async def start_actor(self, role: str, name: str, *args: Any, avoid: tuple[str, ...] = ()) -> Peer:
         """The actor of this name, made if there is none, and alive. Raises ``ClusterError`` where it cannot live."""
-        where = self._where(role)
+        where = self._where(role, args)
         if avoid and (well := [node for node in await self.nodes() if node not in avoid]):
             where = NodeAffinitySchedulingStrategy(well[zlib.crc32(name.encode()) % len(well)], soft=True)
         self._handles[name] = await asyncio.to_thread(self._made, role, name, args, where)
@@ -269,11 +269,11 @@ class RayRuntime(Machine, Shelved):
         )  # fmt: skip
         return actor.remote(code_paths(), role, name, args, self.cluster)
 
-    def _where(self, role: str) -> Any:
-        """Which node: a channel's journal is on this one's disk, branches and workers are spread."""
-        if role == "channel":
+    def _where(self, role: str, args: tuple[Any, ...]) -> Any:
+        """Which node: a channel's journal is on this one's disk, if in no database; branches and workers are spread."""
+        if role == "channel" and not self.store(args[-1]).remote:
             return NodeAffinitySchedulingStrategy(self._node, soft=False)
-        return "SPREAD" if role in ("branch", "worker") else "DEFAULT"
+        return "DEFAULT" if role == "cortex" else "SPREAD"
 
     async def end_actor(self, name: str) -> None:
         """End an actor for good, having let it close its files."""

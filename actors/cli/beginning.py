@@ -95,7 +95,7 @@ def batch_order(path: str, output: str, options: Options) -> tuple[Folder, Order
     if options.prompt:
         places = {"kind": TABLE} | ({} if options.id else {"numbered": "1"})
     order = Order(
-        program=program, limits=limits, job=options.job, state=str(folder.path), cluster=cluster_of(options),
+        program=program, limits=limits, job=options.job, state=folder.address, cluster=cluster_of(options),
         input=path, output=output, fresh=options.fresh, places={CONFIG: said_in(options), **places},
         wish=Wish(model=options.model, base_url=base_url_of(options)), keeps_text=not options.no_keep_text,
         labels=labels_of(options),
@@ -120,7 +120,7 @@ def run(where: str, inputs: list[str], output: str, pairs: list[str], options: O
         raise CommandError(f"{where} reads its rows from one file, not from {len(inputs)}: join them first")
     order = Order(
         program=program, wish=wish_of(options, options.model), limits=limits, job=options.job,
-        state=str(folder.path), cluster=cluster_of(options), input=inputs[0] if inputs else "", output=output,
+        state=folder.address, cluster=cluster_of(options), input=inputs[0] if inputs else "", output=output,
         fresh=options.fresh, places={CONFIG: said_in(options), **({"kind": LINES} if lines else {})},
         labels=labels_of(options),
     )  # fmt: skip

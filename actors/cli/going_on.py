@@ -131,7 +131,7 @@ def order_of(
     places[CONFIG] = merged(places.get(CONFIG, ""), said_in(options, command))
     return Order(
         program=programs.load(terms.program, terms.params_json), wish=changed_wish(options, wish),
-        limits=limits, job=job, state=str(folder.path),
+        limits=limits, job=job, state=folder.address,
         cluster=cluster_of(options, places.get("cluster", "auto")), input=places.get("input", ""),
         output=places.get("output", ""), places=places, keeps_text=terms.keeps_text, labels=terms.labels,
     )  # fmt: skip

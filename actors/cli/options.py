@@ -112,7 +112,7 @@ _DECLARED: dict[str, tuple[Any, Any]] = {
         _option("--via", "messages (default), or batches: half the price, an answer may take a day", "ROAD"),
     ),
     "job": (str, _option("--job", "the job's name; else it derives from program, input and output", "NAME")),
-    "state": (str, _option("--state", "folder of the journals (default .cortex)", "FOLDER")),
+    "state": (str, _option("--state", "folder of the journals (default .cortex), or postgresql://HOST/DB", "PLACE")),
     "max_cost": (str, _option("--max-cost", "cap on what the job may cost, in USD; never passed", "USD")),
     "max_job_tokens": (str, _option("--max-job-tokens", "cap on tokens, input and output together", "N")),
     "max_output_tokens": (int, _option("--max-output-tokens", "most tokens of one reply", "N", 1)),
