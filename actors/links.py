@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from heapq import nsmallest
 from itertools import chain, islice
+from operator import attrgetter
 
 import msgspec
 
@@ -21,8 +23,8 @@ class Link:
     """One branch."""
 
     __slots__ = (
-        "armed", "carrying", "incarnation", "leaving", "level", "name", "number", "on_the_way", "out", "past", "peer",
-        "queue", "seen", "up",
+        "armed", "audited", "beaten", "carrying", "incarnation", "leaving", "level", "name", "number", "on_the_way",
+        "out", "past", "peer", "queue", "seen", "up",
     )  # fmt: skip
 
     def __init__(self, name: str, peer: Peer) -> None:
@@ -47,6 +49,8 @@ class Link:
         """What was out at the last audit."""
         self.carrying = False
         self.level = -1
+        self.beaten = self.audited = 0
+        """The beat at which it was last asked for a sign of life, and for what it has."""
 
     def burden(self) -> int:
         """Calls given to it."""
@@ -125,6 +129,26 @@ class Links:
     def others(self, link: Link) -> bool:
         """Whether somebody else can work now."""
         return any(other is not link for level in self._levels.values() for other in level.values())
+
+    def to_ask(self, beat: int, most: int) -> list[Link]:
+        """Those that have calls or cannot work, to be asked for a sign of life at this beat. Of many, so many in turn:
+        else a message a second to each would cost more than the calls. Those that may be gone are asked each time."""
+        doubtful = [link for link in self if not (link.up and link.armed) or (link.leaving and link.out)]
+        sure = [link for link in self if link.out and link.up and link.armed and not link.leaving]
+        if len(sure) > most:
+            sure = nsmallest(most, sure, key=attrgetter("beaten"))
+        for link in sure:
+            link.beaten = beat
+        return doubtful + sure
+
+    def to_audit(self, beat: int, most: int) -> list[Link]:
+        """Those that are to say now what they have: of many, so many in turn."""
+        found = [link for link in self if link.out]
+        if len(found) > most:
+            found = nsmallest(most, found, key=attrgetter("audited"))
+        for link in found:
+            link.audited = beat
+        return found
 
     def able(self, count: int) -> tuple[str, ...]:
         """Names of some that can work."""

@@ -12,6 +12,7 @@ import pytest
 from actors import dispatch as module
 from actors.branch import DRAINING
 from actors.dispatch import Dispatch
+from actors.links import Link, Links
 from actors.ports import Away, Gone
 from cortex import commands, events
 from cortex.limits import Limits
@@ -193,6 +194,34 @@ async def test_a_dead_branch_is_noticed_by_its_beat() -> None:
     branch.die()
     await until(lambda: bool(scene.lost))
     assert [e.goal for e in scene.lost] == [1]
+    await dispatch.close(forget=False)
+
+
+def test_of_many_branches_so_many_are_asked_at_each_beat_in_turn_and_those_that_may_be_gone_each_time() -> None:
+    links = Links()
+    many = [Link(f"b{place:02}", FakeBranch(f"b{place:02}")) for place in range(40)]
+    for link in many:
+        links.add(link)
+        link.out[1] = call(1)
+    asked = [[link.name for link in links.to_ask(beat, 10)] for beat in range(1, 9)]
+    assert {len(names) for names in asked} == {10}
+    assert sorted(name for names in asked for name in names) == sorted(2 * [link.name for link in many]), "each in its turn, twice in eight beats"
+    many[0].leaving = True
+    many[1].up = False
+    assert [link.name for link in links.to_ask(9, 10)][:2] == ["b00", "b01"]
+    assert [link.name for link in links.to_ask(10, 10)][:2] == ["b00", "b01"]
+    assert {link.name for beat in range(4) for link in links.to_audit(beat + 1, 10)} == {link.name for link in many}
+
+
+async def test_one_of_many_that_died_is_noticed_when_its_turn_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BEAT_LINKS", 2)
+    many = [FakeBranch(f"b{place}") for place in range(9)]
+    dispatch = await (scene := Scene(*many)).meet()
+    dispatch.send([call(goal) for goal in range(1, 9 * module.TOGETHER_MAX)])
+    await until(lambda: all(branch.taken for branch in many))
+    many[8].die()
+    await until(lambda: bool(scene.lost))
+    assert {e.by for e in scene.lost} == {"b8"}
     await dispatch.close(forget=False)
 
 
