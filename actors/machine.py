@@ -56,6 +56,9 @@ class Machine:
         """Seconds since some moment of this machine's."""
         return time.monotonic()
 
+    async def make_room(self, branches: int, workers: int) -> None:
+        """One machine does not grow."""
+
     def incarnation(self, name: str) -> str:
         """An id that no actor of this name ever had before."""
         return f"{name}.{time.time_ns():x}"

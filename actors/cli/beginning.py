@@ -17,6 +17,7 @@ from actors.beforehand import sample_order
 from actors.cli.carrying import Work, carry_out, report
 from actors.cli.finding import built, missing, program_named, told_of
 from actors.cli.in_force import CONFIG, said_in
+from actors.cli.in_turn import in_turn
 from actors.cli.keys import taken_environ
 from actors.cli.options import Options
 from actors.cli.problems import CommandError, say
@@ -45,7 +46,7 @@ from actors.files.sink import FileSink, SinkError
 from actors.files.source import BatchSource, Check
 from actors.files.table_sink import TableSink
 from actors.files.table_source import TableSource
-from actors.records import in_use, last_places, last_state, last_terms
+from actors.records import last_places, last_state, last_terms
 from actors.session import CONTENT, Order, Session, whole
 from actors.store import Folder, TextGone
 from cortex.flows.program import Flow
@@ -245,8 +246,8 @@ def _begun(order: Order, options: Options, folder: Folder, source: Any, check: C
     job = order.named()
     if "~" in job:
         raise CommandError(f"job name {job!r}: '~' stands in the names of child jobs alone")
-    if said := in_use(folder, job):
-        raise CommandError(said)
+    if (code := in_turn(folder, job, options)) is not None:
+        return code
     if check is not None:
         order.places |= {"digest": check.digest, "rows": str(check.rows), "unreadable": str(check.unreadable)}
     before = last_terms(folder, job)

@@ -65,6 +65,7 @@ class Options(msgspec.Struct, kw_only=True):
     meta: bool = False
     accept_failed: str = ""
     accept_partial: bool = False
+    wait: bool = False
     no_keep_text: bool = False
     as_json: bool = False
     verbose: bool = False
@@ -205,6 +206,7 @@ _DECLARED: dict[str, tuple[Any, Any]] = {
         _option("--accept-failed", "this share of failed rows still counts as complete", "SHARE"),
     ),
     "accept_partial": (bool, _option("--accept-partial", "a partial result counts as complete")),
+    "wait": (bool, _option("--wait", "where another run has the job, wait for it and take what came of it")),
     "no_keep_text": (
         bool, _option("--no-keep-text", "let prompts and replies leave the disk once their results are in the output")
     ),
@@ -234,7 +236,7 @@ GOING_ON = (
 RUNNING = (
     "model", "provider", "role", "sub_model", "base_url", "api_key_file", "via", "job", "state", *BOUNDS,
     "max_output_tokens", "prompt_tokens_max", "fallback", "warm_prefix", "price", "price_as", "cluster", "sim", "label",
-    "notify", "fresh", "overwrite", "accept_failed", "accept_partial", "as_json", "verbose", "metrics_listen",
+    "notify", "fresh", "overwrite", "accept_failed", "accept_partial", "wait", "as_json", "verbose", "metrics_listen",
     "log_format", "log_level",
 )  # fmt: skip
 """Options of commands that begin a job."""

@@ -13,11 +13,12 @@ import msgspec
 from actors import amending, control
 from actors.bounds import changes
 from actors.cli.beginning import complete_output
+from actors.cli.emptying import HERE, cluster_meant, drain_all, drain_node
 from actors.cli.keys import taken_environ
 from actors.cli.limiting import asked_cortex
 from actors.cli.options import BOUNDS, Options
 from actors.cli.problems import COMPLETE, FAILED, CommandError, say
-from actors.cli.settings import limits_of, named_folder, shared_cluster
+from actors.cli.settings import limits_of, named_folder
 from actors.cli.standings import standing_of
 from actors.cli.telling import OVER, Standing, headline
 from actors.destination import Wish, remembered, wish_at
@@ -100,20 +101,25 @@ def _told(standing: Standing, options: Options, said: str) -> int:
 # -- drain ---------------------------------------------------------------------------------------------------------
 
 
-def drain(job: str, node: str, branch: str, options: Options) -> int:
+def drain(job: str, node: str, branch: str, every: bool, within: str, options: Options) -> int:
     """``cortex drain``: what is in flight is finished, then the job rests; the exit code: 0 when it does.
 
-    A node or branch of a cluster is emptied instead: its cortex is told, and what was in flight ends there meanwhile.
+    All jobs, a node or a branch of a cluster are emptied instead: its cortex is told, and what was in flight ends there
+    meanwhile.
     """
-    if sum(map(bool, (job, node, branch))) != 1:
-        raise CommandError("drain what? give a job, or --node NAME or --branch NAME with --cluster ADDRESS")
+    if sum(map(bool, (job, node, branch, every))) != 1:
+        raise CommandError("drain what? give a job, or --node NAME, --branch NAME or --all with --cluster ADDRESS")
+    if within and not (node or every):
+        raise CommandError("--within is for --node and --all: a job is waited for until it rests")
+    if every:
+        return drain_all(within, options)
+    if node and (within or node == HERE):
+        return drain_node(node, within, options)
     return _drained_there(node or branch, options) if node or branch else _drained(job, options)
 
 
 def _drained_there(subject: str, options: Options) -> int:
-    cluster = shared_cluster(options)
-    if not cluster:
-        raise CommandError("nodes and branches are a cluster's: give --cluster ADDRESS")
+    cluster = cluster_meant(options, "nodes and branches")
 
     async def saying(peer: Peer) -> int:
         await peer.ask("drain", who(), subject)
