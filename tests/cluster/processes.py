@@ -26,7 +26,7 @@ from actors.simulator.command import simulate
 from actors.simulator.settings import SimulatorSettings
 simulate(SimulatorSettings(**json.loads(sys.argv[1])))
 """
-_WATCHFUL = {
+WATCHFUL = {
     "RAY_health_check_period_ms": "500", "RAY_health_check_timeout_ms": "2000",
     "RAY_health_check_failure_threshold": "3", "RAY_health_check_initial_delay_ms": "1000",
 }  # fmt: skip
@@ -108,7 +108,7 @@ def _ray(*words: str, **environ: str) -> Iterator[tuple[int, Path]]:
         ]  # fmt: skip
         log = Path(folder) / "start.log"
         with log.open("wb") as out:
-            env = environment(**{**_WATCHFUL, **_OPEN, **environ})
+            env = environment(**{**WATCHFUL, **_OPEN, **environ})
             head = subprocess.Popen(command, env=env, stdout=out, stderr=out, cwd=folder)
         try:
             deadline_s = time.monotonic() + 60
