@@ -26,14 +26,14 @@ from actors.notices import Herald
 from actors.observing.stopwatch import Stopwatch
 from actors.opening import Opening, owner_record, rekeyed_batch, resuming_batch
 from actors.outlet import Outlet, Projection
-from actors.ports import Away, Runtime
+from actors.ports import Away, Runtime, Unbegun
 from actors.recalling import without_recalled
 from actors.records import note_latest, replayed
 from actors.store import Journal, StoreError
 from actors.summary import summary
 from actors.tasks import Errands
 from actors.thinning import Thinning
-from cortex import commands, events, journal
+from cortex import commands, events, journal, shards
 from cortex.program import Program
 from cortex.signals import staff_digest
 from cortex.state import State
@@ -50,7 +50,6 @@ class Channel:
         self._folder = folder
         self._store = runtime.store(folder)
         self._runtime = runtime
-        self._k: State
         self._program: Program
         self._journal: Journal
         self._memory: Memory
@@ -72,6 +71,11 @@ class Channel:
         self._looks_up = self._batched = False
         self.broken = ""
         """Why this channel can go on no more, if so: its journal is fenced, or its disk is full."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_k":  # it is set when the channel has begun
+            raise Unbegun(f"channel:{self.job} has not begun")
+        raise AttributeError(name)
 
     # -- life ------------------------------------------------------------------------------------------------------
 
@@ -183,9 +187,18 @@ class Channel:
         await self._put(journal.encode_batch([events.Fed(window, start, position, ended)]), len(window))
         return self._k.rows_wanted()
 
-    async def written(self, rows: int, size_bytes: int) -> None:
-        """The sink holds so many results on disk."""
-        await self._put(journal.encode_batch([events.Written(rows, size_bytes)]), 1)
+    async def written(self, rows: int, size_bytes: int, parts: tuple[int, ...] = ()) -> None:
+        """The sink holds so many results on disk; ``parts``: so many of each shard."""
+        await self._put(journal.encode_batch([events.Written(rows, size_bytes, tuple(parts))]), 1)
+
+    async def shard(self, goal: int, report: bytes) -> bytes:
+        """A shard says what it has come to; what it may commit, once that is on disk."""
+        await self._put(journal.encode_batch([events.reported(goal, report)]), 1)
+        return msgspec.msgpack.encode(shards.answer(self._k, goal))
+
+    async def report(self) -> bytes:
+        """What this job, a shard, has come to."""
+        return msgspec.msgpack.encode(shards.report(self._k))
 
     async def granted(self, blob: bytes) -> None:
         """The cortex changes this job's shares."""
@@ -217,6 +230,7 @@ class Channel:
         limits = msgspec.structs.replace(self._k.terms.limits, **msgspec.json.decode(changed))
         await self._put(journal.encode_batch([events.LimitsSet(who, limits)]), 1)
         self._lease.again()
+        self._lease.allowance.heed()
 
     async def told(self, who: str, answers: bytes) -> None:
         """Somebody answers what the job waits for: values by name, as JSON."""
@@ -245,6 +259,7 @@ class Channel:
         k, facts = self._k, summary(self._k)
         facts["unarmed"] = sorted({*self._dispatch.unarmed(), *self._errands.unarmed(), *self._submissions.unarmed()})
         facts |= {"rows_wanted": k.rows_wanted(), "broken": self.broken, "held_until_s": k.hold_until_s}
+        facts |= {"stopping": k.stopping, "shards": self._errands.shards(k)}
         return msgspec.json.encode(facts | {"epoch": k.epoch, "lines": self._traces.lines(said)})
 
     async def answer(self) -> bytes:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from cortex import commands, pauses, purse, submissions
 from cortex.attempts import asked_by, assume
 from cortex.authored import Out, said, stop
 from cortex.moves import reopen
 from cortex.program import Program
 from cortex.results import emit_held
-from cortex.state import HELD, State
+from cortex.state import HELD, Errand, State
 from cortex.warming import came_home
 from policies.budget import all_alike, too_many_failed
 from policies.reset import said_time
@@ -68,7 +70,7 @@ def go_on(k: State) -> None:
 
 def see_end(k: State) -> None:
     """Give a job in which nothing can happen any more its outcome: ``partial`` ones can be resumed."""
-    if k.outcome or any(not (task.abandoned or (k.closing and task.due_at_s)) for task in k.errands.values()):
+    if k.outcome or any(map(_awaited(k), k.errands.values())):
         return
     if k.closing or (k.paused is not None and not pauses.waits(k)):
         submissions.hold_back(k)
@@ -96,6 +98,11 @@ def see_end(k: State) -> None:
         k.outcome, k.why = "partial", f"over_budget: {purse.why(k)}"
     elif not k.wishes and not k.elsewhere and k.due_at_s() is None:
         _see_stuck(k)
+
+
+def _awaited(k: State) -> Callable[[Errand], bool]:
+    """Errands without which the job does not end. A shard's rows are the job's: also one that was cancelled is."""
+    return lambda task: not ((task.abandoned and not task.is_shard) or (k.closing and task.due_at_s))
 
 
 def _see_stuck(k: State) -> None:

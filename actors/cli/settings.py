@@ -17,6 +17,7 @@ from actors.simulator.settings import SimulatorSettings
 from actors.store import Folder
 from actors.wording import fallback, labels, provider, role, simulated
 from cortex.limits import BATCHES, MESSAGES, Limits
+from cortex.shards import SHARDS_MAX
 
 
 def folder_of(options: Options) -> Folder:
@@ -171,3 +172,11 @@ def shared_cluster(options: Options) -> str:
     where = cluster_of(options)
     where = os.environ.get("RAY_ADDRESS", "") if where == "auto" else where
     return "" if where in ("inline", "local") else where
+
+
+def shards_of(options: Options) -> int:
+    """How many child jobs the rows are dealt to. Raises ``CommandError``."""
+    shards = options.shards or 1
+    if shards > SHARDS_MAX:
+        raise CommandError(f"--shards {shards}: {SHARDS_MAX} at most")
+    return shards
