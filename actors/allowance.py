@@ -161,10 +161,13 @@ class Allowance:
             return  # something may come back from another job
         if event.slices == _slices(k) and bool(event.said) == bool(purse is not None and purse.said):
             return
+        held = {each.budget: each.upto_nusd for each in _slices(k)}
         self._coming = event.slices
         self._taken.clear()
         self._put([event])
         await self._taken.wait()
+        if self._parent is not None and any(each.upto_nusd < held.get(each.budget, 0) for each in event.slices):
+            self._stir.set()  # what another shard waits for is free when this is told
 
     def _event(self, answer: Answer) -> events.Leased:
         return events.Leased(answer.slices, answer.said, answer.again_s)

@@ -193,8 +193,14 @@ class Channel:
 
     async def shard(self, goal: int, report: bytes) -> bytes:
         """A shard says what it has come to; what it may commit, once that is on disk."""
+        before = shards.counted(self._k, goal)
         await self._put(journal.encode_batch([events.reported(goal, report)]), 1)
+        self._errands.stir(shards.stirred(self._k, goal, before) if goal in self._k.shards else ())
         return msgspec.msgpack.encode(shards.answer(self._k, goal))
+
+    async def heed(self) -> None:
+        """Another shard lacks money, or gave some back."""
+        self._lease.allowance.heed()
 
     async def report(self) -> bytes:
         """What this job, a shard, has come to."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -70,6 +70,11 @@ class Errands:
         """The shards that have begun, and how many results of each are in the sink."""
         named = [(child_name(self._job, goal), each.written) for goal, each in sorted(k.shards.items())]
         return [each for each in named if k.outcome or f"channel:{each[0]}" in self._limits]
+
+    def stir(self, goals: Iterable[int]) -> None:
+        """Have these shards say at once what they hold and lack."""
+        for goal in goals:
+            self._runtime.peer(f"channel:{child_name(self._job, goal)}").tell("heed")
 
     def unarmed(self) -> set[str]:
         """Branches that hold no credential for a child job: it has the driver of its parent, and no other."""

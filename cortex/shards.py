@@ -221,5 +221,31 @@ def _lend(k: State, goal: int, shard: Shard, report: Report, over: bool) -> None
     shard.lent = (lent[0], lent[1])
 
 
+def counted(k: State, goal: int) -> Pair:
+    """What a shard may have committed by now."""
+    shard = k.shards.get(goal, Shard())
+    return shard.money.counted_nusd, shard.tokens.counted_nusd
+
+
+def stirred(k: State, goal: int, before: Pair) -> list[int]:
+    """Which shards should hear at once what another has just said: those that could give back what it lacks; or, where
+    it gave something back, those that lack it. ``before``: what counted for it until then."""
+    shard = k.shards[goal]
+    others = [number for number in k.shards if number != goal]
+    if _lacks(shard):
+        return [number for number in others if not _lacks(k.shards[number]) and _slack(k.shards[number])]
+    if any(now < then for now, then in zip(counted(k, goal), before, strict=True)):
+        return [number for number in others if _lacks(k.shards[number])]
+    return []
+
+
+def _lacks(shard: Shard) -> bool:
+    return bool(shard.money.lacks_nusd or shard.tokens.lacks_nusd)
+
+
+def _slack(shard: Shard) -> bool:
+    return any(each.held_nusd > each.used_nusd for each in (shard.money, shard.tokens))
+
+
 def _holding(shard: Shard, place: int) -> Holding:
     return shard.tokens if place else shard.money
