@@ -9,11 +9,10 @@ from typing import Any
 
 from actors import programs
 from actors.editions import lines
-from actors.joblock import Held, hold
 from actors.opening import owner_record, this_owner
 from actors.outlet import Projection
 from actors.records import said_in_use
-from actors.store import Folder, Journal, StoreError
+from actors.store import Folder, Held, Journal, StoreError
 from actors.thinning import Thinning
 from cortex import events, journal
 from cortex.commands import Emit
@@ -34,8 +33,8 @@ class _Programs:
 def amend(folder: Folder, job: str, batch_of: Callable[[int], list[events.Event]]) -> State:
     """Take the job's epoch and append what ``batch_of`` makes of it; K after that. Raises ``StoreError``."""
     try:
-        with hold(folder, job):
-            source = Journal(folder.journal_path(job))
+        with folder.hold(job):
+            source = folder.journal(job)
             try:
                 return _amended(source, batch_of)
             finally:

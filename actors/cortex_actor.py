@@ -15,7 +15,7 @@ from actors.breakers import Mirror
 from actors.budgets import NoteBooks
 from actors.ports import Gone, Runtime
 from actors.supervising import Supervision
-from cortex import families, health, orders, scheduler
+from cortex import families, health, orders, scheduler, staffing
 from cortex.budgets import Asked
 from cortex.cluster import NEVER, Cluster, Settings
 from cortex.health import Buffer
@@ -77,6 +77,7 @@ class Cortex:
         self._timer_s = 0.0
         self._tasks: set[asyncio.Task[Any]] = set()
         self._nodes: tuple[tuple[str, ...], int] = ((), 0)
+        self._room = (0, 0)
         self._looking: asyncio.Task[None] | None = None
         self._adopting: asyncio.Task[None] | None = None
         self._finding: asyncio.Task[None] | None = None
@@ -162,6 +163,7 @@ class Cortex:
         self._step(orders.Left(self._runtime.monotonic_s(), job))
         if not self._state.jobs and self._looking is not None:
             self._looking.cancel()
+            self._looking = asyncio.get_running_loop().create_task(self._make_room())
 
     async def report(self, blob: bytes) -> float:
         """Signs of progress of a branch or a worker. Seconds until its next report is wanted."""
@@ -337,4 +339,12 @@ class Cortex:
             if found != self._nodes:
                 self._nodes = found
                 self._step(orders.Nodes(self._runtime.monotonic_s(), *found))
+            await self._make_room()
             await asyncio.sleep(NODES_S)
+        await self._make_room()
+
+    async def _make_room(self) -> None:
+        """Ask for cores for those that there would be work for: what is there bounds what is started."""
+        if (room := staffing.room(self._state)) != self._room:
+            await self._runtime.make_room(*room)
+            self._room = room

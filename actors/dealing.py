@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -27,17 +27,15 @@ HELD_MAX = 20_000
 """Results of one shard that wait for their turn, where input order was asked for."""
 
 
-class Steering(Protocol):
+class Steering(NamedTuple):
     """What the driver of the whole knows and does."""
 
-    def over(self) -> bool:
-        """Whether the whole job has come to an end, for now."""
-
-    async def told(self) -> dict[str, Any]:
-        """The parent's latest figures."""
-
-    async def written(self, rows: int, size_bytes: int, parts: tuple[int, ...]) -> None:
-        """So many results of each shard are on disk."""
+    over: Callable[[], bool]
+    """Whether the whole job has come to an end, for now."""
+    told: Callable[[], Awaitable[dict[str, Any]]]
+    """The parent's latest figures."""
+    written: Callable[[int, int, tuple[int, ...]], Awaitable[None]]
+    """So many rows and bytes are on disk, made of so many results of each shard."""
 
 
 class Shard:

@@ -15,7 +15,7 @@ import msgspec
 
 from actors import caps, control
 from actors.armoury import Arming, encode
-from actors.dealing import Dealing
+from actors.dealing import Dealing, Steering
 from actors.errors import ClearError
 from actors.inbox import Heard
 from actors.live import Publisher
@@ -130,7 +130,9 @@ class Driver:
         if isinstance(program, Shards):
             narrower = lambda rows: narrower_by(rows, opening.terms.limits.window_rows)  # noqa: E731
             count, ordered, thins = program.shards, program.of.ordered, not opening.terms.keeps_text
-            self._dealing = Dealing(runtime, folder, count, ordered, self, narrower, thins)
+            told = lambda *written: self._ask("written", *written)  # noqa: E731
+            steering = Steering(self._over, self._refresh, told)
+            self._dealing = Dealing(runtime, folder, count, ordered, steering, narrower, thins)
         self._promise = Promise()
         self._wanted: tuple[str, str] | None = None
         self._begun = False
@@ -354,20 +356,6 @@ class Driver:
         """Take the results of all shards."""
         await deals.drain(self._sink, FLUSH_S, FLUSH_ROWS)
         await self._refresh()
-
-    # -- for the dealing -------------------------------------------------------------------------------------------
-
-    def over(self) -> bool:
-        """As ``Steering`` has it, and the next two."""
-        return self._over()
-
-    async def told(self) -> dict[str, Any]:
-        """The latest figures."""
-        return await self._refresh()
-
-    async def written(self, rows: int, size_bytes: int, parts: tuple[int, ...]) -> None:
-        """So much is on disk."""
-        await self._ask("written", rows, size_bytes, parts)
 
     # -- asking ----------------------------------------------------------------------------------------------------
 

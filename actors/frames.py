@@ -140,7 +140,7 @@ class _Given:
         else:
             order.input = "-"
             self._keep(folder, order)
-        self._spool = folder.journal_path(order.named()).with_suffix(".input")
+        self._spool = folder.beside(order.named(), ".input")
         source = TableSource(
             order.input, prompt=Template(program.prompt), id=program.id, numbered=self._numbered,
             with_input=program.with_input, taken=program.columns(), spool=self._spool, stdin=io.BytesIO(),
@@ -186,7 +186,7 @@ class _Given:
             if not order.job:
                 order.places[CONTENT] = digest
             self._refuse_changed(order, last_terms(folder, order.named()), digest)
-            os.replace(part, folder.journal_path(order.named()).with_suffix(".input"))
+            os.replace(part, folder.beside(order.named(), ".input"))
         finally:
             Path(part).unlink(missing_ok=True)
 

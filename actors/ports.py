@@ -107,6 +107,9 @@ class Runtime(Protocol):
     async def cores(self) -> int:
         """Of all nodes together: how many processes of ours they have room for. 0: that is not for us to say."""
 
+    async def make_room(self, branches: int, workers: int) -> None:
+        """Have the cluster grow, where it can, until there is a core for each; it shrinks by itself."""
+
     async def start_actor(self, role: str, name: str, *args: Any, avoid: tuple[str, ...] = ()) -> Peer:
         """The actor of this name, made if there is none: role ``channel``, ``branch`` or ``worker``.
 

@@ -25,10 +25,12 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors.armoury import make_model
 from actors.cluster import census
+from actors.cluster.connection import Connection
 from actors.cluster.keeper import Keeper
 from actors.cluster.leftovers import end_processes
 from actors.cluster.letters import cause_of, post
 from actors.cluster.lifeline import Lifeline
+from actors.cluster.placing import selector, shapes
 from actors.cluster.seat import process_class
 from actors.cluster.shelf import Notes, Shelf, Shelved
 from actors.cluster.start import (
@@ -61,32 +63,13 @@ CLOSE_S = 5.0
 
 _log = logging.getLogger("cortex.ray")
 _keeper = Keeper("cortex ray")
-_connection: _Connection | None = None
+_connection: Connection | None = None
 
 
 # -- the connection of this process ----------------------------------------------------------------------------------
 
 
-class _Connection:
-    """This process's connection to a Ray, shared by all runs in it; the last to go closes it."""
-
-    def __init__(self, cluster: str, private: Private | None, own: bool) -> None:
-        self.cluster = cluster
-        self.private = private
-        self.own = own  # made here, and not by the program that we are part of
-        self.users = 1
-
-    def close(self) -> None:
-        """Disconnect; end a private Ray, and wait until no process of it is left."""
-        processes = self.private.processes() if self.private is not None else ()
-        if self.own and ray.is_initialized():
-            ray.shutdown()
-        if self.private is not None:
-            end_processes(processes, self.private.mark)
-            self.private.remove()
-
-
-def _connect(cluster: str, environ: Mapping[str, str]) -> _Connection:
+def _connect(cluster: str, environ: Mapping[str, str]) -> Connection:
     """Start a private Ray, or join the one at an address. Raises ``ClusterError``."""
     global _connection
     if _connection is not None:
@@ -96,7 +79,7 @@ def _connect(cluster: str, environ: Mapping[str, str]) -> _Connection:
         return _connection
     if ray.is_initialized():
         see_same(cluster, ray.get_runtime_context().gcs_address)
-        _connection = _Connection(cluster, None, own=False)
+        _connection = Connection(cluster, None, shut=None)
     elif cluster == "local":
         _connection = _private(environ)
     else:
@@ -104,7 +87,7 @@ def _connect(cluster: str, environ: Mapping[str, str]) -> _Connection:
     return _connection
 
 
-def _private(environ: Mapping[str, str]) -> _Connection:
+def _private(environ: Mapping[str, str]) -> Connection:
     private = Private.prepare()
     try:
         with environment(environ, private.environ()), lean(Node):
@@ -116,16 +99,16 @@ def _private(environ: Mapping[str, str]) -> _Connection:
         end_processes(private.processes(), private.mark)
         private.remove()
         raise
-    made = _Connection("local", private, own=True)
+    made = Connection("local", private, _shut)
     atexit.register(lambda: made.close() if made is _connection else None)
     return made
 
 
-def _joined(cluster: str, environ: Mapping[str, str]) -> _Connection:
+def _joined(cluster: str, environ: Mapping[str, str]) -> Connection:
     address = checked_address(cluster)
     with environment(environ, token_environ(address, os.environ)):
         _init(address=address)
-    return _Connection(cluster, None, own=True)
+    return Connection(cluster, None, _shut)
 
 
 def _init(**options: Any) -> None:
@@ -147,7 +130,12 @@ def _to_log(told: Any, ignore_prefix: bool = False) -> None:
     _log.debug("%s", told.get("lines"))
 
 
-def _let_go(connection: _Connection) -> None:
+def _shut() -> None:
+    if ray.is_initialized():
+        ray.shutdown()
+
+
+def _let_go(connection: Connection) -> None:
     global _connection
     connection.users -= 1
     if connection.users == 0:
@@ -158,8 +146,8 @@ def _let_go(connection: _Connection) -> None:
 # -- the runtime -----------------------------------------------------------------------------------------------------
 
 
-async def start_runtime(cluster: str, environ: Mapping[str, str]) -> RayRuntime:
-    """Connect to a Ray, and see that a cortex lives there. Raises ``ClusterError``.
+async def start_runtime(cluster: str, environ: Mapping[str, str], begin: bool = True) -> RayRuntime:
+    """Connect to a Ray, and where something is to ``begin`` see that a cortex lives there. Raises ``ClusterError``.
 
     ``cluster``: ``local`` for a private Ray that ends with this process, else an address. ``environ`` is where the
     user's key stands: no process of Ray's sees it.
@@ -168,7 +156,7 @@ async def start_runtime(cluster: str, environ: Mapping[str, str]) -> RayRuntime:
     take_signals_back()
     runtime = RayRuntime(cluster, connection)
     try:
-        starting = [runtime.start_actor("cortex", "cortex", BRANCHES)]
+        starting = [runtime.start_actor("cortex", "cortex", BRANCHES)] if begin else []
         if cluster == "local":  # nobody else can have started them: side by side is faster
             starting += [runtime.start_actor("branch", f"branch:{slot}") for slot in range(BRANCHES)]
         await asyncio.gather(*starting)
@@ -187,7 +175,7 @@ async def nodes_of(cluster: str, environ: Mapping[str, str], timeout_s: float) -
 class RayRuntime(Machine, Shelved):
     """What actors and drivers know of a Ray cluster. Without a connection of its own it is an actor's."""
 
-    def __init__(self, cluster: str, connection: _Connection | None = None, job: str = "") -> None:
+    def __init__(self, cluster: str, connection: Connection | None = None, job: str = "") -> None:
         self.cluster = cluster
         self._connection = connection
         self._shelf = Shelf(internal_kv, cloudpickle.CloudPickler, job, own=connection is not None)
@@ -244,12 +232,22 @@ class RayRuntime(Machine, Shelved):
         """CPUs that Ray was told of."""
         return int((await asyncio.to_thread(ray.cluster_resources)).get("CPU", 0))
 
+    async def make_room(self, branches: int, workers: int) -> None:
+        """Tell Ray's autoscaler, where there is one, for how many a core is wanted."""
+        if self.cluster == "local":
+            return
+        from ray.autoscaler.sdk import request_resources  # 0.3 s, which nothing else needs
+
+        bundles, labels = shapes(branches, workers, await asyncio.to_thread(ray.nodes))
+        await asyncio.to_thread(request_resources, bundles=bundles, bundle_label_selectors=labels)
+
     async def start_actor(self, role: str, name: str, *args: Any, avoid: tuple[str, ...] = ()) -> Peer:
         """The actor of this name, made if there is none, and alive. Raises ``ClusterError`` where it cannot live."""
-        where = self._where(role)
-        if avoid and (well := [node for node in await self.nodes() if node not in avoid]):
+        where = self._where(role, args)
+        labels = selector(role, await asyncio.to_thread(ray.nodes), avoid)
+        if not labels and avoid and (well := [node for node in await self.nodes() if node not in avoid]):
             where = NodeAffinitySchedulingStrategy(well[zlib.crc32(name.encode()) % len(well)], soft=True)
-        self._handles[name] = await asyncio.to_thread(self._made, role, name, args, where)
+        self._handles[name] = await asyncio.to_thread(self._made, role, name, args, where, labels)
         peer = self.peer(name)
         try:
             release, _ = await peer.ask("hello")
@@ -261,19 +259,20 @@ class RayRuntime(Machine, Shelved):
             raise ClusterError(f"{self.cluster} runs cortex {release}, this is {__version__}: use the same release")
         return peer
 
-    def _made(self, role: str, name: str, args: tuple[Any, ...], where: Any) -> Any:
+    def _made(self, role: str, name: str, args: tuple[Any, ...], where: Any, labels: dict[str, str]) -> Any:
         remote: Any = ray.remote(process_class(role))
         actor = remote.options(
             name=name, namespace=NAMESPACE, lifetime="detached", get_if_exists=True, max_restarts=-1,
             max_task_retries=0, max_concurrency=CALLS_AT_ONCE, num_cpus=0, scheduling_strategy=where,
+            label_selector=labels or None,
         )  # fmt: skip
         return actor.remote(code_paths(), role, name, args, self.cluster)
 
-    def _where(self, role: str) -> Any:
-        """Which node: a channel's journal is on this one's disk, branches and workers are spread."""
-        if role == "channel":
+    def _where(self, role: str, args: tuple[Any, ...]) -> Any:
+        """Which node: a channel's journal is on this one's disk, if in no database; branches and workers are spread."""
+        if role == "channel" and not self.store(args[-1]).remote:
             return NodeAffinitySchedulingStrategy(self._node, soft=False)
-        return "SPREAD" if role in ("branch", "worker") else "DEFAULT"
+        return "DEFAULT" if role == "cortex" else "SPREAD"
 
     async def end_actor(self, name: str) -> None:
         """End an actor for good, having let it close its files."""

@@ -24,7 +24,6 @@ from actors.driver import Driver, Sink, Source
 from actors.errors import ClearError
 from actors.files.place import is_remote
 from actors.inline import InlineRuntime
-from actors.joblock import Held, hold
 from actors.model_port import Model
 from actors.observing.actor_logs import shown
 from actors.observing.assembled import hand_over, of_environ
@@ -35,7 +34,7 @@ from actors.provider.credential import Credential
 from actors.records import last_owner, last_state, last_terms, said_in_use
 from actors.rotation import rotation
 from actors.simulator.settings import SimulatorSettings
-from actors.store import Folder, Journal
+from actors.store import Folder, Held
 from cortex.budgets import covering
 from cortex.events import Reopened
 from cortex.limits import Limits, Terms
@@ -155,7 +154,7 @@ class Session:
         """Run it to its end. Raises ``SetupError``, ``StoreError``, or what source and sink raise."""
         self.folder.prepare()
         try:
-            with hold(self.folder, self.job):
+            with self.folder.hold(self.job):
                 async with self.endpoint:
                     return await self._run()
         except Held:
@@ -277,7 +276,7 @@ class Session:
             return
         from actors.cluster.leftovers import end_leftovers
 
-        journal = Journal(self.folder.journal_path(self.job))
+        journal = self.folder.journal(self.job)
         try:
             journal.take_epoch(msgspec.json.encode(this_owner("local")))
         finally:
@@ -296,7 +295,7 @@ class Session:
         if self._sink is not None and hasattr(self._sink, "check"):
             self._sink.check()
         self._driver = Driver(
-            runtime, str(self.folder.path), opening, found.arming, source=self._source, sink=self._sink,
+            runtime, self.folder.address, opening, found.arming, source=self._source, sink=self._sink,
             progress=self.progress, attach=attach, own=own, narrow=found.narrow,
             rotation=rotation(terms, found.arming, self.heed), log=self.log, program=self.order.runs(),
         )  # fmt: skip

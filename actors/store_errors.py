@@ -27,3 +27,11 @@ class Fenced(StoreError):
 
 class DiskFull(StoreError):
     """The disk that holds the journal is full. What was committed is safe; the job can be resumed."""
+
+
+class Unreachable(StoreError):
+    """The database that holds the journal does not answer now. What was committed is safe; it may be asked again."""
+
+
+class Held(Exception):
+    """Somebody else holds the job."""

@@ -20,17 +20,21 @@ _OF_A_NODE = frozenset({FailureKind.TRANSIENT.value, FailureKind.TIMED_OUT.value
 
 
 def wanted(state: Cluster) -> tuple[int, int]:
-    """Branches and workers for what is granted and waits now."""
+    """Branches and workers for what is granted and waits now, as far as there is room for them."""
+    own = state.settings
+    branches, workers = room(state)
+    return min(branches, own.branches_max), min(workers, own.workers_max)
+
+
+def room(state: Cluster) -> tuple[int, int]:
+    """For how many branches and workers there would be work: what a cluster that can grow is asked for."""
     if not state.jobs:
         return 0, 0
     own = state.settings
     granted = sum(pool.granted for pool in state.pools.values())
     branches = max(granted / own.calls_per_branch, state.calls_per_s / own.calls_per_s_per_branch)
     runs = sum(job.runs for job in state.jobs.values())
-    return (
-        min(max(math.ceil(branches), own.branches_min), own.branches_max),
-        min(math.ceil(runs / own.runs_per_worker), own.workers_max),
-    )
+    return max(math.ceil(branches), own.branches_min), math.ceil(runs / own.runs_per_worker)
 
 
 def settle(state: Cluster, out: list[Command]) -> None:

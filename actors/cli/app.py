@@ -18,8 +18,10 @@ from actors.cli.arguments import (
     Results,
     Settings,
     Submitted,
+    Within,
 )
 from actors.cli.foretold import COMMANDS as FORETOLD
+from actors.cli.k8s import COMMANDS as K8S
 from actors.cli.money import COMMANDS as MONEY
 from actors.cli.options import BOUNDS, GOING_ON, LOOKING, RUNNING, TABLE, Options, takes
 from actors.cli.panels import arrange
@@ -35,6 +37,8 @@ app = typer.Typer(
 )  # fmt: skip
 programs = typer.Typer(help="Programs: which there are, one to begin with, what they need.", no_args_is_help=True)
 app.add_typer(programs, name="program")
+k8s = typer.Typer(help="Kubernetes: a job file as KubeRay takes it.", no_args_is_help=True)
+app.add_typer(k8s, name="k8s")
 
 _NOTHING: list[str] = []
 
@@ -83,7 +87,7 @@ def run(
 
 
 @app.command()
-@takes(*GOING_ON)
+@takes(*GOING_ON, "wait")
 def resume(
     job: Job, options: Options, submitted: Submitted = _NOTHING, not_submitted: NotSubmitted = _NOTHING
 ) -> int:
@@ -94,7 +98,7 @@ def resume(
 
 
 @app.command()
-@takes(*GOING_ON, "overwrite")
+@takes(*GOING_ON, "wait", "overwrite")
 def attach(job: Job, options: Options, output: Output = "") -> int:
     """Follow a job that goes on in a cluster; -o writes its results there too."""
     from actors.cli.going_on import go_on
@@ -152,13 +156,15 @@ def change(job: Job, options: Options) -> int:
 def drain(
     options: Options,
     job: Annotated[str, typer.Argument(help="the job's name, as `cortex jobs` lists it")] = "",
-    node: Annotated[str, typer.Option("--node", help="a node of --cluster instead", metavar="NAME")] = "",
+    node: Annotated[str, typer.Option("--node", help="a node of --cluster instead; or here", metavar="NAME")] = "",
     branch: Annotated[str, typer.Option("--branch", help="a branch of --cluster instead", metavar="NAME")] = "",
+    every: Annotated[bool, typer.Option("--all", help="all jobs of --cluster instead")] = False,
+    within: Within = "",
 ) -> int:
     """Let a job finish what is in flight and rest (`cortex resume` goes on); or empty a node or branch."""
     from actors.cli.steering import drain as end
 
-    return end(job, node, branch, options)
+    return end(job, node, branch, every, within, options)
 
 
 @app.command()
@@ -347,6 +353,8 @@ for _name, _command in SAVING.items():
     programs.command(_name)(_command)
 for _name, _command in {**FORETOLD, **TENDING, **MONEY}.items():
     app.command(_name)(_command)
+for _name, _command in K8S.items():
+    k8s.command(_name)(_command)
 
 
 @app.command()

@@ -51,3 +51,6 @@ Submitted = Annotated[
 NotSubmitted = Annotated[
     list[str], typer.Option("--not-submitted", help="a message batch in doubt: it was never made", metavar="N")
 ]
+Within = Annotated[
+    str, typer.Option("--within", help="with --all or --node: wait until it is empty, at most so long", metavar="TIME")
+]

@@ -17,6 +17,7 @@ from actors.beforehand import sample_order
 from actors.cli.carrying import Work, carry_out, report
 from actors.cli.finding import built, missing, program_named, told_of
 from actors.cli.in_force import CONFIG, said_in
+from actors.cli.in_turn import in_turn
 from actors.cli.keys import taken_environ
 from actors.cli.options import Options
 from actors.cli.problems import CommandError, say
@@ -46,7 +47,7 @@ from actors.files.sink import FileSink, SinkError
 from actors.files.source import BatchSource, Check
 from actors.files.table_sink import TableSink
 from actors.files.table_source import TableSource
-from actors.records import in_use, last_places, last_state, last_terms
+from actors.records import last_places, last_state, last_terms
 from actors.session import CONTENT, Order, Session, whole
 from actors.store import Folder, TextGone
 from cortex.flows.program import Flow
@@ -97,7 +98,7 @@ def batch_order(path: str, output: str, options: Options) -> tuple[Folder, Order
     if options.prompt:
         places = {"kind": TABLE} | ({} if options.id else {"numbered": "1"})
     order = Order(
-        program=program, limits=limits, job=options.job, state=str(folder.path), cluster=cluster_of(options),
+        program=program, limits=limits, job=options.job, state=folder.address, cluster=cluster_of(options),
         input=path, output=output, fresh=options.fresh, places={CONFIG: said_in(options), **places},
         wish=Wish(model=options.model, base_url=base_url_of(options)), keeps_text=not options.no_keep_text,
         labels=labels_of(options), shards=shards_of(options),
@@ -122,7 +123,7 @@ def run(where: str, inputs: list[str], output: str, pairs: list[str], options: O
         raise CommandError(f"{where} reads its rows from one file, not from {len(inputs)}: join them first")
     order = Order(
         program=program, wish=wish_of(options, options.model), limits=limits, job=options.job,
-        state=str(folder.path), cluster=cluster_of(options), input=inputs[0] if inputs else "", output=output,
+        state=folder.address, cluster=cluster_of(options), input=inputs[0] if inputs else "", output=output,
         fresh=options.fresh, places={CONFIG: said_in(options), **({"kind": LINES} if lines else {})},
         labels=labels_of(options),
     )  # fmt: skip
@@ -247,8 +248,8 @@ def _begun(order: Order, options: Options, folder: Folder, source: Any, check: C
     job = order.named()
     if "~" in job:
         raise CommandError(f"job name {job!r}: '~' stands in the names of child jobs alone")
-    if said := in_use(folder, job):
-        raise CommandError(said)
+    if (code := in_turn(folder, job, options)) is not None:
+        return code
     if check is not None:
         order.places |= {"digest": check.digest, "rows": str(check.rows), "unreadable": str(check.unreadable)}
     before = last_terms(folder, job)

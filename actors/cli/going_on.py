@@ -24,6 +24,7 @@ from actors.cli.beginning import (
 )
 from actors.cli.carrying import Work, carry_out, report
 from actors.cli.in_force import CONFIG, merged, said_in
+from actors.cli.in_turn import in_turn
 from actors.cli.keys import taken_environ
 from actors.cli.options import Options
 from actors.cli.problems import CommandError, say
@@ -34,7 +35,7 @@ from actors.cli.telling import OVER
 from actors.destination import remembered
 from actors.files.line_source import LineSource
 from actors.files.lines import SourceError
-from actors.records import in_use, last_places, last_state
+from actors.records import last_places, last_state
 from actors.session import Order, Session, whole
 from actors.store import Folder
 from actors.wording import clock
@@ -64,8 +65,8 @@ def go_on(job: str, options: Options, *, attaching: bool, copy: str = "", decide
     """``cortex resume`` and ``cortex attach``; the exit code. ``copy``: where the results are written besides."""
     share_of(options)
     folder = folder_of(options)
-    if said := in_use(folder, job):
-        raise CommandError(said)
+    if (waited := in_turn(folder, job, options)) is not None:
+        return waited
     k = last_state(folder, job)
     if copy and whole(copy) == k.terms.places.get("output"):
         copy = ""
@@ -133,7 +134,7 @@ def order_of(
     program, shards = unsharded(programs.load(terms.program, terms.params_json))
     return Order(
         program=program, shards=shards, wish=changed_wish(options, wish),
-        limits=limits, job=job, state=str(folder.path),
+        limits=limits, job=job, state=folder.address,
         cluster=cluster_of(options, places.get("cluster", "auto")), input=places.get("input", ""),
         output=places.get("output", ""), places=places, keeps_text=terms.keeps_text, labels=terms.labels,
     )  # fmt: skip

@@ -66,6 +66,7 @@ class Options(msgspec.Struct, kw_only=True):
     meta: bool = False
     accept_failed: str = ""
     accept_partial: bool = False
+    wait: bool = False
     no_keep_text: bool = False
     as_json: bool = False
     verbose: bool = False
@@ -113,7 +114,7 @@ _DECLARED: dict[str, tuple[Any, Any]] = {
         _option("--via", "messages (default), or batches: half the price, an answer may take a day", "ROAD"),
     ),
     "job": (str, _option("--job", "the job's name; else it derives from program, input and output", "NAME")),
-    "state": (str, _option("--state", "folder of the journals (default .cortex)", "FOLDER")),
+    "state": (str, _option("--state", "folder of the journals (default .cortex), or postgresql://HOST/DB", "PLACE")),
     "max_cost": (str, _option("--max-cost", "cap on what the job may cost, in USD; never passed", "USD")),
     "max_job_tokens": (str, _option("--max-job-tokens", "cap on tokens, input and output together", "N")),
     "max_output_tokens": (int, _option("--max-output-tokens", "most tokens of one reply", "N", 1)),
@@ -213,6 +214,7 @@ _DECLARED: dict[str, tuple[Any, Any]] = {
         _option("--accept-failed", "this share of failed rows still counts as complete", "SHARE"),
     ),
     "accept_partial": (bool, _option("--accept-partial", "a partial result counts as complete")),
+    "wait": (bool, _option("--wait", "where another run has the job, wait for it and take what came of it")),
     "no_keep_text": (
         bool, _option("--no-keep-text", "let prompts and replies leave the disk once their results are in the output")
     ),
@@ -242,7 +244,7 @@ GOING_ON = (
 RUNNING = (
     "model", "provider", "role", "sub_model", "base_url", "api_key_file", "via", "job", "state", *BOUNDS,
     "max_output_tokens", "prompt_tokens_max", "fallback", "warm_prefix", "price", "price_as", "cluster", "sim", "label",
-    "notify", "fresh", "overwrite", "accept_failed", "accept_partial", "as_json", "verbose", "metrics_listen",
+    "notify", "fresh", "overwrite", "accept_failed", "accept_partial", "wait", "as_json", "verbose", "metrics_listen",
     "log_format", "log_level",
 )  # fmt: skip
 """Options of commands that begin a job."""

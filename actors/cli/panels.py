@@ -9,6 +9,7 @@ COMMANDS = {
     "Begin": "batch run plan",
     "While it runs": "status top jobs set drain limit cancel attach answer approve",
     "Afterwards": "results resume retry report inspect export costs replay diff fork",
+    "In a cluster": "k8s down",
     "Once in a while": "config rm gc forget budget program doctor simulate",
 }
 """Commands by what they are for, in the order of their groups. One that is not here stands in a group of its own."""
@@ -19,7 +20,7 @@ OPTIONS = {
     "sub_model fallback warm_prefix sim",
     "Money and time": "max_cost max_job_tokens deadline goal_timeout max_failed wait_blocked hedge notify",
     "Limits": "concurrency rpm itpm otpm headroom priority",
-    "The job": "job state cluster label shards fresh overwrite no_keep_text accept_failed accept_partial",
+    "The job": "job state cluster label shards fresh overwrite no_keep_text accept_failed accept_partial wait",
     "What is told": "as_json verbose metrics_listen log_format log_level",
 }
 """Options that several commands share. One that is not here stands with the command's own."""
@@ -38,6 +39,7 @@ EXAMPLES = {
     "inspect": ("cortex inspect JOB --failed", "cortex inspect JOB ticket-17"),
     "set": ("cortex set JOB --max-cost 50 --deadline +2h --priority 3",),
     "limit": ("cortex limit sonnet --rpm 500 --headroom 20%", "cortex limit sonnet --clear"),
+    "down": ("cortex down --within 5m",),
     "gc": ("cortex gc --older-than 30d --dry-run",),
     "doctor": ("cortex doctor --model claude-haiku-4-5",),
     "simulate": ("cortex simulate --port 8400 --fault overloaded=0.1 -s rpm=600",),

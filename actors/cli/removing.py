@@ -119,8 +119,8 @@ def _refuse(folder: Folder, job: str) -> None:
     """A job that runs, or whose calls are with the provider, is ended first."""
     if "~" in job:
         raise CommandError(f"{job} is a part of the job {job.partition('~')[0]}, and goes with it")
-    if not folder.journal_path(job).exists():
-        raise NoSuchJob(f"no job {job!r} in {folder.path}; `cortex jobs` lists what is there")
+    if not folder.has(job):
+        raise NoSuchJob(f"no job {job!r} in {folder.address}; `cortex jobs` lists what is there")
     for name in removal.family(folder, job):
         if said := in_use(folder, name):
             raise CommandError(said)

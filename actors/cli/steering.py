@@ -13,16 +13,16 @@ import msgspec
 from actors import amending, control
 from actors.bounds import changes
 from actors.cli.beginning import complete_output
+from actors.cli.emptying import HERE, cluster_meant, drain_all, drain_node
 from actors.cli.keys import taken_environ
 from actors.cli.limiting import asked_cortex
 from actors.cli.options import BOUNDS, Options
 from actors.cli.problems import COMPLETE, FAILED, CommandError, say
-from actors.cli.settings import limits_of, named_folder, shared_cluster
+from actors.cli.settings import limits_of, named_folder
 from actors.cli.standings import standing_of
 from actors.cli.telling import OVER, Standing, headline
 from actors.destination import Wish, remembered, wish_at
 from actors.errors import ClearError
-from actors.joblock import is_held
 from actors.opening import Owner
 from actors.ports import Away, ClusterError, Gone, Peer
 from actors.records import last_owner, last_places, last_state
@@ -62,7 +62,7 @@ def cancel(job: str, options: Options) -> int:
             amending.cancel(folder, job, who())
     k = last_state(folder, job)
     standing = standing_of(folder, job, k)
-    if k.outcome == "cancelled" and not is_held(folder, job):
+    if k.outcome == "cancelled" and not folder.is_held(job):
         with contextlib.suppress(OSError):
             complete_output(folder, job, standing.facts, k.terms.places, k.terms.program, False)
     if left and k.outcome == "cancelled":
@@ -100,20 +100,25 @@ def _told(standing: Standing, options: Options, said: str) -> int:
 # -- drain ---------------------------------------------------------------------------------------------------------
 
 
-def drain(job: str, node: str, branch: str, options: Options) -> int:
+def drain(job: str, node: str, branch: str, every: bool, within: str, options: Options) -> int:
     """``cortex drain``: what is in flight is finished, then the job rests; the exit code: 0 when it does.
 
-    A node or branch of a cluster is emptied instead: its cortex is told, and what was in flight ends there meanwhile.
+    All jobs, a node or a branch of a cluster are emptied instead: its cortex is told, and what was in flight ends there
+    meanwhile.
     """
-    if sum(map(bool, (job, node, branch))) != 1:
-        raise CommandError("drain what? give a job, or --node NAME or --branch NAME with --cluster ADDRESS")
+    if sum(map(bool, (job, node, branch, every))) != 1:
+        raise CommandError("drain what? give a job, or --node NAME, --branch NAME or --all with --cluster ADDRESS")
+    if within and not (node or every):
+        raise CommandError("--within is for --node and --all: a job is waited for until it rests")
+    if every:
+        return drain_all(within, options)
+    if node and (within or node == HERE):
+        return drain_node(node, within, options)
     return _drained_there(node or branch, options) if node or branch else _drained(job, options)
 
 
 def _drained_there(subject: str, options: Options) -> int:
-    cluster = shared_cluster(options)
-    if not cluster:
-        raise CommandError("nodes and branches are a cluster's: give --cluster ADDRESS")
+    cluster = cluster_meant(options, "nodes and branches")
 
     async def saying(peer: Peer) -> int:
         await peer.ask("drain", who(), subject)
@@ -131,7 +136,7 @@ def _drained(job: str, options: Options) -> int:
     told = told_its_run(folder, job, "drain")
     if told:
         say(DRAINING)
-        while is_held(folder, job):
+        while folder.is_held(job):
             time.sleep(_LOOK_S)
     told = told or told_its_cluster(folder, job, _stopping("drain"))
     k = last_state(folder, job)
@@ -211,18 +216,18 @@ def told_its_run(
         return False
     wanted = control.Wanted(how=how, who=who(), owner=owner, limits=limits or {}, answers=answers or {})
     until_s = time.monotonic() + OBEDIENCE_S
-    left = None
-    while is_held(folder, job):
-        if left is None:
+    left = False
+    while folder.is_held(job):
+        if not left:
             left = control.leave(folder, job, wanted)
-        elif not left.exists():
+        elif not control.waits(folder, job):
             return True
         if time.monotonic() > until_s:
             _take_back(folder, job, owner)
             whom = f"process {owner.pid} on {owner.host}"
             raise CommandError(f"{whom}, which runs job {job}, does not answer: end it", FAILED)
         time.sleep(_LOOK_S)
-    if left is not None and not left.exists():
+    if left and not control.waits(folder, job):
         return True  # it obeyed, and was done with the job by then
     _take_back(folder, job, owner)
     return False

@@ -79,4 +79,17 @@ def forget(jobs: Jobs, options: Options) -> int:
     return lose(list(jobs), options)
 
 
-COMMANDS = {"results": results, "retry": retry, "config": config, "rm": rm, "gc": gc, "forget": forget}
+@takes("cluster", "as_json", "verbose")
+def down(
+    options: Options,
+    within: Annotated[
+        str, typer.Option("--within", help="how long jobs may finish what is in flight", metavar="TIME")
+    ] = "",
+) -> int:
+    """End all that Cortex has in a cluster, once its jobs rest. Journals and results stay; `cortex resume` goes on."""
+    from actors.cli.emptying import down as end
+
+    return end(within, options)
+
+
+COMMANDS = {"results": results, "retry": retry, "config": config, "rm": rm, "gc": gc, "forget": forget, "down": down}

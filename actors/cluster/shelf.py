@@ -86,6 +86,10 @@ class Notes:
         names = [key.decode() for key in self._kv._internal_kv_list(f"{_NOTES}{prefix}".encode())]
         return {name.removeprefix(_NOTES): self._kv._internal_kv_get(name.encode()) for name in names}
 
+    def clear(self) -> None:
+        """Nothing of ours is left in the store, jobs' programs included."""
+        self._kv._internal_kv_del(b"cortex/", del_by_prefix=True)
+
 
 _NOTES = "cortex/note/"
 

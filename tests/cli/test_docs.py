@@ -56,9 +56,10 @@ def test_every_command_and_option_exists():
     assert {"status", "resume", "drain", "limit", "set", "cancel"} <= {words.split()[1] for _, words in commands}
     for page, words in commands:
         _, command, *rest = shlex.split(words)
-        if command == "program" and rest and re.fullmatch("[a-z-]+", rest[0]):
-            command = f"program {rest[0]}"
-        if command == "program" and not rest:
+        grouped = command in ("program", "k8s")
+        if grouped and rest and re.fullmatch("[a-z-]+", rest[0]):
+            command = f"{command} {rest[0]}"
+        if grouped and not rest:
             continue
         assert command in _options(), (page, words)
         for option in [word for word in rest if re.fullmatch("--[a-z-]+", word)]:

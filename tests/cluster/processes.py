@@ -81,18 +81,21 @@ class Node(NamedTuple):
 
 
 @contextlib.contextmanager
-def ray_head() -> Iterator[Head]:
-    """Start a Ray apart from every driver; it ends with the block."""
+def ray_head(*more: str, **environ: str) -> Iterator[Head]:
+    """Start a Ray apart from every driver; it ends with the block.
+
+    ``more``: what ``ray start`` is told besides; ``environ``: what stands in its environment, and that of its actors.
+    """
     port = free_port()
     options = ("--include-dashboard=false", "--disable-usage-stats", "--num-cpus=2")
-    with _ray("--head", f"--port={port}", *options) as (pid, folder):
+    with _ray("--head", f"--port={port}", *options, *more, **environ) as (pid, folder):
         yield Head(f"127.0.0.1:{port}", pid, folder)
 
 
 @contextlib.contextmanager
-def another_node(head: Head, **environ: str) -> Iterator[Node]:
+def another_node(head: Head, *more: str, **environ: str) -> Iterator[Node]:
     """Let one more node, on this same machine, join a Ray; what it starts has these variables."""
-    with _ray(f"--address={head.address}", "--num-cpus=1", **environ) as (pid, folder):
+    with _ray(f"--address={head.address}", "--num-cpus=1", *more, **environ) as (pid, folder):
         yield Node(pid, folder)
 
 
@@ -105,7 +108,7 @@ def _ray(*words: str, **environ: str) -> Iterator[tuple[int, Path]]:
         ]  # fmt: skip
         log = Path(folder) / "start.log"
         with log.open("wb") as out:
-            env = environment(**_WATCHFUL, **_OPEN, **environ)
+            env = environment(**{**_WATCHFUL, **_OPEN, **environ})
             head = subprocess.Popen(command, env=env, stdout=out, stderr=out, cwd=folder)
         try:
             deadline_s = time.monotonic() + 60
@@ -150,13 +153,13 @@ class Provider:
 class Commands:
     """The command line over one state folder."""
 
-    def __init__(self, folder: Path, url: str, cluster: str) -> None:
+    def __init__(self, folder: Path, url: str, cluster: str, state: str = "") -> None:
         self._folder = folder
         self._started: list[subprocess.Popen[str]] = []
         self.temporary = Path(tempfile.mkdtemp(prefix="ct-", dir="/tmp"))
         """Its folder for temporary files, with a path short enough for the sockets of a Ray."""
         self._env = environment(
-            ANTHROPIC_API_KEY=KEY, ANTHROPIC_BASE_URL=url, CORTEX_STATE=str(folder / "state"), NO_COLOR="1",
+            ANTHROPIC_API_KEY=KEY, ANTHROPIC_BASE_URL=url, CORTEX_STATE=state or str(folder / "state"), NO_COLOR="1",
             CORTEX_CLUSTER=cluster, TMPDIR=str(self.temporary),
         )  # fmt: skip
 

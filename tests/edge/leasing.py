@@ -91,6 +91,7 @@ class World:
         self.cortex: Any = None
         self.slow = False
         self.born = self.room = 0
+        self.wanted_room: list[tuple[int, int]] = []
         self.notes = Notes()
         self.telemetry = Nobody()
 
@@ -114,6 +115,9 @@ class World:
 
     async def cores(self) -> int:
         return self.room
+
+    async def make_room(self, branches: int, workers: int) -> None:
+        self.wanted_room.append((branches, workers))
 
     def peer(self, name: str) -> Any:
         return Peer(name, self)

@@ -27,7 +27,7 @@ def test_the_files_are_what_their_source_says():
     for name, text in texts().items():
         assert (ROOT / name).read_text() == text, f"{name} is not what `python -m k8s.boards` writes"
     written = {ROOT / name for name in texts()}
-    assert {*BOARDS, *(ROOT / "k8s" / "prometheus").glob("*.yaml")} <= written
+    assert {*BOARDS, *(ROOT / "k8s" / "prometheus").glob("cortex-*.yaml")} <= written
 
 
 @pytest.mark.parametrize("path", BOARDS, ids=lambda path: path.stem)

@@ -208,6 +208,8 @@ class SimRuntime:
     async def cores(self) -> int:
         return 0
 
+    async def make_room(self, branches: int, workers: int) -> None: ...
+
     async def nodes(self) -> tuple[str, ...]:
         return tuple(node.name for node in self._world.nodes if node.up)
 

@@ -1,0 +1,30 @@
+"""What one process has of a Ray: the connection that all runs in it share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from actors.cluster.leftovers import end_processes
+from actors.cluster.start import Private
+
+
+class Connection:
+    """This process's connection to a Ray, shared by all runs in it; the last to go closes it.
+
+    ``shut`` closes it where it was made here, and not by the program that we are part of.
+    """
+
+    def __init__(self, cluster: str, private: Private | None, shut: Callable[[], None] | None) -> None:
+        self.cluster = cluster
+        self.private = private
+        self.users = 1
+        self._shut = shut
+
+    def close(self) -> None:
+        """Disconnect; end a private Ray, and wait until no process of it is left."""
+        processes = self.private.processes() if self.private is not None else ()
+        if self._shut is not None:
+            self._shut()
+        if self.private is not None:
+            end_processes(processes, self.private.mark)
+            self.private.remove()

@@ -1,0 +1,129 @@
+"""``drain --all``, ``drain --node … --within`` and ``down``: what a cluster is told, and what is said of it."""
+
+from __future__ import annotations
+
+import getpass
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from actors.ports import Gone
+
+
+class There:
+    """A cluster with two jobs, one of which has something in flight for long; it has forgotten nothing yet."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Any, ...]] = []
+        self.living = ["channel:a", "channel:b", "channel:b~1", "branch:0", "cortex", "worker:0"]
+        self.stuck: set[str] = set()
+        self.cleared = self.began = False
+        self.staff = {"branch:0": {"node": "n1"}, "worker:0": {"node": "n2"}}
+        self.notes = self
+
+    def clear(self) -> None:
+        self.cleared = True
+
+    def node(self) -> str:
+        return "n1"
+
+    async def names(self, prefix: str) -> tuple[str, ...]:
+        return tuple(name for name in self.living if name.startswith(prefix))
+
+    def peer(self, name: str) -> Any:
+        there = self
+
+        class Peer:
+            async def ask(self, method: str, *args: Any) -> Any:
+                there.told.append((name, method, *args))
+                if name not in there.living:
+                    raise Gone(name)
+                if name == "cortex" and method == "drain" and args[1] not in ("n1", "n2"):
+                    raise ValueError(f"there is no node, branch or worker called {args[1]}")
+                if name == "cortex" and method == "status":
+                    return {"staff": {} if there.told.count((name, method)) > 2 and not there.stuck else there.staff}
+                return msgspec.json.encode({"outcome": "running" if name in there.stuck else "partial"})
+
+        return Peer()
+
+    async def kill_actor(self, name: str) -> None:
+        if name in self.living:
+            self.living.remove(name)
+
+    async def close(self) -> None: ...
+
+
+@pytest.fixture
+def there(monkeypatch: pytest.MonkeyPatch) -> There:
+    found = There()
+
+    async def start_runtime(cluster: str, environ: object, begin: bool = True) -> There:
+        assert cluster == "head:6379"
+        found.began = begin
+        return found
+
+    monkeypatch.setattr("actors.runtime.start_runtime", start_runtime)
+    monkeypatch.setattr("actors.cli.emptying.LOOK_S", 0.01)
+    monkeypatch.setattr("actors.cli.emptying.HEARD_S", 0.01)
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+    return found
+
+
+def test_all_jobs_of_a_cluster_rest_and_child_jobs_with_them(cortex, there):
+    done = cortex("drain", "--all", "--json")
+    assert done.code == 0
+    assert done.said()[:2] == ["job a rests, and can be resumed", "job b rests, and can be resumed"]
+    assert [(name, *rest) for name, method, *rest in there.told if method == "stop"] == [
+        ("channel:a", "drain", getpass.getuser()), ("channel:b", "drain", getpass.getuser()),
+    ]  # fmt: skip
+    assert json.loads(done.out) == {
+        "cluster": "head:6379", "jobs": [{"job": "a", "outcome": "partial"}, {"job": "b", "outcome": "partial"}],
+    }  # fmt: skip
+    assert not there.began, "a cluster without a cortex is not given one to be emptied"
+    assert len(there.living) == 6
+
+
+def test_a_job_that_does_not_come_to_rest_in_time_is_named(cortex, there):
+    there.stuck = {"channel:b"}
+    done = cortex("drain", "--all", "--within", "0.1s")
+    assert (done.code, done.said()[1]) == (1, "job b still has something in flight")
+
+
+def test_a_node_is_waited_for_until_it_is_empty(cortex, there):
+    done = cortex("drain", "--node", "here", "--within", "5s")
+    assert (done.code, done.said()) == (0, ["node n1 is empty, and gets nothing more"])
+    assert there.told[0] == ("cortex", "drain", getpass.getuser(), "n1")
+    there.stuck, there.told[:] = {"branch:0"}, []
+    done = cortex("drain", "--node", "n1", "--within", "0.1s")
+    assert (done.code, done.said()) == (1, ["node n1 still has branch:0"])
+    done = cortex("drain", "--node", "here")
+    assert (done.code, done.said()) == (0, ["node n1 drains: what is in flight there is finished, nothing new begins"])
+    cortex("drain", "--node", "n9", "--within", "1s").refused("there is no node, branch or worker called n9")
+
+
+def test_all_that_is_ours_is_ended_the_cortex_first(cortex, there):
+    done = cortex("down", "--json")
+    assert done.code == 0, done.said()
+    assert done.said()[-1] == "6 actors of the cluster ended; journals and results stay where they are"
+    assert there.living == [] and there.cleared
+    closed = [name for name, method, *_ in there.told if method == "close"]
+    assert closed[0] == "cortex" and len(closed) == 6
+    assert json.loads(done.out)["left"] == []
+
+
+def test_nothing_runs_there(cortex, there):
+    there.living = []
+    assert cortex("drain", "--all").said() == ["no job runs there"]
+    assert cortex("drain", "--node", "here", "--within", "1s").said() == ["no cortex runs there: nothing to drain"]
+    assert cortex("down").code == 0
+
+
+def test_what_makes_no_sense_is_one_line(cortex, monkeypatch):
+    cortex("down").refused("actors are a cluster's: give --cluster ADDRESS, or set RAY_ADDRESS")
+    cortex("drain", "--all").refused("all jobs are a cluster's: give --cluster ADDRESS")
+    cortex("drain", "--all", "job").refused("drain what? give a job, or --node NAME, --branch NAME or --all")
+    cortex("drain", "job", "--within", "1s").refused("--within is for --node and --all")
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+    cortex("down", "--within", "soon").refused("--within: 'soon' is no duration")

@@ -1,0 +1,139 @@
+"""``cortex k8s render``: a job file becomes a RayJob; what cannot go to a cluster is one line, before anything is made."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+JOB = '''
+input = "rows/tickets.csv"
+output = "labels.csv"
+model = "sim"
+prompt = "@ask.txt"
+state = "/elsewhere"
+cluster = "local"
+'''
+CLUSTER = '''
+kind: RayCluster
+metadata: {name: cortex}
+spec:
+  enableInTreeAutoscaling: true
+  autoscalerOptions: {version: v2}
+  headGroupSpec: {template: {spec: {containers: [{name: ray-head}], volumes: [{name: tmp}]}}}
+  workerGroupSpecs: [{groupName: branch, replicas: 1, minReplicas: 1, maxReplicas: 5}]
+'''
+
+
+@pytest.fixture
+def job(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("rows").mkdir()
+    Path("rows/tickets.csv").write_text("text\nhello\n")
+    Path("ask.txt").write_text("Which?\n{{text}}\n")
+    Path("My tickets.toml").write_text(JOB)
+    Path("tickets.toml").write_text(JOB)
+    Path("cluster.yaml").write_text(CLUSTER)
+    return Path("tickets.toml")
+
+
+def test_a_job_for_the_standing_cluster(cortex, job):
+    done = cortex("k8s", "render", job)
+    assert (done.code, done.said()) == (0, [
+        "tickets.toml line 6: state is the cluster's own: passed over there",
+        "tickets.toml line 7: cluster is the cluster's own: passed over there",
+        "copy to /var/lib/cortex/files/tickets on the head first: tickets.toml rows/tickets.csv ask.txt",
+    ])  # fmt: skip
+    (made,) = yaml.safe_load_all(done.out)
+    assert (made["kind"], made["metadata"]["name"], made["metadata"]["namespace"]) == ("RayJob", "tickets", "cortex")
+    spec = made["spec"]
+    assert spec["jobId"] == "tickets", "who submits it twice attaches: the job's name is the submission's id"
+    assert spec["clusterSelector"] == {"ray.io/cluster": "cortex"}
+    assert spec["backoffLimit"] == 0 and "suspend" not in spec and "shutdownAfterJobFinishes" not in spec
+    words = shlex.split(spec["entrypoint"])
+    assert words == [
+        "cortex", "batch", "-f", "/var/lib/cortex/files/tickets/tickets.toml", "--job", "tickets",
+        "--accept-partial", "--wait", "--json",
+    ]  # fmt: skip
+    assert subprocess.list2cmdline(words) == spec["entrypoint"], "Ray quotes it its own way for the head's shell"
+
+
+def test_a_cluster_of_its_own_takes_the_files_along_and_may_wait_in_a_queue(cortex, job):
+    job.write_text(JOB.replace('"rows/tickets.csv"', '"s3://b/in.csv"').replace('"labels.csv"', '"s3://b/out.csv"'))
+    done = cortex("k8s", "render", job, "--cluster-of", "cluster.yaml", "--queue", "batch", "--namespace", "ours", "--image", "i:1")
+    assert done.code == 0, done.said()
+    files, made = yaml.safe_load_all(done.out)
+    assert files["kind"] == "ConfigMap" and files["data"] == {"tickets.toml": job.read_text(), "ask.txt": "Which?\n{{text}}\n"}
+    spec = made["spec"]
+    assert made["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "batch"
+    assert (spec["suspend"], spec["shutdownAfterJobFinishes"], spec["backoffLimit"]) == (True, True, 2)
+    assert "clusterSelector" not in spec
+    own = spec["rayClusterSpec"]
+    assert own["enableInTreeAutoscaling"] is False and "autoscalerOptions" not in own
+    assert [own["workerGroupSpecs"][0][name] for name in ("replicas", "minReplicas", "maxReplicas")] == [5, 5, 5]
+    head = own["headGroupSpec"]["template"]["spec"]
+    assert head["containers"][0]["volumeMounts"] == [
+        {"name": "job-files", "mountPath": "/var/lib/cortex/files/tickets", "readOnly": True}
+    ]
+    assert head["volumes"][-1] == {"name": "job-files", "configMap": {"name": "tickets-files"}}
+    assert spec["submitterPodTemplate"]["spec"]["containers"][0]["image"] == "i:1"
+    assert cortex("k8s", "render", job, "--cluster-of", "cluster.yaml").code == 0
+    plain = list(yaml.safe_load_all(cortex("k8s", "render", job, "--cluster-of", "cluster.yaml").out))[1]["spec"]
+    assert "suspend" not in plain and plain["rayClusterSpec"]["enableInTreeAutoscaling"] is True
+
+
+@pytest.mark.parametrize(
+    ("line", "words", "said"),
+    [
+        ('job = "Tickets"', (), "--job 'Tickets': a RayJob's name begins with a letter, has small letters, digits and dashes alone"),
+        ('job = "' + "a" * 48 + '"', (), "and 47 of them at most"),
+        ('input = "-"', (), "-: a job in a cluster reads and writes files there: name one"),
+        ('input = "../tickets.csv"', (), "../tickets.csv is not below the job file's folder, which goes to the cluster"),
+        ('output = "~/labels.csv"', (), "~/labels.csv: a job in a cluster reads and writes files there"),
+        ('modle = "x"', (), "tickets.toml line 1: unknown key 'modle': did you mean model?"),
+        ("", (), "tickets.toml names neither an input nor a program: there is nothing to run"),
+        ('input = "a.csv"', ("--queue", "q"), "--queue: Kueue suspends whole clusters"),
+        ('input = "a.csv"', ("--files", "/my files"), "/my files/tickets/tickets.toml: letters, digits, dots"),
+        ('input = "a.csv"', ("--cluster-of", "none.yaml"), "none.yaml cannot be read: No such file"),
+        ('input = "a.csv"', ("--cluster-of", "tickets.toml"), "tickets.toml holds no RayCluster cortex"),
+        ('input = "a.csv"', ("--cluster-of", "cluster.yaml"), "tickets.toml line 1: a cluster of the job's own keeps no file: give input as s3://"),
+        ('input = "s3://b/a.csv"\nprompt = "@none.txt"', ("--cluster-of", "cluster.yaml"), "none.txt cannot go to the cluster: No such file"),
+    ],
+)  # fmt: skip
+def test_what_cannot_go_there_is_one_line(cortex, job, line, words, said):
+    job.write_text(line + "\n")
+    done = cortex("k8s", "render", job, *words)
+    done.refused(said)
+    assert done.out == ""
+
+
+def test_a_program_and_what_it_reads(cortex, job):
+    job.write_text('program = "rows/mine.py:Flow"\ninputs = ["rows/tickets.csv", "/on/the/head.txt", "s3://b/x"]\nparam = ["a=@ask.txt", "b=@@x"]\njob = "mine"\n')
+    done = cortex("k8s", "render", job)
+    assert done.said() == ["copy to /var/lib/cortex/files/mine on the head first: tickets.toml rows/mine.py rows/tickets.csv ask.txt"] or sorted(
+        done.said()[0].split()[-4:]
+    ) == sorted(["tickets.toml", "rows/mine.py", "rows/tickets.csv", "ask.txt"])
+    (made,) = yaml.safe_load_all(done.out)
+    assert made["spec"]["entrypoint"].startswith("cortex run -f /var/lib/cortex/files/mine/tickets.toml --job mine ")
+
+
+def test_the_command_runs_where_the_files_are(cortex, job, tmp_path):
+    """What the RayJob says, given as it stands to a shell: the job file means there what it meant here."""
+    text = yaml.safe_load(cortex("k8s", "render", job, "--files", str(tmp_path / "there")).out)["spec"]["entrypoint"]
+    there = tmp_path / "there" / "tickets"
+    (there / "rows").mkdir(parents=True)
+    for name in ("tickets.toml", "rows/tickets.csv", "ask.txt"):
+        (there / name).write_text(Path(name).read_text())
+    words = shlex.split(text)[1:]
+    os.environ["CORTEX_CLUSTER"] = "inline"
+    try:
+        done = cortex(*words)
+    finally:
+        del os.environ["CORTEX_CLUSTER"]
+    assert done.code == 0, done.said()
+    assert len((there / "labels.csv").read_text().splitlines()) == 2
+    assert not Path("/elsewhere").exists(), "the cluster's CORTEX_STATE wins"

@@ -1,0 +1,96 @@
+"""A RayJob without Kubernetes: what KubeRay does with one, on a real Ray with its Jobs API and its token.
+
+The command of a submitter is KubeRay's own: submit it unless it is there, then follow it (ray-project/kuberay,
+ray-operator/controllers/ray/common/job.go).
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.cluster.processes import KEY, Head, Provider, environment, free_port, names_in, ray_head, write_rows
+from tests.e2e import tools
+
+ROWS = 60
+TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef0123456789abcdef"}
+SUBMITTER = """
+if ! ray job status --address {address} {name} >/dev/null 2>&1; then
+  ray job submit --address {address} --no-wait --submission-id {name} -- {entrypoint};
+fi;
+ray job logs --address {address} --follow {name}
+"""
+
+
+def bash(text: str, **environ: str) -> subprocess.Popen[str]:
+    """A submitter pod's container: bash, the image's commands, and Ray's token."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.Popen(
+        ["/bin/bash", "-ce", "--", text], env=environment(PATH=path, **environ), stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+
+
+def rendered(job: Path, files: Path) -> dict[str, object]:
+    command = [sys.executable, "-m", "actors.cli", "k8s", "render", str(job), "--files", str(files)]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True, timeout=60)
+    return dict(yaml.safe_load(done.stdout)["spec"])
+
+
+def logs(head: Head) -> str:
+    return "".join(path.read_text(errors="replace") for path in head.folder.rglob("*") if path.is_file() and path.suffix in (".log", ".out", ".err"))
+
+
+def test_two_submitters_one_job_each_row_once(tmp_path):
+    pytest.importorskip("aiohttp_cors", reason=f"{tools.MISSING}ray[default]. `make e2e` installs it")
+    provider = Provider(latency_ms=300.0)
+    files = tmp_path / "files" / "labels"
+    files.mkdir(parents=True)
+    rows = write_rows(files / "in.jsonl", ROWS, "r")
+    (files / "job.toml").write_text('input = "in.jsonl"\noutput = "out.jsonl"\njob = "labels"\nconcurrency = 6\ncluster = "local"\n')
+    (tmp_path / "key").write_text(KEY)
+    spec = rendered(files / "job.toml", tmp_path / "files")
+    name, entrypoint = str(spec["jobId"]), str(spec["entrypoint"])
+    assert name == "labels"
+
+    port = free_port()
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    pod = {
+        **TOKEN, "PATH": path, "CORTEX_STATE": str(tmp_path / "state"), "CORTEX_CLUSTER": "auto",
+        "ANTHROPIC_API_KEY_FILE": str(tmp_path / "key"), "ANTHROPIC_BASE_URL": provider.url,
+    }  # fmt: skip
+    dashboard = ("--include-dashboard=true", "--dashboard-host=127.0.0.1", f"--dashboard-port={port}")
+    try:
+        with ray_head(*dashboard, **pod) as head:
+            address = f"http://127.0.0.1:{port}"
+            stranger = bash(f"ray job list --address {address}", RAY_AUTH_MODE="disabled")
+            said, _ = stranger.communicate(timeout=120)
+            assert stranger.returncode != 0, f"nobody without the token is heard: {said}"
+
+            submit = SUBMITTER.format(address=address, name=name, entrypoint=entrypoint)
+            first = bash(submit, **TOKEN)
+            until_s = time.monotonic() + 120
+            while not (files / "out.jsonl").exists():
+                assert first.poll() is None and time.monotonic() < until_s, first.communicate()[0]
+                time.sleep(0.1)
+            second = bash(submit, **TOKEN)
+            told = [each.communicate(timeout=240)[0] for each in (first, second)]
+            assert [first.returncode, second.returncode] == [0, 0], told
+            assert all('"outcome":"complete"' in text for text in told), "both have followed it to its end"
+            listed = bash(f"ray job list --address {address}", **TOKEN).communicate(timeout=120)[0]
+            assert listed.count(f"submission_id='{name}'") == 1 and "SUCCEEDED" in listed, listed
+
+            assert Counter(names_in(files / "out.jsonl")) == Counter(rows)
+            assert provider.stats()["second_complete_answers_by_user"] == 0
+            assert KEY not in logs(head) and not any(KEY in text for text in (*told, listed))
+            assert shlex.split(entrypoint)[-3:] == ["--accept-partial", "--wait", "--json"]
+    finally:
+        provider.close()

@@ -1,0 +1,62 @@
+"""Where actors may live in a cluster whose nodes say what they are for, and what its autoscaler is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+
+from actors.cluster.placing import selector, shapes
+from tests.edge.leasing import World, act
+
+
+def node(name: str, role: str = "", alive: bool = True) -> dict[str, object]:
+    labels = {"ray.io/node-id": name, **({"cortex/role": role} if role else {})}
+    return {"NodeID": name, "Alive": alive, "Labels": labels}
+
+
+ARRANGED = [node("h", "control"), node("a", "branch"), node("b", "branch"), node("w", "worker")]
+
+
+def test_where_no_node_says_what_it_is_for_any_will_do():
+    assert selector("branch", [node("a"), node("b", "branch", alive=False)]) == {}
+    assert selector("branch", [{"NodeID": "a", "Alive": True}]) == {}, "a Ray without labels"
+
+
+def test_each_lives_where_its_role_does():
+    assert [selector(role, ARRANGED) for role in ("cortex", "branch", "worker", "channel")] == [
+        {"cortex/role": "control"}, {"cortex/role": "branch"}, {"cortex/role": "worker"}, {},
+    ]  # fmt: skip
+
+
+def test_what_models_wrote_waits_for_its_node_rather_than_run_beside_the_key():
+    assert selector("worker", [node("a", "branch")]) == {"cortex/role": "worker"}
+    assert selector("cortex", [node("a", "branch")]) == {}, "the cortex does not wait"
+
+
+def test_a_node_to_avoid_is_passed_over_while_there_is_another_of_the_role():
+    assert selector("branch", ARRANGED, ["b", "w"]) == {"cortex/role": "branch", "ray.io/node-id": "!in(b,w)"}
+    assert selector("worker", ARRANGED, ["w"]) == {"cortex/role": "worker"}
+
+
+def test_the_autoscaler_is_asked_for_a_core_for_each():
+    assert shapes(2, 1, ARRANGED) == (
+        [{"CPU": 1}] * 3, [{"cortex/role": "branch"}, {"cortex/role": "branch"}, {"cortex/role": "worker"}],
+    )  # fmt: skip
+    assert shapes(0, 0, ARRANGED) == ([], [])
+    assert shapes(1, 0, [node("a")]) == ([{"CPU": 1}], [{}])
+
+
+def test_a_cluster_is_asked_for_as_many_as_there_is_work_for_and_for_none_when_the_jobs_are_gone():
+    """Not as many as there is room for now: it would never grow."""
+
+    async def play(world: World) -> None:
+        world.start(limit=450)
+        world.room = 2
+        world.add("j", wish=450)
+        await asyncio.sleep(20)
+        assert world.wanted_room[-1] == (5, 0)
+        assert len(world.wanted_room) == len(dict.fromkeys(world.wanted_room)), "said only when it changes"
+        await world.cortex.leave("j")
+        await asyncio.sleep(1)
+        assert world.wanted_room[-1] == (0, 0)
+
+    act(play)

@@ -1,0 +1,256 @@
+"""What must hold for every manifest whatever its schema allows: one finding a line, empty when there is nothing to say.
+
+``findings`` is the whole list. Each rule is shown to be able to fail by a mutation in ``test_policies.py``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from tests.manifests.rendering import Object
+from tests.manifests.schemas import pod_templates, where
+
+SECRET_NAME = re.compile(r"KEY|TOKEN|PASSWORD|SECRET|AUTHORIZATION|CREDENTIAL", re.IGNORECASE)
+PATH_NAME = re.compile(r"(_FILE|_PATH|PASSFILE|_MODE)$")
+SECRET_TEXT = re.compile(r"sk-[A-Za-z0-9-]{8,}|://[^/\s:@]+:[^/\s@]+@|-----BEGIN [A-Z ]*PRIVATE KEY|Bearer [A-Za-z0-9._-]{12,}")
+CLUSTER_SCOPED = {"Namespace", "ResourceFlavor", "ClusterQueue"}
+OUTSIDE = {"cortex-provider", "cortex-traces", "cortex-postgresql"}
+"""Secrets that people make; README.md says how."""
+MARGIN_S = 30
+"""Between the end of a hook and the end of the grace: Ray itself must end."""
+
+
+def findings(found: list[Object]) -> list[str]:
+    """Everything that is wrong with the objects of one installation."""
+    said = []
+    for one in found:
+        for name, pod in pod_templates(one):
+            said += [f"{name}: {line}" for line in _pod(pod, name)]
+            said += [f"{name}: {line}" for line in _refers(pod["spec"], found, one)]
+        said += [f"{where(one)}: {line}" for line in (*_object(one), *_ray(one))]
+    return said
+
+
+def of_installation(found: list[Object]) -> list[str]:
+    """What must be there beside the pods."""
+    return [*_network(found), *_disruption(found)]
+
+
+# -- pods ------------------------------------------------------------------------------------------------------------
+
+
+def _pod(pod: Object, name: str) -> Iterator[str]:
+    spec = pod["spec"]
+    own = spec.get("securityContext", {})
+    if own.get("runAsNonRoot") is not True or not own.get("runAsUser"):
+        yield "may run as root"
+    for key in ("hostNetwork", "hostPID", "hostIPC"):
+        if spec.get(key):
+            yield f"uses {key}"
+    if spec.get("automountServiceAccountToken") is not False and not name.endswith("-head"):
+        yield "has a token of the API server"
+    if not spec.get("serviceAccountName"):
+        yield "uses the namespace's default account"
+    for volume in spec.get("volumes", ()):
+        if "hostPath" in volume:
+            yield f"volume {volume['name']} is a folder of the node"
+        if "emptyDir" in volume and "sizeLimit" not in volume["emptyDir"]:
+            yield f"volume {volume['name']} may fill the node's disk"
+    containers = [*spec["containers"], *spec.get("initContainers", ())]
+    for container in containers:
+        yield from (f"container {container['name']} {line}" for line in _container(container))
+    if not name.endswith("-submitter"):
+        for container in spec["containers"]:
+            for probe in ("readinessProbe", "livenessProbe"):
+                if probe not in container:
+                    yield f"container {container['name']} has no {probe}"
+
+
+def _container(container: Object) -> Iterator[str]:
+    yield from _sealed(container.get("securityContext", {}))
+    yield from _bounded(container.get("resources", {}))
+    if "image" in container:
+        yield from _image(container["image"])
+    for each in container.get("env", ()):
+        if SECRET_NAME.search(each["name"]) and not PATH_NAME.search(each["name"]) and "value" in each:
+            yield f"has {each['name']} in clear"
+    for port in container.get("ports", ()):
+        if "hostPort" in port:
+            yield "takes a port of the node"
+
+
+def _sealed(own: Object) -> Iterator[str]:
+    for key, wanted, said in (
+        ("runAsNonRoot", True, "may run as root"),
+        ("readOnlyRootFilesystem", True, "may write into its image"),
+        ("allowPrivilegeEscalation", False, "may gain privileges"),
+    ):
+        if own.get(key) is not wanted:
+            yield said
+    if own.get("privileged"):
+        yield "is privileged"
+    if own.get("capabilities", {}).get("drop") != ["ALL"] or own.get("capabilities", {}).get("add"):
+        yield "has capabilities"
+    if own.get("seccompProfile", {}).get("type") != "RuntimeDefault":
+        yield "has no seccomp profile"
+
+
+def _bounded(own: Object) -> Iterator[str]:
+    for kind in ("requests", "limits"):
+        for resource in ("cpu", "memory"):
+            if resource not in own.get(kind, {}):
+                yield f"has no {kind} of {resource}"
+
+
+def _image(image: str) -> Iterator[str]:
+    name, _, tag = image.partition("@")[0].rpartition(":")
+    if "@" not in image and (not name or "/" in tag or tag == "latest"):
+        yield f"has no fixed image: {image}"
+
+
+def _refers(spec: Object, found: list[Object], owner: Object) -> Iterator[str]:
+    """What a pod names that is neither here nor made by people as README.md says."""
+    here = {(each["kind"], each["metadata"]["name"]) for each in found}
+    names = {name for _, name in here}
+    if "cortex-head" in names and (account := spec.get("serviceAccountName")) and ("ServiceAccount", account) not in here:
+        yield f"account {account} is not here"
+    for volume in spec.get("volumes", ()):
+        claim = volume.get("persistentVolumeClaim", {}).get("claimName")
+        if claim and "cortex-head" in names and ("PersistentVolumeClaim", claim) not in here:
+            yield f"claim {claim} is not here"
+        config = volume.get("configMap", {}).get("name")
+        if config and ("ConfigMap", config) not in here:
+            yield f"configuration {config} is not here"
+        secret = volume.get("secret", {}).get("secretName")
+        if secret and secret not in OUTSIDE:
+            yield f"nobody makes secret {secret}"
+    for container in spec["containers"]:
+        mounted = {each["name"] for each in container.get("volumeMounts", ())}
+        yield from (f"volume {name} is not here" for name in sorted(mounted - {each["name"] for each in spec.get("volumes", ())}))
+        for each in container.get("env", ()):
+            secret = each.get("valueFrom", {}).get("secretKeyRef", {}).get("name")
+            if secret and secret not in OUTSIDE:
+                yield f"nobody makes secret {secret}"
+
+
+# -- objects ---------------------------------------------------------------------------------------------------------
+
+
+def _object(one: Object) -> Iterator[str]:
+    if one["kind"] == "Secret":
+        yield "a secret is made by people, not kept here"
+    if one["kind"] not in CLUSTER_SCOPED and "namespace" not in one["metadata"]:
+        yield "is in no namespace"
+    for path, text in _texts(one, ""):
+        if SECRET_TEXT.search(text):
+            yield f"{path} holds a secret in clear"
+
+
+def _texts(value: Any, path: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield from _texts(each, f"{path}.{key}")
+    elif isinstance(value, list):
+        for index, each in enumerate(value):
+            yield from _texts(each, f"{path}[{index}]")
+    elif isinstance(value, str):
+        yield path, value
+
+
+def _ray(one: Object) -> Iterator[str]:
+    cluster = one["spec"] if one["kind"] == "RayCluster" else one.get("spec", {}).get("rayClusterSpec") if one["kind"] == "RayJob" else None
+    if one["kind"] == "RayJob":
+        yield from _job(one)
+    if not cluster:
+        return
+    if cluster.get("authOptions", {}).get("mode") != "token":
+        yield "anybody may speak to its Ray"
+    if cluster["headGroupSpec"]["rayStartParams"].get("num-cpus") != "0":
+        yield "its head does work"
+    if "autoscalerOptions" in cluster:
+        own = cluster["autoscalerOptions"]
+        yield from (f"its autoscaler {line}" for line in (*_sealed(own.get("securityContext", {})), *_bounded(own.get("resources", {}))))
+    for name, pod in pod_templates(one):
+        if name.endswith("-submitter"):
+            continue
+        yield from (f"{name} {line}" for line in _leaving(pod["spec"]))
+        secrets = [volume["secret"]["secretName"] for volume in pod["spec"].get("volumes", ()) if "secret" in volume]
+        if secrets and not name.endswith("-head"):
+            yield f"{name} holds {', '.join(secrets)}: the head alone does"
+        if not name.endswith("-head") and len(pod["spec"].get("topologySpreadConstraints", ())) < 2:
+            yield f"{name} may lie on one node or in one zone alone"
+
+
+def _leaving(spec: Object) -> Iterator[str]:
+    """Whoever is told to end finishes first what is in flight, and is given the time for it."""
+    for container in spec["containers"]:
+        hook = container.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command", [])
+        if hook[:2] != ["cortex", "drain"] or "--within" not in hook:
+            yield f"container {container['name']} ends without a drain"
+        elif spec.get("terminationGracePeriodSeconds", 30) < float(hook[-1].rstrip("s")) + MARGIN_S:
+            yield "is killed before its drain is over"
+
+
+def _job(one: Object) -> Iterator[str]:
+    spec = one["spec"]
+    if spec.get("jobId") != one["metadata"]["name"]:
+        yield "is submitted under another name: a second submitter would not find it"
+    if "--accept-partial" not in spec.get("entrypoint", "").split():
+        yield "fails when it ends partial, and is begun again"
+    if f"--job {one['metadata']['name']} " not in spec.get("entrypoint", "") + " ":
+        yield "is another job in the journal"
+    if "submitterPodTemplate" not in spec:
+        yield "is submitted by a pod that nobody bounds"
+
+
+# -- the installation ------------------------------------------------------------------------------------------------
+
+
+def _selects(selector: Object, labels: dict[str, str]) -> bool:
+    if any(labels.get(name) != value for name, value in selector.get("matchLabels", {}).items()):
+        return False
+    return all(labels.get(each["key"]) in each["values"] for each in selector.get("matchExpressions", ()) if each["operator"] == "In")
+
+
+def components(found: list[Object]) -> dict[str, dict[str, str]]:
+    """The labels of each kind of pod, by its component."""
+    made = {}
+    for one in found:
+        for _, pod in pod_templates(one):
+            labels = pod["metadata"]["labels"]
+            made[labels["app.kubernetes.io/component"]] = labels
+    return made
+
+
+def _network(found: list[Object]) -> Iterator[str]:
+    policies = [one["spec"] for one in found if one["kind"] == "NetworkPolicy"]
+    if not any(one["podSelector"] == {} and set(one["policyTypes"]) == {"Ingress", "Egress"} and not one.get("egress") and not one.get("ingress") for one in policies):
+        yield "nothing is denied by default"
+    for name, labels in components(found).items():
+        own = [each for one in policies if _selects(one["podSelector"], labels) for each in one.get("egress", ())]
+        blocks = [peer["ipBlock"]["cidr"] for each in own for peer in each.get("to", ()) if "ipBlock" in peer]
+        open_to_all = [each for each in own if not each.get("to")]
+        if name == "worker" and (blocks or open_to_all):
+            yield "workers, which run what models wrote, reach beyond the cluster"
+        if name == "branch" and "0.0.0.0/0" not in blocks:
+            yield "branches do not reach the provider"
+        if name in ("branch", "head") and any(each.get("ports") != [{"protocol": "TCP", "port": 443}] for each in own for peer in each.get("to", ()) if peer.get("ipBlock", {}).get("cidr") == "0.0.0.0/0"):
+            yield f"{name} reaches the Internet on other ports than 443"
+    for one in policies:
+        for each in one.get("egress", ()):
+            for peer in each.get("to", ()):
+                block = peer.get("ipBlock", {})
+                if block.get("cidr") == "0.0.0.0/0" and not {"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16"} <= set(block.get("except", ())):
+                    yield "the way to the Internet is one into private networks too"
+        for each in one.get("ingress", ()):
+            if not each.get("from"):
+                yield "anybody in the cluster may come in"
+
+
+def _disruption(found: list[Object]) -> Iterator[str]:
+    budgets = [one["spec"]["selector"] for one in found if one["kind"] == "PodDisruptionBudget"]
+    for name, labels in components(found).items():
+        if name in ("head", "branch", "worker") and not any(_selects(each, labels) for each in budgets):
+            yield f"{name} has no disruption budget"

@@ -1,0 +1,76 @@
+"""What the manifests tell pods to run is what the command line takes, and the examples are what it prints."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from tests.manifests.rendering import K8S, Object, kustomized, objects, rendered
+from tests.manifests.schemas import pod_templates
+from tests.structure import ROOT
+
+
+def _hooks(one: Object) -> list[list[str]]:
+    """Commands of ours in a pod's hooks."""
+    found = []
+    for _, pod in pod_templates(one):
+        for each in pod["spec"]["containers"]:
+            for hook in each.get("lifecycle", {}).values():
+                found.append(hook["exec"]["command"])
+    return found
+
+
+def _accepted(words: list[str]) -> Any:
+    """Has the parser of the command line take them; nothing is run."""
+    from actors.cli.app import app
+
+    command: Any = typer.main.get_command(app)
+    assert words[0] == "cortex"
+    return command.commands[words[1]].make_context(words[1], [*words[2:]])
+
+
+def test_hooks_are_commands_that_exist():
+    hooks = [hook for folder in ("overlays/production", "overlays/local") for one in rendered(folder) for hook in _hooks(one)]
+    assert len(hooks) == 6, "the head's and those of two groups, in both"
+    for words in hooks:
+        assert _accepted(words).params["within"] == "300s"
+
+
+@pytest.mark.parametrize("name", ["jobs", "kueue"])
+def test_entry_points_are_commands_that_exist(name, monkeypatch):
+    monkeypatch.chdir(K8S / name)
+    (job,) = [one for one in rendered(name) if one["kind"] == "RayJob"]
+    words = shlex.split(job["spec"]["entrypoint"])
+    words[words.index("-f") + 1] = "labels.toml"
+    said = _accepted(words).params
+    assert (said["job"], said["accept_partial"], said["wait"]) == ("labels", True, True)
+
+
+@pytest.mark.parametrize(
+    ("example", "words", "cluster"),
+    [
+        ("jobs/labels.yaml", ["k8s/jobs/labels.toml"], ""),
+        ("kueue/queued.yaml", ["k8s/kueue/labels.toml", "--cluster-of", "-", "--queue", "cortex"], "kueue/cluster"),
+    ],
+)
+def test_the_examples_are_what_is_printed(example, words, cluster):
+    given = kustomized(K8S / cluster) if cluster else ""
+    command = [sys.executable, "-m", "actors.cli", "k8s", "render", *words]
+    done = subprocess.run(command, cwd=ROOT, input=given, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (K8S / example).read_text() == done.stdout, f"cortex {' '.join(command[3:])} > k8s/{example}"
+
+
+def test_the_collectors_configuration_is_yaml_with_its_pipelines_whole():
+    (config,) = [one for one in rendered("collector") if one["kind"] == "ConfigMap"]
+    found = yaml.safe_load(config["data"]["config.yaml"])
+    for pipeline in found["service"]["pipelines"].values():
+        for part in ("receivers", "processors", "exporters"):
+            assert set(pipeline[part]) <= set(found[part])
+    assert objects(config["data"]["config.yaml"])

@@ -1,0 +1,68 @@
+"""Every manifest, as the real kustomize renders it, is what Kubernetes, KubeRay, Kueue and Prometheus take."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.manifests import rendering, schemas
+from tests.manifests.rendering import K8S, kustomized, named, objects, rendered
+
+FOLDERS = sorted(str(path.parent.relative_to(K8S)) for path in K8S.rglob("kustomization.yaml") if "kind: Kustomization" in path.read_text())
+COMPONENTS = sorted(path.parent for path in K8S.rglob("kustomization.yaml") if "kind: Component" in path.read_text())
+
+
+def with_components(folder: Path, tmp_path: Path, *components: Path) -> list[rendering.Object]:
+    """An overlay with components added, as a user would write it."""
+    lines = [f"resources: [{os.path.relpath(folder, tmp_path)}]", "components:"]
+    lines += [f"  - {os.path.relpath(one, tmp_path)}" for one in components]
+    (tmp_path / "kustomization.yaml").write_text("\n".join(lines) + "\n")
+    return objects(kustomized(tmp_path))
+
+
+def complaints(found: list[rendering.Object], ray: bool) -> list[str]:
+    """What the schemas say of KubeRay's kinds, which may not be here, or of all others."""
+    return [line for one in found if schemas.is_ray(one) is ray for line in schemas.findings(one)]
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_folder_renders_and_is_valid(folder):
+    found = rendered(folder)
+    assert found
+    assert complaints(found, ray=False) == []
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_what_is_rays_in_a_folder_is_valid(folder):
+    assert complaints(rendered(folder), ray=True) == []
+
+
+@pytest.mark.parametrize("component", COMPONENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("overlay", ["local", "production"])
+def test_a_component_fits_an_overlay(component, overlay, tmp_path):
+    found = with_components(K8S / "overlays" / overlay, tmp_path, component)
+    assert found != rendered(f"overlays/{overlay}")
+    assert complaints(found, ray=False) + complaints(found, ray=True) == []
+
+
+def test_components_fit_together(tmp_path):
+    found = with_components(K8S / "overlays" / "production", tmp_path, *COMPONENTS)
+    cluster = named(found, "RayCluster", "cortex")["spec"]
+    assert cluster["gcsFaultToleranceOptions"]["backend"] == "rocksdb"
+    assert complaints(found, ray=False) + complaints(found, ray=True) == []
+
+
+def test_every_manifest_is_in_a_folder_that_is_rendered():
+    """A file that no kustomization names would be installed by nobody, and checked by nothing."""
+    for path in K8S.rglob("*.yaml"):
+        if path.name == "kustomization.yaml" or path.parent == K8S:
+            continue
+        assert path.name in (path.parent / "kustomization.yaml").read_text(), path
+
+
+def test_the_overlays_say_what_is_the_users_own():
+    cluster = named(rendered("overlays/production"), "RayCluster", "cortex")
+    images = {each["image"] for _, pod in schemas.pod_templates(cluster) for each in pod["spec"]["containers"]}
+    assert images == {"registry.example.com/cortex:0.1.0"}
