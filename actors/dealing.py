@@ -46,9 +46,13 @@ class Shard:
         self.index = written
         """Results that were taken of it."""
         self.written = written
+        self.first = 0
+        """So many are in the sink already, which wants to see them first all the same."""
         self.position = self.wanted = self.results = 0
         self.source_ended = self.over = False
         self.broken = ""
+        self.lost = False
+        """It has no journal, and so no results."""
         self.unarmed: tuple[str, ...] = ()
         self.unauthorised = False
         self.held: deque[Any] = deque()
@@ -100,31 +104,33 @@ class Dealing:
 
     # -- beginning -------------------------------------------------------------------------------------------------
 
-    async def begin(self) -> bool:
-        """Wait until the parent has begun all shards; False where it ended before."""
+    async def begin(self) -> None:
+        """Wait until the parent has begun all shards, or has ended before it did."""
         while not self.shards:
-            facts = await self._steering.told()
-            if len(facts["shards"]) == self._count:
-                made = [Shard(name, written, self._peer(name)) for name, written in facts["shards"]]
-                for each in made:
-                    if not await self._see(each):
-                        break
-                else:
-                    self.shards = made
-                    self._there.set()
-                    return True
-            if self._steering.over():
-                return False
-            await asyncio.sleep(PAUSE_S)
-        return True
+            facts, over = await self._steering.told(), self._steering.over()
+            made = [Shard(name, written, self._peer(name)) for name, written in facts["shards"]]
+            if len(made) == self._count and all([await self._seen(each, over) for each in made]):
+                self.shards = made
+                self._there.set()
+            elif over and len(made) < self._count:
+                return
+            else:
+                await asyncio.sleep(PAUSE_S)
 
-    def start_at(self, rows: int, told: int) -> int:
-        """The sink holds ``rows`` results, ``told`` of them as the journal says: which those are. The number that may
-        stay: 0 where nobody knows which they are."""
+    async def _seen(self, each: Shard, over: bool) -> bool:
+        if over and not await self._see(each):
+            with contextlib.suppress(Away, Gone):
+                await self._revive(each, Gone(each.name))
+        return each.lost or await self._see(each)
+
+    def start_at(self, rows: int, told: int, has: int) -> int:
+        """The sink takes up after ``rows`` results, and has ``has`` on disk; as the journal says there are ``told``.
+        How many may stay: 0 where nobody knows which these are."""
         if rows == told:
             self._turn = rows % self._count
             return rows
         for each in self.shards:
+            each.first = each.written if has == told else 0
             each.index = each.written = 0
         return 0
 
@@ -142,6 +148,11 @@ class Dealing:
         """See how all of them stand."""
         await asyncio.gather(*map(self._see, self.shards))
 
+    async def refused(self) -> bool:
+        """Whether the provider refuses the key of one of them."""
+        await self.look()
+        return any(each.unauthorised for each in self.shards)
+
     async def unblock(self, who: str, credentials: tuple[str, ...]) -> None:
         """The key is another now."""
         for each in self.shards:
@@ -150,19 +161,26 @@ class Dealing:
 
     async def _ask(self, each: Shard, method: str, *args: Any) -> Any:
         """Ask a shard; one that is away is waited for as long as the whole goes on."""
-        while True:
+        while not each.lost:
             try:
                 return await each.peer.ask(method, *args)
             except (Away, Gone) as error:
                 if self._steering.over():
-                    await self._revive(each, error)
+                    with contextlib.suppress(Away, Gone):
+                        await self._revive(each, error)
                 await asyncio.sleep(LOOK_S)
+        raise StoreError(f"{each.name} has no journal")
 
     async def _revive(self, each: Shard, error: Exception) -> None:
         """Nobody starts a shard of a job that has come to rest: it is started as it is, for its results alone."""
-        if isinstance(error, Gone | Unbegun):
-            each.peer = await self._runtime.start_actor("channel", f"channel:{each.name}", each.name, self._folder)
+        if not isinstance(error, Gone | Unbegun):
+            return
+        each.peer = await self._runtime.start_actor("channel", f"channel:{each.name}", each.name, self._folder)
+        try:
             await each.peer.ask("start", b"")
+        except StoreError:  # it never began
+            each.lost = each.source_ended = True
+            await self._runtime.end_actor(each.peer.name)
 
     # -- rows ------------------------------------------------------------------------------------------------------
 
@@ -234,7 +252,7 @@ class Dealing:
             await asyncio.gather(*takers, return_exceptions=True)
 
     async def _flush(self, sink: Any) -> None:
-        parts = tuple(each.written for each in self.shards)
+        parts = tuple(max(each.written, each.first) for each in self.shards)
         rows, size_bytes = await asyncio.to_thread(sink.flush) if sink is not None else (sum(parts), 0)
         with contextlib.suppress(StoreError):
             await self._steering.written(rows, size_bytes, parts)
@@ -247,12 +265,13 @@ class Dealing:
         """Results that may be written now."""
         some: list[Any] = []
         if not self._ordered:
+            again = any(each.written < each.first for each in self.shards)
             for each in self.shards:
-                each.written += len(each.held)
-                some += each.held
-                each.held.clear()
+                count = min(len(each.held), max(0, each.first - each.written)) if again else len(each.held)
+                some += (each.held.popleft() for _ in range(count))
+                each.written += count
             return some
-        while (each := self.shards[self._turn]).held:
+        while self.shards and (each := self.shards[self._turn]).held:
             some.append(each.held.popleft())
             each.written += 1
             self._turn = (self._turn + 1) % self._count
@@ -260,7 +279,7 @@ class Dealing:
 
     async def _take(self, each: Shard, wait_s: float) -> None:
         """All results of one shard, until the whole job is over."""
-        while True:
+        while not each.lost:
             if len(each.held) >= HELD_MAX:
                 await asyncio.sleep(PAUSE_S)
                 continue

@@ -147,8 +147,9 @@ class Driver:
         """The job's last status. Raises what the source, the sink or the store raise, having stopped the job first."""
         await self._begin()
         try:
-            begun = self._dealing is None or await self._dealing.begin()
-            index = self._open_sink() if begun else 0
+            if self._dealing is not None:
+                await self._dealing.begin()
+            index = self._open_sink()
             if self._source is not None and self._dealing is None:
                 self._source.seek(self._facts["position"])
         except Exception:
@@ -236,7 +237,7 @@ class Driver:
             return int(self._facts["results"])
         told = int(self._facts["results_written"])
         rows = self._sink.open(told, self._facts["bytes_written"], self._own)
-        if self._dealing is None or self._dealing.start_at(rows, told) == rows:
+        if self._dealing is None or self._dealing.start_at(rows, told, getattr(self._sink, "has", rows)) == rows:
             return rows
         return self._sink.open(0, 0, self._own)
 
@@ -312,7 +313,8 @@ class Driver:
             await self._tell_caps()
             for name in facts["unarmed"]:
                 await self._arm(name)
-            if facts["unauthorised"] and self._rotation is not None:
+            refused = facts["unauthorised"] or (self._dealing is not None and await self._dealing.refused())
+            if refused and self._rotation is not None:
                 await self._renew(self._rotation)
             await asyncio.sleep(LOOK_S)
 
@@ -324,8 +326,11 @@ class Driver:
         self._caps = caps.Watch(self._control, rotation.terms, self._narrow)
         await self._tell_caps()
         await self._arm_all()
+        credentials = tuple(route.credential for route in rotation.terms.routes)
         with contextlib.suppress(StoreError):  # a broken journal is told by the status
-            await self._ask("unblock", KEY_READ, tuple(route.credential for route in rotation.terms.routes))
+            await self._ask("unblock", KEY_READ, credentials)
+        if self._dealing is not None:
+            await self._dealing.unblock(KEY_READ, credentials)
 
     async def _tell_caps(self) -> None:
         """Limits set by hand hold for the jobs of this state folder; a cluster that serves others has its own."""

@@ -187,7 +187,7 @@ class Errands:
             parent.limits, max_cost_nusd=command.max_cost_nusd, max_job_tokens=command.max_job_tokens
         )
         if command.shards:
-            limits = shards.limits_of(self._k.terms.limits, command.shards)
+            limits = shards.limits_of(self._k.terms.limits)
         if name in self._kept:
             self._kept.discard(name)
             await self._runtime.end_actor(f"channel:{name}")
@@ -243,7 +243,7 @@ class Errands:
         if how not in ("", stopping):
             await peer.ask("stop", how, f"job {self._job}")
         terms = self._k.terms
-        limits = shards.limits_of(terms.limits, command.shards)
+        limits = shards.limits_of(terms.limits)
         before = self._limits.get(peer.name)
         if before is not None and limits != before:
             names = [name for name in limits.__struct_fields__ if getattr(limits, name) != getattr(before, name)]

@@ -153,9 +153,12 @@ def finish(k: State, out: Out) -> None:
             k.goals[task.goal].due_at_s, task.due_at_s = 0.0, HELD
             continue
         if not task.abandoned:
-            out.append(commands.Abandon(task.goal, task.attempt))
+            rests = task.is_shard and k.outcome == "partial"
+            out.append((commands.Rest if rests else commands.Abandon)(task.goal, task.attempt))
             reopen(k, k.goals[task.goal])
-        if task.charge is not None:
+        if task.charge is not None and task.is_shard:
+            k.ledger.release(task.charge)  # what it was lent counts until it says what became of that
+        elif task.charge is not None:
             k.ledger.assume(task.charge)
         del k.errands[key]
     if k.outcome != "partial":

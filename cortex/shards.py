@@ -76,6 +76,15 @@ class Shard(msgspec.Struct, array_like=True):
 # -- rows ------------------------------------------------------------------------------------------------------------
 
 
+def checked(shards: int, rows: bool = True) -> int:
+    """A number of shards, for a job with rows or without. Raises ``ValueError`` where it makes no sense."""
+    if type(shards) is not int or not 1 <= shards <= SHARDS_MAX:
+        raise ValueError(f"shards must be a number from 1 to {SHARDS_MAX}, not {shards!r}")
+    if shards > 1 and not rows:
+        raise ValueError("shards are for a batch of rows: this job reads none")
+    return shards
+
+
 def dealt(rows: Sequence[T], shards: int) -> list[Sequence[T]]:
     """The rows of one window, by shard: row ``n`` of a window is that of shard ``n`` modulo their number."""
     return [rows[shard::shards] for shard in range(shards)]
@@ -86,12 +95,9 @@ def lacking(rows: int, shards: int) -> int:
     return -rows % shards
 
 
-def limits_of(limits: Limits, shards: int) -> Limits:
+def limits_of(limits: Limits) -> Limits:
     """What one shard runs under: the caps, and what ends a job where much fails, are looked after by the parent."""
-    window = max(-(-limits.window_rows // shards), limits.concurrency)
-    return msgspec.structs.replace(
-        limits, max_cost_nusd=None, max_job_tokens=None, max_failed=None, alike_first=0, window_rows=window
-    )
+    return msgspec.structs.replace(limits, max_cost_nusd=None, max_job_tokens=None, max_failed=None, alike_first=0)
 
 
 # -- counts ----------------------------------------------------------------------------------------------------------

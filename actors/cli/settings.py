@@ -17,7 +17,7 @@ from actors.simulator.settings import SimulatorSettings
 from actors.store import Folder, is_database
 from actors.wording import fallback, labels, provider, role, simulated
 from cortex.limits import BATCHES, MESSAGES, Limits
-from cortex.shards import SHARDS_MAX
+from cortex.shards import checked
 
 
 def folder_of(options: Options) -> Folder:
@@ -175,7 +175,7 @@ def shared_cluster(options: Options) -> str:
 
 def shards_of(options: Options) -> int:
     """How many child jobs the rows are dealt to. Raises ``CommandError``."""
-    shards = options.shards or 1
-    if shards > SHARDS_MAX:
-        raise CommandError(f"--shards {shards}: {SHARDS_MAX} at most")
-    return shards
+    try:
+        return checked(options.shards if options.shards is not None else 1)
+    except ValueError as error:
+        raise CommandError(f"--shards: {error}") from None
