@@ -244,7 +244,8 @@ class RayRuntime(Machine, Shelved):
     async def start_actor(self, role: str, name: str, *args: Any, avoid: tuple[str, ...] = ()) -> Peer:
         """The actor of this name, made if there is none, and alive. Raises ``ClusterError`` where it cannot live."""
         where = self._where(role, args)
-        labels = selector(role, await asyncio.to_thread(ray.nodes), avoid)
+        bound = not isinstance(where, str)  # to the node whose disk has the journal
+        labels = {} if bound else selector(role, await asyncio.to_thread(ray.nodes), avoid)
         if not labels and avoid and (well := [node for node in await self.nodes() if node not in avoid]):
             where = NodeAffinitySchedulingStrategy(well[zlib.crc32(name.encode()) % len(well)], soft=True)
         self._handles[name] = await asyncio.to_thread(self._made, role, name, args, where, labels)
