@@ -18,7 +18,7 @@ from actors import programs
 from actors.allowance import unpriced
 from actors.armoury import Arming
 from actors.batches import bounds
-from actors.budgets import FolderBooks
+from actors.budgets import books_of
 from actors.destination import Destination, SetupError, Wish, destination, remember
 from actors.driver import Driver, Sink, Source
 from actors.errors import ClearError
@@ -33,6 +33,7 @@ from actors.ports import Away, ClusterError, Gone, Peer, Unbegun
 from actors.provider.credential import Credential
 from actors.records import last_owner, last_state, last_terms, said_in_use
 from actors.rotation import rotation
+from actors.sharing import PLACE, accounts_at
 from actors.simulator.settings import SimulatorSettings
 from actors.store import Folder, Held
 from cortex.budgets import covering
@@ -212,8 +213,12 @@ class Session:
 
     def _refuse_unpriced(self, terms: Terms, cluster: str) -> None:
         """Before anything is begun; a cluster's own budgets are known to its cortex."""
-        if terms.labels and cluster in ("inline", "local"):
-            for budget in covering(FolderBooks(self.folder).read().values(), terms.labels):
+        shared = terms.places.get(PLACE, "")
+        if shared:
+            accounts_at(shared).prepare()
+        if terms.labels and (shared or cluster in ("inline", "local")):
+            books = books_of(self.folder, shared)
+            for budget in covering(books.read().values(), terms.labels):
                 if said := unpriced(terms, budget.name):
                     raise SetupError(said)
 

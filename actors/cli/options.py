@@ -28,6 +28,7 @@ class Options(msgspec.Struct, kw_only=True):
     via: str = ""
     job: str = ""
     state: str = ".cortex"
+    limits: str = ""
     max_cost: str = ""
     max_job_tokens: str = ""
     max_output_tokens: int | None = None
@@ -115,6 +116,13 @@ _DECLARED: dict[str, tuple[Any, Any]] = {
     ),
     "job": (str, _option("--job", "the job's name; else it derives from program, input and output", "NAME")),
     "state": (str, _option("--state", "folder of the journals (default .cortex), or postgresql://HOST/DB", "PLACE")),
+    "limits": (
+        str,
+        _option(
+            "--limits", "postgresql://HOST/DB where several clusters that use one account share its limits and the "
+            "budgets of labels", "PLACE",
+        ),
+    ),
     "max_cost": (str, _option("--max-cost", "cap on what the job may cost, in USD; never passed", "USD")),
     "max_job_tokens": (str, _option("--max-job-tokens", "cap on tokens, input and output together", "N")),
     "max_output_tokens": (int, _option("--max-output-tokens", "most tokens of one reply", "N", 1)),
@@ -237,12 +245,12 @@ BOUNDS = (
 )  # fmt: skip
 """Options that bound a job, and that may change while it runs."""
 GOING_ON = (
-    "base_url", "api_key_file", "state", *BOUNDS, "fallback", "price", "price_as", "cluster", "sim", "accept_failed",
-    "accept_partial", "as_json", "verbose", "metrics_listen", "log_format", "log_level", "notify",
+    "base_url", "api_key_file", "state", "limits", *BOUNDS, "fallback", "price", "price_as", "cluster", "sim",
+    "accept_failed", "accept_partial", "as_json", "verbose", "metrics_listen", "log_format", "log_level", "notify",
 )  # fmt: skip
 """Options under which a job may go on; all others are a part of what the job is."""
 RUNNING = (
-    "model", "provider", "role", "sub_model", "base_url", "api_key_file", "via", "job", "state", *BOUNDS,
+    "model", "provider", "role", "sub_model", "base_url", "api_key_file", "via", "job", "state", "limits", *BOUNDS,
     "max_output_tokens", "prompt_tokens_max", "fallback", "warm_prefix", "price", "price_as", "cluster", "sim", "label",
     "notify", "fresh", "overwrite", "accept_failed", "accept_partial", "wait", "as_json", "verbose", "metrics_listen",
     "log_format", "log_level",
