@@ -156,7 +156,7 @@ def test_one_of_another_format_is_refused_in_one_line_that_names_both(folder: Fo
     with pytest.raises(OtherRelease, match=said + ": upgrade cortex-bounded-calls to open it$"):
         folder.journal("j")
     mine.set_meta("format", b"%d" % (journal.OLDEST - 1))
-    with pytest.raises(OtherRelease, match="an older release .*: open it with the release that wrote it$"):
+    with pytest.raises(OtherRelease, match=r"an older release .*: open it with the release that wrote it$"):
         folder.journal("j")
 
 
