@@ -7,11 +7,16 @@ from heapq import nsmallest
 from itertools import chain, islice
 from operator import attrgetter
 
+import msgspec
+
 from actors.ports import Peer
 from cortex import commands
+from cortex.limits import Limits
 
 LEVEL_BITS = 3
 """Branches whose burdens differ by fewer than eight calls are as good as each other: they take turns."""
+
+_encoder = msgspec.msgpack.Encoder()
 
 
 class Link:
@@ -50,6 +55,24 @@ class Link:
     def burden(self) -> int:
         """Calls given to it."""
         return len(self.queue) + len(self.out)
+
+    def packed(self, limits: Limits) -> tuple[bytes, list[int]]:
+        """The next message, whose calls are on their way from now on, and their keys; the queue is not empty."""
+        blobs: list[msgspec.Raw] = []
+        keys: list[int] = []
+        size = 0
+        for key, call in self.queue.items():
+            blob = _encoder.encode(call)
+            if blobs and size + len(blob) > limits.message_bytes_max:
+                break
+            size += len(blob)
+            blobs.append(msgspec.Raw(blob))
+            keys.append(key)
+            if len(keys) >= limits.message_calls_max:
+                break
+        for key in keys:
+            self.out[key] = self.queue.pop(key)
+        return _encoder.encode(blobs), keys
 
 
 class Links:

@@ -39,6 +39,7 @@ from cortex.budgets import covering
 from cortex.events import Reopened
 from cortex.limits import Limits, Terms
 from cortex.program import Program, params_of
+from cortex.programs.shards import sharded
 
 STATE_DEFAULT = ".cortex"
 COMING_BACK_S = 30.0
@@ -64,6 +65,8 @@ class Order(msgspec.Struct, kw_only=True):
     input: str = ""
     output: str = ""
     fresh: bool = False
+    shards: int = 1
+    """Child jobs that the rows are dealt to; 1: the job asks them itself."""
     keeps_text: bool = True
     """As in ``Terms``."""
     decided: tuple[tuple[int, str], ...] = ()
@@ -75,8 +78,12 @@ class Order(msgspec.Struct, kw_only=True):
     places: dict[str, str] = msgspec.field(default_factory=dict)
     """Whatever else a later ``resume`` needs; never a secret."""
 
+    def runs(self) -> Program:
+        """The program of the job: that of its rows, or the one that deals them to shards."""
+        return sharded(self.program, self.shards)
+
     def named(self) -> str:
-        """The job's name."""
+        """The job's name: the same, however many shards it has."""
         if self.job:
             return self.job
         where = programs.place_of(type(self.program))
@@ -184,8 +191,8 @@ class Session:
     def terms(self, found: Destination, cluster: str) -> Terms:
         """What goes into the journal: all that a resumed run needs, and no secret."""
         order = self.order
-        where = programs.place_of(type(order.program))
-        params = params_of(order.program)
+        where = programs.place_of(type(order.runs()))
+        params = params_of(order.runs())
         places = {
             **order.places, "wish": remember(order.wish), "cluster": cluster, "input": whole(order.input),
             "output": whole(order.output),
@@ -199,7 +206,7 @@ class Session:
         return Terms(
             job=self.job, program=where, params_json=params, fingerprint=programs.fingerprint(where, params),
             route=found.route, fallbacks=found.fallbacks, role_routes=found.role_routes, roles=found.roles,
-            limits=limits, streams=self._source is not None,
+            limits=limits, streams=self._source is not None and order.shards == 1,
             fresh=order.fresh, keeps_text=order.keeps_text, places=places, labels=order.labels,
         )  # fmt: skip
 
@@ -227,7 +234,7 @@ class Session:
         before = last_terms(self.folder, self.job)
         if before is None or order.fresh or self._source is not None:
             return None
-        where, params = programs.place_of(type(order.program)), params_of(order.program)
+        where, params = programs.place_of(type(order.runs())), params_of(order.runs())
         same = before.fingerprint == programs.fingerprint(where, params)
         if not same or before.places.get("wish") != remember(order.wish) or self._own_objects():
             return None
@@ -290,7 +297,7 @@ class Session:
         self._driver = Driver(
             runtime, self.folder.address, opening, found.arming, source=self._source, sink=self._sink,
             progress=self.progress, attach=attach, own=own, narrow=found.narrow,
-            rotation=rotation(terms, found.arming, self.heed), log=self.log,
+            rotation=rotation(terms, found.arming, self.heed), log=self.log, program=self.order.runs(),
         )  # fmt: skip
         if self._stopped is not None:
             await self._driver.stop(*self._stopped)
@@ -298,6 +305,8 @@ class Session:
         async with shown(opening.owner.ray_folder):
             facts = await self._driver.run()
         answer = await self._driver.answer() if facts["outcome"] in ("complete", "partial") else None
+        for name in await runtime.names(f"channel:{self.job}~") if self.order.shards > 1 else ():
+            await runtime.end_actor(name)
         if facts["outcome"] != "running":
             await runtime.end_actor(f"channel:{self.job}")
         return Ended(facts, answer)

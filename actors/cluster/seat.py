@@ -59,7 +59,7 @@ class World(Runtime, Protocol):
 
 def methods(role: str) -> tuple[str, ...]:
     """What actors of a role can be asked."""
-    found = (name for name in vars(ROLES[role]) if not name.startswith("_"))
+    found = (name for name in dir(ROLES[role]) if not name.startswith("_"))
     own = (name for name in found if inspect.iscoroutinefunction(getattr(ROLES[role], name)))
     return ("hello", "metrics", "observe", *own)
 

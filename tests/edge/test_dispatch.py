@@ -43,6 +43,10 @@ class FakeBranch:
         self.holds: list[tuple[int, int]] = []
         self.staff: tuple[str, ...] = ()
         self.draining = False
+        self.gone: asyncio.Event | None = None
+        """A message that is there until then never arrives."""
+        self.met = asyncio.Event()
+        self.met.set()
 
     @property
     def incarnation(self) -> str:
@@ -58,6 +62,7 @@ class FakeBranch:
         if method == "held":
             if self.silent:
                 await asyncio.Event().wait()
+            await self.met.wait()
             return self.incarnation, self.armed, tuple(self.holds)
         if method == "beat":
             self.helped.append(args[1])
@@ -68,6 +73,9 @@ class FakeBranch:
             return {"incarnation": self.incarnation, "armed": self.armed}
         assert method == "work"
         _, _, meant_for, number, blob, _ = args
+        if self.gone is not None and not self.gone.is_set():
+            await self.gone.wait()
+            raise Gone
         if self.before:
             raise self.before.pop()
         if meant_for == self.incarnation and number not in self.heard:
@@ -75,6 +83,9 @@ class FakeBranch:
                 return DRAINING
             self.heard.add(number)
             self.taken += [(c.goal, self.life) for c in msgspec.msgpack.decode(blob, type=list[commands.Call])]
+        if not self.met.is_set():  # this message crosses the first question of the channel
+            self.met.set()
+            await asyncio.sleep(0.002)
         if self.after:
             raise self.after.pop()
         return self.incarnation
@@ -277,4 +288,57 @@ async def test_neighbours_travel_together_and_no_branch_is_left_without() -> Non
     await until(lambda: len(one.taken) + len(two.taken) == 110)
     assert sorted([len(one.taken), len(two.taken)]) == [50, 60]
     assert len(one.heard) + len(two.heard) == 3
+    await dispatch.close(forget=False)
+
+
+@pytest.mark.parametrize("trouble", [[], [Away()], [Gone()]])
+@pytest.mark.parametrize("others", [0, 1])
+async def test_what_is_on_the_way_to_a_branch_that_was_not_met_yet_is_neither_lost_nor_an_attempt(
+    others: int, trouble: list[Exception]
+) -> None:
+    """Nobody has taken it, for it was meant for nobody: it goes to whoever is there, and nothing has failed."""
+    new, old = FakeBranch("b"), FakeBranch("a")
+    new.met.clear()
+    new.before = list(trouble)
+    scene = Scene(*[old, new][1 - others :])
+    dispatch = scene.dispatch
+    if others:
+        await dispatch.meet(("a",), 1)
+    dispatch.staffed(scene.names)
+    dispatch.send([call(goal) for goal in range(1, 6)])
+    await until(lambda: len(old.taken) + len(new.taken) == 5)
+    new.met.set()
+    await asyncio.sleep(0.02)
+    assert scene.lost == []
+    assert sorted(goal for goal, _ in old.taken + new.taken) == [1, 2, 3, 4, 5]
+    await dispatch.close(forget=False)
+
+
+async def test_what_is_sent_to_a_branch_that_is_gone_waits_for_its_successor() -> None:
+    branch = FakeBranch("a")
+    scene = Scene(branch)
+    dispatch = await scene.meet()
+    branch.before = [Gone()]
+    dispatch.send([call(1)])
+    await until(lambda: bool(scene.lost))
+    branch.before = [Gone() for _ in range(8)]
+    branch.die()
+    dispatch.send([call(2)])
+    await until(lambda: branch.taken == [(2, 2)])
+    assert [(e.goal, e.failure.sent) for e in scene.lost] == [(1, True)]
+    await dispatch.close(forget=False)
+
+
+async def test_word_that_a_branch_is_gone_does_not_end_its_successor() -> None:
+    branch = FakeBranch("a")
+    scene = Scene(branch)
+    dispatch = await scene.meet()
+    branch.gone = asyncio.Event()
+    dispatch.send([call(1)])
+    branch.die()
+    await until(lambda: bool(scene.lost))  # a beat has told of the next one
+    dispatch.send([call(2)])
+    branch.gone.set()
+    await until(lambda: branch.taken == [(2, 2)])
+    assert [(e.goal, e.failure.sent) for e in scene.lost] == [(1, True)]
     await dispatch.close(forget=False)

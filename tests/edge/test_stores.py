@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 
 import msgspec
@@ -270,3 +271,52 @@ def test_a_large_turn_and_many_small_ones(mine: Journal) -> None:
     event = mine.event(1, 0)
     assert isinstance(event, events.Told)
     assert len(msgspec.to_builtins(event.value)) == 9_000_000
+
+
+def test_several_change_a_register_one_at_a_time(state: str, folder: Folder) -> None:
+    bare, register = Folder(state).register("budgets"), folder.register("budgets")
+    assert bare.read() == {}
+
+    def more(there: dict[str, bytes]) -> tuple[dict[str, bytes | None], int]:
+        count = int(there.get("count", b"0")) + 1
+        return {"count": b"%d" % count, "gone": None}, count
+
+    def work() -> None:
+        mine = Folder(state).register("budgets")
+        for _ in range(20):
+            mine.change(more)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert register.change(more) == 61
+    assert register.read() == {"count": b"61"}
+    with pytest.raises(ValueError, match="not this"):
+        register.change(_fails)
+    assert register.change(lambda there: ({"count": None}, sorted(there))) == ["count"]
+    assert (register.read(), folder.register("others").read()) == ({}, {})
+
+
+def _fails(there: dict[str, bytes]) -> tuple[dict[str, bytes | None], None]:
+    raise ValueError("not this")
+
+
+def test_a_line_stays_when_its_job_goes(state: str, folder: Folder, mine: Journal) -> None:
+    assert list(Folder(state).lines("spent")) == []
+    folder.add_line("spent", b'{"job":"j"}')
+    folder.add_line("spent", b'{"job":"k"}')
+    mine.close()
+    folder.remove("j")
+    assert [line for _, line in Folder(state).lines("spent")] == [b'{"job":"j"}', b'{"job":"k"}']
+
+
+def test_a_plan_knows_what_is_remembered(state: str, folder: Folder) -> None:
+    assert (Folder(state).remembers(), Folder(state).remembered([b"a" * 16])) == (False, set())
+    index = folder.index()
+    index.put("one", 4, [(bytes([at]) * 16, 3, at) for at in range(200)])
+    index.close()
+    assert folder.remembers()
+    questions = [bytes([at % 256]) * 16 for at in range(150, 250)]
+    assert folder.remembered(questions) == {bytes([at]) * 16 for at in range(150, 200)}
