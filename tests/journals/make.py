@@ -26,9 +26,10 @@ from typing import NamedTuple
 import cortex
 
 HERE = Path(__file__).parent
-WORK = Path("/tmp/cj-00000000")
+WORK = Path("/var/tmp/cj-00000000")
 ROOT = HERE.parent.parent
 SIM = ("--model", "sim")
+NOWHERE = "import socket; socket.gethostname = lambda: 'a-host'"
 AS_IF_LONG = "import actors.upkeep as u; f = u.Upkeep.took; u.Upkeep.took = lambda self, n: f(self, 2_500 * n)"
 """A short job with the snapshots of a long one: each event counts as many."""
 
@@ -69,6 +70,9 @@ CASES = {
     ),
     "snapshots": Case(
         ("run", "hanoi", "-p", "disks=5", *SIM), ("--sim", "latency_ms=20"), 40, before=AS_IF_LONG
+    ),
+    "shards": Case(
+        (*BATCH, "--concurrency", "6", "--shards", "2"), ("--sim", "latency_ms=150"), 16, files=lambda: requests(20)
     ),
     "children": Case(
         ("run", "programs.py:parent", *SIM), ("--sim", "latency_ms=120"), 14,
@@ -111,7 +115,7 @@ def _fresh(case: Case) -> None:
 
 
 def _argv(name: str, case: Case, more: tuple[str, ...]) -> list[str]:
-    begin = f"{case.before}\nimport sys\nfrom actors.cli.entrance import enter\nsys.exit(enter(sys.argv[1:]))"
+    begin = f"{case.before}\n{NOWHERE}\nimport sys\nfrom actors.cli.entrance import enter\nsys.exit(enter(sys.argv[1:]))"
     return [sys.executable, "-c", begin, *case.command, *more, "--job", name, "--state", "state", "--json"]
 
 
