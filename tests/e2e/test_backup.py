@@ -17,7 +17,7 @@ import pytest
 
 from actors.simulator.inprocess import SimulatedModel
 from actors.store import Folder, replies_in
-from tests.cli.commands import Done, cortex, each_once, environment, requests, started, until
+from tests.cli.commands import ROOT, Done, cortex, each_once, environment, requests, started, until
 from tests.postgres import Server, binaries
 
 __all__ = ["cortex"]
@@ -56,6 +56,13 @@ def _paid(state: str) -> int:
 def _lines() -> int:
     path = Path("out.jsonl")
     return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+@pytest.mark.parametrize("page", ["docs/jobs.md", "k8s/README.md"])
+def test_the_pages_have_the_commands_that_are_tried_here(page: str) -> None:
+    text = (ROOT / page).read_text()
+    for command in ("cortex backup ", "pg_dump --format=custom --file=cortex.dump ", "pg_restore --dbname="):
+        assert command in text
 
 
 @pytest.mark.parametrize("output", ["kept", "lost"])
