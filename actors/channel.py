@@ -110,7 +110,7 @@ class Channel(Kin):
         batch += await self._lease.allowance.first(terms, self._journal)
         self._memory = self._store.memory(self.job)
         if terms.keeps_text:
-            self._memory.catch_up(self._journal)
+            self._memory.catch_up(self._journal, anew)
         self._looks_up = not terms.fresh and not self._memory.empty()
         if anew or k is None:
             self._journal.set_meta("opened_at", str(self._journal.seq).encode())
