@@ -23,6 +23,8 @@ from cortex.shards import dealt, lacking
 PAUSE_S = 0.04
 PAUSE_MAX_S = 0.16
 LOOK_S = 0.5
+ENOUGH = 64
+"""Rounds that are dealt without a pause."""
 HELD_MAX = 20_000
 """Results of one shard that wait for their turn, where input order was asked for."""
 
@@ -193,22 +195,26 @@ class Dealing:
         rounds = Rounds(source, self._count)
         rounds.position = min(each.position for each in open_)
         await asyncio.to_thread(source.seek, rounds.position)
-        enough, narrower, pause_s = 1, 0, PAUSE_S
+        narrower, pause_s = 0, PAUSE_S
         while not rounds.ended and not self._steering.over():
-            wanted = min(each.wanted for each in self.shards if not each.source_ended) - narrower
             behind = any(each.position > rounds.position for each in self.shards)
-            if wanted < enough and not behind:
+            wanted = self._wanted() - narrower
+            if wanted < ENOUGH and not behind:  # each window is a commit of its own: a small one waits a moment to grow
                 await asyncio.sleep(pause_s)
                 await self.look()
-                enough = 1 if pause_s > PAUSE_S else 64  # each window is a commit: a small one waits a moment to grow
+                wanted = self._wanted() - narrower
                 pause_s = PAUSE_S if wanted > 0 else min(2 * pause_s, PAUSE_MAX_S)
+            if wanted <= 0 and not behind:
                 continue
-            rows = await asyncio.to_thread(rounds.read, 1 if behind else max(1, wanted))
+            rows = await asyncio.to_thread(rounds.read, 1 if behind else wanted)
             narrower = self._narrower_by(rows)
             parts = dealt(rows, self._count)
             fed = [self._give(each, part, rounds) for each, part in zip(self.shards, parts, strict=True)]
             await asyncio.gather(*fed)
-            enough = 64
+
+    def _wanted(self) -> int:
+        """Rounds for which each shard has room. Reading waits for the slowest."""
+        return min((each.wanted for each in self.shards if not each.source_ended), default=0)
 
     async def _give(self, each: Shard, rows: Any, rounds: Rounds) -> None:
         """One shard's part of a window, unless it has that: windows end where rounds do, whoever reads them."""

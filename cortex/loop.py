@@ -120,7 +120,7 @@ def select(k: State, program: Program, turn: events.Turn, out: Out) -> None:
     stop(k, f"select made {rounds_max} rounds of changes in one turn")
 
 
-_NO_NEWS = (events.Granted, events.Written, events.Made)
+_NO_NEWS = (events.Granted, events.Written, events.Made, events.Reported)
 
 
 def _brings_news(turn: events.Turn) -> bool:
