@@ -43,8 +43,10 @@ class Steering(NamedTuple):
 class Shard:
     """One of them: where its rows and results stand."""
 
-    def __init__(self, name: str, written: int, peer: Peer) -> None:
+    def __init__(self, name: str, written: int, peer: Peer, rests: bool) -> None:
         self.name, self.peer = name, peer
+        self.rests = rests
+        """Its parent will not start it again."""
         self.index = written
         """Results that were taken of it."""
         self.written = written
@@ -110,8 +112,8 @@ class Dealing:
         """Wait until the parent has begun all shards, or has ended before it did."""
         while not self.shards:
             facts, over = await self._steering.told(), self._steering.over()
-            made = [Shard(name, written, self._peer(name)) for name, written in facts["shards"]]
-            if len(made) == self._count and all([await self._seen(each, over) for each in made]):
+            made = [Shard(name, written, self._peer(name), rests) for name, written, rests in facts["shards"]]
+            if len(made) == self._count and all([await self._seen(each) for each in made]):
                 self.shards = made
                 self._there.set()
             elif over and len(made) < self._count:
@@ -119,8 +121,8 @@ class Dealing:
             else:
                 await asyncio.sleep(PAUSE_S)
 
-    async def _seen(self, each: Shard, over: bool) -> bool:
-        if over and not await self._see(each):
+    async def _seen(self, each: Shard) -> bool:
+        if each.rests and not await self._see(each):
             with contextlib.suppress(Away, Gone):
                 await self._revive(each, Gone(each.name))
         return each.lost or await self._see(each)
@@ -167,7 +169,7 @@ class Dealing:
             try:
                 return await each.peer.ask(method, *args)
             except (Away, Gone) as error:
-                if self._steering.over():
+                if each.rests or self._steering.over():
                     with contextlib.suppress(Away, Gone):
                         await self._revive(each, error)
                 await asyncio.sleep(LOOK_S)
