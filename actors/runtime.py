@@ -16,21 +16,22 @@ import ray
 import ray.util.metrics
 from msgspec.structs import replace
 from ray import cloudpickle, exceptions
-from ray._private import state
+from ray._private import services, state
 from ray._private import worker as ray_worker
 from ray._private.node import Node
-from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
+from ray._raylet import AuthenticationTokenLoader, Config, GcsClient  # type: ignore[attr-defined]
 from ray.experimental import internal_kv
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors.armoury import make_model
 from actors.cluster import census
+from actors.cluster.admission import see_admitted
 from actors.cluster.connection import Connection
 from actors.cluster.keeper import Keeper
 from actors.cluster.leftovers import end_processes
-from actors.cluster.letters import cause_of, post
 from actors.cluster.lifeline import Lifeline
 from actors.cluster.placing import selector, shapes
+from actors.cluster.raypeer import RayPeer
 from actors.cluster.seat import process_class
 from actors.cluster.shelf import Notes, Shelf, Shelved
 from actors.cluster.start import (
@@ -107,23 +108,28 @@ def _private(environ: Mapping[str, str]) -> Connection:
 def _joined(cluster: str, environ: Mapping[str, str]) -> Connection:
     address = checked_address(cluster)
     with environment(environ, token_environ(address, os.environ)):
+        _read_anew()
+        has_token = bool(AuthenticationTokenLoader.instance().has_token(ignore_auth_mode=True))
+        see_admitted(address, os.environ, has_token, GcsClient, services.find_node_ids)
         _init(address=address)
     return Connection(cluster, None, _shut)
 
 
 def _init(**options: Any) -> None:
     ray_worker.print_to_stdstream = _to_log  # type: ignore[assignment]  # what Ray would print among the user's results
-    Config.initialize("")  # it has read the environment before we changed it
-    AuthenticationTokenLoader.instance().reset_cache()
+    _read_anew()
     try:
         ray.init(namespace=NAMESPACE, log_to_driver=False, logging_level=logging.CRITICAL, **options)
     except Exception as error:
         if options["address"] == "local":
             raise ClusterError(f"Ray does not start: {first_line(error)}") from None
-        said = f"no connection to the Ray at {options['address']}: {first_line(error)}"
-        if isinstance(error, ConnectionError):
-            said += "; if it asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
-        raise ClusterError(said) from None
+        raise ClusterError(f"no connection to the Ray at {options['address']}: {first_line(error)}") from None
+
+
+def _read_anew() -> None:
+    """Ray has read the environment before we changed it."""
+    Config.initialize("")
+    AuthenticationTokenLoader.instance().reset_cache()
 
 
 def _to_log(told: Any, ignore_prefix: bool = False) -> None:
@@ -217,7 +223,7 @@ class RayRuntime(Machine, Shelved):
 
     def peer(self, name: str) -> Peer:
         """An actor by name, whether it lives or not."""
-        return _RayPeer(name, self)
+        return RayPeer(name, self, exceptions)
 
     async def names(self, prefix: str) -> tuple[str, ...]:
         """Names of the actors that live, those that begin so."""
@@ -334,50 +340,6 @@ class RayRuntime(Machine, Shelved):
     def make_model(self, blob: bytes) -> Any:
         """The model that an arming describes."""
         return make_model(blob)
-
-
-class _RayPeer:
-    """Messages as calls of a Ray actor."""
-
-    __slots__ = ("_runtime", "name")
-
-    def __init__(self, name: str, runtime: RayRuntime) -> None:
-        self.name = name
-        self._runtime = runtime
-
-    async def ask(self, method: str, *args: Any) -> Any:
-        """Call and wait. Raises ``Away``, ``Gone``, ``Cut``, or what the method raised."""
-        lifeline = self._runtime.lifeline
-        if lifeline is None:
-            return await self._asked(method, args)
-        try:
-            return await lifeline.hold(self._asked(method, args))
-        except (Away, Gone):
-            await lifeline.look()  # is it we who are away?
-            raise
-
-    async def _asked(self, method: str, args: tuple[Any, ...]) -> Any:
-        try:
-            handle = self._runtime.known(self.name) or await self._runtime.handle(self.name)
-            return await post(handle, method, args)
-        except exceptions.RayTaskError as error:
-            raise cause_of(error.cause, self.name) from None
-        except exceptions.ActorUnavailableError:
-            raise Away(self.name) from None
-        except (exceptions.RayActorError, exceptions.ActorUnschedulableError) as error:
-            self._runtime.forget(self.name)  # another may have its name: a channel whose node died, resumed elsewhere
-            raise Gone(self.name) from RuntimeError(first_line(error))
-        except exceptions.RayError as error:  # the object store, a node on its way out, a head that is away
-            self._runtime.forget(self.name)
-            raise Away(f"{self.name}: {first_line(error)}") from None
-
-    def tell(self, method: str, *args: Any) -> None:
-        """Call and go on; what goes wrong nobody hears."""
-        self._runtime.background(self._said(method, args))
-
-    async def _said(self, method: str, args: tuple[Any, ...]) -> None:
-        with contextlib.suppress(Exception):
-            await self.ask(method, *args)
 
 
 # -- the process of an actor -----------------------------------------------------------------------------------------

@@ -123,3 +123,24 @@ def test_the_doctor_looks_at_a_database(cortex: Callable[..., Done], there: str,
     nowhere = found("--state", "postgresql://127.0.0.1:1/d")
     assert (nowhere["state"], "refused" in nowhere["said"]) == ("wrong", True)
     close_idle()
+
+
+def test_budgets_bills_and_plans_stand_in_the_database_too(
+    cortex: Callable[..., Done], tmp_path: Path, there: str
+) -> None:
+    asked = requests(tmp_path / "in.jsonl", 4)
+    paid = ("--model", "sim", "--price", "input=3,output=15")
+    assert cortex("budget", "team=search", "--max-cost-per-day", "5").code == 0
+    assert cortex("batch", asked, "-o", "a.jsonl", *paid, "--job", "a", "--label", "team=search").code == 0
+    (held,) = json.loads(cortex("budget", "--json").out)["budgets"]
+    assert (held["jobs"].keys(), held["spent_usd"] > 0, held["max_cost_usd"]) == ({"a"}, True, 5.0)
+    plan = json.loads(cortex("plan", asked, *paid, "--json").out)
+    assert (plan["rows"]["remembered"], plan["disk"]["free_bytes"]) == (4, None)
+    before = json.loads(cortex("costs", "--by", "team", "--json").out)["total"]
+    assert before["cost_usd"] == held["spent_usd"]
+    assert cortex("rm", "a").code == 0
+    assert json.loads(cortex("costs", "--by", "team", "--json").out)["total"] == before
+    (after,) = json.loads(cortex("budget", "--json").out)["budgets"]
+    assert after["spent_usd"] == held["spent_usd"]
+    assert cortex("budget", "team=search", "--remove").code == 0
+    close_idle()

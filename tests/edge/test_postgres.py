@@ -13,9 +13,9 @@ from typing import Any
 import psycopg
 import pytest
 
+from actors.cluster.seat import process_class
 from actors.postgres import link as links
 from actors.postgres.schema import VERSION
-from actors.runtime import process_class
 from actors.store import Fenced, Folder, StoreError, Unreachable
 from tests.postgres import Server
 

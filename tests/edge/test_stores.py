@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 
 import msgspec
 import pytest
 
-from actors.store import Fenced, Folder, Forgotten, Held, Journal, NoSuchJob, StoreError, TextGone
+from actors.store import Fenced, Folder, Forgotten, Held, Journal, NoSuchJob, OtherRelease, StoreError, TextGone
 from cortex import events, journal
 from tests.cli.commands import ROOT
 
@@ -150,9 +151,27 @@ def test_what_was_forgotten_leaves_its_figures(folder: Folder, mine: Journal) ->
     left.close()
 
 
-def test_one_of_another_format_is_refused(folder: Folder, mine: Journal) -> None:
-    mine.set_meta("format", str(journal.FORMAT + 1).encode())
-    with pytest.raises(StoreError, match=rf"j is of a newer release \(format {journal.FORMAT + 1}\): upgrade to open it"):
+def test_one_of_another_format_is_refused_in_one_line_that_names_both(folder: Folder, mine: Journal) -> None:
+    mine.set_meta("format", b"%d" % (journal.FORMAT + 1))
+    said = rf"job j was written by a newer release \(journal format {journal.FORMAT + 1}, this one reads {journal.FORMAT}\)"
+    with pytest.raises(OtherRelease, match=said + ": upgrade cortex-bounded-calls to open it$"):
+        folder.journal("j")
+    mine.set_meta("format", b"%d" % (journal.OLDEST - 1))
+    with pytest.raises(OtherRelease, match=r"an older release .*: open it with the release that wrote it$"):
+        folder.journal("j")
+
+
+def test_one_of_an_older_format_is_read_as_it_is_and_takes_the_new_one_when_it_is_written(
+    folder: Folder, mine: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine.append([_turn(1.0)])
+    monkeypatch.setattr(journal, "FORMAT", journal.OLDEST + 1)
+    reader = folder.journal("j")
+    assert (_times(reader), reader.meta("format")) == ([1.0], b"%d" % journal.OLDEST), "whoever only looks changes nothing"
+    reader.take_epoch(b"{}")
+    assert reader.meta("format") == b"%d" % (journal.OLDEST + 1)
+    monkeypatch.setattr(journal, "FORMAT", journal.OLDEST)
+    with pytest.raises(OtherRelease, match="newer release"):
         folder.journal("j")
 
 
@@ -252,3 +271,52 @@ def test_a_large_turn_and_many_small_ones(mine: Journal) -> None:
     event = mine.event(1, 0)
     assert isinstance(event, events.Told)
     assert len(msgspec.to_builtins(event.value)) == 9_000_000
+
+
+def test_several_change_a_register_one_at_a_time(state: str, folder: Folder) -> None:
+    bare, register = Folder(state).register("budgets"), folder.register("budgets")
+    assert bare.read() == {}
+
+    def more(there: dict[str, bytes]) -> tuple[dict[str, bytes | None], int]:
+        count = int(there.get("count", b"0")) + 1
+        return {"count": b"%d" % count, "gone": None}, count
+
+    def work() -> None:
+        mine = Folder(state).register("budgets")
+        for _ in range(20):
+            mine.change(more)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert register.change(more) == 61
+    assert register.read() == {"count": b"61"}
+    with pytest.raises(ValueError, match="not this"):
+        register.change(_fails)
+    assert register.change(lambda there: ({"count": None}, sorted(there))) == ["count"]
+    assert (register.read(), folder.register("others").read()) == ({}, {})
+
+
+def _fails(there: dict[str, bytes]) -> tuple[dict[str, bytes | None], None]:
+    raise ValueError("not this")
+
+
+def test_a_line_stays_when_its_job_goes(state: str, folder: Folder, mine: Journal) -> None:
+    assert list(Folder(state).lines("spent")) == []
+    folder.add_line("spent", b'{"job":"j"}')
+    folder.add_line("spent", b'{"job":"k"}')
+    mine.close()
+    folder.remove("j")
+    assert [line for _, line in Folder(state).lines("spent")] == [b'{"job":"j"}', b'{"job":"k"}']
+
+
+def test_a_plan_knows_what_is_remembered(state: str, folder: Folder) -> None:
+    assert (Folder(state).remembers(), Folder(state).remembered([b"a" * 16])) == (False, set())
+    index = folder.index()
+    index.put("one", 4, [(bytes([at]) * 16, 3, at) for at in range(200)])
+    index.close()
+    assert folder.remembers()
+    questions = [bytes([at % 256]) * 16 for at in range(150, 250)]
+    assert folder.remembered(questions) == {bytes([at]) * 16 for at in range(150, 200)}

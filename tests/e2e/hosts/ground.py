@@ -1,0 +1,150 @@
+"""A Ray over several hosts, a provider outside, and the command line on any of the hosts."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.processes import KEY, WATCHFUL, environment
+from tests.e2e import tools
+from tests.e2e.hosts.network import DISK, Host, Network, network
+
+GCS = 6379
+PORT = 8000
+TOKEN = "0123456789abcdef" * 4
+_PROVIDER = """
+import json, sys
+from actors.simulator.command import simulate
+from actors.simulator.settings import SimulatorSettings
+simulate(SimulatorSettings(**json.loads(sys.argv[1])), "0.0.0.0", int(sys.argv[2]))
+"""
+_FETCH = """
+import sys, urllib.request
+with urllib.request.urlopen(sys.argv[1], *(each.encode() for each in sys.argv[2:]), timeout=10) as answer:
+    sys.stdout.write(answer.read().decode())
+"""
+
+
+class Member(Host):
+    """A host with a Ray node on it, or one from which a user works."""
+
+    ray: subprocess.Popen[str] | None = None
+    _words: tuple[str, ...] = ()
+    _environ: Mapping[str, str] = {}
+
+    def environ(self, **more: str) -> dict[str, str]:
+        """What stands in the environment there: a home of its own, and no secret."""
+        return environment(HOME=f"{DISK}/home", TMPDIR=f"{DISK}/tmp", NO_COLOR="1", **more)
+
+    def give_token(self, token: str) -> None:
+        """Put a token where Ray looks for it."""
+        place = self.disk / "home" / ".ray" / "auth_token"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(token)
+
+    def start_ray(self, *words: str, **environ: str) -> None:
+        """Begin to start a Ray node; ``up`` waits for it."""
+        self._words, self._environ = words, environ
+        self.start_ray_again()
+
+    def start_ray_again(self) -> None:
+        """As it was started before: what whoever keeps a host running does."""
+        command = [
+            sys.executable, "-m", "ray.scripts.scripts", "start", "--block", f"--node-ip-address={self.address}",
+            f"--temp-dir={DISK}/ray", "--object-store-memory=80000000", *self._words,
+        ]  # fmt: skip
+        (self.disk / "tmp").mkdir(exist_ok=True)
+        given = {**WATCHFUL, "RAY_AUTH_MODE": "token", **self._environ}
+        with self.log.open("w") as out:
+            self.ray = self.start(*command, environ=self.environ(**given), stdout=out, stderr=out)
+
+    @property
+    def log(self) -> Path:
+        """What the start of its Ray said."""
+        return self.disk / "ray.log"
+
+    def up(self) -> None:
+        """Wait until its Ray is there."""
+        assert self.ray is not None
+        tools.until(lambda: "Ray runtime started" in self.log.read_text(), 60, f"the Ray of {self.name}", self.ray, self.log)
+
+    def logs(self, files: int = 6, lines: int = 12) -> str:
+        """What its processes said last, those that spoke last: for a test that failed."""
+        found = [path for path in self.disk.glob("ray/session_2*/logs/*") if path.is_file() and path.stat().st_size]
+        latest = sorted(found, key=lambda path: path.stat().st_mtime)[-files:]
+        return "\n".join(line for path in latest for line in (path.name, *path.read_text(errors="replace").splitlines()[-lines:]))
+
+
+class Ground:
+    """Hosts ``head``, ``a`` and ``b`` with a Ray node each, and ``provider``, which all of them reach."""
+
+    def __init__(self, net: Network) -> None:
+        self.head, self.a, self.b = (Member(net, name) for name in ("head", "a", "b"))
+        self.provider = Member(net, "provider")
+        self.net = net
+        self.address = f"{self.head.address}:{GCS}"
+        self.url = f"http://{self.provider.outward}:{PORT}"
+        self._provider: subprocess.Popen[str] | None = None
+
+    def rays(self, *head_words: str, **environ: str) -> None:
+        """Start a Ray over the hosts; ``environ`` is the head's."""
+        for member in (self.head, self.a, self.b):
+            member.give_token(TOKEN)
+        options = ("--include-dashboard=false", "--disable-usage-stats", "--num-cpus=1")
+        self.head.start_ray("--head", f"--port={GCS}", *options, *head_words, **environ)
+        self.head.up()
+        for member in (self.a, self.b):
+            member.start_ray(f"--address={self.address}", "--num-cpus=1")
+        for member in (self.a, self.b):
+            member.up()
+
+    def answers(self, **settings: Any) -> None:
+        """Have the provider begin to answer."""
+        words = [sys.executable, "-c", _PROVIDER, json.dumps(settings), str(PORT)]
+        self._provider = self.provider.start(*words, environ=self.provider.environ())
+        assert self._provider.stdout is not None
+        self._provider.stdout.readline()
+
+    def fetch(self, path: str, *body: str) -> Any:
+        """Ask the provider about itself."""
+        asked = self.provider.start(sys.executable, "-c", _FETCH, self.url + path, *body, environ=os.environ)
+        said, _ = asked.communicate(timeout=20)
+        return json.loads(said)
+
+    def stats(self) -> dict[str, Any]:
+        """What the provider was asked and answered."""
+        return dict(self.fetch("/_sim/stats"))
+
+    def cortex(self, host: Member, *words: str, **more: str) -> subprocess.Popen[str]:
+        """``cortex`` with these words on a host, over the state folder on its disk."""
+        authorised = {"RAY_AUTH_MODE": "token"} if host.ray is not None else {}
+        env = host.environ(
+            ANTHROPIC_API_KEY=KEY, ANTHROPIC_BASE_URL=self.url, CORTEX_STATE=f"{DISK}/state", CORTEX_CLUSTER=self.address,
+            **authorised, **more,
+        )  # fmt: skip
+        return host.start(sys.executable, "-m", "actors.cli", *words, environ=env)
+
+
+@contextlib.contextmanager
+def ground() -> Iterator[Ground]:
+    """Hosts and a provider; nothing of them is left after the block."""
+    with network() as net:
+        yield Ground(net)
+
+
+def ended(started: subprocess.Popen[str], timeout_s: float = 90, code: int = 0) -> str:
+    """Wait for a command; what it said."""
+    try:
+        said, _ = started.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        started.kill()
+        said, _ = started.communicate()
+        raise AssertionError(f"not ended within {timeout_s:.0f} s: {said[-3000:]}") from None
+    assert started.returncode == code, said[-3000:]
+    return said
