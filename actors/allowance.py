@@ -77,7 +77,8 @@ class Allowance:
         account = journal.account(journal.seq)
         ledger = decode_account(account).ledger if account else Ledger()
         if self._parent is not None:
-            self._parent.lent = await self._parent.ask(Report(journal.epoch, ledger))  # before anything is begun
+            report = Report(journal.epoch, self._parent.next(), ledger)
+            self._parent.lent = await self._parent.ask(report)  # before anything is begun
         ledger.turn_to(self._runtime.now_s())
         asked = msgspec.structs.replace(self._asked(terms, ledger, ()), new=not account)
         answer = await self._ask(asked)
@@ -104,6 +105,10 @@ class Allowance:
     def heed(self) -> None:
         """Somebody changed the bounds of the job: what it may commit is looked at now."""
         self._stir.set()
+
+    def serial(self) -> int:
+        """Of what a shard tells its parent next."""
+        return self._parent.next() if self._parent is not None else 0
 
     def _covered(self, terms: Terms) -> bool:
         return bool(terms.labels) or self._parent is not None
