@@ -64,15 +64,25 @@ class Member(Host):
         with self.log.open("w") as out:
             self.ray = self.start(*command, environ=self.environ(**given), stdout=out, stderr=out)
 
+    def back(self) -> None:
+        """Be there again after it was lost, with what is on its disk, and its Ray started as before."""
+        self.come()
+        self.start_ray_again()
+        self.up()
+
     @property
     def log(self) -> Path:
         """What the start of its Ray said."""
         return self.disk / "ray.log"
 
     def up(self) -> None:
-        """Wait until its Ray is there."""
+        """Wait until its Ray is there. On a busy machine Ray gives up at times: then it is started once more."""
         assert self.ray is not None
-        tools.until(lambda: "Ray runtime started" in self.log.read_text(), 60, f"the Ray of {self.name}", self.ray, self.log)
+        began = "Ray runtime started"
+        tools.until(lambda: began in self.log.read_text() or self.ray.poll() is not None, 60, f"the Ray of {self.name}")
+        if began not in self.log.read_text():
+            self.start_ray_again()
+        tools.until(lambda: began in self.log.read_text(), 60, f"the Ray of {self.name}", self.ray, self.log)
 
     def logs(self, files: int = 6, lines: int = 12) -> str:
         """What its processes said last, those that spoke last: for a test that failed."""
