@@ -1,22 +1,21 @@
 """Budgets of labels, as they are kept: what all jobs of a label may commit in a day or a month, and what each has.
 
-For jobs that run in a process of their own they stand in one small file of the state folder, and its transactions keep
-the jobs apart; a cluster's cortex keeps its own among the notes that outlive it. What is decided is ``cortex.budgets``.
+For jobs that run in a process of their own they stand in the state folder, beside the jobs, and are changed by one of
+them at a time; a cluster's cortex keeps its own among the notes that outlive it. What is decided is ``cortex.budgets``.
 """
 
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import msgspec
 
 from actors import costs
-from actors.joblock import is_held
 from actors.records import last_owner
-from actors.store import Folder, Journal, StoreError
+from actors.store import Folder, StoreError
 from cortex import budgets
 from cortex.budgets import Answer, Asked
 from cortex.journal import decode_account
@@ -24,9 +23,9 @@ from policies.slices import DAY_S, MONTH, Budget, Holding, add_removed, day_of, 
 
 NOTE = "budget/"
 """Before the name of a budget: its note at a cluster's cortex."""
-BUSY_S = 10.0
+KIND = "budgets"
 
-_SCHEMA = "CREATE TABLE IF NOT EXISTS budgets (name TEXT PRIMARY KEY, blob BLOB NOT NULL) WITHOUT ROWID"
+_Changed: TypeAlias = dict[str, bytes | None]
 _decoder = msgspec.msgpack.Decoder(Budget)
 
 
@@ -36,69 +35,68 @@ class FolderBooks:
     def __init__(self, folder: Folder, clock: Callable[[], float] = time.time) -> None:
         self._folder = folder
         self._clock = clock
-        self.path = folder.path / "budgets.sqlite"
-        """The file. It is there once somebody has set a budget."""
+        self._register = folder.register(KIND)
 
     def read(self) -> dict[str, Budget]:
         """All budgets, by name. Raises ``StoreError``."""
-        if not self.path.exists():
-            return {}
-        with self._open() as db:
-            return _read(db)
+        return _read(self._register.read())
 
     def put(self, budget: Budget) -> None:
         """Have this budget in force, with its cap and who set it; what jobs hold of one that was there stays.
 
         Of a new one the jobs hold what they have used already. Raises ``StoreError``.
         """
-        with self._open() as db, _writing(db):
-            before = _read(db).get(budget.name)
+
+        def put(there: dict[str, bytes]) -> tuple[_Changed, None]:
+            before = _read(there).get(budget.name)
             if before is not None:
                 budget.window, budget.holdings = before.window, before.holdings
-            _write(db, budget)
+            return _written(budget), None
+
+        self._register.change(put)
 
     def remove(self, name: str) -> None:
         """Take a budget away. Raises ``StoreError``."""
-        with self._open() as db, _writing(db):
-            db.execute("DELETE FROM budgets WHERE name = ?", (name,))
+        self._register.change(lambda there: ({name: None}, None))
 
     def part(self, jobs: Sequence[str]) -> None:
         """These jobs, which nobody runs, are about to be removed: what they used stays used, also when others take
         their names. Raises ``StoreError``."""
-        if not self.path.exists():
-            return
-        with self._open() as db, _writing(db):
-            for each in _read(db).values():
+
+        def part(there: dict[str, bytes]) -> tuple[_Changed, None]:
+            found = _read(there)
+            for each in found.values():
                 for job in jobs:
                     if (held := each.holdings.get(job)) is not None:
                         used_nusd = spent_nusd(self._folder, job, each)
                         held.held_nusd = held.used_nusd = held.counted_nusd if used_nusd is None else used_nusd
                         set_aside(each, job)
-                _write(db, each)
+            return _written(*found.values()), None
+
+        if self._register.read():
+            self._register.change(part)
 
     def ask(self, asked: Asked) -> Answer:
-        """What the budgets let a job commit; it is on disk when this returns. Raises ``StoreError``."""
-        if not self.path.exists():
+        """What the budgets let a job commit; it is durable when this returns. Raises ``StoreError``."""
+        there = self._register.read()
+        if not there:
             return Answer()
-        with self._open() as db:
-            before, now = (budgets.covering(_read(db).values(), asked.labels) for _ in range(2))
-            answer = budgets.ask(now, asked, self._clock())
-            kept = not any(budgets.differs(*each, asked.job) for each in zip(before, now, strict=False))
-            if len(before) == len(now) and kept and not answer.said:
-                return answer
-            with _writing(db):
-                found = budgets.covering(_read(db).values(), asked.labels)
-                answer = budgets.ask(found, asked, self._clock())
-                if asked.lacks_nusd and any(self._bury(each, asked.job) for each in found):
-                    answer = budgets.ask(found, asked, self._clock())
-                for each in found:
-                    _write(db, each)
-            return answer
+        before, now = (budgets.covering(_read(there).values(), asked.labels) for _ in range(2))
+        answer = budgets.ask(now, asked, self._clock())
+        kept = not any(budgets.differs(*each, asked.job) for each in zip(before, now, strict=True))
+        return answer if kept and not answer.said else self._register.change(lambda there: self._asked(there, asked))
+
+    def _asked(self, there: dict[str, bytes], asked: Asked) -> tuple[_Changed, Answer]:
+        found = budgets.covering(_read(there).values(), asked.labels)
+        answer = budgets.ask(found, asked, self._clock())
+        if asked.lacks_nusd and any(self._bury(each, asked.job) for each in found):
+            answer = budgets.ask(found, asked, self._clock())
+        return _written(*found), answer
 
     def _bury(self, budget: Budget, asker: str) -> bool:
         """Count what jobs have used, and no more what they were lent, whose process is gone: their journals tell.
 
-        Whoever resumes one asks anew before it commits anything, and waits for this transaction.
+        Whoever resumes one asks anew before it commits anything, and waits for this change.
         """
         found = False
         for job, held in budget.holdings.items():
@@ -113,43 +111,23 @@ class FolderBooks:
     def _dead(self, job: str) -> bool:
         """Whether all that worked on a job ended with its process: so it is where that was the only one."""
         root = job.partition("~")[0]
-        if is_held(self._folder, root):
+        if self._folder.is_held(root):
             return False
         with contextlib.suppress(StoreError):
             owner = last_owner(self._folder, root)
             return owner is not None and owner.cluster == "inline"
         return False
 
-    @contextlib.contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
-        try:
-            with contextlib.closing(sqlite3.connect(self.path, isolation_level=None, timeout=BUSY_S)) as db:
-                self.path.chmod(0o600)
-                db.execute("PRAGMA journal_mode=WAL")
-                db.execute("PRAGMA synchronous=FULL")
-                db.execute(_SCHEMA)
-                yield db
-        except (sqlite3.Error, OSError, msgspec.MsgspecError) as error:
-            raise StoreError(f"cannot use {self.path}: {error}") from None
 
-
-def _read(db: sqlite3.Connection) -> dict[str, Budget]:
-    return {name: _decoder.decode(blob) for name, blob in db.execute("SELECT name, blob FROM budgets ORDER BY name")}
-
-
-def _write(db: sqlite3.Connection, budget: Budget) -> None:
-    db.execute("INSERT OR REPLACE INTO budgets VALUES (?, ?)", (budget.name, msgspec.msgpack.encode(budget)))
-
-
-@contextlib.contextmanager
-def _writing(db: sqlite3.Connection) -> Iterator[None]:
-    db.execute("BEGIN IMMEDIATE")
+def _read(there: Mapping[str, bytes]) -> dict[str, Budget]:
     try:
-        yield
-        db.execute("COMMIT")
-    except BaseException:
-        db.execute("ROLLBACK")
-        raise
+        return {name: _decoder.decode(blob) for name, blob in there.items()}
+    except msgspec.MsgspecError as error:
+        raise StoreError(f"a budget cannot be read: {error}") from None
+
+
+def _written(*found: Budget) -> _Changed:
+    return {each.name: msgspec.msgpack.encode(each) for each in found}
 
 
 class NoteBooks:
@@ -198,7 +176,7 @@ class NoteBooks:
 def spent_nusd(folder: Folder, job: str, budget: Budget) -> int | None:
     """What a job that nobody runs has committed in a budget's window; None where its journal cannot be read."""
     try:
-        source = Journal(folder.journal_path(job))
+        source = folder.journal(job)
         try:
             blob = source.account(source.seq)
         finally:

@@ -1,16 +1,13 @@
 """Limits of a pool set by hand, for all jobs of a state folder that run in a process of their own.
 
-They stand in one small file. Drivers look at it and tell their cortex; what that grants goes into the journals with who
+They stand in one note. Drivers look at it and tell their cortex; what that grants goes into the journals with who
 said so and when. A cluster's cortex is told directly and keeps them itself.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Hashable, Mapping
 
 import msgspec
 
@@ -24,7 +21,7 @@ _NAMES = ("concurrency", "requests_per_min", "input_tokens_per_min", "output_tok
 
 
 class _Stands(msgspec.Struct, frozen=True, kw_only=True):
-    """Caps as they stand in the file: by name, so that a later release may know more of them."""
+    """Caps as they stand in the note: by name, so that a later release may know more of them."""
 
     concurrency: int | None = None
     requests_per_min: float | None = None
@@ -35,49 +32,34 @@ class _Stands(msgspec.Struct, frozen=True, kw_only=True):
     at_s: float = 0.0
 
 
-def path_of(folder: Folder) -> Path:
-    """The file. It is there once somebody has set a limit."""
-    return folder.path / "limits.json"
+_KIND = "limits"
 
 
 def read(folder: Folder) -> dict[str, Caps]:
     """Caps by pool, those that were taken away again among them: whoever told them on must tell that too.
 
-    Raises ``StoreError`` for a file that is damaged.
+    Raises ``StoreError`` where they are damaged.
     """
+    return _decoded(folder, folder.note(_KIND, ""))
+
+
+def _decoded(folder: Folder, blob: bytes | None) -> dict[str, Caps]:
     try:
-        found = msgspec.json.decode(path_of(folder).read_bytes(), type=dict[str, _Stands])
+        found = msgspec.json.decode(blob, type=dict[str, _Stands]) if blob is not None else {}
         return {pool: Caps(**msgspec.structs.asdict(caps)) for pool, caps in found.items()}
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        said = getattr(error, "strerror", None) or f"damaged: {error}"
-        raise StoreError(f"{path_of(folder)}: {said}; remove it and set the limits again") from None
+    except ValueError as error:
+        at = folder.place_of_note(_KIND, "")
+        raise StoreError(f"{at}: damaged: {error}; remove it and set the limits again") from None
 
 
 def put(folder: Folder, pool: str, caps: Caps) -> None:
     """Have these caps in force. Raises ``StoreError``."""
-    path = path_of(folder)
-    try:
-        with _alone(path.with_suffix(".lock")):
-            found = read(folder) | {pool: caps}
-            stands = {name: _Stands(**msgspec.structs.asdict(each)) for name, each in found.items()}
-            part = path.with_suffix(f".{os.getpid()}")
-            part.write_bytes(msgspec.json.format(msgspec.json.encode(stands)))
-            os.replace(part, path)
-    except OSError as error:
-        raise StoreError(f"{path}: {error.strerror}") from None
-
-
-@contextlib.contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """One writer at a time: two commands at once both stand in the file."""
-    handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
+    while True:  # two commands at once both stand there in the end
+        before = folder.note(_KIND, "")
+        found = _decoded(folder, before) | {pool: caps}
+        stands = {name: _Stands(**msgspec.structs.asdict(each)) for name, each in found.items()}
+        if folder.swap_note(_KIND, "", before, msgspec.json.format(msgspec.json.encode(stands))):
+            return
 
 
 def binds(caps: Caps) -> bool:
@@ -100,11 +82,11 @@ class Watch:
         self._folder = folder
         self._narrow = dict(narrow or {})
         self._pools = {pool for pool, _ in pools_of(terms)}
-        self._seen: tuple[int, int] | None = None
+        self._seen: Hashable = None
         self._told: dict[str, Caps] = {}
 
     def news(self) -> dict[str, Caps]:
-        """Caps that the cortex has not heard of. One look at the file's times where nothing has changed."""
+        """Caps that the cortex has not heard of. One look at its mark where nothing has changed."""
         first, seen = self._seen is None, self._stamp()
         if seen == self._seen:
             return {}
@@ -128,12 +110,11 @@ class Watch:
         self._told.pop(pool, None)
         self._seen = (-1, -1)
 
-    def _stamp(self) -> tuple[int, int]:
+    def _stamp(self) -> Hashable:
         try:
-            stat = path_of(self._folder).stat()
-        except OSError:
-            return 0, 0
-        return stat.st_mtime_ns, stat.st_size
+            return self._folder.note_mark(_KIND, "")
+        except StoreError:
+            return self._seen
 
 
 def _narrowed(caps: Caps, most: int) -> Caps:

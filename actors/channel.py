@@ -11,38 +11,39 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from actors.batches import PERMITS, Submissions
-from actors.cluster.heap import unwatched
 from actors.dispatch import Dispatch
 from actors.editions import opens_again
 from actors.inbox import Entry, Traces, entry, settle, split
+from actors.kin import Kin
 from actors.lease import Lease
 from actors.memory import Memory
 from actors.notices import Herald
 from actors.observing.stopwatch import Stopwatch
 from actors.opening import Opening, owner_record, rekeyed_batch, resuming_batch
-from actors.outlet import Outlet, Projection
+from actors.outlet import Outlet, Past
+from actors.patience import patiently
 from actors.ports import Away, Runtime
 from actors.recalling import without_recalled
-from actors.records import note_latest, replayed
+from actors.records import differs, note_latest, replayed
 from actors.store import Journal, StoreError
 from actors.summary import summary
 from actors.tasks import Errands
-from actors.thinning import Thinning
+from actors.upkeep import Upkeep
 from cortex import commands, events, journal
 from cortex.program import Program
 from cortex.signals import staff_digest
-from cortex.state import State
 
 _log = logging.getLogger("cortex.channel")
 FAULT = "a turn could not be taken"
 
 
-class Channel:
+class Channel(Kin):
     """``folder`` is the state folder; all else that a channel needs stands in its journal or in the opening."""
 
     def __init__(self, job: str, folder: str, runtime: Runtime) -> None:
@@ -50,12 +51,11 @@ class Channel:
         self._folder = folder
         self._store = runtime.store(folder)
         self._runtime = runtime
-        self._k: State
         self._program: Program
         self._journal: Journal
         self._memory: Memory
         self._outlet: Outlet
-        self._projection: Projection | None = None
+        self._past = Past(lambda: self._store.journal(job), runtime)
         self._dispatch: Dispatch
         self._lease: Lease
         self._errands: Errands
@@ -64,11 +64,11 @@ class Channel:
         self._traces = Traces(job)
         self._watch = runtime.telemetry.watch(job, folder)
         self._stopwatch = Stopwatch(runtime.monotonic_s)
-        self._wake = asyncio.Event()
-        self._news = asyncio.Event()
+        self._wake, self._news, self._over = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self._events_since_snapshot = 0
         self._account = b""
+        self._whole = True
+        """All that K says is on disk: no turn is on its way there."""
         self._looks_up = self._batched = False
         self.broken = ""
         """Why this channel can go on no more, if so: its journal is fenced, or its disk is full."""
@@ -86,13 +86,14 @@ class Channel:
         self._journal = self._store.journal(self.job, create=opening is not None)
         epoch = self._journal.take_epoch(owner_record(opening.owner if opening else self._journal.meta("owner") or b""))
         note_latest(self._journal, opening.terms if opening else None)
-        k = self._replayed()
+        load = self._runtime.load_program
+        k = replayed(self._journal, lambda terms: load(terms.program, terms.params_json), watch=self._watch)
         terms = opening.terms if opening else k.terms if k else None
         if terms is None:
             raise StoreError(f"the journal of {self.job} is empty: run it again")
         self._dispatch = Dispatch(self.job, self._runtime, terms.limits, self._put_events)
         self._errands = Errands(self.job, self._folder, self._runtime, self._put_events, self._traces.say, self._watch)
-        self._program = self._runtime.load_program(terms.program, terms.params_json)
+        self._program = load(terms.program, terms.params_json)
         branches, workers = await self._runtime.peer("cortex").ask("staff", bool(self._program.tools))
         held = await self._dispatch.meet(tuple(branches), epoch)
         self._errands.staffed(tuple(workers))
@@ -101,8 +102,8 @@ class Channel:
             lambda: staff_digest(self._dispatch.staff, self._errands.workers), self._folder,
         )  # fmt: skip
         batch, anew = resuming_batch(k, opening, epoch, held, self._journal.account(self._journal.seq))
-        if k is not None and not anew and (differs := self._differs(k)):
-            raise StoreError(f"job {self.job}: {differs}. Undo that, or begin anew under another --job: no equal "
+        if k is not None and not anew and (told := differs(k, self._program)):
+            raise StoreError(f"job {self.job}: {told}. Undo that, or begin anew under another --job: no equal "
                              "question is paid again")
         batch += [events.Granted(PERMITS, place) for place, route in enumerate(terms.routes) if route.batched]
         batch += await self._lease.allowance.first(terms, self._journal)
@@ -118,20 +119,11 @@ class Channel:
         self._batched = any(route.batched for route in terms.routes)
         names = self._dispatch.names
         self._submissions = Submissions(self.job, self._runtime, lambda: self._k, self._put_events, names)
-        self._thinning = Thinning(self._journal, k, self._watch.kept)
-        self._turn([entry(batch)])
+        self._upkeep = Upkeep(self._journal, k, self._watch.kept)
+        await self._turn([entry(batch)])
         url = opening.notify if opening else ""
         herald = Herald(url, self._journal, self._runtime, lambda: self._k, self._lease.allowance)
         self._tasks = [asyncio.create_task(each) for each in (self._run(), self._hold_lease(), herald.run())]
-
-    def _replayed(self) -> State | None:
-        """K from the last snapshot and what came after it; None for a journal without a turn."""
-        load = self._runtime.load_program
-        return replayed(self._journal, lambda terms: load(terms.program, terms.params_json), watch=self._watch)
-
-    def _differs(self, k: State) -> str:
-        with unwatched():
-            return k.differs or self._program.remade(k)
 
     async def close(self) -> None:
         """Stop without ending the job: what is in flight is in the journal as asked."""
@@ -146,20 +138,24 @@ class Channel:
             for part in {"_memory", "_journal"} & vars(self).keys():
                 vars(self)[part].close()
             return
-        if self._k.outcome:
+        if self._outcome:
             await self._lease.leave()
         await self._submissions.close()
-        await self._dispatch.close(forget=bool(self._k.outcome))
+        await self._dispatch.close(forget=bool(self._outcome))
         await self._errands.close()
-        if self._projection is not None:
-            self._projection.close()
+        self._past.close()
         self._memory.close()
         self._journal.close()
 
     @property
+    def _outcome(self) -> str:
+        """How the job ended, as far as that is on disk: else a channel that dies now has told what never was."""
+        return self._k.outcome if self._whole else ""
+
+    @property
     def over(self) -> bool:
         """Whether nothing will happen here any more: it never began, the job has ended, or it can go on no more."""
-        return not self._tasks or bool(self._k.outcome or self.broken)
+        return not self._tasks or bool(self._outcome or self.broken)
 
     @property
     def busy(self) -> bool:
@@ -183,9 +179,9 @@ class Channel:
         await self._put(journal.encode_batch([events.Fed(window, start, position, ended)]), len(window))
         return self._k.rows_wanted()
 
-    async def written(self, rows: int, size_bytes: int) -> None:
-        """The sink holds so many results on disk."""
-        await self._put(journal.encode_batch([events.Written(rows, size_bytes)]), 1)
+    async def written(self, rows: int, size_bytes: int, parts: tuple[int, ...] = ()) -> None:
+        """The sink holds so many results on disk; ``parts``: so many of each shard."""
+        await self._put(journal.encode_batch([events.Written(rows, size_bytes, tuple(parts))]), 1)
 
     async def granted(self, blob: bytes) -> None:
         """The cortex changes this job's shares."""
@@ -217,6 +213,7 @@ class Channel:
         limits = msgspec.structs.replace(self._k.terms.limits, **msgspec.json.decode(changed))
         await self._put(journal.encode_batch([events.LimitsSet(who, limits)]), 1)
         self._lease.again()
+        self._lease.allowance.heed()
 
     async def told(self, who: str, answers: bytes) -> None:
         """Somebody answers what the job waits for: values by name, as JSON."""
@@ -232,7 +229,7 @@ class Channel:
     async def results(self, index: int, wait_s: float) -> bytes:
         """Results from an index on, as soon as there are any; an empty list after ``wait_s`` seconds without."""
         some = await self._read(index)
-        if not some and wait_s > 0 and not self._k.outcome and not self.broken:
+        if not some and wait_s > 0 and not self._outcome and not self.broken:
             self._news.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
@@ -242,14 +239,15 @@ class Channel:
 
     async def status(self, said: int = 0) -> bytes:
         """The job's summary, and what its driver needs to know, as JSON; with what its program said after so much."""
-        k, facts = self._k, summary(self._k)
+        k, facts = self._k, summary(self._k) | ({} if self._whole else {"outcome": "running"})
         facts["unarmed"] = sorted({*self._dispatch.unarmed(), *self._errands.unarmed(), *self._submissions.unarmed()})
         facts |= {"rows_wanted": k.rows_wanted(), "broken": self.broken, "held_until_s": k.hold_until_s}
+        facts |= {"stopping": k.stopping, "shards": self._errands.shards(k)}
         return msgspec.json.encode(facts | {"epoch": k.epoch, "lines": self._traces.lines(said)})
 
     async def answer(self) -> bytes:
         """The program's answer, as JSON; ``null`` where there is none yet."""
-        if self._k.outcome not in ("complete", "partial"):
+        if self._outcome not in ("complete", "partial"):
             return b"null"
         return msgspec.json.encode(self._program.answer(self._k))
 
@@ -257,12 +255,7 @@ class Channel:
         recent = self._outlet.read(index)
         if recent or (recent is not None and index >= self._k.emitted):
             return recent
-        past = self._projection
-        if past is None or past.index != index:
-            if past is not None:
-                past.close()
-            past = self._projection = Projection(self._store.journal(self.job), self._runtime, index)
-        return await asyncio.to_thread(past.read)
+        return await patiently(self._journal, lambda: self._past.read(index), apart=True)
 
     # -- turns -----------------------------------------------------------------------------------------------------
 
@@ -289,7 +282,10 @@ class Channel:
             taken, self._inbox = split(self._inbox)
             run_out = self._lease.run_out()
             try:
-                self._turn([*taken, entry(run_out)] if run_out else taken or [entry([events.Ticked()])])
+                await self._turn([*taken, entry(run_out)] if run_out else taken or [entry([events.Ticked()])])
+            except asyncio.CancelledError:  # perhaps on disk, perhaps not: `close` says that nobody knows
+                self._inbox[:0] = taken
+                raise
             except StoreError as error:
                 self.broken = str(error)
             except Exception as error:  # a fault of our own: nobody may wait for a turn that never comes
@@ -302,6 +298,7 @@ class Channel:
             if self._inbox:
                 await asyncio.sleep(0)  # those who were answered may put what they have before the next turn
         self._news.set()
+        self._over.set()
 
     async def _something(self) -> None:
         """Wait for an event, or for the moment at which time alone changes something."""
@@ -314,27 +311,27 @@ class Channel:
             async with asyncio.timeout(wait_s):
                 await self._wake.wait()  # in 3.11 wait_for may swallow a cancellation
 
-    def _turn(self, taken: list[Entry]) -> None:
+    async def _turn(self, taken: list[Entry]) -> None:
         """One turn: decode, step, commit, and only then let the commands out."""
         at_s = max(self._k.at_s, self._runtime.now_s())
         taken = self._traces.before(taken)
         turn = events.Turn(at_s, tuple(each.batch or journal.decode_batch(each.blob) for each in taken))
+        self._whole = False
         out = self._stopwatch.step(self._k, self._program, turn, bool(self._inbox))
-        account = journal.encode_account(self._k)
-        news = b"" if account == self._account else account
-        seq = self._journal.append([journal.encode_turn(at_s, (each.blob for each in taken), news)])
-        self._account = account
+        self._account, before = journal.encode_account(self._k), self._account
+        news = b"" if self._account == before else self._account
+        blob = journal.encode_turn(at_s, (each.blob for each in taken), news)
+        seq = await patiently(self._journal, lambda: self._journal.append([blob]))
+        self._whole = True
         self._watch.took(self._stopwatch.over(turn))
         self._watch.turn(seq, turn, out, self._k)
         self._settle(seq, turn)
-        self._carry_out(out)
+        await self._carry_out(out)
         self._submissions.look()
         self._lease.look()
-        self._thinning.look(self._k, seq)
-        if self._events_since_snapshot >= self._k.terms.limits.snapshot_events:
-            self._events_since_snapshot = 0
-            self._watch.kept(seq)
-            self._journal.snapshot(seq, self._k.emitted, journal.encode_state(self._k))
+        self._upkeep.look(self._k, seq)
+        if self._k.outcome:
+            self._over.set()
 
     def _settle(self, seq: int, turn: events.Turn) -> None:
         """What is on disk now: attempts that have come back, replies that can be remembered."""
@@ -352,9 +349,9 @@ class Channel:
                 position += 1
         if paid and self._k.terms.keeps_text:
             self._memory.note(seq, paid)
-        self._events_since_snapshot += position
+        self._upkeep.took(position)
 
-    def _carry_out(self, out: list[commands.Command]) -> None:
+    async def _carry_out(self, out: list[commands.Command]) -> None:
         calls: list[commands.Call] = []
         abandoned: list[tuple[int, int]] = []
         for command in out:
@@ -374,7 +371,7 @@ class Channel:
                 self._errands.begin(command, self._k)
             elif isinstance(command, (commands.Submit, commands.Find, commands.Collect, commands.Withdraw)):
                 self._submissions.carry_out(command)
-        calls = self._without_recalled(calls)
+        calls = await self._without_recalled(calls)
         if self._batched:
             calls, abandoned = self._submissions.take(calls), self._submissions.abandon(abandoned)
         if abandoned:
@@ -382,11 +379,13 @@ class Channel:
         if calls:
             self._dispatch.send(self._watch.marked(calls))
 
-    def _without_recalled(self, calls: list[commands.Call]) -> list[commands.Call]:
+    async def _without_recalled(self, calls: list[commands.Call]) -> list[commands.Call]:
         """Send only what nobody has paid for yet; the rest is answered from memory, in the next turn."""
         if not calls or not (self._looks_up or not (self._program.asks_once or self._k.terms.fresh)):
             return calls
-        calls, recalled = without_recalled(self.job, calls, self._memory, self._journal)
+        calls, recalled = await patiently(
+            self._journal, partial(without_recalled, self.job, calls, self._memory, self._journal)
+        )
         if recalled is not None:
             self._enter(recalled)
         return calls
@@ -394,6 +393,7 @@ class Channel:
     async def _hold_lease(self) -> None:
         """Have a share for as long as the job runs; then let everybody go."""
         await self._lease.hold()
+        await self._over.wait()  # on disk too: before that, what branches hold may be asked for once more
         if not self.broken:
             await self._submissions.settle()
             await self._dispatch.close(forget=True)

@@ -1,4 +1,4 @@
-"""What one process wants of a job that another one runs: a small file beside the journal, which its driver looks for.
+"""What one process wants of a job that another one runs: a note beside the journal, which its driver looks for.
 
 It names the run that is meant, so that one who comes later does not obey what was said to another. There is one at a
 time: whoever comes second waits until the first was obeyed.
@@ -7,14 +7,12 @@ time: whoever comes second waits until the first was obeyed.
 from __future__ import annotations
 
 import contextlib
-import os
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from actors.opening import Owner
-from actors.store import Folder
+from actors.store import Folder, StoreError
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,44 +32,42 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         return (theirs.host, theirs.pid, theirs.started) == (owner.host, owner.pid, owner.started)
 
 
-def path_of(folder: Folder, job: str) -> Path:
-    """Where it stands until it has been obeyed."""
-    return folder.journal_path(job).with_suffix(".control")
+_KIND = "control"
 
 
-def leave(folder: Folder, job: str, wanted: Wanted) -> Path | None:
-    """Leave a wish for a job's driver; it appears whole or not at all. None where another one still waits there.
+def leave(folder: Folder, job: str, wanted: Wanted) -> bool:
+    """Leave a wish for a job's driver; it appears whole or not at all. False where another one still waits there.
 
-    Raises ``OSError``.
+    Raises ``StoreError``.
     """
-    path = path_of(folder, job)
-    part = path.with_name(f"{path.name}.{os.getpid()}")
-    part.write_bytes(msgspec.json.encode(wanted))
-    try:
-        os.link(part, path)
-    except FileExistsError:
-        if _read(path, wanted.owner) is not None:
-            return None
-        os.replace(part, path)  # it was for a run that is over, or is none
-    finally:
-        part.unlink(missing_ok=True)
-    return path
+    before = folder.note(_KIND, job)
+    if _meant(before, wanted.owner) is not None:
+        return False  # else it was for a run that is over, or is none
+    return folder.swap_note(_KIND, job, before, msgspec.json.encode(wanted))
+
+
+def waits(folder: Folder, job: str) -> bool:
+    """Whether a wish stands there that nobody has obeyed yet."""
+    return folder.note(_KIND, job) is not None
 
 
 def read(folder: Folder, job: str, owner: Owner) -> Wanted | None:
     """What is wanted of this run, if anything."""
-    return _read(path_of(folder, job), owner)
-
-
-def _read(path: Path, owner: Owner) -> Wanted | None:
     try:
-        wanted = msgspec.json.decode(path.read_bytes(), type=Wanted)
-    except (OSError, msgspec.DecodeError):
+        return _meant(folder.note(_KIND, job), owner)
+    except StoreError:
+        return None  # it is looked for again
+
+
+def _meant(blob: bytes | None, owner: Owner) -> Wanted | None:
+    try:
+        wanted = msgspec.json.decode(blob or b"", type=Wanted)
+    except msgspec.DecodeError:
         return None
     return wanted if wanted.is_for(owner) else None
 
 
 def obeyed(folder: Folder, job: str) -> None:
     """It is in the journal: whoever waits for it may see that."""
-    with contextlib.suppress(OSError):
-        path_of(folder, job).unlink()
+    with contextlib.suppress(StoreError):
+        folder.drop_note(_KIND, job)

@@ -3,16 +3,14 @@
 Every turn says what its job had come to by then (``cortex.journal.Account``), so that two of them tell what was spent
 between: a few turns are read of each job, however long it is. Where turns are gone, what the job had come to at the end
 of each day, in UTC, was kept: beside the journal of a job that keeps no text, among the figures of one that was
-forgotten, and in ``spent.jsonl`` of one that was removed. A bill does not shrink when a journal is deleted.
+forgotten, and beside all jobs (``spent.jsonl``) of one that was removed. A bill does not shrink when a journal is
+deleted.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -25,7 +23,7 @@ from cortex.limits import Terms
 from policies.slices import DAY_S, day_of
 
 KEPT = "spent"
-"""Beside the turns: the marks of those that have left."""
+"""Beside the turns: the marks of those that have left. Beside the jobs: a line for each that was removed."""
 OWN = "own_from"
 """Beside the turns of a fork: the number of the last one that it took over. What those spent, another job did."""
 
@@ -67,7 +65,7 @@ class Bill(msgspec.Struct):
 
 
 class _Removed(msgspec.Struct):
-    """A line of ``spent.jsonl``."""
+    """What a line holds."""
 
     job: str
     began_at_s: float
@@ -100,7 +98,7 @@ def bills(folder: Folder, since_s: float) -> tuple[list[Bill], list[str]]:
 
 def _bill(folder: Folder, job: str, since_s: float) -> tuple[Bill | None, float]:
     """A job's bill, and when it began."""
-    source = Journal(folder.journal_path(job), forgotten_too=True)
+    source = folder.journal(job, forgotten_too=True)
     try:
         if blob := source.meta("forgotten"):
             facts: dict[str, Any] = msgspec.json.decode(blob)
@@ -165,7 +163,7 @@ def _by(source: Journal, at_s: float) -> Spent:
 
 def _at_s(source: Journal, seq: int) -> float | None:
     """When a turn was, or the one before it; None where there is none."""
-    return next((at_s for at_s, _ in source.heads(seq)), None)
+    return next((at_s for at_s, _ in source.heads(seq, count=1)), None)
 
 
 def _last_before(source: Journal, at_s: float) -> int:
@@ -225,7 +223,7 @@ def keep(source: Journal, upto: int) -> None:
 
 def marks_in(folder: Folder, job: str) -> list[Any]:
     """The marks of a job, for its figures."""
-    source = Journal(folder.journal_path(job))
+    source = folder.journal(job)
     try:
         return list(msgspec.to_builtins(marks_of(source)))
     finally:
@@ -241,7 +239,7 @@ def note_removal(folder: Folder, job: str) -> None:
         bill, began_at_s = _bill(folder, job, 0.0)
         if bill is None or bill.spent == Spent():
             return
-        source = Journal(folder.journal_path(job), forgotten_too=True)
+        source = folder.journal(job, forgotten_too=True)
         try:
             blob = source.meta("forgotten")
             kept = msgspec.json.decode(blob).get("spent", []) if blob else []
@@ -249,35 +247,16 @@ def note_removal(folder: Folder, job: str) -> None:
         finally:
             source.close()
         line = _Removed(job, began_at_s, bill.labels, bill.model, bill.priced, marks)
-        _append(_path(folder), msgspec.json.encode(line) + b"\n")
-
-
-def _path(folder: Folder) -> Path:
-    return folder.path / "spent.jsonl"
-
-
-def _append(path: Path, line: bytes) -> None:
-    try:
-        handle = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            os.write(handle, line)
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-    except OSError as error:
-        raise StoreError(f"{path}: {error.strerror}") from None
+        folder.add_line(KEPT, msgspec.json.encode(line))
 
 
 def _removed(folder: Folder) -> Iterator[_Removed]:
     """Jobs that were removed, each once. Raises ``StoreError`` for a line that is none."""
-    path = _path(folder)
     found: dict[tuple[str, float], _Removed] = {}
-    with contextlib.suppress(FileNotFoundError):
-        for number, line in enumerate(path.read_bytes().splitlines(), 1):
-            try:
-                each = msgspec.json.decode(line, type=_Removed)
-            except (msgspec.MsgspecError, ValueError):
-                raise StoreError(f"{path} line {number} is damaged: remove that line") from None
-            found[each.job, each.began_at_s] = each
+    for place, line in folder.lines(KEPT):
+        try:
+            each = msgspec.json.decode(line, type=_Removed)
+        except (msgspec.MsgspecError, ValueError):
+            raise StoreError(f"{place} is damaged: remove that line") from None
+        found[each.job, each.began_at_s] = each
     yield from found.values()

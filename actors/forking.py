@@ -6,18 +6,15 @@ remembered), a tool run that has come back since brings its result, a child job 
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from pathlib import Path
 
 import msgspec
 
 from actors import programs
 from actors.costs import OWN
 from actors.errors import ClearError
-from actors.joblock import hold
 from actors.opening import owner_record, this_owner
 from actors.session import whole
 from actors.store import Folder, Journal
@@ -50,33 +47,23 @@ class Fork(msgspec.Struct, frozen=True, kw_only=True):
 
 def fork(folder: Folder, wanted: Fork) -> State:
     """Make the new job; K as it stands there. Raises ``CannotFork`` or ``StoreError``."""
-    target = folder.journal_path(wanted.name)
     source = folder.journal(wanted.job)
-    part = target.with_suffix(".part")
     try:
-        with hold(folder, wanted.name):
-            if target.exists():
+        with folder.hold(wanted.name):
+            if folder.has(wanted.name):
                 raise CannotFork(f"there is a job {wanted.name} already: give another --job")
             if not 1 <= wanted.at <= source.seq:
                 raise CannotFork(f"{wanted.job} has turns 1 to {source.seq:,}, and no turn {wanted.at:,}")
-            made = Journal(part, create=True)
-            try:
-                k = _made(folder, source, made, wanted)
-            finally:
-                made.close()
-            os.replace(part, target)
-            return k
+            with folder.making(wanted.name) as made:
+                return _made(folder, source, made, wanted)
     finally:
         source.close()
-        for left in (part, Path(f"{part}-wal"), Path(f"{part}-shm")):
-            left.unlink(missing_ok=True)
 
 
 def _made(folder: Folder, source: Journal, made: Journal, wanted: Fork) -> State:
     before = _terms(source, wanted.at)
     program, terms = _program(before, wanted)
-    made.set_meta("epoch", source.meta("epoch") or b"0")
-    made.take_epoch(owner_record(this_owner("inline")))
+    made.take_epoch(owner_record(this_owner("inline")), least=source.newest_epoch() + 1)
     blobs = _renamed(source.blobs(wanted.at), made, wanted.name, terms)
     while some := list(islice(blobs, _TURNS_AT_ONCE)):
         made.append(some)
@@ -180,7 +167,7 @@ def _keep_input(folder: Folder, k: State, wanted: Fork) -> None:
     """Rows that came on standard input are kept for the new job too. Raises ``CannotFork`` where they are gone."""
     if not k.terms.streams or k.terms.places.get("input") != "-":
         return
-    spool, own = (folder.journal_path(name).with_suffix(".input") for name in (wanted.job, wanted.name))
+    spool, own = (folder.beside(name, ".input") for name in (wanted.job, wanted.name))
     if spool.exists():
         shutil.copyfile(spool, own)
     elif not k.source_ended:

@@ -1,7 +1,7 @@
 """What a running job publishes of itself into its state folder, about once a second: for ``top`` and ``status``.
 
-One small file a job, for its owner's eyes alone, put in place whole, removed at the end. It holds the job's summary and
-what its cortex knows of pools, breakers, branches, workers and nodes; never a prompt, a reply or a key. A file that a
+One small note a job, for its owner's eyes alone, put in place whole, removed at the end. It holds the job's summary and
+what its cortex knows of pools, breakers, branches, workers and nodes; never a prompt, a reply or a key. A note that a
 killed process left behind is recognised by who wrote it, and by the lock on the job. Nothing is written while nothing
 changes.
 """
@@ -10,16 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import glob
-import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from actors.joblock import is_held
 from actors.opening import Owner, alive
 from actors.ports import Away, Gone, Peer
 from actors.store import Folder, StoreError
@@ -45,33 +41,21 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     """``Cortex.status``; what it says to last so many seconds, until when: ``held_until_s`` for ``held_for_s``."""
 
 
-def folder_of(folder: Folder) -> Path:
-    """Where these files stand."""
-    return folder.path / "live"
-
-
-def files_of(folder: Folder, job: str) -> list[Path]:
-    """All files that a job may have left here."""
-    where = folder_of(folder)
-    return [where / f"{job}.json", *where.glob(f".{glob.escape(job)}.json.*")]
+_KIND = "live"
 
 
 def read(folder: Folder, job: str) -> Live | None:
     """What the process that runs the job published last; None where none does, or it is of another release."""
     try:
-        found = msgspec.json.decode((folder_of(folder) / f"{job}.json").read_bytes(), type=Live)
-    except (OSError, ValueError):
+        found = msgspec.json.decode(folder.note(_KIND, job) or b"", type=Live)
+    except (StoreError, ValueError):
         return None
-    return found if alive(found.owner) and is_held(folder, job) else None
+    return found if alive(found.owner) and folder.is_held(job) else None
 
 
 def published(folder: Folder) -> dict[str, Live]:
     """All that is published in the folder, by job."""
-    try:
-        names = sorted(path.stem for path in folder_of(folder).glob("*.json"))
-    except OSError:
-        return {}
-    return {name: found for name in names if (found := read(folder, name)) is not None}
+    return {name: found for name in folder.notes(_KIND) if (found := read(folder, name)) is not None}
 
 
 def dated(told: Any, now_s: float) -> Any:
@@ -94,7 +78,7 @@ class Publisher:
 
     def __init__(self, folder: Folder, job: str, owner: Owner, clock: Callable[[], float] = time.time) -> None:
         self._folder = folder
-        self._path = folder_of(folder) / f"{job}.json"
+        self._job = job
         self._owner = owner
         self._clock = clock
         self._next_s = 0.0
@@ -120,27 +104,20 @@ class Publisher:
         if told == self._last:
             return
         live = msgspec.json.encode(Live(owner=self._owner, at_s=round(now_s, 3), facts=facts, cortex=status))
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(StoreError):
             if not self._last:
                 self._begin()
-            part = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-            try:
-                with os.fdopen(os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
-                    file.write(live)
-                os.replace(part, self._path)
-            finally:
-                part.unlink(missing_ok=True)
+            self._folder.put_note(_KIND, self._job, live)
             self._last = told
 
     def _begin(self) -> None:
-        """Make the folder; remove what killed runs left in it."""
-        self._path.parent.mkdir(mode=0o700, exist_ok=True)
-        for path in self._path.parent.glob("*.json"):
-            with contextlib.suppress(OSError, StoreError):
-                if path != self._path and not is_held(self._folder, path.stem):
-                    path.unlink()
+        """Remove what killed runs left there."""
+        for name in self._folder.notes(_KIND):
+            with contextlib.suppress(StoreError):
+                if name != self._job and not self._folder.is_held(name):
+                    self._folder.drop_note(_KIND, name)
 
     def close(self) -> None:
         """The run is over: nothing is live here any more."""
-        with contextlib.suppress(OSError):
-            self._path.unlink(missing_ok=True)
+        with contextlib.suppress(StoreError):
+            self._folder.drop_note(_KIND, self._job)

@@ -14,6 +14,7 @@ class Disk:
 
     def __init__(self, folder: str) -> None:
         self._folder = Folder(folder)
+        self.remote = self._folder.remote
 
     def prepare(self) -> object:
         """Make the folder, private to its user. Raises ``StoreError`` where it cannot serve."""
@@ -25,7 +26,7 @@ class Disk:
 
     def memory(self, job: str) -> Memory:
         """The index of replies, as one job's channel sees it. Raises ``StoreError``."""
-        return Memory(self._folder, job)
+        return Memory(self._folder, job, self._folder.index())
 
 
 class Notes:

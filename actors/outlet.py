@@ -6,6 +6,7 @@ A results file is a projection of the journal, so whoever comes late, or again, 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
@@ -89,3 +90,28 @@ class Projection:
         """Let go of the journal."""
         self._lines.close()
         self._journal.close()
+
+
+class Past:
+    """Results that have left the outlet, for whoever comes late: one reading, which goes on while they ask in order."""
+
+    def __init__(self, opened: Callable[[], Journal], runtime: Runtime) -> None:
+        self._opened, self._runtime = opened, runtime
+        self._reading: Projection | None = None
+
+    def read(self, index: int) -> list[tuple[int, Any]]:
+        """The next results from an index on. Raises ``StoreError``, and may be asked again."""
+        if self._reading is None or self._reading.index != index:
+            self.close()
+            self._reading = Projection(self._opened(), self._runtime, index)
+        try:
+            return self._reading.read()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let go of the journal."""
+        reading, self._reading = self._reading, None
+        if reading is not None:
+            reading.close()

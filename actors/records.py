@@ -8,7 +8,6 @@ import msgspec
 
 from actors import programs
 from actors.cluster.heap import unwatched
-from actors.joblock import is_held
 from actors.opening import Owner
 from actors.programs import load
 from actors.store import Folder, Journal, NoSuchJob, TextGone
@@ -31,10 +30,9 @@ def note_latest(source: Journal, terms: Terms | None) -> None:
 
 def last_owner(folder: Folder, job: str) -> Owner | None:
     """Who began the latest run of a job; None for a job that never began."""
-    path = folder.journal_path(job)
-    if not path.exists():
+    if not folder.has(job):
         return None
-    source = Journal(path)
+    source = folder.journal(job)
     try:
         blob = source.meta("owner")
     finally:
@@ -44,10 +42,9 @@ def last_owner(folder: Folder, job: str) -> Owner | None:
 
 def forgotten(folder: Folder, job: str) -> bytes:
     """The figures of a job whose prompts and replies were removed, as JSON; empty where they were not."""
-    path = folder.journal_path(job)
-    if not path.exists():
+    if not folder.has(job):
         return b""
-    source = Journal(path, forgotten_too=True)
+    source = folder.journal(job, forgotten_too=True)
     try:
         return source.meta("forgotten") or b""
     finally:
@@ -56,7 +53,7 @@ def forgotten(folder: Folder, job: str) -> bytes:
 
 def last_places(folder: Folder, job: str, terms: Terms) -> dict[str, str]:
     """The places of a job, with what its latest run was told of the model: that may have changed since it opened."""
-    source = Journal(folder.journal_path(job))
+    source = folder.journal(job)
     try:
         latest = {name: (source.meta(name) or b"").decode() for name in LATEST}
     finally:
@@ -66,10 +63,9 @@ def last_places(folder: Folder, job: str, terms: Terms) -> dict[str, str]:
 
 def last_terms(folder: Folder, job: str) -> Terms | None:
     """The terms under which a job was last opened; None for one that never was."""
-    path = folder.journal_path(job)
-    if not path.exists():
+    if not folder.has(job):
         return None
-    source = Journal(path)
+    source = folder.journal(job)
     try:
         for _, turn in source.turns(source.opened_at()):
             return journal.opening(turn)
@@ -92,7 +88,7 @@ def program_of(terms: Terms) -> Program | None:
 
 def last_turn_s(folder: Folder, job: str) -> float:
     """When something last happened in a job, seconds since 1970; 0 where nothing did. Raises ``StoreError``."""
-    source = Journal(folder.journal_path(job))
+    source = folder.journal(job)
     try:
         return next((turn.at_s for _, turn in source.turns(source.seq - 1)), 0.0)
     finally:
@@ -101,7 +97,7 @@ def last_turn_s(folder: Folder, job: str) -> float:
 
 def in_use(folder: Folder, job: str) -> str:
     """Who works on a job now, as one line that says what to do; empty where nobody does."""
-    return said_in_use(folder, job) if is_held(folder, job) else ""
+    return said_in_use(folder, job) if folder.is_held(job) else ""
 
 
 def said_in_use(folder: Folder, job: str) -> str:
@@ -113,7 +109,7 @@ def said_in_use(folder: Folder, job: str) -> str:
 
 def last_state(folder: Folder, job: str) -> State:
     """K of a job as its journal has it, read without touching it. Raises ``NoSuchJob``."""
-    source = Journal(folder.journal_path(job))
+    source = folder.journal(job)
     try:
         with source.as_it_is():
             last = source.seq
@@ -124,6 +120,12 @@ def last_state(folder: Folder, job: str) -> State:
             return k
     finally:
         source.close()
+
+
+def differs(k: State, program: Program) -> str:
+    """How the program is another than the one that took the job's turns, if so."""
+    with unwatched():
+        return k.differs or program.remade(k)
 
 
 def replayed(

@@ -7,28 +7,22 @@ holds it any more.
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from actors import costs, live
+from actors import costs
 from actors.budgets import FolderBooks
 from actors.errors import ClearError
 from actors.files.place import kept_rows
-from actors.joblock import Held, hold
 from actors.observing.exporters import traces_of
 from actors.records import last_terms, said_in_use
-from actors.store import Folder, Journal, StoreError
+from actors.store import Folder, Held, StoreError
 
-BESIDE = (".sqlite-wal", ".sqlite-shm", ".input", ".input.part", ".control", ".lock")
-"""What may stand beside a journal, ``NAME.sqlite``; the lock goes last."""
-
-
-KEPT = (".sqlite", ".sqlite-wal", ".sqlite-shm", ".lock")
-"""What stays of a job that was forgotten: its figures."""
+BESIDE = (".input", ".input.part")
+"""What may stand on this machine beside a job, wherever its journal is."""
 
 
 def family(folder: Folder, job: str) -> list[str]:
@@ -37,10 +31,8 @@ def family(folder: Folder, job: str) -> list[str]:
 
 
 def files_of(folder: Folder, job: str) -> list[Path]:
-    """All files of a job alone, the journal first."""
-    path = folder.journal_path(job)
-    found = [path, *live.files_of(folder, job), *traces_of(folder.path, job), *_rows_of(folder, job)]
-    found += [path.with_suffix(suffix) for suffix in BESIDE]
+    """Files of this machine that belong to a job alone, besides its journal."""
+    found = [*traces_of(folder.path, job), *_rows_of(folder, job), *(folder.beside(job, suffix) for suffix in BESIDE)]
     return [each for each in found if each.exists()]
 
 
@@ -55,9 +47,10 @@ def _rows_of(folder: Folder, job: str) -> list[Path]:
 
 
 def size_bytes(folder: Folder, job: str) -> int:
-    """Bytes that a job and its child jobs take on disk."""
+    """Bytes that a job and its child jobs take."""
     total = 0
     for name in family(folder, job):
+        total += folder.size_bytes(name)
         for path in files_of(folder, name):
             with contextlib.suppress(OSError):
                 total += path.stat().st_size
@@ -72,29 +65,34 @@ def remove(folder: Folder, job: str) -> None:
         FolderBooks(folder).part(names)
         costs.note_removal(folder, job)
         for name in reversed(names):
-            for path in files_of(folder, name):
-                path.unlink(missing_ok=True)
-        _unremember(folder, names)
+            _remove(folder, name)
+        folder.unremember(names)
+
+
+def _remove(folder: Folder, job: str) -> None:
+    beside = files_of(folder, job)  # while its journal tells which these are
+    for path in beside:
+        path.unlink(missing_ok=True)
+    folder.remove(job)
 
 
 def forget(folder: Folder, job: str, figures: dict[str, Any]) -> None:
     """Remove what a job that nobody runs asked and was answered; ``figures`` stay. Raises ``StoreError``."""
-    names = family(folder, job)
-    with _alone(folder, names):
-        gone = [path for name in reversed(names) for path in files_of(folder, name) if name != job or _goes(path)]
-        source = Journal(folder.journal_path(job), forgotten_too=True)
+    children = family(folder, job)[1:]
+    with _alone(folder, [job, *children]):
+        beside = files_of(folder, job)
+        source = folder.journal(job, forgotten_too=True)
         try:
             source.forget(msgspec.json.encode(figures))
         finally:
             source.close()
-        for path in gone:
+        for name in reversed(children):
+            _remove(folder, name)
+        for path in beside:
             path.unlink(missing_ok=True)
-        _unremember(folder, names)
-
-
-def _goes(path: Path) -> bool:
-    """Whether it holds more than a job's figures."""
-    return path.suffix not in KEPT
+        for kind in ("live", "control"):
+            folder.drop_note(kind, job)
+        folder.unremember([job, *children])
 
 
 @contextlib.contextmanager
@@ -103,22 +101,7 @@ def _alone(folder: Folder, names: Sequence[str]) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for name in names:
             try:
-                stack.enter_context(hold(folder, name))
+                stack.enter_context(folder.hold(name))
             except Held:
                 raise StoreError(said_in_use(folder, name)) from None
         yield
-
-
-def _unremember(folder: Folder, names: Sequence[str]) -> None:
-    """Take the replies of these jobs out of the index."""
-    path = folder.path / "replies.sqlite"
-    if not path.exists():
-        return
-    try:
-        with contextlib.closing(sqlite3.connect(path, isolation_level=None, timeout=10.0)) as db:
-            db.execute("PRAGMA secure_delete=ON")
-            for table in ("replies", "indexed"):
-                db.executemany(f"DELETE FROM {table} WHERE job = ?", [(name,) for name in names])
-            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    except sqlite3.Error as error:
-        raise StoreError(f"cannot use {path}: {error}; it is only an index and may be removed") from None

@@ -259,8 +259,9 @@ class RayRuntime(Machine, Shelved):
 
     async def start_actor(self, role: str, name: str, *args: Any, avoid: tuple[str, ...] = ()) -> Peer:
         """The actor of this name, made if there is none, and alive. Raises ``ClusterError`` where it cannot live."""
-        where, nodes = self._where(role), await asyncio.to_thread(ray.nodes)
-        labels, home = selector(role, nodes, avoid), home_of(self._node, nodes) if role == "channel" else ""
+        where, nodes = self._where(role, args), await asyncio.to_thread(ray.nodes)
+        bound = not isinstance(where, str)  # to the host whose disk has the journal
+        labels, home = ({}, home_of(self._node, nodes)) if bound else (selector(role, nodes, avoid), "")
         if home:  # this node, or one that comes to the same host after it
             where = NodeAffinitySchedulingStrategy(self._node, soft=True)
         if not labels and avoid and (well := [node for node in await self.nodes() if node not in avoid]):
@@ -288,11 +289,11 @@ class RayRuntime(Machine, Shelved):
         )  # fmt: skip
         return actor.remote(code_paths(), role, name, args, self.cluster)
 
-    def _where(self, role: str) -> Any:
-        """Which node: a channel's journal is on the disk of this one's host, branches and workers are spread."""
-        if role == "channel":
+    def _where(self, role: str, args: tuple[Any, ...]) -> Any:
+        """Which node: a channel's journal is on this one's disk, if in no database; branches and workers are spread."""
+        if role == "channel" and not self.store(args[-1]).remote:
             return NodeAffinitySchedulingStrategy(self._node, soft=False)
-        return "SPREAD" if role in ("branch", "worker") else "DEFAULT"
+        return "DEFAULT" if role == "cortex" else "SPREAD"
 
     async def end_actor(self, name: str) -> None:
         """End an actor for good, having let it close its files."""
@@ -371,7 +372,7 @@ def seated(role: str, name: str, args: tuple[Any, ...], cluster: str) -> Any:
     again = bool(ray.get_runtime_context().was_current_actor_reconstructed)
     runtime = RayRuntime(cluster, job=name.partition(":")[2] if role == "channel" else "")
     begin_of_actor(name, runtime.node(), os.environ)
-    if role == "channel":
+    if role == "channel" and not runtime.store(args[-1]).remote:
         runtime.settle(args[0])
     seat = Seat(role, name, args, runtime, again)
     if cluster != "local":

@@ -24,7 +24,6 @@ from actors.driver import Driver, Sink, Source
 from actors.errors import ClearError
 from actors.files.place import is_remote
 from actors.inline import InlineRuntime
-from actors.joblock import Held, hold
 from actors.model_port import Model
 from actors.observing.actor_logs import shown
 from actors.observing.assembled import hand_over, of_environ
@@ -35,11 +34,12 @@ from actors.provider.credential import Credential
 from actors.records import last_owner, last_state, last_terms, said_in_use
 from actors.rotation import rotation
 from actors.simulator.settings import SimulatorSettings
-from actors.store import Folder, Journal
+from actors.store import Folder, Held
 from cortex.budgets import covering
 from cortex.events import Reopened
 from cortex.limits import Limits, Terms
 from cortex.program import Program, params_of
+from cortex.programs.shards import sharded
 
 STATE_DEFAULT = ".cortex"
 COMING_BACK_S = 30.0
@@ -71,6 +71,8 @@ class Order(msgspec.Struct, kw_only=True):
     input: str = ""
     output: str = ""
     fresh: bool = False
+    shards: int = 1
+    """Child jobs that the rows are dealt to; 1: the job asks them itself."""
     keeps_text: bool = True
     """As in ``Terms``."""
     decided: tuple[tuple[int, str], ...] = ()
@@ -82,8 +84,12 @@ class Order(msgspec.Struct, kw_only=True):
     places: dict[str, str] = msgspec.field(default_factory=dict)
     """Whatever else a later ``resume`` needs; never a secret."""
 
+    def runs(self) -> Program:
+        """The program of the job: that of its rows, or the one that deals them to shards."""
+        return sharded(self.program, self.shards)
+
     def named(self) -> str:
-        """The job's name."""
+        """The job's name: the same, however many shards it has."""
         if self.job:
             return self.job
         where = programs.place_of(type(self.program))
@@ -154,7 +160,7 @@ class Session:
         """Run it to its end. Raises ``SetupError``, ``StoreError``, or what source and sink raise."""
         self.folder.prepare()
         try:
-            with hold(self.folder, self.job):
+            with self.folder.hold(self.job):
                 async with self.endpoint:
                     return await self._run()
         except Held:
@@ -191,8 +197,8 @@ class Session:
     def terms(self, found: Destination, cluster: str) -> Terms:
         """What goes into the journal: all that a resumed run needs, and no secret."""
         order = self.order
-        where = programs.place_of(type(order.program))
-        params = params_of(order.program)
+        where = programs.place_of(type(order.runs()))
+        params = params_of(order.runs())
         places = {
             **order.places, "wish": remember(order.wish), "cluster": cluster, "input": whole(order.input),
             "output": whole(order.output),
@@ -206,7 +212,7 @@ class Session:
         return Terms(
             job=self.job, program=where, params_json=params, fingerprint=programs.fingerprint(where, params),
             route=found.route, fallbacks=found.fallbacks, role_routes=found.role_routes, roles=found.roles,
-            limits=limits, streams=self._source is not None,
+            limits=limits, streams=self._source is not None and order.shards == 1,
             fresh=order.fresh, keeps_text=order.keeps_text, places=places, labels=order.labels,
         )  # fmt: skip
 
@@ -234,7 +240,7 @@ class Session:
         before = last_terms(self.folder, self.job)
         if before is None or order.fresh or self._source is not None:
             return None
-        where, params = programs.place_of(type(order.program)), params_of(order.program)
+        where, params = programs.place_of(type(order.runs())), params_of(order.runs())
         same = before.fingerprint == programs.fingerprint(where, params)
         if not same or before.places.get("wish") != remember(order.wish) or self._own_objects():
             return None
@@ -276,7 +282,7 @@ class Session:
             return
         from actors.cluster.leftovers import end_leftovers
 
-        journal = Journal(self.folder.journal_path(self.job))
+        journal = self.folder.journal(self.job)
         try:
             journal.take_epoch(msgspec.json.encode(this_owner("local")))
         finally:
@@ -295,9 +301,9 @@ class Session:
         if self._sink is not None and hasattr(self._sink, "check"):
             self._sink.check()
         self._driver = Driver(
-            runtime, str(self.folder.path), opening, found.arming, source=self._source, sink=self._sink,
+            runtime, self.folder.address, opening, found.arming, source=self._source, sink=self._sink,
             progress=self.progress, attach=attach, own=own, narrow=found.narrow,
-            rotation=rotation(terms, found.arming, self.heed), log=self.log,
+            rotation=rotation(terms, found.arming, self.heed), log=self.log, program=self.order.runs(),
         )  # fmt: skip
         if self._stopped is not None:
             await self._driver.stop(*self._stopped)
@@ -305,6 +311,8 @@ class Session:
         async with shown(opening.owner.ray_folder):
             facts = await self._driver.run()
         answer = await self._driver.answer() if facts["outcome"] in ("complete", "partial") else None
+        for name in await runtime.names(f"channel:{self.job}~") if self.order.shards > 1 else ():
+            await runtime.end_actor(name)
         if facts["outcome"] != "running":
             await runtime.end_actor(f"channel:{self.job}")
         return Ended(facts, answer)

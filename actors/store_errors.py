@@ -13,6 +13,10 @@ class NoSuchJob(StoreError):
     """There is no journal of that name."""
 
 
+class OtherRelease(StoreError):
+    """The journal is of a release whose form this one cannot read. Nothing was touched."""
+
+
 class Forgotten(StoreError):
     """What the job asked and was answered was removed on purpose; its figures are there."""
 
@@ -27,3 +31,11 @@ class Fenced(StoreError):
 
 class DiskFull(StoreError):
     """The disk that holds the journal is full. What was committed is safe; the job can be resumed."""
+
+
+class Unreachable(StoreError):
+    """The database that holds the journal does not answer now. What was committed is safe; it may be asked again."""
+
+
+class Held(Exception):
+    """Somebody else holds the job."""

@@ -33,7 +33,7 @@ APART = "e2e"  # collected only where the command names it
 LONGEST = ("cluster", "simulation")
 FIGURES = "figures"
 
-_SETTINGS = ("ANTHROPIC_", "CORTEX_", "OPENAI_", "OTEL_")
+_SETTINGS = ("ANTHROPIC_", "CORTEX_", "OPENAI_", "OTEL_", "PG")
 _ROADS = ("RAY_ADDRESS", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "SSL_CERT_FILE")
 _numbers = count()
 
@@ -226,3 +226,33 @@ class _RayDoor(importlib.abc.MetaPathFinder):
 
             spec.loader.exec_module = then_close  # type: ignore[method-assign]
         return spec
+
+
+# ------------------------------------------------------------------------------------------- PostgreSQL
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Any]:
+    """A PostgreSQL server that does not wait for its disk, one for all tests of a process."""
+    from tests.postgres import serving
+
+    yield from serving()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def state(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A ``--state`` where nothing is yet: a folder, then a database."""
+    if request.param == "sqlite":
+        yield str(tmp_path / "state")
+    else:
+        yield request.getfixturevalue("database")
+
+
+@pytest.fixture
+def database(postgres: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A ``--state`` in the server where nothing is yet."""
+    from actors.postgres.link import close_idle
+
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
+    yield postgres.state()
+    close_idle()

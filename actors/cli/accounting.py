@@ -41,14 +41,14 @@ def costs(by: str, since: str, options: Options) -> int:
     if found:
         _print(by, told, total)
     else:
-        say(f"nothing was spent in {folder.path}" + (f" since {clock(since_s)}" if since_s else ""))
+        say(f"nothing was spent in {folder.address}" + (f" since {clock(since_s)}" if since_s else ""))
     if by not in ("job", "model") and found and not any(by in each.labels for each in found):
         names = sorted({name for each in found for name in each.labels})
         say(f"no job has a label {by!r}: " + (f"there are {', '.join(names)}" if names else "there is no other either"))
     if unpriced:
         say(f"no price is known for calls of {_some(unpriced)}: their tokens are counted, their money is not")
     if unread:
-        say(f"cannot be read, and not counted: {_some(unread)}")
+        say(f"cannot be read, and not counted, see cortex jobs: {_some(unread)}")
     return COMPLETE
 
 

@@ -30,6 +30,7 @@ from actors.cli.settings import (
     limits_of,
     provider_of,
     roles_of,
+    shards_of,
     share_of,
     via_of,
     wish_of,
@@ -52,6 +53,7 @@ from actors.store import Folder, TextGone
 from cortex.flows.program import Flow
 from cortex.limits import Limits, Terms
 from cortex.program import Program, params_of
+from cortex.programs.shards import unsharded
 from cortex.programs.table import Table
 
 BATCH = "batch"
@@ -96,10 +98,10 @@ def batch_order(path: str, output: str, options: Options) -> tuple[Folder, Order
     if options.prompt:
         places = {"kind": TABLE} | ({} if options.id else {"numbered": "1"})
     order = Order(
-        program=program, limits=limits, job=options.job, state=str(folder.path), cluster=cluster_of(options),
+        program=program, limits=limits, job=options.job, state=folder.address, cluster=cluster_of(options),
         input=path, output=output, fresh=options.fresh, places={CONFIG: said_in(options), **places},
         wish=Wish(model=options.model, base_url=base_url_of(options)), keeps_text=not options.no_keep_text,
-        labels=labels_of(options),
+        labels=labels_of(options), shards=shards_of(options),
     )  # fmt: skip
     if not order.keeps_text and not is_table(output) and (output == "-" or not FileSink(output).cuts_back):
         raise CommandError("--no-keep-text needs -o FILE: once a row's result is there, it is nowhere else")
@@ -121,7 +123,7 @@ def run(where: str, inputs: list[str], output: str, pairs: list[str], options: O
         raise CommandError(f"{where} reads its rows from one file, not from {len(inputs)}: join them first")
     order = Order(
         program=program, wish=wish_of(options, options.model), limits=limits, job=options.job,
-        state=str(folder.path), cluster=cluster_of(options), input=inputs[0] if inputs else "", output=output,
+        state=folder.address, cluster=cluster_of(options), input=inputs[0] if inputs else "", output=output,
         fresh=options.fresh, places={CONFIG: said_in(options), **({"kind": LINES} if lines else {})},
         labels=labels_of(options),
     )  # fmt: skip
@@ -252,6 +254,7 @@ def _begun(order: Order, options: Options, folder: Folder, source: Any, check: C
         order.places |= {"digest": check.digest, "rows": str(check.rows), "unreadable": str(check.unreadable)}
     before = last_terms(folder, job)
     if before is not None and not order.fresh:
+        keep_shards(order, options, before)
         refuse_other_places(order, before, job)
         refuse_paying_again(order, before)
         if order.labels and order.labels != before.labels and _same(order, before):
@@ -275,10 +278,18 @@ def _begun(order: Order, options: Options, folder: Folder, source: Any, check: C
     return carry_out(work)
 
 
+def keep_shards(order: Order, options: Options, before: Terms) -> None:
+    """Which rows are whose is settled when a job begins."""
+    order.shards = unsharded(programs.load(before.program, before.params_json))[1]
+    if options.shards and options.shards != order.shards:
+        said = f"job {order.named()} keeps the number of shards that it began with: {order.shards}"
+        say(f"{said} (--fresh begins it anew)")
+
+
 def refuse_other_places(order: Order, before: Terms, job: str) -> None:
     """The same job runs the same program, reads the same input and writes to the same output."""
     then, now = before.places, order.places
-    if before.program != programs.place_of(type(order.program)):
+    if before.program != programs.place_of(type(order.runs())):
         raise CommandError(f"job {job} is one of the program {before.program}: give another --job")
     if then.get("digest", "") != now.get("digest", ""):
         name = "standard input" if order.input == "-" else order.input
@@ -309,7 +320,7 @@ def _already_over(order: Order, options: Options, folder: Folder, before: Terms,
 
 def _same(order: Order, before: Terms) -> bool:
     """Whether a job asks what it asked before: the same program with the same parameters, of the same model."""
-    where, params = programs.place_of(type(order.program)), params_of(order.program)
+    where, params = programs.place_of(type(order.runs())), params_of(order.runs())
     unchanged = before.fingerprint == programs.fingerprint(where, params)
     return unchanged and before.places.get("wish") == remember(order.wish)
 
@@ -329,7 +340,7 @@ def refuse_paying_again(order: Order, before: Terms) -> None:
         ways = f"cortex forget {job} when it is over, or give another --job"
         raise CommandError(f"job {job} has kept its text so far: {ways}")
     order.keeps_text = before.keeps_text
-    where, params = programs.place_of(type(order.program)), params_of(order.program)
+    where, params = programs.place_of(type(order.runs())), params_of(order.runs())
     if not before.keeps_text and before.fingerprint != programs.fingerprint(where, params):
         raise CommandError(
             f"the program of job {job} has changed since, or the release, and it kept no text: all of it would be "

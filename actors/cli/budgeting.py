@@ -41,7 +41,7 @@ def budget(text: str, asked: dict[str, str], remove: bool, options: Options) -> 
         return asyncio.run(_in_cluster(cluster, found, caps, remove, options))
     books = FolderBooks(named_folder(options))
     if not caps and not remove:
-        return _listed(books.read(), found, options, str(named_folder(options).path))
+        return _listed(books.read(), found, options, named_folder(options).address)
     assert found is not None
     before = _of_label(books.read(), found)
     if remove:
@@ -52,7 +52,7 @@ def budget(text: str, asked: dict[str, str], remove: bool, options: Options) -> 
     for period, cap_nusd in caps.items():
         now = _made(folder, found, period, cap_nusd)
         books.put(now)
-        _told(before, books.read()[now.name], f"jobs of {folder.path}")
+        _told(before, books.read()[now.name], f"jobs of {folder.address}")
     return COMPLETE
 
 

@@ -70,7 +70,7 @@ def carry_out(work: Work) -> int:
                 except OSError:
                     pass
     if ended is not None:
-        standing = Standing(facts=ended.facts, state=session.folder.path, answer=ended.answer)
+        standing = Standing(facts=ended.facts, state=session.folder.address, answer=ended.answer)
         standing.rows, standing.unreadable = work.rows, work.unreadable
         standing.asks_again = session.order.program.asks_again and session.order.keeps_text
     else:

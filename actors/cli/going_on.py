@@ -39,6 +39,7 @@ from actors.records import last_places, last_state
 from actors.session import Order, Session, whole
 from actors.store import Folder
 from actors.wording import clock
+from cortex.programs.shards import unsharded
 from cortex.state import State
 from cortex.submission import Stand
 
@@ -130,9 +131,10 @@ def order_of(
     if _anew(k):  # what was asked of another model alone is no part of what the job began as
         wish = msgspec.structs.replace(wish, model=remembered(terms.places).model)
     places[CONFIG] = merged(places.get(CONFIG, ""), said_in(options, command))
+    program, shards = unsharded(programs.load(terms.program, terms.params_json))
     return Order(
-        program=programs.load(terms.program, terms.params_json), wish=changed_wish(options, wish),
-        limits=limits, job=job, state=str(folder.path),
+        program=program, shards=shards, wish=changed_wish(options, wish),
+        limits=limits, job=job, state=folder.address,
         cluster=cluster_of(options, places.get("cluster", "auto")), input=places.get("input", ""),
         output=places.get("output", ""), places=places, keeps_text=terms.keeps_text, labels=terms.labels,
     )  # fmt: skip
@@ -155,7 +157,7 @@ def _refuse_undoubted(k: State, decided: Decided) -> None:
 def _source(folder: Folder, order: Order, k: State) -> Any:
     """The job's rows, checked again: what has changed since is noticed before anything is sent."""
     kind = order.places.get("kind")
-    if not k.terms.streams:
+    if not (k.terms.streams or order.shards > 1):
         return None
     if k.edition and not _anew(k):
         return Rows(folder, order.named())

@@ -12,7 +12,7 @@ from actors.cli.options import ABOUT, RUNNING, TABLE, Options, flag_of
 from actors.cli.problems import COMPLETE
 from actors.cli.settings import named_folder
 from actors.records import last_places, last_state
-from actors.store import Folder, Journal, TextGone
+from actors.store import Folder, TextGone
 from actors.wording import clock
 from cortex import events, journal
 from cortex.dryrun import clipped
@@ -99,7 +99,7 @@ def in_force(folder: Folder, job: str, k: State) -> Said:
 
 def _changes(folder: Folder, job: str) -> dict[str, str]:
     """Bounds that were changed since the job was last opened: option -> by whom, and when."""
-    source = Journal(folder.journal_path(job))
+    source = folder.journal(job)
     found: dict[str, str] = {}
     limits: Limits | None = None
     try:

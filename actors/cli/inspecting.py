@@ -42,7 +42,7 @@ def inspect(wanted: Wanted, options: Options) -> int:
     if wanted.failed and (wanted.subject or wanted.at is not None):
         raise CommandError("--failed lists what failed: give no goal and no --at with it")
     folder, wanted = named_folder(options), _of_child(wanted)
-    source = Journal(folder.journal_path(wanted.job))
+    source = folder.journal(wanted.job)
     try:
         if not source.seq:
             raise CommandError(f"job {wanted.job} never began")

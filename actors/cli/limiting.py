@@ -43,13 +43,13 @@ def limit(route: str, clear: bool, options: Options) -> int:
     known = caps.known(folder)
     held = caps.read(folder)
     if not clear and not asked:
-        return _listed(route, known, held, options, str(folder.path))
-    pool = _meant(route, known, str(folder.path))
+        return _listed(route, known, held, options, folder.address)
+    pool = _meant(route, known, folder.address)
     before = held.get(pool, NO_CAPS)
     now = NO_CAPS if clear else _read(before, asked)
     now = msgspec.structs.replace(now, who=who(), at_s=time.time())
     caps.put(folder, pool, now)
-    return _told(pool, before, now, f"jobs of {folder.path}")
+    return _told(pool, before, now, f"jobs of {folder.address}")
 
 
 def _read(before: Caps, asked: dict[str, Any]) -> Caps:

@@ -25,7 +25,9 @@ from actors.picking import picked
 from actors.ports import ClusterError, Peer
 from actors.records import forgotten, last_owner, last_turn_s
 from actors.removal import size_bytes
-from actors.store import Folder, Forgotten, Journal, StoreError
+from actors.store import Folder, Forgotten, StoreError
+
+UNREADABLE = "unreadable"
 
 
 def jobs(options: Options) -> int:
@@ -36,12 +38,16 @@ def jobs(options: Options) -> int:
         print(msgspec.json.encode({"jobs": [told for told, _ in found]}).decode())
         return COMPLETE
     if not found:
-        say(f"no jobs in {folder.path}")
+        say(f"no jobs in {folder.address}")
         return COMPLETE
     table = [("JOB", "STATE", "ROWS", "COST", "SIZE", "LAST TURN"), *(line for _, line in found)]
     widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
     for line in table:
         print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+    for told, _ in found:
+        if told["outcome"] == UNREADABLE:
+            why = str(told["why"])
+            say(why if str(told["job"]) in why else f"{told['job']}: {why}")
     return COMPLETE
 
 
@@ -52,13 +58,12 @@ def _latest_first(folder: Folder) -> list[tuple[str, float]]:
 
 
 def _last_turn_s(folder: Folder, name: str) -> float:
-    path = folder.journal_path(name)
     try:
-        return last_turn_s(folder, name) or path.stat().st_mtime
+        return last_turn_s(folder, name) or folder.changed_s(name)
     except Forgotten:
         return float(msgspec.json.decode(forgotten(folder, name))["last_turn_at_s"])
     except StoreError:
-        return path.stat().st_mtime
+        return folder.changed_s(name)
 
 
 def _row(folder: Folder, name: str, at_s: float) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -71,8 +76,8 @@ def _row(folder: Folder, name: str, at_s: float) -> tuple[dict[str, Any], tuple[
         ValueError,
     ) as error:  # a damaged journal, a program that is gone: the others are shown
         said = str(error)
-        told = {"job": name, "outcome": "unreadable", "why": said, "size_bytes": size}
-        return told, (name, said, "", "", size_text(size), ago(at_s))
+        told = {"job": name, "outcome": UNREADABLE, "why": said, "size_bytes": size}
+        return told, (name, UNREADABLE, "", "", size_text(size), ago(at_s))
     facts = standing.facts
     rows = f"{facts['rows_succeeded'] + facts['rows_failed']:,}/{max(standing.rows, facts['rows']):,}"
     money = least_and_most(facts) if facts["cost_usd"] is not None else ""
@@ -91,7 +96,7 @@ def status(job: str, options: Options) -> int:
     if not job:
         found = _latest_first(folder)
         if not found:
-            raise CommandError(f"no jobs in {folder.path}")
+            raise CommandError(f"no jobs in {folder.address}")
         job = found[0][0]
     standing = standing_of(folder, job)
     if not standing.forgotten:
@@ -139,7 +144,7 @@ def results(
 ) -> int:  # fmt: skip
     """``cortex results``: the results that a job has so far, to standard output or a file; the exit code."""
     folder = named_folder(options)
-    Journal(folder.journal_path(job)).close()  # raises where there is no such job, before a file is made
+    folder.journal(job).close()  # raises where there is no such job, before a file is made
     sink = sink_of(folder, job, output or "-", options.overwrite)
     assert sink is not None
     check_output(sink, output or "-", options.overwrite)

@@ -53,6 +53,7 @@ class Options(msgspec.Struct, kw_only=True):
     sim: list[str] = msgspec.field(default_factory=list)
     label: list[str] = msgspec.field(default_factory=list)
     notify: str = ""
+    shards: int | None = None
     fresh: bool = False
     overwrite: bool = False
     ordered: bool = False
@@ -113,7 +114,7 @@ _DECLARED: dict[str, tuple[Any, Any]] = {
         _option("--via", "messages (default), or batches: half the price, an answer may take a day", "ROAD"),
     ),
     "job": (str, _option("--job", "the job's name; else it derives from program, input and output", "NAME")),
-    "state": (str, _option("--state", "folder of the journals (default .cortex)", "FOLDER")),
+    "state": (str, _option("--state", "folder of the journals (default .cortex), or postgresql://HOST/DB", "PLACE")),
     "max_cost": (str, _option("--max-cost", "cap on what the job may cost, in USD; never passed", "USD")),
     "max_job_tokens": (str, _option("--max-job-tokens", "cap on tokens, input and output together", "N")),
     "max_output_tokens": (int, _option("--max-output-tokens", "most tokens of one reply", "N", 1)),
@@ -174,6 +175,13 @@ _DECLARED: dict[str, tuple[Any, Any]] = {
         _option(
             "--notify", "a URL (a Slack webhook, say) that is told, as JSON: 50, 80 and 100 % of a cap or budget, a "
             "pause, a breaker open for 5 minutes, a deadline at risk, the end; of this run, kept nowhere", "URL",
+        ),
+    ),
+    "shards": (
+        int,
+        _option(
+            "--shards", "deal the rows to so many child jobs, each with a journal and, on a cluster, a process of its "
+            "own; caps, rates and priority hold for all of them together (default 1)", "N", 1,
         ),
     ),
     "fresh": (bool, _option("--fresh", "ask anew, whatever is remembered")),

@@ -20,7 +20,7 @@ OPTIONS = {
     "sub_model fallback warm_prefix sim",
     "Money and time": "max_cost max_job_tokens deadline goal_timeout max_failed wait_blocked hedge notify",
     "Limits": "concurrency rpm itpm otpm headroom priority",
-    "The job": "job state cluster label fresh overwrite no_keep_text accept_failed accept_partial wait",
+    "The job": "job state cluster label shards fresh overwrite no_keep_text accept_failed accept_partial wait",
     "What is told": "as_json verbose metrics_listen log_format log_level",
 }
 """Options that several commands share. One that is not here stands with the command's own."""

@@ -45,7 +45,7 @@ class Prospect(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
     result_bytes: int
     state: str
-    free_bytes: int
+    free_bytes: int | None
     output: str
     output_free_bytes: int | None
     fresh: bool
@@ -155,8 +155,12 @@ def _limited(of: Prospect) -> list[tuple[str, duration.Told | None, float | None
 
 
 def _disk(of: Prospect) -> Iterator[str]:
-    short = "; that is too little" if of.plan.journal_bytes > of.free_bytes else ""
-    yield f"about {size_text(of.plan.journal_bytes)} in {of.state}, where {size_text(of.free_bytes)} are free{short}"
+    about = f"about {size_text(of.plan.journal_bytes)} in {of.state}"
+    if of.free_bytes is None:
+        yield about
+    else:
+        short = "; that is too little" if of.plan.journal_bytes > of.free_bytes else ""
+        yield f"{about}, where {size_text(of.free_bytes)} are free{short}"
     free = of.output_free_bytes
     where = "" if free is None else f", where {size_text(free)} are free"
     short = "; that is too little" if free is not None and of.result_bytes > free else ""

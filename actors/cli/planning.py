@@ -35,12 +35,12 @@ from actors.cli.standings import spool_of, standing_of
 from actors.cli.telling import Standing, headline, last_failed, why
 from actors.files.place import is_remote
 from actors.files.source import Check
-from actors.memory import any_remembered, remembered
+from actors.memory import remembered
 from actors.records import in_use, last_state, last_terms
 from actors.sampled import Heard, Picked, seen_in
 from actors.session import Order, Session, whole
 from actors.sizing import Sizes
-from actors.store import Folder
+from actors.store import Folder, checked_name
 from cortex.limits import BATCHES
 from cortex.plan import Rows, Sample, Terms, planned
 from cortex.programs.batch import Batch
@@ -81,7 +81,7 @@ def plan(path: str, output: str, sample: int, options: Options) -> int:
                     return asked_or_code
                 asked = asked_or_code
     finally:
-        if order.input == "-" and not folder.journal_path(order.named()).exists():
+        if order.input == "-" and not folder.has(order.named()):
             spool_of(folder, order.named()).unlink(missing_ok=True)
     now_s = time.time()
     limits = limits_of(folder, found.now, order.limits, asked.heard if asked else Heard())
@@ -102,8 +102,8 @@ def plan(path: str, output: str, sample: int, options: Options) -> int:
         job=order.named(), route=found.now, check=check, all_rows=len(rows.sizes), known=len(rows.known),
         too_large=_too_large(rows, terms), plan=made, limits=limits, road_wanted=wanted, deadline_at_s=deadline_at_s,
         now_s=now_s, roads=ways, road=chosen(ways, asked_road), notes=(*notes, *_notes(order, asked)),
-        result_bytes=_result_bytes(order, rows, made.reply_bytes), state=str(folder.path),
-        free_bytes=shutil.disk_usage(folder.path).free, output=output, output_free_bytes=_free(output),
+        result_bytes=_result_bytes(order, rows, made.reply_bytes), state=folder.address,
+        free_bytes=folder.free_bytes(), output=output, output_free_bytes=_free(output),
         fresh=order.fresh, **_told_of(asked),
     )  # fmt: skip
     print(as_json(prospect) if options.as_json else "\n".join(said(prospect)))
@@ -114,7 +114,7 @@ def _sizes(order: Order, options: Options, folder: Folder, environ: dict[str, st
     """Of all rows; with their questions, where any reply may be remembered."""
     program = order.program
     assert isinstance(program, Batch | Table)
-    asks = not order.fresh and any_remembered(folder)
+    asks = not order.fresh and folder.remembers()
     endpoint = endpoint_to(wish_of(options, options.model), environ) if asks else ""
     return Sizes(program, body_model(options.model), order.limits.output_tokens_max, endpoint)
 
@@ -122,7 +122,7 @@ def _sizes(order: Order, options: Options, folder: Folder, environ: dict[str, st
 def _refused_as_the_job(order: Order, options: Options, folder: Folder, check: Check) -> list[str]:
     """Whatever the job would be refused for, refused now; what else is to be said of a job of that name."""
     job = order.named()
-    folder.journal_path(job)
+    checked_name(job)
     if "~" in job:
         raise CommandError(f"job name {job!r}: '~' stands in the names of child jobs alone")
     order.places |= {"digest": check.digest, "rows": str(check.rows), "unreadable": str(check.unreadable)}

@@ -20,7 +20,7 @@ from actors.cli.telling import OVER, RESUMABLE, Standing, size_text, span
 from actors.errors import ClearError
 from actors.files.place import is_remote
 from actors.records import in_use, last_state, last_terms
-from actors.store import Folder, NoSuchJob
+from actors.store import Folder, NoSuchJob, OtherRelease
 from actors.wording import duration_s
 
 
@@ -119,12 +119,12 @@ def _refuse(folder: Folder, job: str) -> None:
     """A job that runs, or whose calls are with the provider, is ended first."""
     if "~" in job:
         raise CommandError(f"{job} is a part of the job {job.partition('~')[0]}, and goes with it")
-    if not folder.journal_path(job).exists():
-        raise NoSuchJob(f"no job {job!r} in {folder.path}; `cortex jobs` lists what is there")
+    if not folder.has(job):
+        raise NoSuchJob(f"no job {job!r} in {folder.address}; `cortex jobs` lists what is there")
     for name in removal.family(folder, job):
         if said := in_use(folder, name):
             raise CommandError(said)
-    standing = _standing(folder, job)
+    standing = _standing(folder, job, refuse_others=True)
     if standing is None or standing.forgotten:
         return
     if standing.outcome == "detached":
@@ -134,10 +134,15 @@ def _refuse(folder: Folder, job: str) -> None:
         raise CommandError(f"{there}: cortex cancel {job} first")
 
 
-def _standing(folder: Folder, job: str) -> Standing | None:
-    """None for one that cannot be read: damaged, of another release, its program gone."""
+def _standing(folder: Folder, job: str, *, refuse_others: bool = False) -> Standing | None:
+    """None for one that cannot be read: damaged, its program gone, of another release. ``refuse_others``: the last are
+    no one's to remove who cannot tell whether calls of theirs are with a cluster or the provider."""
     try:
         return standing_of(folder, job)
+    except OtherRelease:
+        if refuse_others:
+            raise
+        return None
     except (ClearError, ValueError):
         return None
 

@@ -14,9 +14,10 @@ from actors.cli.problems import CommandError
 from actors.destination import Wish
 from actors.provider.credential import CredentialError, absolute, checked_url, without_password
 from actors.simulator.settings import SimulatorSettings
-from actors.store import Folder
+from actors.store import Folder, is_database
 from actors.wording import fallback, labels, provider, role, simulated
 from cortex.limits import BATCHES, MESSAGES, Limits
+from cortex.shards import checked
 
 
 def folder_of(options: Options) -> Folder:
@@ -26,10 +27,9 @@ def folder_of(options: Options) -> Folder:
 
 def named_folder(options: Options) -> Folder:
     """The state folder as it is: looking changes nothing."""
-    if "://" in options.state:
-        raise CommandError(
-            f"--state {without_password(options.state)}: this release keeps its journals in a folder"
-        )
+    if "://" in options.state and not is_database(options.state):
+        said = without_password(options.state)
+        raise CommandError(f"--state {said}: journals are kept in a folder of this machine, or at postgresql://…")
     return Folder(options.state)
 
 
@@ -171,3 +171,11 @@ def shared_cluster(options: Options) -> str:
     where = cluster_of(options)
     where = os.environ.get("RAY_ADDRESS", "") if where == "auto" else where
     return "" if where in ("inline", "local") else where
+
+
+def shards_of(options: Options) -> int:
+    """How many child jobs the rows are dealt to. Raises ``CommandError``."""
+    try:
+        return checked(options.shards if options.shards is not None else 1)
+    except ValueError as error:
+        raise CommandError(f"--shards: {error}") from None

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from actors.cli.telling import OVER, Standing
-from actors.joblock import is_held
 from actors.programs import load
 from actors.records import forgotten, last_owner, last_state
 from actors.store import Folder
@@ -22,12 +21,12 @@ def standing_of(folder: Folder, job: str, k: State | None = None) -> Standing:
     if k is None and (figures := forgotten(folder, job)):
         told: dict[str, Any] = msgspec.json.decode(figures)
         rows, unreadable = told["rows_counted"], told["lines_unreadable"]
-        return Standing(facts=told, state=folder.path, rows=rows, unreadable=unreadable)
+        return Standing(facts=told, state=folder.address, rows=rows, unreadable=unreadable)
     k = last_state(folder, job) if k is None else k
     facts = facts_of(folder, job, k)
     places = k.terms.places
     return Standing(
-        facts=facts, state=folder.path, answer=_answer(k), rows=number(places, "rows"),
+        facts=facts, state=folder.address, answer=_answer(k), rows=number(places, "rows"),
         unreadable=number(places, "unreadable"),
     )  # fmt: skip
 
@@ -43,7 +42,7 @@ def facts_of(folder: Folder, job: str, k: State) -> dict[str, Any]:
 
 def living(folder: Folder, job: str) -> str:
     """What a job does that has not ended: somebody runs it, it goes on in a cluster alone, or its run was killed."""
-    if is_held(folder, job):
+    if folder.is_held(job):
         return "running"
     owner = last_owner(folder, job)
     alone = owner is not None and owner.cluster not in ("inline", "local", "child")
@@ -63,7 +62,7 @@ def _answer(k: State) -> Any:
 
 def spool_of(folder: Folder, job: str) -> Path:
     """Where an input that can be read only once is kept, until its job is over."""
-    return folder.journal_path(job).with_suffix(".input")
+    return folder.beside(job, ".input")
 
 
 def forget_spool(folder: Folder, standing: Standing) -> None:

@@ -23,7 +23,6 @@ from actors.cli.standings import standing_of
 from actors.cli.telling import OVER, Standing, headline
 from actors.destination import Wish, remembered, wish_at
 from actors.errors import ClearError
-from actors.joblock import is_held
 from actors.opening import Owner
 from actors.ports import Away, ClusterError, Gone, Peer
 from actors.records import last_owner, last_places, last_state
@@ -63,7 +62,7 @@ def cancel(job: str, options: Options) -> int:
             amending.cancel(folder, job, who())
     k = last_state(folder, job)
     standing = standing_of(folder, job, k)
-    if k.outcome == "cancelled" and not is_held(folder, job):
+    if k.outcome == "cancelled" and not folder.is_held(job):
         with contextlib.suppress(OSError):
             complete_output(folder, job, standing.facts, k.terms.places, k.terms.program, False)
     if left and k.outcome == "cancelled":
@@ -137,7 +136,7 @@ def _drained(job: str, options: Options) -> int:
     told = told_its_run(folder, job, "drain")
     if told:
         say(DRAINING)
-        while is_held(folder, job):
+        while folder.is_held(job):
             time.sleep(_LOOK_S)
     told = told or told_its_cluster(folder, job, _stopping("drain"))
     k = last_state(folder, job)
@@ -217,18 +216,18 @@ def told_its_run(
         return False
     wanted = control.Wanted(how=how, who=who(), owner=owner, limits=limits or {}, answers=answers or {})
     until_s = time.monotonic() + OBEDIENCE_S
-    left = None
-    while is_held(folder, job):
-        if left is None:
+    left = False
+    while folder.is_held(job):
+        if not left:
             left = control.leave(folder, job, wanted)
-        elif not left.exists():
+        elif not control.waits(folder, job):
             return True
         if time.monotonic() > until_s:
             _take_back(folder, job, owner)
             whom = f"process {owner.pid} on {owner.host}"
             raise CommandError(f"{whom}, which runs job {job}, does not answer: end it", FAILED)
         time.sleep(_LOOK_S)
-    if left is not None and not left.exists():
+    if left and not control.waits(folder, job):
         return True  # it obeyed, and was done with the job by then
     _take_back(folder, job, owner)
     return False

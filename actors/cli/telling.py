@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from decimal import Decimal
-from pathlib import Path
 from shlex import quote
 from typing import Any
 
@@ -13,6 +12,7 @@ import msgspec
 from actors.cli.problems import COMPLETE, FAILED, PARTIAL, USAGE
 from actors.provider.platforms import OPENS
 from actors.session import STATE_DEFAULT
+from actors.store import Folder
 from actors.wording import clock
 from cortex.flows.context import APPROVAL
 
@@ -54,7 +54,7 @@ class Standing(msgspec.Struct, kw_only=True):
     """A job's figures, as ``actors.summary`` has them, and what else a user wants to know."""
 
     facts: dict[str, Any]
-    state: Path
+    state: str
     answer: Any = None
     rows: int = 0
     """Rows of the whole input, as they were counted when the job began; 0 where it has none."""
@@ -91,7 +91,7 @@ class Standing(msgspec.Struct, kw_only=True):
     @property
     def where(self) -> str:
         """The option that names the state folder, where a command would not find it by itself."""
-        usual = Path(os.environ.get("CORTEX_STATE") or STATE_DEFAULT).expanduser().resolve()
+        usual = Folder(os.environ.get("CORTEX_STATE") or STATE_DEFAULT).address
         return "" if usual == self.state else f" --state {self.state}"
 
     def as_json(self, names: tuple[str, ...] = FIELDS) -> str:

@@ -23,7 +23,9 @@ _SHARE = 0.0001
 """The least that Ray counts: there is room for 10,000 channels on a host."""
 _WAITS = ("PENDING_CREATION", "RESTARTING")
 """States in which Ray has an actor that has no process."""
-ROLES = {"cortex": "control", "branch": "branch", "worker": "worker"}
+ROLES = {"cortex": ("control",), "channel": ("channel", "control"), "branch": ("branch",), "worker": ("worker",)}
+"""What the node of an actor is labelled with: the first that any node has. A channel is placed so where its journal is
+on no node's disk, else where that disk is."""
 
 
 def selector(role: str, nodes: Iterable[Mapping[str, Any]], avoid: Sequence[str] = ()) -> dict[str, str]:
@@ -33,10 +35,14 @@ def selector(role: str, nodes: Iterable[Mapping[str, Any]], avoid: Sequence[str]
     """
     living = [node for node in nodes if node["Alive"]]
     labelled = {node["NodeID"]: (node.get("Labels") or {}).get(LABEL) for node in living}
-    own = [node for node, label in labelled.items() if label == ROLES.get(role)]
-    if role not in ROLES or not any(labelled.values()) or (role == "cortex" and not own):
+    if role not in ROLES or not any(labelled.values()):
         return {}
-    found = {LABEL: ROLES[role]}
+    label = next((one for one in ROLES[role] if one in labelled.values()), "")
+    if not label and role in ("cortex", "channel"):
+        return {}  # whoever labelled the nodes thought of branches and workers alone
+    label = label or ROLES[role][0]
+    own = [node for node, one in labelled.items() if one == label]
+    found = {LABEL: label}
     if avoid and set(own) - set(avoid):
         found[NODE_LABEL] = f"!in({','.join(sorted(avoid))})"
     return found

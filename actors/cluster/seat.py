@@ -59,7 +59,7 @@ class World(Runtime, Protocol):
 
 def methods(role: str) -> tuple[str, ...]:
     """What actors of a role can be asked."""
-    found = (name for name in vars(ROLES[role]) if not name.startswith("_"))
+    found = (name for name in dir(ROLES[role]) if not name.startswith("_"))
     own = (name for name in found if inspect.iscoroutinefunction(getattr(ROLES[role], name)))
     return ("hello", "metrics", "observe", *own)
 
@@ -76,6 +76,8 @@ def process_class(role: str) -> type:
 
             self.name = name  # before anything can fail: Ray asks for it to tell of the failure
             sys.path[:] = dict.fromkeys([*(path for path in paths if os.path.isdir(path)), *sys.path])
+            if role != "channel":  # nobody else reaches a journal's database; a worker runs tools, and holds no secret
+                os.environ.pop("PGPASSWORD", None)
             from actors.runtime import seated
 
             self.seat = seated(role, name, args, cluster)

@@ -12,9 +12,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from actors.doctor.database import database
 from actors.doctor.findings import Asked, Finding, ok, warning, wrong
 from actors.mounts import NETWORK_FILE_SYSTEMS, file_system
-from actors.store import Folder, Journal, StoreError
+from actors.store import Folder, StoreError, is_database
 from cortex import journal
 
 ROW_BYTES = 600
@@ -29,6 +30,9 @@ _COMMITS = 5
 
 def state_folder(asked: Asked) -> Iterator[Finding]:
     """Writable, not on a network file system, for its owner alone, and good for a write-ahead log."""
+    if is_database(asked.state):
+        yield from database(asked)
+        return
     path = Folder(asked.state).path
     kind = file_system(path)
     if kind in NETWORK_FILE_SYSTEMS:
@@ -101,6 +105,8 @@ def _commits(there: Path, path: Path, kind: str) -> Iterator[Finding]:
 
 def disk(asked: Asked) -> Iterator[Finding]:
     """Room on the disk of the state folder, in bytes, in rows and in files."""
+    if is_database(asked.state):
+        return  # a server does not tell
     path = Folder(asked.state).path
     there = _nearest(path)
     free = shutil.disk_usage(there).free
@@ -137,7 +143,7 @@ def _row_bytes(path: Path) -> tuple[int, bool]:
     places = sorted((path / "jobs").glob("*.sqlite"), key=lambda place: -place.stat().st_size)
     for place in places[:1]:
         with contextlib.suppress(StoreError, ValueError, OSError):
-            source = Journal(place)
+            source = Folder(path).journal(place.stem)
             try:
                 blob = source.account(source.seq)
                 goals = journal.decode_account(blob).next_goal - 1 if blob else 0

@@ -6,16 +6,14 @@ many at a time, which costs a third of counting them one by one.
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections import deque
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from actors.observing.instruments import JOB, PHASE
 from actors.observing.job_readings import of_job
 from actors.observing.readings import Exemplar, Labels, Point, Spread, spread
+from actors.store import Folder, StoreError
 from actors.telemetry import (
     CHAT,
     OPERATION,
@@ -94,7 +92,7 @@ class JobMeter:
     ) -> None:  # fmt: skip
         self.job = job
         self._own: Labels = ((JOB, job),)
-        self._journal = Path(folder) / "jobs" / f"{job}.sqlite"
+        self._folder = Folder(folder)
         self._now_s, self._gone, self._sampled = now_s, gone, sampled
         self._k: State | None = None
         self._terms: Terms | None = None
@@ -168,12 +166,13 @@ class JobMeter:
         yield Point("cortex.job.progressed", self._own, self._progressed_s)
         recent_s = self._now_s() - LAG_S
         yield Point("cortex.journal.lag", self._own, next((lag for at_s, lag in self._lags if at_s >= recent_s), 0.0))
-        size = _size(self._journal) + _size(self._journal.with_name(self._journal.name + "-wal"))
-        yield Point("cortex.journal.size", self._own, size)
         try:
-            yield Point("cortex.disk.free", self._own, shutil.disk_usage(self._journal.parent).free)
-        except OSError:  # it stands in no file
+            yield Point("cortex.journal.size", self._own, self._folder.size_bytes(self.job))
+            free = self._folder.free_bytes()
+        except StoreError:  # it is away, or stands in no file
             return
+        if free is not None:
+            yield Point("cortex.disk.free", self._own, free)
 
     def spreads(self) -> Iterator[Spread]:
         """Its histograms."""
@@ -257,13 +256,6 @@ def labels_of(terms: Terms, place: int) -> Labels:
         if where.port:
             found.append((SERVER_PORT, str(where.port)))
     return tuple(found)
-
-
-def _size(path: Path) -> int:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0
 
 
 __all__ = ["Ended", "JobMeter", "Sampled", "labels_of", "nobody"]

@@ -15,7 +15,7 @@ from actors.observing.otlp import Encoder
 from actors.observing.outbox import Outbox, Parcel
 from actors.observing.settings import FILE, Settings
 from actors.observing.wire import Wire
-from actors.store import Journal
+from actors.store import Folder, Journal
 from actors.telemetry import Attributes, job_of, told
 from actors.watching import TRACEPARENT
 from cortex import __version__, commands, events
@@ -90,7 +90,7 @@ class Traces:
         if self._rule is None or not self._settings.traces.exporters:
             return None
         prepare(self._settings.traces)
-        watch = TraceWatch(job, folder, self._rule, self._settings, self._outbox, self._encoder)
+        watch = TraceWatch(job, str(Folder(folder).path), self._rule, self._settings, self._outbox, self._encoder)
         self._watches[job] = watch
         return watch
 

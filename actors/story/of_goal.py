@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable
 from typing import Any
 
@@ -75,7 +74,7 @@ class _Telling:
         note = self._note
         if not note and not entries:
             note = "nothing of it is in the journal"
-        job = self._source.path.stem
+        job = self._source.job
         return Story(job=job, subject=named, note=note, goal=self._last, entries=entries)
 
     # -- by taking the turns again -----------------------------------------------------------------------------------
@@ -245,14 +244,14 @@ class _Telling:
     def _payer(self, event: events.Recalled) -> Facts:
         """Which job paid for a remembered reply, and when."""
         found = self._source.event(event.seq, event.position) if event.seq < self._seq else None
-        job = self._source.path.stem if isinstance(found, events.Answered) and found.hash == event.hash else ""
+        job = self._source.job if isinstance(found, events.Answered) and found.hash == event.hash else ""
         seq = event.seq
         if not job:
-            job, seq = _indexed(self._folder, event.hash)
+            job, seq = self._folder.whose(event.hash)
         if not job or seq != event.seq:  # it was asked anew since, and the index has the later reply
             return {"paid_by": "", "paid_at_s": None}
         try:
-            other = self._source if job == self._source.path.stem else self._folder.journal(job)
+            other = self._source if job == self._source.job else self._folder.journal(job)
         except StoreError:
             return {"paid_by": job, "paid_at_s": None}
         try:
@@ -322,17 +321,3 @@ def _source(goal: Goal) -> Facts:
 def _listed(changes: list[Facts]) -> Facts:
     more = len(changes) - CHANGES_MAX
     return {"changes": changes[:CHANGES_MAX], **({"more_changes": more} if more > 0 else {})}
-
-
-def _indexed(folder: Folder, question: bytes) -> tuple[str, int]:
-    """The job that has paid for this reply, and in which of its turns, as the index of replies has it."""
-    path = folder.path / "replies.sqlite"
-    try:
-        index = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=2.0)
-        try:
-            row = index.execute("SELECT job, seq FROM replies WHERE hash = ?", (question,)).fetchone()
-        finally:
-            index.close()
-    except sqlite3.Error:
-        return "", 0
-    return (str(row[0]), int(row[1])) if row else ("", 0)

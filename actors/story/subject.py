@@ -9,7 +9,7 @@ import msgspec
 
 from actors.errors import ClearError
 from actors.records import last_terms, program_of
-from actors.store import Folder, Journal
+from actors.store import Journal
 from cortex import events, journal
 from cortex.limits import Terms
 from cortex.program import Program
@@ -58,16 +58,15 @@ def spans(source: Journal, whole: bool = False) -> list[Span]:
         program = program_of(opened.terms)
         found.append(Span(seq - 1, source.seq, opened.terms, opened.first_goal, program))
     if not found:
-        raise NoSubject(f"job {source.path.stem} never began")
+        raise NoSubject(f"job {source.job} never began")
     return found
 
 
 def _find_ancestors(source: Journal) -> None:
     """A child job's program may stand in a file that is found only through the program of the job that began it."""
-    folder, job = Folder(source.path.parent.parent), source.path.stem
-    ends = [place for place, letter in enumerate(job) if letter == "~"]
-    for name in (job[:end] for end in ends):
-        terms = last_terms(folder, name)
+    ends = [place for place, letter in enumerate(source.job) if letter == "~"]
+    for name in (source.job[:end] for end in ends):
+        terms = last_terms(source.folder, name) if source.folder is not None else None
         if terms is not None:
             program_of(terms)
 
@@ -81,7 +80,7 @@ def _last_opening(source: Journal) -> Iterator[tuple[int, events.Turn]]:
 
 def subject_of(source: Journal, text: str) -> tuple[Subject, Span]:
     """What is meant by a text, and the span of the journal that tells of it. Raises ``NoSubject``."""
-    job = source.path.stem
+    job = source.job
     explicit = _EXPLICIT.fullmatch(text)
     how, name = (explicit[1], explicit[2]) if explicit else ("", text)
     last = spans(source)[0]

@@ -7,8 +7,7 @@ reading it took.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import msgspec
@@ -65,7 +64,7 @@ class _Kept:
     __slots__ = ("again_s", "facts", "mark", "owner", "turn_s")
 
     def __init__(self) -> None:
-        self.mark: tuple[tuple[int, int], ...] = ()
+        self.mark: Hashable = None
         self.facts: dict[str, Any] = {}
         self.turn_s = self.again_s = 0.0
         self.owner = ""
@@ -95,13 +94,12 @@ class FolderSource:
                 clusters[str(found.cortex.get("cortex", ""))] = ClusterSeen(
                     where=_where(found), as_of_s=found.at_s, status=found.cortex
                 )
-        return Seen(at_s=now_s, state=str(self.folder.path), jobs=tuple(jobs), clusters=tuple(clusters.values()))
+        return Seen(at_s=now_s, state=self.folder.address, jobs=tuple(jobs), clusters=tuple(clusters.values()))
 
     def _journal(self, job: str, now_s: float, until_s: float) -> JobSeen:
         known = self._kept.setdefault(job, _Kept())
-        path = self.folder.journal_path(job)
-        mark = _mark(path)
-        if mark != known.mark and now_s >= known.again_s and (known.mark or time.monotonic() < until_s):
+        mark = self.folder.mark(job)
+        if mark != known.mark and now_s >= known.again_s and (known.mark is not None or time.monotonic() < until_s):
             began_s = time.monotonic()
             known.mark = mark
             try:
@@ -110,12 +108,13 @@ class FolderSource:
                 owner = last_owner(self.folder, job)
                 known.owner = f"process {owner.pid} on {owner.host}, {owner.cluster}" if owner is not None else ""
             except (ClearError, ValueError) as error:  # damaged, or of a program that is gone: the others are shown
-                known.facts, known.turn_s = {"job": job, "outcome": "unreadable", "why": str(error)}, _written_s(mark)
+                known.facts = {"job": job, "outcome": "unreadable", "why": str(error)}
+                known.turn_s = self.folder.changed_s(job)
             known.again_s = now_s + (time.monotonic() - began_s) / READ_SHARE
         facts = known.facts
         if facts.get("outcome") in ("running", "interrupted", "detached"):
             facts = facts | {"outcome": living(self.folder, job)}
-        as_of_s = known.turn_s if facts else _written_s(mark)
+        as_of_s = known.turn_s if facts else self.folder.changed_s(job)
         return JobSeen(job=job, facts=facts, source="journal", as_of_s=as_of_s, owner=known.owner)
 
 
@@ -125,23 +124,6 @@ def _published(job: str, found: live.Live) -> JobSeen:
 
 def _where(found: live.Live) -> str:
     return f"process {found.owner.pid} on {found.owner.host}, {found.owner.cluster}"
-
-
-def _mark(path: Path) -> tuple[tuple[int, int], ...]:
-    """Differs where something was written since."""
-    found = []
-    for each in (path, path.with_name(path.name + "-wal")):
-        try:
-            stat = each.stat()
-        except OSError:
-            continue
-        if stat.st_size:
-            found.append((stat.st_mtime_ns, stat.st_size))
-    return tuple(found)
-
-
-def _written_s(mark: tuple[tuple[int, int], ...]) -> float:
-    return max((at_ns for at_ns, _ in mark), default=0) / 1e9
 
 
 def brief(seen: Seen) -> dict[str, Any]:

@@ -106,9 +106,9 @@ def _job(job: JobSeen, now_s: float) -> Row:
         f"{facts['in_flight']:,}" if alive else "", f"{facts['permits']:,}" if alive else "",
         seen_words(job, now_s), waits,
     )  # fmt: skip
-    level = _LEVELS.get(state, "")
+    level = "warn" if alive and (facts["waits"] or keyless) else _LEVELS.get(state, "")
     about = f"{job.job}: {waits or _made(facts)}"
-    return Row(job.job, cells, "warn" if alive and (facts["waits"] or keyless) else level, _job_details(job, now_s), about)
+    return Row(job.job, cells, level, _job_details(job, now_s), about)
 
 
 def _made(facts: dict[str, Any]) -> str:

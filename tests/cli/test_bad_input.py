@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from actors.joblock import hold
 from actors.store import Folder
 from tests.cli.commands import request, requests
 
@@ -112,7 +111,8 @@ def test_rows_that_name_several_models(cortex):
         (["--sim", "seed"], ["name=value"]),
         (["--cluster", "nowhere"], ["--cluster 'nowhere'", "host:6379"]),
         (["--job", "a/b"], ["job name 'a/b'"]),
-        (["--state", "postgresql://me:secret@host/db"], ["--state postgresql://host/db"]),
+        (["--state", "postgresql://me:secret@host/db"], ["--state holds a password", "PGPASSWORD"]),
+        (["--state", "mysql://me:secret@host/db"], ["--state mysql://host/db"]),
         (["--base-url", "ftp://x"], ["--base-url must be"]),
         (["--base-url", "https://me:secret@host"], ["holds a password", "ANTHROPIC_BASE_URL"]),
         (["--frobnicate"], ["--frobnicate", "cortex batch --help"]),
@@ -217,17 +217,17 @@ def test_a_job_in_use(cortex):
     requests(Path("in.jsonl"), 2)
     command = ("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "mine")
     folder = Folder(os.environ["CORTEX_STATE"]).prepare()
-    with hold(folder, "mine"):
+    with folder.hold("mine"):
         cortex(*command).refused("job mine is in use by another run", "--job")
     assert cortex(*command).code == 0
-    with hold(folder, "mine"):
+    with folder.hold("mine"):
         for verb in ("resume", "attach"):
             cortex(verb, "mine").refused(f"job mine is in use by process {os.getpid()}", "cortex cancel mine")
 
 
 def test_a_state_folder_on_a_network_file_system(cortex, monkeypatch):
     requests(Path("in.jsonl"), 2)
-    monkeypatch.setattr("actors.store.file_system", lambda path: "nfs4")
+    monkeypatch.setattr("actors.sqlite.folder.file_system", lambda path: "nfs4")
     cortex("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim").refused("network file system (nfs4)", "--state")
 
 
@@ -259,7 +259,7 @@ def test_what_nobody_expected_is_one_line_too(cortex, monkeypatch):
     def fault(path: object) -> None:
         raise RuntimeError("with sk-ant-REDACTED in it\nand a second line")
 
-    monkeypatch.setattr("actors.store.file_system", fault)
+    monkeypatch.setattr("actors.sqlite.folder.file_system", fault)
     done = cortex("jobs")
     assert done.code == 0
     done = cortex("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim")

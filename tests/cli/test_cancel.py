@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from actors.cli import steering
-from actors.control import path_of
-from actors.store import Folder, Journal
+from actors.control import waits
+from actors.store import Folder
 from cortex import events
 from tests.cli.commands import ended, environment, keys, kinds, requests, started, until
 
@@ -26,7 +26,7 @@ def _stopped(cortex) -> None:
 
 
 def _stop_events(job: str) -> list[events.Stopped]:
-    source = Journal(Folder(os.environ["CORTEX_STATE"]).journal_path(job))
+    source = Folder(os.environ["CORTEX_STATE"]).journal(job)
     try:
         batches = [batch for _, turn in source.turns() for batch in turn.batches]
         return [event for batch in batches for event in batch if isinstance(event, events.Stopped)]
@@ -64,7 +64,7 @@ def test_a_job_that_runs_in_another_process(cortex):
     assert (theirs.code, theirs.last["outcome"], theirs.last["resume"]) == (1, "cancelled", None)
     assert len(kinds(Path("out.jsonl"))) == 40
     assert "canceled" in kinds(Path("out.jsonl")).values()
-    assert not path_of(Folder(os.environ["CORTEX_STATE"]), "mine").exists()
+    assert not waits(Folder(os.environ["CORTEX_STATE"]), "mine")
 
 
 def test_a_job_that_is_complete(cortex):
@@ -85,7 +85,7 @@ def test_a_run_that_does_not_answer(cortex, monkeypatch):
         done = cortex("cancel", "mine")
         assert done.code == 1
         assert f"process {child.pid} on " in done.said()[0]
-        assert not path_of(Folder(os.environ["CORTEX_STATE"]), "mine").exists()
+        assert not waits(Folder(os.environ["CORTEX_STATE"]), "mine")
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]"])
@@ -94,7 +94,7 @@ def test_a_word_for_another_run_is_not_obeyed(cortex, content):
     folder = Folder(os.environ["CORTEX_STATE"]).prepare()
     owner = {"host": "elsewhere", "pid": 1, "started": "1", "cluster": "inline"}
     said = msgspec.json.encode({"how": "cancel", "who": "me", "owner": owner})
-    path_of(folder, "mine").write_bytes(content or said)
+    folder.put_note("control", "mine", content or said)
     assert cortex("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "mine").code == 0
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from actors import costs
-from actors.store import Folder, Journal
+from actors.store import Folder
 from tests.cli.commands import requests
 
 PRICED = ("--model", "sim", "--price", "input=3,output=15")
@@ -87,7 +87,7 @@ def test_a_fork_does_not_bring_the_bill_of_another_job(cortex):
     )
     done = cortex("run", "flow.py:main", *PRICED, "--job", "one", "--json").last
     folder = Folder(os.environ["CORTEX_STATE"])
-    source = Journal(folder.journal_path("one"))
+    source = folder.journal("one")
     middle = source.seq // 2
     source.close()
     assert cortex("fork", "one", "--at", middle, "--job", "two").code == 0

@@ -7,9 +7,8 @@ import sys
 
 import pytest
 
-from actors.joblock import Held, hold, is_held, lock_path
 from actors.session import JobInUse, Order, Session
-from actors.store import Folder, StoreError
+from actors.store import Folder, Held, StoreError
 from cortex.programs.batch import Batch
 from tests.cli.commands import environment
 
@@ -20,26 +19,26 @@ def folder(tmp_path):
 
 
 def test_one_holder_at_a_time(folder):
-    assert not is_held(folder, "mine")
-    with hold(folder, "mine"):
-        assert is_held(folder, "mine")
-        assert not is_held(folder, "other")
-        with pytest.raises(Held), hold(folder, "mine"):
+    assert not folder.is_held("mine")
+    with folder.hold("mine"):
+        assert folder.is_held("mine")
+        assert not folder.is_held("other")
+        with pytest.raises(Held), folder.hold("mine"):
             pass
-    assert not is_held(folder, "mine")
-    with hold(folder, "mine"):
-        assert lock_path(folder, "mine").stat().st_mode & 0o077 == 0
+    assert not folder.is_held("mine")
+    with folder.hold("mine"):
+        assert folder.beside("mine", ".lock").stat().st_mode & 0o077 == 0
 
 
 async def test_a_session_of_a_job_that_is_held(folder):
-    with hold(folder, "mine"), pytest.raises(JobInUse, match="job mine is in use by another run"):
+    with folder.hold("mine"), pytest.raises(JobInUse, match="job mine is in use by another run"):
         await Session(Order(program=Batch(), job="mine", state=str(folder.path)), {}).run()
 
 
 def test_it_dies_with_its_holder(folder):
     script = (
-        "import sys; from actors.joblock import hold; from actors.store import Folder\n"
-        f"with hold(Folder({str(folder.path)!r}), 'mine'): print(flush=True); sys.stdin.read()"
+        "import sys; from actors.store import Folder, Held\n"
+        f"with Folder({folder.address!r}).hold('mine'): print(flush=True); sys.stdin.read()"
     )
     child = subprocess.Popen(
         [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()
@@ -47,13 +46,13 @@ def test_it_dies_with_its_holder(folder):
     assert child.stdin is not None
     assert child.stdout is not None
     child.stdout.readline()
-    assert is_held(folder, "mine")
+    assert folder.is_held("mine")
     child.kill()
     child.communicate()
-    assert not is_held(folder, "mine")
+    assert not folder.is_held("mine")
 
 
 def test_a_folder_that_allows_no_file(folder):
     (folder.path / "jobs" / "mine.lock").mkdir()
-    with pytest.raises(StoreError, match="as state folder"), hold(folder, "mine"):
+    with pytest.raises(StoreError, match="as state folder"), folder.hold("mine"):
         pass

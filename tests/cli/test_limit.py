@@ -13,7 +13,7 @@ import pytest
 
 from actors import caps
 from actors.records import last_terms
-from actors.store import Folder, Journal, StoreError
+from actors.store import Folder, StoreError
 from cortex import events
 from policies.limit import Caps
 from tests.cli.commands import each_once, ended, requests, started, until
@@ -89,11 +89,11 @@ def test_limits_that_make_no_sense(cortex, arguments, words):
 def test_a_damaged_file_is_said_and_no_job_begins_without_its_limits(cortex):
     pool = _job(cortex, "one")
     assert cortex("limit", "sim", "--rpm", 5).code == 0
-    caps.path_of(_folder()).write_text("{")
+    _folder().put_note("limits", "", b"{")
     cortex("limit").refused("limits.json", "damaged", "remove it")
     requests(Path("two.jsonl"), 2)
     cortex("batch", "two.jsonl", "-o", "two.out", "--job", "two", *SIM).refused("limits.json", "damaged")
-    caps.path_of(_folder()).write_text(json.dumps({pool: {"concurrency": 0}}))
+    _folder().put_note("limits", "", json.dumps({pool: {"concurrency": 0}}).encode())
     with pytest.raises(StoreError, match="damaged: concurrency must be above 0"):
         caps.read(_folder())
 
@@ -120,7 +120,7 @@ def test_a_driver_hears_all_at_first_and_then_what_has_changed(cortex):
     assert watch.news() == {pool: gone}
     watch.missed(pool)
     assert watch.news() == {pool: gone}
-    caps.path_of(_folder()).write_text("{")
+    _folder().put_note("limits", "", b"{")
     assert watch.news() == {}
 
 
@@ -201,7 +201,7 @@ def test_a_node_or_a_branch_of_a_cluster_is_drained(cortex, there):
 
 
 def _granted(job: str) -> list[events.Granted]:
-    source = Journal(_folder().journal_path(job))
+    source = _folder().journal(job)
     try:
         batches = [batch for _, turn in source.turns() for batch in turn.batches]
         return [event for batch in batches for event in batch if isinstance(event, events.Granted)]

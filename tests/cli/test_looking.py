@@ -11,9 +11,8 @@ from pathlib import Path
 import msgspec
 
 from actors.cli.telling import least_and_most
-from actors.joblock import hold
 from actors.programs import find
-from actors.store import Folder, Journal
+from actors.store import Folder
 from tests.cli.commands import FIELDS, each_once, requests, started
 
 
@@ -30,9 +29,9 @@ def _stopped(cortex, job: str) -> None:
 
 def _without_its_end(job: str) -> None:
     """As if its process had been killed: the last turn was never written, nor a snapshot."""
-    source = Journal(Folder(os.environ["CORTEX_STATE"]).journal_path(job))
-    source._db.execute("DELETE FROM turns WHERE seq > 2")
-    source._db.execute("DELETE FROM snapshots")
+    source = Folder(os.environ["CORTEX_STATE"]).journal(job)
+    source._storage._db.execute("DELETE FROM turns WHERE seq > 2")
+    source._storage._db.execute("DELETE FROM snapshots")
     source.close()
 
 
@@ -48,7 +47,7 @@ def test_jobs_the_latest_first(cortex):
     _done(cortex, "three")
     _without_its_end("three")
     folder = Folder(os.environ["CORTEX_STATE"])
-    Journal(folder.journal_path("one~7"), create=True).close()
+    folder.journal("one~7", create=True).close()
     shown = cortex("jobs")
     lines = {line.split()[0]: line for line in shown.out.splitlines()}
     assert set(lines) == {"JOB", "one", "two", "three"}
@@ -57,7 +56,7 @@ def test_jobs_the_latest_first(cortex):
     assert "interrupted: resumable" in lines["three"]
     assert "5/5" in lines["one"]
     assert "/20" in lines["two"]
-    with hold(folder, "three"):
+    with folder.hold("three"):
         assert "running" in next(line for line in cortex("jobs").out.splitlines() if line.startswith("three"))
     found = json.loads(cortex("jobs", "--json").out)["jobs"]
     assert {each["job"]: each["outcome"] for each in found} == {
@@ -77,7 +76,7 @@ def test_status_of_one_job(cortex):
     assert "over_budget" in told
     _without_its_end("two")
     assert cortex("status", "two", "--json").last["outcome"] == "interrupted"
-    with hold(Folder(os.environ["CORTEX_STATE"]), "two"):
+    with Folder(os.environ["CORTEX_STATE"]).hold("two"):
         assert f"running: process {os.getpid()} on " in cortex("status", "two").out
 
 
@@ -140,7 +139,7 @@ def test_looking_changes_nothing(cortex):
 
 
 def _journal_rows(folder: Folder, job: str) -> tuple[int, bytes | None]:
-    source = Journal(folder.journal_path(job))
+    source = folder.journal(job)
     try:
         return source.seq, source.meta("epoch")
     finally:
@@ -178,7 +177,7 @@ def test_a_program_that_is_gone_hides_no_other_job(cortex, monkeypatch):
 
 
 def _as_if_in_a_cluster(job: str, where: str) -> None:
-    source = Journal(Folder(os.environ["CORTEX_STATE"]).journal_path(job))
+    source = Folder(os.environ["CORTEX_STATE"]).journal(job)
     owner = msgspec.json.decode(source.meta("owner") or b"")
     source.set_meta("owner", msgspec.json.encode({**owner, "cluster": where}))
     source.close()

@@ -124,7 +124,7 @@ def test_at_rest_only_what_is_still_to_be_asked_is_kept(cortex):
     written = _replies()
     assert 0 < len(written) < COUNT
     assert all(_holding(reply) == 0 for reply in written)
-    with closing(Journal(_folder().journal_path("mine"))) as source, pytest.raises(TextGone):
+    with closing(_folder().journal("mine")) as source, pytest.raises(TextGone):
         list(source.turns())
     assert cortex("resume", "mine", "--max-job-tokens", "none").code == 0
     each_once(Path("out.jsonl"), COUNT)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from actors import notices
-from actors.store import Folder, Journal
+from actors.store import Folder
 from cortex.limits import Limits
 from cortex.state import State
 from tests.cli.commands import requests
@@ -223,6 +223,6 @@ def test_what_was_not_taken_is_told_by_the_next_run(cortex):
     with receiving() as (heard, url):
         assert cortex("resume", "a", "--notify", url).code == 3
     assert ("cost", 50) in _events(heard)
-    source = Journal(Folder(os.environ["CORTEX_STATE"]).journal_path("a"))
+    source = Folder(os.environ["CORTEX_STATE"]).journal("a")
     assert json.loads(source.meta(notices.NOTED) or b"[]")
     source.close()

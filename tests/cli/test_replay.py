@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.store import Folder, Journal
+from actors.store import Folder
 from tests.cli.commands import requests
 
 PROGRAMS = '''
@@ -65,10 +65,10 @@ def _begun(cortex) -> list:
 
 def _stands(job: str) -> tuple:
     """All that a journal holds, to the byte."""
-    source = Journal(Folder(os.environ.get("CORTEX_STATE", ".cortex")).journal_path(job))
+    source = Folder(os.environ.get("CORTEX_STATE", ".cortex")).journal(job)
     try:
-        rows = source._db.execute("SELECT seq, blob FROM turns").fetchall()
-        return rows, source._db.execute("SELECT key, value FROM meta").fetchall()
+        rows = source._storage._db.execute("SELECT seq, blob FROM turns").fetchall()
+        return rows, source._storage._db.execute("SELECT key, value FROM meta").fetchall()
     finally:
         source.close()
 

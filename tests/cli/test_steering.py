@@ -12,7 +12,7 @@ import pytest
 from actors import control
 from actors.opening import this_owner
 from actors.records import last_state
-from actors.store import Folder, Journal
+from actors.store import Folder
 from cortex import events
 from tests.cli.commands import each_once, ended, keys, requests, started, until
 
@@ -35,7 +35,7 @@ def _some_results() -> bool:
 
 
 def _set_events() -> list[events.LimitsSet]:
-    source = Journal(_folder().journal_path("mine"))
+    source = _folder().journal("mine")
     try:
         batches = [batch for _, turn in source.turns() for batch in turn.batches]
         return [event for batch in batches for event in batch if isinstance(event, events.LimitsSet)]
@@ -62,7 +62,7 @@ def test_bounds_of_a_job_that_runs_in_another_process(cortex):
     assert theirs.last["elapsed_s"] < COUNT / 2 * 0.15  # two at once could not have done it
     (told,) = _set_events()
     assert (told.who, told.limits.concurrency, told.limits.priority) == (getpass.getuser(), 40, 3)
-    assert not control.path_of(_folder(), "mine").exists()
+    assert not control.waits(_folder(), "mine")
 
 
 def test_a_cap_that_is_set_below_what_is_spent_ends_the_job_and_a_higher_one_goes_on(cortex):
@@ -200,15 +200,15 @@ def test_one_word_at_a_time(tmp_path):
     folder, owner = Folder(tmp_path).prepare(), this_owner("inline")
     first = control.Wanted(how="set", who="ann", owner=owner, limits={"concurrency": 3})
     stop = control.Wanted(how="cancel", who="bob", owner=owner)
-    assert control.leave(folder, "mine", first) is not None
-    assert control.leave(folder, "mine", stop) is None
+    assert control.leave(folder, "mine", first)
+    assert not control.leave(folder, "mine", stop)
     assert control.read(folder, "mine", owner) == first
     control.obeyed(folder, "mine")
-    assert control.leave(folder, "mine", stop) is not None
+    assert control.leave(folder, "mine", stop)
     assert control.read(folder, "mine", owner) == stop
     other = control.Wanted(how="drain", who="cid", owner=this_owner("elsewhere"))
     late = control.Wanted(how="drain", who="cid", owner=control.Owner(host="h", pid=1, started="1", cluster="inline"))
-    assert control.leave(folder, "mine", other) is None  # the same process
-    assert control.leave(folder, "mine", late) is not None  # the one before is over
+    assert not control.leave(folder, "mine", other)  # the same process
+    assert control.leave(folder, "mine", late)  # the one before is over
     assert control.read(folder, "mine", owner) is None
     assert [path.name for path in tmp_path.rglob("*control*")] == ["mine.control"]

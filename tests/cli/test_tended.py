@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.joblock import hold
-from actors.store import Folder, Journal
+from actors.store import Folder
 from tests.cli.commands import request, requests, started, until
 
 MARK = "marmalade"
@@ -81,7 +80,7 @@ def test_failed_results_alone(cortex):
 def test_rm_takes_a_job_with_all_that_is_its(cortex):
     for job in ("one", "one.b", "two"):
         _done(cortex, job)
-    Journal(_folder().journal_path("one~7"), create=True).close()
+    _folder().journal("one~7", create=True).close()
     done = cortex("rm", "one", "two", "--json")
     assert done.code == 0
     assert [each["job"] for each in json.loads(done.out)["removed"]] == ["one", "two"]
@@ -183,5 +182,5 @@ def test_forget_names_what_still_holds_it(cortex):
     assert cortex("fork", "mine", "--at", 3, "--job", "copy").code == 0
     said = cortex("forget", "mine").said()
     assert said[-1] == "copy was forked from it and holds what it took over: cortex forget copy"
-    with hold(_folder(), "copy"):
+    with _folder().hold("copy"):
         assert "in use" in cortex("forget", "copy").refused()

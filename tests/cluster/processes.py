@@ -104,7 +104,7 @@ def _ray(*words: str, **environ: str) -> Iterator[tuple[int, Path]]:
     with tempfile.TemporaryDirectory(prefix="ct-", dir="/tmp") as folder:
         command = [
             sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *words,
-            f"--temp-dir={folder}", "--object-store-memory=80000000",
+            f"--temp-dir={folder}", "--object-store-memory=80000000", f"--dashboard-agent-listen-port={free_port()}",
         ]  # fmt: skip
         log = Path(folder) / "start.log"
         with log.open("wb") as out:
@@ -153,13 +153,13 @@ class Provider:
 class Commands:
     """The command line over one state folder."""
 
-    def __init__(self, folder: Path, url: str, cluster: str) -> None:
+    def __init__(self, folder: Path, url: str, cluster: str, state: str = "") -> None:
         self._folder = folder
         self._started: list[subprocess.Popen[str]] = []
         self.temporary = Path(tempfile.mkdtemp(prefix="ct-", dir="/tmp"))
         """Its folder for temporary files, with a path short enough for the sockets of a Ray."""
         self._env = environment(
-            ANTHROPIC_API_KEY=KEY, ANTHROPIC_BASE_URL=url, CORTEX_STATE=str(folder / "state"), NO_COLOR="1",
+            ANTHROPIC_API_KEY=KEY, ANTHROPIC_BASE_URL=url, CORTEX_STATE=state or str(folder / "state"), NO_COLOR="1",
             CORTEX_CLUSTER=cluster, TMPDIR=str(self.temporary),
         )  # fmt: skip
 

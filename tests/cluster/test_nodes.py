@@ -44,7 +44,7 @@ async def _moved(runtime: Any, name: str, node: int, monkeypatch: pytest.MonkeyP
     """Have a branch started on the other node, as Ray might do by itself, once it knows of that node."""
     (there,) = [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeID"] != _here()]
     with monkeypatch.context() as patched:
-        patched.setattr(runtime, "_where", lambda role: NodeAffinitySchedulingStrategy(there, soft=True))
+        patched.setattr(runtime, "_where", lambda role, args: NodeAffinitySchedulingStrategy(there, soft=True))
         for _ in range(20):
             await runtime.end_actor(name)
             await runtime.start_actor("branch", name)

@@ -56,7 +56,7 @@ def test_doctor_passes_there_and_a_job_runs(folder, tmp_path):
 
 def test_it_has_what_a_head_needs(folder, tmp_path):
     """The dashboard with its Jobs API, and the way to buckets and clouds; Parquet, charts; and no pip to change it with."""
-    code = "import ray.dashboard.http_server_head, ray.job_submission, s3fs, gcsfs, adlfs, pyarrow.parquet, plotly, boto3, google.auth"
+    code = "import ray.dashboard.http_server_head, ray.job_submission, s3fs, gcsfs, adlfs, pyarrow.parquet, plotly, boto3, google.auth, psycopg"
     assert run(folder, tmp_path, "python", "-c", code).returncode == 0
     assert "2.60.0" in run(folder, tmp_path, "ray", "--version").stdout
     assert not (folder / "bin" / "pip").exists()

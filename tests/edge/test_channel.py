@@ -197,7 +197,7 @@ async def test_a_full_disk_stops_the_sending_and_loses_nothing(tmp_path: Path) -
     def small_disk(self: Journal, blobs: list[bytes]) -> int:
         sizes.append(sum(map(len, blobs)))
         if sum(sizes) > 60_000:
-            self._db.execute("PRAGMA max_page_count = 1")
+            self._storage._db.execute("PRAGMA max_page_count = 1")
         return original(self, blobs)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -213,11 +213,10 @@ async def test_a_full_disk_stops_the_sending_and_loses_nothing(tmp_path: Path) -
 
 async def test_a_second_run_fences_the_first(tmp_path: Path) -> None:
     Folder(tmp_path).prepare()
-    path = Folder(tmp_path).journal_path("j")
-    one = Journal(path, create=True)
+    one = Folder(tmp_path).journal("j", create=True)
     one.take_epoch(b"{}")
     one.append([b"a"])
-    two = Journal(path)
+    two = Folder(tmp_path).journal("j")
     two.take_epoch(b"{}")
     with pytest.raises(StoreError, match="taken the job over"):
         one.append([b"b"])
@@ -337,7 +336,7 @@ async def test_a_key_that_was_renewed_is_tried_with_one_call_at_once(tmp_path: P
         await run.runtime.peer("channel:j").ask("unblock", "the key was read again", ("another",))
         await running
     assert (run.facts["outcome"], len(model.asked)) == ("complete", before + 10)
-    turns = [turn for _, turn in Journal(Folder(tmp_path).journal_path("j")).turns()]
+    turns = [turn for _, turn in Folder(tmp_path).journal("j").turns()]
     said = [event for turn in turns for batch in turn.batches for event in batch if isinstance(event, events.Resumed)]
     assert said == [events.Resumed("the key was read again")]
     assert last_state(Folder(tmp_path), "j").terms.route.credential == "another"
@@ -374,9 +373,9 @@ async def test_the_journal_holds_the_reply_once_and_no_other_text(tmp_path: Path
     model = FunctionModel(lambda _: reply("a very particular answer"))
     await Run(tmp_path, model, source=ListSource(rows(1)), job="a").to_end()
     await Run(tmp_path, model, program=Batch(ordered=True), source=ListSource(rows(1)), job="a").to_end()
-    journal = Journal(Folder(tmp_path).journal_path("a"))
+    journal = Folder(tmp_path).journal("a")
     kinds = [type(event) for _, turn in journal.turns() for batch in turn.batches for event in batch]
     assert kinds.count(events.Answered) == 1
     assert kinds.count(events.Recalled) == 1
-    raw = b"".join(row[0] for row in journal._db.execute("SELECT blob FROM turns"))
+    raw = b"".join(row[0] for row in journal._storage._db.execute("SELECT blob FROM turns"))
     assert raw.count(b"a very particular answer") == 1

@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from actors import live
-from actors.joblock import hold
 from actors.live import Live, Publisher, dated
 from actors.opening import Owner, this_owner
 from actors.ports import Away
@@ -58,8 +57,8 @@ def _publisher(folder: Folder, clock: Clock, job: str = "j") -> Publisher:
 async def test_about_once_a_second_and_not_while_nothing_changes(tmp_path):
     folder, clock, cortex = _folder(tmp_path), Clock(), Told({"cortex": "c", "breakers": {}})
     publisher = _publisher(folder, clock)
-    path = live.folder_of(folder) / "j.json"
-    with hold(folder, "j"):
+    path = (folder.path / "live") / "j.json"
+    with folder.hold("j"):
         for _ in range(6):
             await publisher.look({"results": 1}, cortex)
             clock.now_s += 0.5
@@ -87,7 +86,7 @@ async def test_it_is_for_its_owner_alone(tmp_path):
         await _publisher(folder, Clock()).look({"results": 1}, Told({}))
     finally:
         os.umask(old)
-    at = live.folder_of(folder)
+    at = (folder.path / "live")
     assert stat.S_IMODE(at.stat().st_mode) == 0o700
     assert [(path.name, stat.S_IMODE(path.stat().st_mode)) for path in at.iterdir()] == [("j.json", 0o600)]
 
@@ -95,13 +94,13 @@ async def test_it_is_for_its_owner_alone(tmp_path):
 async def test_a_cortex_that_is_away_and_a_folder_that_cannot_be_written_stop_no_job(tmp_path):
     folder, clock, cortex = _folder(tmp_path), Clock(), Told({})
     cortex.away = True
-    with hold(folder, "j"):
+    with folder.hold("j"):
         await _publisher(folder, clock).look({"results": 1}, cortex)
         assert live.read(folder, "j").facts == {"results": 1}
         assert live.read(folder, "j").cortex == {}
-    (live.folder_of(folder) / "j.json").unlink()
-    live.folder_of(folder).rmdir()
-    live.folder_of(folder).write_text("in the way")
+    ((folder.path / "live") / "j.json").unlink()
+    (folder.path / "live").rmdir()
+    (folder.path / "live").write_text("in the way")
     await _publisher(folder, clock).look({"results": 1}, cortex)
 
 
@@ -113,9 +112,9 @@ def _dead() -> Owner:
 
 
 def _left_behind(folder: Folder, job: str, owner: Owner) -> None:
-    live.folder_of(folder).mkdir(exist_ok=True)
+    (folder.path / "live").mkdir(exist_ok=True)
     told = msgspec.json.encode(Live(owner=owner, at_s=1.0, facts={"results": 1}))
-    (live.folder_of(folder) / f"{job}.json").write_bytes(told)
+    ((folder.path / "live") / f"{job}.json").write_bytes(told)
 
 
 async def test_what_a_killed_process_left_is_not_live_and_the_next_run_removes_it(tmp_path):
@@ -123,11 +122,11 @@ async def test_what_a_killed_process_left_is_not_live_and_the_next_run_removes_i
     _left_behind(folder, "killed", _dead())
     _left_behind(folder, "unheld", this_owner("inline"))
     _left_behind(folder, "held", this_owner("inline"))
-    (live.folder_of(folder) / "torn.json").write_text('{"owner": ')
-    with hold(folder, "held"), hold(folder, "killed"):  # somebody else runs it by now
+    ((folder.path / "live") / "torn.json").write_text('{"owner": ')
+    with folder.hold("held"), folder.hold("killed"):  # somebody else runs it by now
         assert live.published(folder).keys() == {"held"}
         await _publisher(folder, Clock(), "next").look({}, Told({}))
-        assert {path.stem for path in live.folder_of(folder).iterdir()} == {"held", "killed", "next"}
+        assert {path.stem for path in (folder.path / "live").iterdir()} == {"held", "killed", "next"}
 
 
 def test_what_lasts_so_long_is_said_as_a_moment():
@@ -141,7 +140,6 @@ def test_what_lasts_so_long_is_said_as_a_moment():
 
 async def test_a_job_that_runs_is_published_and_removed_at_its_end(tmp_path):
     import cortex
-    from actors.live import folder_of
 
     @cortex.flow
     async def asks(ctx: cortex.Context) -> str:
@@ -164,7 +162,7 @@ async def test_a_job_that_runs_is_published_and_removed_at_its_end(tmp_path):
     assert told.facts["rate_per_s"] >= 0
     assert list(told.cortex["staff"]) == ["branch:0"]
     assert sum(told.cortex["routes"][next(iter(told.cortex["routes"]))]["series"]["answered"]) == 3
-    assert list(folder_of(folder).iterdir()) == []
+    assert list((folder.path / "live").iterdir()) == []
 
 
 def _run(program: Any, folder: Folder) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from actors.memory import Memory
+from actors.sqlite.index import FileIndex
 from actors.store import Folder
 
 
@@ -36,11 +37,11 @@ class _Full:
 def test_a_full_disk_holds_up_neither_other_jobs_nor_this_one_later(tmp_path: Path, closes: bool) -> None:
     folder = Folder(tmp_path).prepare()
     db = _Full(sqlite3.connect(tmp_path / "replies.sqlite", isolation_level=None, timeout=0.0))
-    first = Memory(folder, "first", db)  # type: ignore[arg-type]
+    first = Memory(folder, "first", FileIndex(tmp_path, db))  # type: ignore[arg-type]
     first.note(1, [(b"a" * 16, 1, 0)])
     first.flush()
     assert _kept(tmp_path) == set()
-    other = Memory(folder, "other", sqlite3.connect(tmp_path / "replies.sqlite", isolation_level=None, timeout=0.0))
+    other = Memory(folder, "other", FileIndex(tmp_path, sqlite3.connect(tmp_path / "replies.sqlite", isolation_level=None, timeout=0.0)))
     other.note(1, [(b"b" * 16, 1, 0)])
     other.flush()
     assert _kept(tmp_path) == {"other"}, "the write lock was given back"

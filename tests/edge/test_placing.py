@@ -23,8 +23,13 @@ def test_where_no_node_says_what_it_is_for_any_will_do():
 
 def test_each_lives_where_its_role_does():
     assert [selector(role, ARRANGED) for role in ("cortex", "branch", "worker", "channel")] == [
-        {"cortex/role": "control"}, {"cortex/role": "branch"}, {"cortex/role": "worker"}, {},
+        {"cortex/role": "control"}, {"cortex/role": "branch"}, {"cortex/role": "worker"}, {"cortex/role": "control"},
     ]  # fmt: skip
+
+
+def test_a_channel_whose_journal_is_in_a_database_lives_among_its_own_or_beside_the_cortex():
+    assert selector("channel", [*ARRANGED, node("c", "channel")]) == {"cortex/role": "channel"}
+    assert selector("channel", [node("a", "branch")]) == {}, "it does not wait, nor does it work where nothing says so"
 
 
 def test_what_models_wrote_waits_for_its_node_rather_than_run_beside_the_key():

@@ -39,7 +39,7 @@ async def test_no_call_leaves_before_the_commit_that_holds_its_cause(tmp_path: P
         with pytest.raises(StoreError):
             async with asyncio.timeout(20):
                 await run.to_end()
-    source = Journal(Folder(tmp_path).journal_path("j"))
+    source = Folder(tmp_path).journal("j")
     caused: list[commands.Command] = []
     turns = [turn for _, turn in source.turns()]
     if turns:

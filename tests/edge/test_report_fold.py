@@ -165,7 +165,7 @@ def _rewritten(book: Book, program: str) -> None:
     assert isinstance(opened, events.Opened)
     terms = msgspec.structs.replace(opened.terms, program=program)
     blob = journal.encode_turn(turn.at_s, [journal.encode_batch([msgspec.structs.replace(opened, terms=terms)])])
-    source._db.execute("UPDATE turns SET blob = ? WHERE seq = 1", (blob,))
+    source._storage._db.execute("UPDATE turns SET blob = ? WHERE seq = 1", (blob,))
     source.close()
 
 

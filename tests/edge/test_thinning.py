@@ -9,6 +9,7 @@ import pytest
 from actors import thinning
 from actors.editions import lines
 from actors.records import replayed
+from actors.sqlite.storage import FileStorage
 from actors.store import Fenced, Journal, TextGone
 from actors.thinning import Thinning
 from cortex import events, journal
@@ -24,7 +25,8 @@ class Life:
 
     def __init__(self, path: Path) -> None:
         self.stage = Stage(Batch(), Limits(concurrency=8, window_rows=8), permits=8, streams=True, keeps_text=False)
-        self.journal = Journal(path, create=True)
+        self.path = path
+        self.journal = Journal(FileStorage(path, create=True))
         self.journal.take_epoch(b"{}")
         self.thinning = Thinning(self.journal, self.stage.k)
         self.written = 0
@@ -76,10 +78,10 @@ def test_what_has_gone_is_in_no_file(life):
     said = [f"answer number {count} " * 40 for count in range(5)]
     for text in said:
         life.turn(life.stage.answered(life.stage.call(), text))
-    held = b"".join(path.read_bytes() for path in life.journal.path.parent.iterdir())
+    held = b"".join(path.read_bytes() for path in life.path.parent.iterdir())
     assert all(text.encode() in held for text in said)
     life.turn(events.Written(2, 20))
-    held = b"".join(path.read_bytes() for path in life.journal.path.parent.iterdir())
+    held = b"".join(path.read_bytes() for path in life.path.parent.iterdir())
     assert [text.encode() in held for text in said] == [False, False, True, True, True]
 
 
@@ -101,11 +103,11 @@ def test_over_and_written_nothing_is_left_of_it(life):
     with pytest.raises(TextGone):
         list(life.journal.turns())
     assert replayed(life.journal, lambda terms: life.stage.program).tally.succeeded == 8
-    assert b"hello" not in life.journal.path.read_bytes()
+    assert b"hello" not in life.path.read_bytes()
 
 
 def test_an_orphan_removes_nothing(life):
-    other = Journal(life.journal.path)
+    other = Journal(FileStorage(life.path))
     other.take_epoch(b"{}")
     with pytest.raises(Fenced):
         life.journal.drop(1)

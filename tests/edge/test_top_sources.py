@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from actors.joblock import hold
 from actors.records import last_state
 from actors.store import Folder
 from actors.top import sources
@@ -110,11 +109,11 @@ def test_a_job_that_is_gone_is_forgotten(folder, reads):
 
 def test_whether_somebody_runs_it_is_looked_at_each_time(folder, reads):
     journal = folder.journal("a")
-    journal._db.execute("DELETE FROM turns WHERE seq > 1")
-    journal._db.execute("DELETE FROM snapshots")
+    journal._storage._db.execute("DELETE FROM turns WHERE seq > 1")
+    journal._storage._db.execute("DELETE FROM snapshots")
     journal.close()
     source = FolderSource(folder, Clock())
     assert _by_name(source.look())["a"].facts["outcome"] == "interrupted"
-    with hold(folder, "a"):
+    with folder.hold("a"):
         assert _by_name(source.look())["a"].facts["outcome"] == "running"
     assert reads.count("a") == 1

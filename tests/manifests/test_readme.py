@@ -49,17 +49,6 @@ def test_every_secret_that_a_pod_wants_is_made_there():
     assert {name for name in policies.OUTSIDE if f"create secret generic {name} " in BLOCKS} == policies.OUTSIDE
 
 
-def test_it_says_of_postgresql_what_is_true_of_this_release():
-    """When journals can be there, the sentence goes: and this test, which fails then, with it."""
-    from actors.cli.options import Options
-    from actors.cli.problems import CommandError
-    from actors.cli.settings import named_folder
-
-    assert "keeps its journals in a folder alone" in PAGE
-    with pytest.raises(CommandError, match="this release keeps its journals in a folder"):
-        named_folder(Options(state="postgresql://cortex@host/cortex"))
-
-
 def test_names_are_those_of_the_manifests():
     names = {(one["kind"].lower(), one["metadata"]["name"]) for one in rendered("overlays/production")}
     assert {("raycluster", "cortex"), ("persistentvolumeclaim", "cortex-state"), ("namespace", "cortex")} <= names

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from actors.editions import lines
+from actors.sqlite.storage import FileStorage
 from actors.store import Journal
 from cortex import events, journal
 from cortex.limits import Limits
@@ -28,9 +29,9 @@ class Life:
     def __init__(self, ordered: bool, path: Path) -> None:
         limits = Limits(concurrency=WINDOW, window_rows=WINDOW)
         self.stage = Stage(Batch(ordered=ordered), limits, permits=WINDOW, streams=True)
-        self.journal = Journal(path, create=True)
+        self.journal = Journal(FileStorage(path, create=True))
         self.journal.take_epoch(b"{}")
-        self.reader = Journal(path)
+        self.reader = Journal(FileStorage(path))
         self.written = 0
         self.wanted = list(range(ROWS))
         self.base = 0

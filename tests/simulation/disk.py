@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from actors.memory import Memory
-from actors.store import Folder, Journal, NoSuchJob
+from actors.sqlite.index import FileIndex
+from actors.sqlite.storage import FileStorage
+from actors.store import Journal, NoSuchJob
 from tests.simulation.loop import Killed, Life
 
 _FOLDER = Path("/simulated")
@@ -60,7 +62,7 @@ class SimJournal(Journal):
 
     def take_epoch(self, owner: bytes) -> int:
         epoch = super().take_epoch(owner)
-        self.watch.took(self.path.stem, epoch)
+        self.watch.took(self.job, epoch)
         return epoch
 
     def append(self, blobs: Any) -> int:
@@ -68,9 +70,9 @@ class SimJournal(Journal):
             seq = super().append(blobs)
         except Killed as killed:
             if killed.args:  # it died having committed, and before it knew
-                self.watch.appended(self.path.stem, self.epoch, self.seq + len(blobs), blobs)
+                self.watch.appended(self.job, self.epoch, self.seq + len(blobs), blobs)
             raise
-        self.watch.appended(self.path.stem, self.epoch, seq, blobs)
+        self.watch.appended(self.job, self.epoch, seq, blobs)
         return seq
 
 
@@ -97,7 +99,8 @@ class Disk:
         """A job's journal."""
         made = SimJournal.__new__(SimJournal)
         made.watch = self._watch
-        made.__init__(_FOLDER / f"{job}.sqlite", db=_Connection(self.db(job), life, self))  # type: ignore[misc, arg-type]
+        db: Any = _Connection(self.db(job), life, self)
+        made.__init__(FileStorage(_FOLDER / f"{job}.sqlite", db=db))  # type: ignore[misc]
         return made
 
     def jobs(self) -> list[str]:
@@ -126,6 +129,4 @@ class Store:
 
     def memory(self, job: str) -> Memory:
         db: Any = _Connection(self._disk.db("replies"), self._life, self._disk)
-        made = Memory(Folder(_FOLDER), job, db)
-        made._folder = self  # type: ignore[assignment]  # other jobs' journals stand here too
-        return made
+        return Memory(self, job, FileIndex(_FOLDER, db))

@@ -60,23 +60,28 @@ def test_import_contract_can_fail(tmp_path):
         "actors/runtime.py": "import ray\n",
         "actors/model.py": "import anthropic\n",
         "actors/worker.py": "import pydantic_monty\n",
+        "actors/store.py": "import psycopg\n",
+        "actors/postgres/__init__.py": "",
+        "actors/postgres/link.py": "import psycopg\n",
     }
     for name, source in bad.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(source)
     code, told = _lint_imports(tmp_path)
     assert code != 0
-    assert "Contracts: 0 kept, 5 broken." in told, told
+    assert "Contracts: 0 kept, 6 broken." in told, told
     for arrow in (
         "cortex is not allowed to import actors",
         "policies is not allowed to import cortex",
         "cortex.state -> rich",
         "actors.client -> ray",
         "actors.branch -> anthropic",
+        "actors.store -> psycopg",
     ):
         assert arrow in told, (arrow, told)
     assert "actors.runtime -> ray" not in told
     assert "actors.model -> anthropic" not in told
+    assert "actors.postgres.link -> psycopg" not in told
     assert "cortex -> actors.client" not in told
     assert "cortex.testing -> actors.scripted" not in told
 

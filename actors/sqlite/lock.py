@@ -15,28 +15,19 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from actors.store import Folder, StoreError
+from actors.store import Held, StoreError
 
 _TRIES = 20
 _TRY_AGAIN_S = 0.01  # somebody who only looks holds the lock for microseconds
 
 
-class Held(Exception):
-    """Somebody else holds the lock."""
-
-
-def lock_path(folder: Folder, job: str) -> Path:
-    """The file that is locked; it stays when the job has ended."""
-    return folder.journal_path(job).with_suffix(".lock")
-
-
 @contextlib.contextmanager
-def hold(folder: Folder, job: str) -> Iterator[None]:
+def hold(path: Path) -> Iterator[None]:
     """Hold a job for as long as the block runs. Raises ``Held``, or ``StoreError`` where the folder allows no file."""
     try:
-        handle = os.open(lock_path(folder, job), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise StoreError(f"cannot use {folder.path} as state folder: {error.strerror}") from None
+        raise StoreError(f"cannot use {path.parent.parent} as state folder: {error.strerror}") from None
     try:
         _lock(handle)
         yield
@@ -57,10 +48,10 @@ def _lock(handle: int) -> None:
         time.sleep(_TRY_AGAIN_S)
 
 
-def is_held(folder: Folder, job: str) -> bool:
+def is_held(path: Path) -> bool:
     """Whether somebody works on the job now."""
     try:
-        handle = os.open(lock_path(folder, job), os.O_RDONLY | os.O_CLOEXEC)
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return False
     try:

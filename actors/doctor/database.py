@@ -1,0 +1,64 @@
+"""A database that stands in for the state folder: whether it answers, over what, and how long a commit takes there."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from actors.doctor.findings import Asked, Finding, ok, warning, wrong
+from actors.store import StoreError
+
+_SLOW_COMMIT_S = 0.05
+_COMMITS = 5
+_ABOUT = """
+SELECT current_setting('server_version'), coalesce(current_schema(), ''), current_setting('fsync'),
+       coalesce((SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()), false),
+       inet_server_addr() IS NULL OR host(inet_server_addr()) IN ('127.0.0.1', '::1'),
+       coalesce(has_schema_privilege(current_schema(), 'CREATE'), false), pg_is_in_recovery()
+"""
+
+
+def database(asked: Asked) -> Iterator[Finding]:
+    """Nothing is made in it that stays."""
+    try:
+        from actors.postgres.address import conninfo_of
+        from actors.postgres.link import Link
+        from actors.postgres.schema import version
+
+        link = Link(conninfo_of(asked.state, os.environ), asked.state)
+        release, schema, fsync, tls, near, may, standby = link.rows(_ABOUT)[0]
+        there = version(link)
+        commit_s = _commit_s(link)
+    except StoreError as error:
+        yield wrong("state", str(error), "see to it, or give a folder of this machine as --state")
+        return
+    said = f"{asked.state}: PostgreSQL {release}, {'TLS' if tls else 'no TLS'}"
+    said += f", a commit takes {1_000 * commit_s:.1f} ms"
+    if not there:
+        said += "; the tables are made by the first run"
+    if standby:
+        yield wrong("state", f"{said}; it is a standby", "add ?target_session_attrs=read-write, and name all hosts")
+    elif not there and not (schema and may):
+        yield wrong("state", f"{said}; this user may make no tables", "grant it CREATE on a schema of its search_path")
+    elif fsync == "off":
+        yield warning("state", f"{said}; it does not wait for its disk (fsync=off)", "a crash there may lose replies")
+    elif not tls and not near:
+        yield warning("state", f"{said}; prompts and replies travel in clear", "PGSSLMODE=verify-full, PGSSLROOTCERT")
+    elif commit_s > _SLOW_COMMIT_S:
+        yield warning("state", said, "a nearer or faster database: each turn waits for it")
+    else:
+        yield ok("state", said)
+    link.close()
+
+
+def _commit_s(link: Any) -> float:
+    """The median of some commits, which leave nothing."""
+    took = []
+    for _ in range(_COMMITS):
+        begun_s = time.perf_counter()
+        link.count("SELECT pg_logical_emit_message(true, 'cortex', 'doctor')")  # a record in its log, and no row
+        took.append(time.perf_counter() - begun_s)
+    return statistics.median(took)

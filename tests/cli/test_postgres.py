@@ -1,0 +1,146 @@
+"""``--state postgresql://…``: the same commands over a database, and one that refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from actors.postgres.link import close_idle
+from tests.cli.commands import Done, requests
+from tests.postgres import Server
+
+PASSWORD = "correct horse battery"
+
+
+@pytest.fixture
+def there(database: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("CORTEX_STATE", database)
+    return database
+
+
+@pytest.fixture(scope="module")
+def guarded(postgres: Server) -> Server:
+    """The server, with a user whom it asks for a password, some who may do less, and one for TLS."""
+    server = postgres
+    server.does(
+        f"CREATE ROLE ann LOGIN PASSWORD '{PASSWORD}'", "CREATE ROLE poor LOGIN", "CREATE ROLE tls LOGIN",
+        "CREATE ROLE crowded LOGIN CONNECTION LIMIT 0", "REVOKE CREATE ON SCHEMA public FROM PUBLIC",
+    )  # fmt: skip
+    hba = server.data / "pg_hba.conf"
+    asks = "host all ann 127.0.0.1/32 scram-sha-256\nhostnossl all tls 127.0.0.1/32 reject\n"
+    hba.write_text(asks + hba.read_text())
+    server.does("SELECT pg_reload_conf()")
+    return server
+
+
+@pytest.mark.parametrize(
+    ("user", "database", "variables", "words"),
+    [
+        ("ann", "postgres", {"PGPASSWORD": "wrong horse"}, ("password authentication failed", "PGPASSWORD")),
+        ("ann", "postgres", {}, ("no password supplied", "~/.pgpass")),
+        ("nobody", "postgres", {}, ('role "nobody" does not exist',)),
+        ("owner", "nowhere", {}, ('database "nowhere" does not exist', "create it first")),
+        ("poor", "postgres", {}, ("permission denied", "grant that user the right to create tables")),
+        ("crowded", "postgres", {}, ("too many connections", "raise that limit")),
+        ("tls", "postgres", {}, ("no encryption", "PGSSLMODE=require")),
+        ("owner", "postgres", {"PGSSLMODE": "require"}, ("does not support SSL",)),
+        ("owner", "postgres", {"PGSSLMODE": "perhaps"}, ("sslmode",)),
+        ("owner", "postgres?colour=red", {}, ("colour",)),
+    ],
+)  # fmt: skip
+def test_a_database_that_refuses_is_one_line_and_nothing_is_spent(
+    cortex: Callable[..., Done], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guarded: Server, user: str,
+    database: str, variables: dict[str, str], words: tuple[str, ...],
+) -> None:  # fmt: skip
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PGPASSFILE", str(tmp_path / "none"))
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    asked = requests(tmp_path / "in.jsonl", 3)
+    state = guarded.address(database, user)
+    done = cortex("batch", asked, "-o", "out.jsonl", "--model", "sim", "--state", state)
+    (line,) = done.said()
+    assert done.code in (2, 3)
+    for word in words:
+        assert word in line
+    for secret in variables.get("PGPASSWORD", PASSWORD), PASSWORD:
+        assert secret not in done.err + done.out
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_a_server_that_is_not_there_is_one_line(cortex: Callable[..., Done], tmp_path: Path) -> None:
+    asked = requests(tmp_path / "in.jsonl", 3)
+    done = cortex("batch", asked, "-o", "out.jsonl", "--model", "sim", "--state", "postgresql://127.0.0.1:1/d")
+    (line,) = done.said()
+    assert "cannot use the database postgresql://127.0.0.1:1/d" in line
+    assert "refused" in line
+
+
+def test_a_password_is_taken_from_its_usual_places_and_stands_nowhere(
+    cortex: Callable[..., Done], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guarded: Server
+) -> None:
+    guarded.does("CREATE SCHEMA anns AUTHORIZATION ann")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
+    asked = requests(tmp_path / "in.jsonl", 5)
+    state = guarded.address(user="ann", more="?options=-csearch_path%3Danns")
+    passes = tmp_path / "passes"
+    passes.write_text(f"*:*:*:ann:{PASSWORD}\n")
+    passes.chmod(0o600)
+    monkeypatch.setenv("PGPASSFILE", str(passes))
+    by_file = cortex("batch", asked, "-o", "out.jsonl", "--model", "sim", "--job", "j", "--state", state, "-v")
+    assert by_file.code == 0
+    close_idle()
+    monkeypatch.delenv("PGPASSFILE")
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    by_variable = cortex("status", "j", "--state", state)
+    assert by_variable.code == 0
+    said = by_file.out + by_file.err + by_variable.out + by_variable.err
+    tables = guarded.does(
+        "SELECT string_agg(t::text, ' ') FROM (SELECT encode(blob, 'escape') FROM anns.cortex_turns UNION ALL "
+        "SELECT encode(value, 'escape') FROM anns.cortex_meta UNION ALL SELECT encode(value, 'escape') FROM "
+        "anns.cortex_notes) t"
+    )
+    files = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path != passes)
+    assert PASSWORD not in said + str(tables)
+    assert PASSWORD.encode() not in files
+    assert os.environ["PGPASSWORD"] == PASSWORD
+    close_idle()
+
+
+def test_the_doctor_looks_at_a_database(cortex: Callable[..., Done], there: str, guarded: Server) -> None:
+    def found(*more: str) -> dict[str, str]:
+        told = json.loads(cortex("doctor", "--model", "sim", "--json", *more).out.splitlines()[-1])
+        return next(each for each in told["findings"] if each["check"] == "state")
+
+    assert (found()["state"], "fsync=off" in found()["said"]) == ("warning", True)
+    assert "the tables are made by the first run" in found()["said"]
+    poor = found("--state", guarded.address(user="poor"))
+    assert (poor["state"], "may make no tables" in poor["said"]) == ("wrong", True)
+    nowhere = found("--state", "postgresql://127.0.0.1:1/d")
+    assert (nowhere["state"], "refused" in nowhere["said"]) == ("wrong", True)
+    close_idle()
+
+
+def test_budgets_bills_and_plans_stand_in_the_database_too(
+    cortex: Callable[..., Done], tmp_path: Path, there: str
+) -> None:
+    asked = requests(tmp_path / "in.jsonl", 4)
+    paid = ("--model", "sim", "--price", "input=3,output=15")
+    assert cortex("budget", "team=search", "--max-cost-per-day", "5").code == 0
+    assert cortex("batch", asked, "-o", "a.jsonl", *paid, "--job", "a", "--label", "team=search").code == 0
+    (held,) = json.loads(cortex("budget", "--json").out)["budgets"]
+    assert (held["jobs"].keys(), held["spent_usd"] > 0, held["max_cost_usd"]) == ({"a"}, True, 5.0)
+    plan = json.loads(cortex("plan", asked, *paid, "--json").out)
+    assert (plan["rows"]["remembered"], plan["disk"]["free_bytes"]) == (4, None)
+    before = json.loads(cortex("costs", "--by", "team", "--json").out)["total"]
+    assert before["cost_usd"] == held["spent_usd"]
+    assert cortex("rm", "a").code == 0
+    assert json.loads(cortex("costs", "--by", "team", "--json").out)["total"] == before
+    (after,) = json.loads(cortex("budget", "--json").out)["budgets"]
+    assert after["spent_usd"] == held["spent_usd"]
+    assert cortex("budget", "team=search", "--remove").code == 0
+    close_idle()

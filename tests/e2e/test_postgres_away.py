@@ -1,0 +1,122 @@
+"""A job over PostgreSQL whose server is away for a while, and one whose process is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from actors import patience
+from actors.postgres import link as links
+from actors.records import last_state
+from actors.store import Folder, StoreError
+from cortex.limits import Limits
+from tests.cli.commands import Done, cortex, each_once, environment, requests, started, until
+from tests.edge.jobs import FunctionModel, ListSource, Run, rows
+from tests.postgres import Server, serving
+
+__all__ = ["cortex"]
+SLOW = ("--sim", "latency_ms=500", "--concurrency", "12")
+
+
+@pytest.fixture
+def there(database: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("CORTEX_STATE", database)
+    return database
+
+
+@pytest.fixture
+def spare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """A server that a test may stop."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
+    yield from serving()
+    links.close_idle()
+
+
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "PAUSE_S", 0.05)
+    monkeypatch.setattr(links, "AGAIN_S", 0.05)
+
+
+@pytest.mark.parametrize("how", ["fast", "immediate"])
+async def test_a_server_that_is_started_again_is_waited_for(
+    spare: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    _quick(monkeypatch)
+    model = FunctionModel(pause_s=0.002)
+    limits = Limits(concurrency=8, window_rows=64, snapshot_events=50)
+    run = Run(spare.address(), model, source=ListSource(rows(600)), limits=limits)  # type: ignore[arg-type]
+    running = asyncio.create_task(run.to_end())
+    while len(model.complete) < 100:  # noqa: ASYNC110 - the very next moment is wanted
+        await asyncio.sleep(0.005)
+    await asyncio.to_thread(spare.stop, how)
+    await asyncio.sleep(0.3)
+    asked = len(model.asked)
+    await asyncio.sleep(0.3)
+    assert len(model.asked) == asked < 600, "nothing is sent while no cause can be written down"
+    await asyncio.to_thread(spare.start)
+    await running
+    assert Counter(run.sink.keys()) == Counter(f"r{i}" for i in range(600))
+    assert len(model.asked) == len(model.complete) == 600
+    assert "waits: the database" in caplog.text
+    k = last_state(Folder(spare.address()), "j")
+    assert (k.outcome, k.tally.calls) == ("complete", 600)
+
+
+async def test_a_server_that_stays_away_ends_the_run_and_the_job_is_resumed(
+    spare: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _quick(monkeypatch)
+    monkeypatch.setattr(patience, "PATIENCE_S", 0.3)
+    model = FunctionModel(pause_s=0.002)
+    limits = Limits(concurrency=8, window_rows=64)
+    run = Run(spare.address(), model, source=ListSource(rows(300)), limits=limits)  # type: ignore[arg-type]
+    running = asyncio.create_task(run.to_end())
+    while len(model.complete) < 50:  # noqa: ASYNC110 - the very next moment is wanted
+        await asyncio.sleep(0.005)
+    await asyncio.to_thread(spare.stop, "immediate")
+    with pytest.raises(StoreError, match="does not answer"):
+        await running
+    await asyncio.to_thread(spare.start)
+    done = Run(spare.address(), model, source=ListSource(rows(300)), sink=run.sink, limits=limits)  # type: ignore[arg-type]
+    await done.to_end()
+    assert Counter(done.sink.keys()) == Counter(f"r{i}" for i in range(300))
+    assert len(model.complete) <= 300 + 8
+
+
+def test_a_run_that_was_killed_goes_on_and_other_processes_look_on(
+    cortex: Callable[..., Done], tmp_path: Path, there: str
+) -> None:
+    asked = requests(tmp_path / "in.jsonl", 100)
+    command = ("batch", asked, "-o", "out.jsonl", "--model", "sim", "--job", "mine", *SLOW)
+    with started(*command, cwd=tmp_path, env=environment()) as child:
+        until(lambda: Path("out.jsonl").exists() and len(Path("out.jsonl").read_text().splitlines()) > 4)
+        assert cortex("batch", asked, "-o", "out.jsonl", "--model", "sim", "--job", "mine").refused("mine is in use by")
+        told = cortex("status", "mine", "--json").last
+        assert told["outcome"] == "running"
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+    until(lambda: cortex("status", "mine", "--json").last["outcome"] == "interrupted")
+    done = cortex(*command, "--json")
+    assert (done.code, done.last["outcome"], done.last["rows_succeeded"]) == (0, "complete", 100)
+    each_once(tmp_path / "out.jsonl", 100)
+    assert done.last["calls"] == 100
+    assert done.last["paid_again"] <= 13
+    results = cortex("results", "mine").out.splitlines()
+    assert sorted(results) == sorted((tmp_path / "out.jsonl").read_text().splitlines())
+    assert cortex("jobs").out.split()[7] == "mine"
+    assert cortex("inspect", "mine", "r7").code == 0
+    assert cortex("report", "mine", "-o", "page.html").code == 0
+    assert cortex("fork", "mine", "--at", "2", "--job", "copy").code == 0
+    assert (
+        cortex("batch", asked, "-o", "again.jsonl", "--model", "sim", "--job", "again", "--json").last["paid_calls"]
+        == 0
+    )
+    assert cortex("rm", "copy", "again").code == 0
+    assert cortex("forget", "mine").code == 0
+    assert Folder(there).jobs() == ["mine"]
+    assert not list(tmp_path.rglob("*.sqlite")), "nothing of it stands in a file"
