@@ -30,7 +30,7 @@ from actors.cluster.connection import Connection
 from actors.cluster.keeper import Keeper
 from actors.cluster.leftovers import end_processes
 from actors.cluster.lifeline import Lifeline
-from actors.cluster.placing import selector, shapes
+from actors.cluster.placing import awaited, home_of, selector, shapes, tied
 from actors.cluster.raypeer import RayPeer
 from actors.cluster.seat import process_class
 from actors.cluster.shelf import Notes, Shelf, Shelved
@@ -196,6 +196,16 @@ class RayRuntime(Machine, Shelved):
         """Ray's own name for the node."""
         return str(self._node)
 
+    async def awaits(self, name: str) -> str:
+        """The address of the host that a channel waits for, as its journal is there; empty where it waits for none."""
+        home = await asyncio.to_thread(self._shelf.home, name.partition(":")[2])
+        try:
+            handle = await self.handle(name)
+        except Gone:
+            return ""
+        row = await asyncio.to_thread(state.actors, handle._actor_id.hex())
+        return awaited(row.get("State", ""), home, await asyncio.to_thread(ray.nodes))
+
     def incarnation(self, name: str) -> str:
         """Names the process, so that the cluster can be asked whether that one has ended."""
         return f"{name}.{self._node}.{os.getpid()}.{time.time_ns():x}"
@@ -249,12 +259,14 @@ class RayRuntime(Machine, Shelved):
 
     async def start_actor(self, role: str, name: str, *args: Any, avoid: tuple[str, ...] = ()) -> Peer:
         """The actor of this name, made if there is none, and alive. Raises ``ClusterError`` where it cannot live."""
-        where = self._where(role, args)
-        bound = not isinstance(where, str)  # to the node whose disk has the journal
-        labels = {} if bound else selector(role, await asyncio.to_thread(ray.nodes), avoid)
+        where, nodes = self._where(role, args), await asyncio.to_thread(ray.nodes)
+        bound = not isinstance(where, str)  # to the host whose disk has the journal
+        labels, home = ({}, home_of(self._node, nodes)) if bound else (selector(role, nodes, avoid), "")
+        if home:  # this node, or one that comes to the same host after it
+            where = NodeAffinitySchedulingStrategy(self._node, soft=True)
         if not labels and avoid and (well := [node for node in await self.nodes() if node not in avoid]):
             where = NodeAffinitySchedulingStrategy(well[zlib.crc32(name.encode()) % len(well)], soft=True)
-        self._handles[name] = await asyncio.to_thread(self._made, role, name, args, where, labels)
+        self._handles[name] = await asyncio.to_thread(self._made, role, name, args, where, labels, home)
         peer = self.peer(name)
         try:
             release, _ = await peer.ask("hello")
@@ -266,12 +278,14 @@ class RayRuntime(Machine, Shelved):
             raise ClusterError(f"{self.cluster} runs cortex {release}, this is {__version__}: use the same release")
         return peer
 
-    def _made(self, role: str, name: str, args: tuple[Any, ...], where: Any, labels: dict[str, str]) -> Any:
+    def _made(
+        self, role: str, name: str, args: tuple[Any, ...], where: Any, labels: dict[str, str], home: str
+    ) -> Any:  # fmt: skip
         remote: Any = ray.remote(process_class(role))
         actor = remote.options(
             name=name, namespace=NAMESPACE, lifetime="detached", get_if_exists=True, max_restarts=-1,
             max_task_retries=0, max_concurrency=CALLS_AT_ONCE, num_cpus=0, scheduling_strategy=where,
-            label_selector=labels or None,
+            label_selector=labels or None, resources=tied(home),
         )  # fmt: skip
         return actor.remote(code_paths(), role, name, args, self.cluster)
 
@@ -319,6 +333,10 @@ class RayRuntime(Machine, Shelved):
         """An actor is gone: whoever has its name next is another."""
         self._handles.pop(name, None)
 
+    def settle(self, job: str) -> None:
+        """Have it known where this channel lives: it waits for that host when it is gone."""
+        self._shelf.house(job, home_of(self._node, ray.nodes()))  # type: ignore[no-untyped-call]
+
     def background(self, work: Any) -> None:
         """Run a call that nobody waits for."""
         task = asyncio.get_running_loop().create_task(work)
@@ -354,6 +372,8 @@ def seated(role: str, name: str, args: tuple[Any, ...], cluster: str) -> Any:
     again = bool(ray.get_runtime_context().was_current_actor_reconstructed)
     runtime = RayRuntime(cluster, job=name.partition(":")[2] if role == "channel" else "")
     begin_of_actor(name, runtime.node(), os.environ)
+    if role == "channel" and not runtime.store(args[-1]).remote:
+        runtime.settle(args[0])
     seat = Seat(role, name, args, runtime, again)
     if cluster != "local":
         seat.show(ray.util.metrics.Gauge)

@@ -45,6 +45,8 @@ from cortex.programs.shards import sharded
 STATE_DEFAULT = ".cortex"
 COMING_BACK_S = 30.0
 """How long a channel that a cluster starts again may take until it is begun anew."""
+ASK_S = 12.0
+"""How long it may take to tell how it is: a little more than it has asked for patience (``actors.cluster.seat``)."""
 LOOK_S = 0.5
 CONTENT = "content"
 """Among an order's places: hash over an input that has no name of its own. It is a part of the job's name."""
@@ -52,6 +54,10 @@ CONTENT = "content"
 
 class JobInUse(SetupError):
     """Another run works on the job at this moment."""
+
+
+class Stranded(Exception):
+    """The job's channel waits for another host."""
 
 
 class Order(msgspec.Struct, kw_only=True):
@@ -320,26 +326,36 @@ class Session:
         """Whether the job goes on without a driver, on a cluster: then it is attached to, not begun."""
         if runtime.cluster in ("inline", "local"):
             return False
+        name = f"channel:{self.job}"
         try:
-            facts = msgspec.json.decode(await self._patiently(runtime.peer(f"channel:{self.job}")))
+            facts = msgspec.json.decode(await self._patiently(runtime.peer(name), runtime))
+        except Stranded:  # its journal has come here, to another host than the one that it waits for
+            await runtime.kill_actor(name)
+            return False
         except (Away, Gone, ClearError):  # what was wrong there is told when it is begun anew, if it still is
             return False
         if facts["outcome"] == "running" and not facts["broken"]:
             return True
-        await runtime.end_actor(f"channel:{self.job}")
+        await runtime.end_actor(name)
         return False
 
-    async def _patiently(self, channel: Peer) -> Any:
-        """Its status. One that comes back by itself is waited for: to begin it anew would end it once more."""
+    async def _patiently(self, channel: Peer, runtime: Any) -> Any:
+        """Its status. One that comes back by itself is waited for: to begin it anew would end it once more.
+
+        Raises ``Stranded`` where it waits for a host that is not there.
+        """
         end_s = time.monotonic() + COMING_BACK_S
         while True:
+            if await runtime.awaits(channel.name):
+                raise Stranded
             try:
-                return await channel.ask("status")
+                async with asyncio.timeout(ASK_S):  # a cluster may keep what is asked until the channel is back
+                    return await channel.ask("status")
             except Unbegun:
                 raise
-            except Away:
+            except (Away, TimeoutError):
                 if time.monotonic() >= end_s:
-                    raise
+                    raise Away(channel.name) from None
                 await asyncio.sleep(LOOK_S)
 
 
