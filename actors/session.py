@@ -253,12 +253,15 @@ class Session:
             return InlineRuntime(telemetry=of_environ(self._environ, counts=self.endpoint.is_open))
         if self._own_objects():
             raise SetupError("a model object lives in this process: give --cluster inline, or name a model")
+        from actors.cluster.fitting import needs_of
         from actors.cluster.start import hidden
         from actors.runtime import start_runtime
 
         try:
             with hidden(self._credentials()):
-                runtime = await start_runtime(cluster, self._environ)
+                wishes = (self.order.wish, *self.order.wish.fallbacks, *self.order.wish.roles.values())
+                needs = needs_of({wish.provider for wish in wishes}, self.order.state)
+                runtime = await start_runtime(cluster, self._environ, needs=needs)
             await hand_over(runtime.peer("cortex"), self._environ, cluster)
             return runtime
         except ClusterError as error:

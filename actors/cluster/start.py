@@ -46,6 +46,9 @@ QUIET = {
 }
 """How a private Ray is set up: it tells nobody anything, and its agents notice when it dies."""
 
+PYTHONS_THAT_FIT = {"RAY_DEFAULT_PYTHON_VERSION_MATCH_LEVEL": "minor"}
+"""What Ray is told about Pythons: that of a driver may be 3.11.7 where a node's is 3.11.9, as it is with Ray Client."""
+
 
 def checked_address(cluster: str) -> str:
     """The address as Ray takes it, with its port. Raises ``ClusterError`` where it is none, or nobody answers."""
