@@ -68,6 +68,8 @@ ACTORS = BRANCHES + 1
 """Begun at once, with the cortex. Ray starts as many processes ahead as it is told of CPUs."""
 CLOSE_S = 5.0
 """How long an actor may take to close its files before it is ended."""
+_TITLED_S = 1.0
+"""Behind its start, an actor's process gets its title: `ps` shows `ray::branch:0`. Ray gives it its own first."""
 
 _log = logging.getLogger("cortex.ray")
 _keeper = Keeper("cortex ray")
@@ -261,6 +263,13 @@ class RayRuntime(Machine, Shelved):
         """CPUs that Ray was told of."""
         return int((await asyncio.to_thread(ray.cluster_resources)).get("CPU", 0))
 
+    async def sees(self, path: str) -> bool:
+        """Whether actors with a disk of ours would find a file of this process: they live with the node we are on."""
+        if not self.cluster.startswith("ray://"):
+            return True  # that node is on this machine
+        there = NodeAffinitySchedulingStrategy(self._node, soft=False)
+        return await asyncio.to_thread(census.finds, ray, there, path)
+
     async def make_room(self, branches: int, workers: int) -> None:
         """Tell Ray's autoscaler, where there is one, for how many a core is wanted."""
         if self.cluster == "local":
@@ -375,7 +384,7 @@ def seated(role: str, name: str, args: tuple[Any, ...], cluster: str) -> Any:
         die_with_parent()
     again = bool(ray.get_runtime_context().was_current_actor_reconstructed)
     runtime = RayRuntime(cluster, job=name.partition(":")[2] if role == "channel" else "")
-    setproctitle(f"ray::{name}")
+    asyncio.get_running_loop().call_later(_TITLED_S, setproctitle, f"ray::{name}")
     begin_of_actor(name, runtime.node(), os.environ)
     seat = Seat(role, name, args, runtime, again)
     if cluster != "local":

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import getpass
 import os
+import secrets
 import time
 from collections.abc import Callable, Mapping
 from hashlib import sha256
@@ -170,6 +171,7 @@ class Session:
                 self._clear_leftovers(owner)
             runtime = await self._runtime(cluster)
             try:
+                await self._see_disk(runtime, cluster)
                 return await self._drive(runtime, terms, found, cluster)
             finally:
                 await runtime.close()
@@ -266,6 +268,21 @@ class Session:
             return runtime
         except ClusterError as error:
             raise SetupError(str(error)) from None
+
+    async def _see_disk(self, runtime: Any, cluster: str) -> None:
+        """A journal is written where its channel lives, and read here: both must see one disk."""
+        if cluster in ("inline", "local") or "://" in self.order.state:
+            return
+        mark = self.folder.path / f".seen-{secrets.token_hex(8)}"
+        mark.touch()
+        try:
+            if not await runtime.sees(str(mark.resolve())):
+                raise SetupError(
+                    f"{cluster} runs on another machine, which does not see {self.folder.path.resolve()}, the folder of "
+                    "this job's journal: give --state postgresql://…, or have the job run there: --cluster http://…:8265"
+                )
+        finally:
+            mark.unlink(missing_ok=True)
 
     def _clear_leftovers(self, owner: Owner) -> None:
         """Fence what a killed run left behind, then end it: it may still be paying and writing."""

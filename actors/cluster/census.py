@@ -64,6 +64,18 @@ def taken(
     return found
 
 
+def finds(ray: Any, there: Any, path: str) -> bool:
+    """Whether a file is found where ``there`` says."""
+
+    def found(path: str) -> bool:
+        import os
+
+        return os.path.exists(path)
+
+    asked = ray.remote(found).options(num_cpus=0, max_retries=0, scheduling_strategy=there)
+    return bool(ray.get(asked.remote(path)))
+
+
 def _asker(packages: tuple[str, ...]) -> Callable[[tuple[str, ...]], dict[str, Any]]:
     """What a node runs. Made inside a function, it travels by value: the node need not have this release to run it."""
 
