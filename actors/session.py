@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import getpass
 import os
+import secrets
 import time
 from collections.abc import Callable, Mapping
 from hashlib import sha256
@@ -183,6 +184,7 @@ class Session:
                 self._clear_leftovers(owner)
             runtime = await self._runtime(cluster)
             try:
+                await self._see_disk(runtime, cluster)
                 return await self._drive(runtime, terms, found, cluster)
             finally:
                 await runtime.close()
@@ -270,16 +272,34 @@ class Session:
             return InlineRuntime(telemetry=of_environ(self._environ, counts=self.endpoint.is_open))
         if self._own_objects():
             raise SetupError("a model object lives in this process: give --cluster inline, or name a model")
+        from actors.cluster.fitting import needs_of
         from actors.cluster.start import hidden
         from actors.runtime import start_runtime
 
         try:
             with hidden(self._credentials()):
-                runtime = await start_runtime(cluster, self._environ)
+                wishes = (self.order.wish, *self.order.wish.fallbacks, *self.order.wish.roles.values())
+                needs = needs_of({wish.provider for wish in wishes}, self.order.state)
+                runtime = await start_runtime(cluster, self._environ, needs=needs)
             await hand_over(runtime.peer("cortex"), self._environ, cluster)
             return runtime
         except ClusterError as error:
             raise SetupError(str(error)) from None
+
+    async def _see_disk(self, runtime: Any, cluster: str) -> None:
+        """A journal is written where its channel lives, and read here: both must see one disk."""
+        if cluster in ("inline", "local") or "://" in self.order.state:
+            return
+        mark = self.folder.path / f".seen-{secrets.token_hex(8)}"
+        mark.touch()
+        try:
+            if not await runtime.sees(str(mark.resolve())):
+                raise SetupError(
+                    f"{cluster} runs on another machine, which does not see {self.folder.path.resolve()}, the folder of "
+                    "this job's journal: give --state postgresql://…, or have the job run there: --cluster http://…:8265"
+                )
+        finally:
+            mark.unlink(missing_ok=True)
 
     def _clear_leftovers(self, owner: Owner) -> None:
         """Fence what a killed run left behind, then end it: it may still be paying and writing."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -275,7 +276,7 @@ def takes(*names: str, said: tuple[str, ...] = ()) -> Callable[[Callable[..., in
             options = Options(**told, origins=origins)
             speak(options.log_format)
             try:
-                code = function(**given, options=options)
+                code = _carried_out(function, given, options)
                 sys.stdout.flush()
                 return code
             except CommandError as error:
@@ -295,6 +296,15 @@ def takes(*names: str, said: tuple[str, ...] = ()) -> Callable[[Callable[..., in
         return command
 
     return wrap
+
+
+def _carried_out(function: Callable[..., int], given: dict[str, Any], options: Options) -> int:
+    if "://" in options.cluster or "://" in os.environ.get("RAY_ADDRESS", ""):
+        from actors.cli.elsewhere import carry_out, is_elsewhere
+
+        if is_elsewhere(function.__name__, options):
+            return carry_out(function.__name__, given, options)
+    return function(**given, options=options)
 
 
 def _named(own: inspect.Parameter) -> inspect.Parameter:
