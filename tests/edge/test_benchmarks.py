@@ -49,7 +49,7 @@ def test_a_row_that_failed_is_no_answer(tmp_path: Path) -> None:
 
 def test_spans_that_did_not_come_or_came_twice_leave_no_figure() -> None:
     def request(*ids: int) -> bytes:
-        return Encoder([]).request([Encoder([]).span(Told(1, number, 0, "x", 1, 1, 2, "", [], (), False)) for number in ids])
+        return Encoder([]).request([Encoder([]).span(Told(1, number, 0, "x", 1, 1, 2, False, [], ())) for number in ids])
 
     sink = telemetry.Sink()
     sink.bodies += [request(*range(1, 8)), request(8, 9, 10, 11)]
