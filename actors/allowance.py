@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from actors.budgets import FolderBooks
+from actors.budgets import books_of
 from actors.parent import Parent
 from actors.ports import Away, Gone, Runtime
 from actors.store import Folder, Journal, StoreError
@@ -42,18 +42,20 @@ _answer_decoder = msgspec.msgpack.Decoder(Answer)
 
 
 class Allowance:
-    """``state`` gives K as it is now, ``put`` takes an event for its next turn."""
+    """``state`` gives K as it is now, ``put`` takes an event for its next turn. ``limits``: where budgets are shared
+    with other clusters, if they are."""
 
     def __init__(
         self, job: str, folder: str, runtime: Runtime, state: Callable[[], State],
-        put: Callable[[list[events.Event]], None],
+        put: Callable[[list[events.Event]], None], limits: str = "",
     ) -> None:  # fmt: skip
         self._job = job
         self._runtime = runtime
         self._state = state
         self._put = put
         here = getattr(runtime, "cluster", "") in ("inline", "local")
-        self._books = FolderBooks(Folder(folder), lambda: runtime.now_s()) if here else None
+        own = Folder(folder) if here or limits else None
+        self._books = None if own is None else books_of(own, limits, lambda: runtime.now_s())
         self._coming: tuple[Slice, ...] | None = None
         """Slices that K will have in its next turn."""
         self._room: dict[str, int] = {}
@@ -75,7 +77,8 @@ class Allowance:
         account = journal.account(journal.seq)
         ledger = decode_account(account).ledger if account else Ledger()
         if self._parent is not None:
-            self._parent.lent = await self._parent.ask(Report(journal.epoch, ledger))  # before anything is begun
+            report = Report(journal.epoch, self._parent.next(), ledger)
+            self._parent.lent = await self._parent.ask(report)  # before anything is begun
         ledger.turn_to(self._runtime.now_s())
         asked = msgspec.structs.replace(self._asked(terms, ledger, ()), new=not account)
         answer = await self._ask(asked)
@@ -102,6 +105,10 @@ class Allowance:
     def heed(self) -> None:
         """Somebody changed the bounds of the job: what it may commit is looked at now."""
         self._stir.set()
+
+    def serial(self) -> int:
+        """Of what a shard tells its parent next."""
+        return self._parent.next() if self._parent is not None else 0
 
     def _covered(self, terms: Terms) -> bool:
         return bool(terms.labels) or self._parent is not None

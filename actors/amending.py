@@ -70,7 +70,7 @@ def cancel(folder: Folder, job: str, who: str) -> State:
     reports = {}
     for name in shards_in(folder, job):
         if folder.has(name):
-            reports[int(name.rpartition("~")[2])] = shards.report(cancel(folder, name, who))
+            reports[int(name.rpartition("~")[2])] = shards.report(cancel(folder, name, who), 1)
 
     def cancelling(epoch: int, k: State) -> list[events.Event]:
         gone = Failure(FailureKind.CANCELLED, f"cancelled by {who}", sent=False)

@@ -100,6 +100,7 @@ class Channel(Kin):
         self._lease = Lease(
             self.job, self._runtime, lambda: self._k, self._put_events, self._errands.waiting,
             lambda: staff_digest(self._dispatch.staff, self._errands.workers), self._folder,
+            (self._journal.meta("limits") or b"").decode(),
         )  # fmt: skip
         batch, anew = resuming_batch(k, opening, epoch, held, self._journal.account(self._journal.seq))
         if k is not None and not anew and (told := differs(k, self._program)):

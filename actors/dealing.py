@@ -23,6 +23,8 @@ from cortex.shards import dealt, lacking
 PAUSE_S = 0.04
 PAUSE_MAX_S = 0.16
 LOOK_S = 0.5
+ENOUGH = 64
+"""Rounds that are dealt without a pause."""
 HELD_MAX = 20_000
 """Results of one shard that wait for their turn, where input order was asked for."""
 
@@ -41,8 +43,10 @@ class Steering(NamedTuple):
 class Shard:
     """One of them: where its rows and results stand."""
 
-    def __init__(self, name: str, written: int, peer: Peer) -> None:
+    def __init__(self, name: str, written: int, peer: Peer, rests: bool) -> None:
         self.name, self.peer = name, peer
+        self.rests = rests
+        """Its parent will not start it again."""
         self.index = written
         """Results that were taken of it."""
         self.written = written
@@ -108,8 +112,8 @@ class Dealing:
         """Wait until the parent has begun all shards, or has ended before it did."""
         while not self.shards:
             facts, over = await self._steering.told(), self._steering.over()
-            made = [Shard(name, written, self._peer(name)) for name, written in facts["shards"]]
-            if len(made) == self._count and all([await self._seen(each, over) for each in made]):
+            made = [Shard(name, written, self._peer(name), rests) for name, written, rests in facts["shards"]]
+            if len(made) == self._count and all([await self._seen(each) for each in made]):
                 self.shards = made
                 self._there.set()
             elif over and len(made) < self._count:
@@ -117,8 +121,8 @@ class Dealing:
             else:
                 await asyncio.sleep(PAUSE_S)
 
-    async def _seen(self, each: Shard, over: bool) -> bool:
-        if over and not await self._see(each):
+    async def _seen(self, each: Shard) -> bool:
+        if each.rests and not await self._see(each):
             with contextlib.suppress(Away, Gone):
                 await self._revive(each, Gone(each.name))
         return each.lost or await self._see(each)
@@ -165,7 +169,7 @@ class Dealing:
             try:
                 return await each.peer.ask(method, *args)
             except (Away, Gone) as error:
-                if self._steering.over():
+                if each.rests or self._steering.over():
                     with contextlib.suppress(Away, Gone):
                         await self._revive(each, error)
                 await asyncio.sleep(LOOK_S)
@@ -193,22 +197,26 @@ class Dealing:
         rounds = Rounds(source, self._count)
         rounds.position = min(each.position for each in open_)
         await asyncio.to_thread(source.seek, rounds.position)
-        enough, narrower, pause_s = 1, 0, PAUSE_S
+        narrower, pause_s = 0, PAUSE_S
         while not rounds.ended and not self._steering.over():
-            wanted = min(each.wanted for each in self.shards if not each.source_ended) - narrower
             behind = any(each.position > rounds.position for each in self.shards)
-            if wanted < enough and not behind:
+            wanted = self._wanted() - narrower
+            if wanted < ENOUGH and not behind:  # each window is a commit of its own: a small one waits a moment to grow
                 await asyncio.sleep(pause_s)
                 await self.look()
-                enough = 1 if pause_s > PAUSE_S else 64  # each window is a commit: a small one waits a moment to grow
+                wanted = self._wanted() - narrower
                 pause_s = PAUSE_S if wanted > 0 else min(2 * pause_s, PAUSE_MAX_S)
+            if wanted <= 0 and not behind:
                 continue
-            rows = await asyncio.to_thread(rounds.read, 1 if behind else max(1, wanted))
+            rows = await asyncio.to_thread(rounds.read, 1 if behind else wanted)
             narrower = self._narrower_by(rows)
             parts = dealt(rows, self._count)
             fed = [self._give(each, part, rounds) for each, part in zip(self.shards, parts, strict=True)]
             await asyncio.gather(*fed)
-            enough = 64
+
+    def _wanted(self) -> int:
+        """Rounds for which each shard has room. Reading waits for the slowest."""
+        return min((each.wanted for each in self.shards if not each.source_ended), default=0)
 
     async def _give(self, each: Shard, rows: Any, rounds: Rounds) -> None:
         """One shard's part of a window, unless it has that: windows end where rounds do, whoever reads them."""

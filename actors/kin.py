@@ -44,4 +44,4 @@ class Kin:
 
     async def report(self) -> bytes:
         """What this job, a shard, has come to."""
-        return msgspec.msgpack.encode(shards.report(self._k))
+        return msgspec.msgpack.encode(shards.report(self._k, self._lease.allowance.serial()))

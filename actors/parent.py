@@ -22,7 +22,8 @@ class Parent:
         parent, _, goal = job.rpartition("~")
         self._peer = runtime.peer(f"channel:{parent}")
         self._goal = int(goal)
-        self._told = b""
+        self._serial = 0
+        self._told: Report | None = None
         self._told_s = float("-inf")
         self._used = {JOB: 0, TOKENS: 0}
         self.lent: tuple[tuple[Slice, ...], str] = (), ""
@@ -32,19 +33,24 @@ class Parent:
 
     async def tell(self, k: State, at_s: float, stirred: bool) -> None:
         """Tell it what is new. Raises ``Away``, ``Gone`` or ``StoreError``: then nobody knows what it heard."""
-        report = shards.report(k)
-        blob = msgspec.msgpack.encode(report)
-        if not stirred and blob == self._told and at_s - self._told_s < QUIET_S and not any(report.lacks):
+        now = shards.report(k, 0)
+        if not stirred and now == self._told and at_s - self._told_s < QUIET_S and not any(now.lacks):
             return
         self.failed = dict(k.tally.failed_for_good)
-        self._told = b""
-        self.lent = await self.ask(report, blob)
-        self._told, self._told_s = blob, at_s
+        self._told = None
+        same = msgspec.msgpack.decode(msgspec.msgpack.encode(now), type=Report)  # K goes on meanwhile
+        self.lent = await self.ask(msgspec.structs.replace(same, serial=self.next()))
+        self._told, self._told_s = same, at_s
 
-    async def ask(self, report: Report, blob: bytes = b"") -> tuple[tuple[Slice, ...], str]:
+    def next(self) -> int:
+        """The serial of what is told next."""
+        self._serial += 1
+        return self._serial
+
+    async def ask(self, report: Report) -> tuple[tuple[Slice, ...], str]:
         """What it may commit, when that stands in the parent's journal."""
         self._used = {JOB: report.ledger.committed_nusd, TOKENS: report.ledger.committed_tokens}
-        return _decoder.decode(await self._peer.ask("shard", self._goal, blob or msgspec.msgpack.encode(report)))
+        return _decoder.decode(await self._peer.ask("shard", self._goal, msgspec.msgpack.encode(report)))
 
     def room(self) -> dict[str, int]:
         """What each slice had left when it was new."""

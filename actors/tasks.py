@@ -15,7 +15,7 @@ from actors.store import StoreError
 from actors.watching import TRACEPARENT, Watches
 from cortex import commands, events, shards
 from cortex.limits import Limits, Terms
-from cortex.state import State
+from cortex.state import ENDED, State
 from policies.failure import Failure, FailureKind
 
 AWAY_S = 0.5
@@ -66,10 +66,13 @@ class Errands:
         else:
             self._there.clear()
 
-    def shards(self, k: State) -> list[tuple[str, int]]:
-        """The shards that have begun, and how many results of each are in the sink."""
-        named = [(child_name(self._job, goal), each.written) for goal, each in sorted(k.shards.items())]
-        return [each for each in named if k.outcome or f"channel:{each[0]}" in self._limits]
+    def shards(self, k: State) -> list[tuple[str, int, bool]]:
+        """The shards that have begun, how many results of each are in the sink, and whether they rest for good."""
+        named = [
+            (child_name(self._job, goal), each.written, bool(k.outcome) or k.goals[goal].status in ENDED)
+            for goal, each in sorted(k.shards.items())
+        ]  # fmt: skip
+        return [each for each in named if each[2] or f"channel:{each[0]}" in self._limits]
 
     def stir(self, goals: Iterable[int]) -> None:
         """Have these shards say at once what they hold and lack."""

@@ -43,6 +43,8 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
 
     epoch: int
     """Of its channel: what an earlier one says comes late."""
+    serial: int
+    """Of what that channel says: the same message may come twice, or after a later one."""
     ledger: Ledger
     tally: Tally | None = None
     """None: only the ledger is known yet."""
@@ -59,7 +61,8 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
 class Shard(msgspec.Struct, array_like=True):
     """What the parent knows of one."""
 
-    epoch: int = 0
+    heard: tuple[int, int] = (0, 0)
+    """Epoch and serial of its last report."""
     ledger: Ledger = msgspec.field(default_factory=Ledger)
     tally: Tally = msgspec.field(default_factory=Tally)
     results: int = 0
@@ -106,9 +109,9 @@ def limits_of(limits: Limits) -> Limits:
 def take(k: State, goal: int, report: Report) -> None:
     """Take in what a shard says, and see what it is lent."""
     shard = k.shards.get(goal)
-    if shard is None or report.epoch < shard.epoch:
+    if shard is None or (report.epoch, report.serial) <= shard.heard:
         return
-    shard.epoch = report.epoch
+    shard.heard = (report.epoch, report.serial)
     _count(k.ledger, report.ledger, shard.ledger)
     shard.ledger = report.ledger
     if report.tally is not None:
@@ -165,14 +168,14 @@ def written(k: State, parts: tuple[int, ...]) -> None:
 # -- what a shard says, and hears ------------------------------------------------------------------------------------
 
 
-def report(k: State) -> Report:
+def report(k: State, serial: int) -> Report:
     """What the shard of this K has come to."""
     purse, ledger = k.purse, k.ledger
     held = {each.period: each.upto_nusd for each in purse.slices} if purse is not None else {}
     holds = (held.get(JOB, ledger.committed_nusd), held.get(TOKENS, ledger.committed_tokens))
     lacks = (purse.lacks_nusd, purse.lacks_tokens) if purse is not None else (0, 0)
     return Report(
-        k.epoch, ledger, k.tally, k.emitted, holds if held else None, lacks, (open_nusd(k), open_tokens(k)),
+        k.epoch, serial, ledger, k.tally, k.emitted, holds if held else None, lacks, (open_nusd(k), open_tokens(k)),
         bool(k.outcome),
     )  # fmt: skip
 

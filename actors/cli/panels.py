@@ -19,7 +19,7 @@ OPTIONS = {
     "Model": "model provider api_key_file base_url via price price_as max_output_tokens prompt_tokens_max role "
     "sub_model fallback warm_prefix sim",
     "Money and time": "max_cost max_job_tokens deadline goal_timeout max_failed wait_blocked hedge notify",
-    "Limits": "concurrency rpm itpm otpm headroom priority",
+    "Limits": "concurrency rpm itpm otpm headroom priority limits",
     "The job": "job state cluster label shards fresh overwrite no_keep_text accept_failed accept_partial wait",
     "What is told": "as_json verbose metrics_listen log_format log_level",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import msgspec
@@ -21,6 +22,7 @@ from cortex.tally import Tally
 from tests.stage import PRICE, Flat, Stage, failure, of
 
 CAP = 1_000
+_serials = itertools.count(1)
 
 
 def parent(count: int = 2, **limits: float) -> Stage:
@@ -32,7 +34,7 @@ def said(known: int = 0, reserved: int = 0, epoch: int = 1, **more: object) -> R
     """A report of a shard that has spent this."""
     tally = more.pop("tally", None)
     ledger = Ledger(known_nusd=known, reserved_nusd=reserved, attempts=known, paid_calls=known)
-    return Report(epoch, ledger, tally, **more)  # type: ignore[arg-type]
+    return Report(epoch, next(_serials), ledger, tally, **more)  # type: ignore[arg-type]
 
 
 def told(stage: Stage, goal: int, report: Report) -> int | None:
@@ -114,7 +116,9 @@ def test_each_shard_is_launched_at_once_and_the_job_is_complete_when_all_are():
 def test_counts_are_those_of_the_whole_however_often_they_are_told():
     stage = parent()
     first = Tally(succeeded=3, failed=1, failures={"lost": 2}, failed_for_good={"refused": 1}, failed_said="no")
-    told(stage, 1, said(7, tally=first, results=4))
+    twice = said(7, tally=first, results=4)
+    told(stage, 1, twice)
+    told(stage, 1, twice)
     told(stage, 1, said(7, tally=first, results=4))
     told(stage, 2, said(1, tally=Tally(succeeded=2, failures={"lost": 1, "timed_out": 1}), results=2))
     told(stage, 1, said(9, tally=msgspec.structs.replace(first, succeeded=5, failed=0, failed_for_good={}), results=5))
@@ -129,6 +133,14 @@ def test_what_an_earlier_channel_says_comes_late():
     lent = told(stage, 1, said(100, epoch=2))
     told(stage, 1, said(0, epoch=1, holds=(1, 0)))
     assert (stage.k.ledger.known_nusd, stage.k.shards[1].money.held_nusd) == (100, lent)
+
+
+def test_what_comes_twice_or_after_a_later_word_is_taken_for_nothing():
+    stage = parent(max_cost_nusd=CAP)
+    early = said(10)
+    lent = told(stage, 1, said(20))
+    told(stage, 1, early)
+    assert (stage.k.ledger.known_nusd, stage.k.shards[1].money.held_nusd) == (20, lent)
 
 
 def test_too_many_failed_rows_are_counted_over_all_shards():
@@ -244,7 +256,7 @@ class Toy:
     def report(self, lacks: int) -> Report:
         holds = None if self.upto is None else (max(self.upto, self.known + self.reserved), 0)
         return Report(
-            self.epoch, Ledger(known_nusd=self.known, reserved_nusd=self.reserved, attempts=9**9), holds=holds,
+            self.epoch, next(_serials), Ledger(known_nusd=self.known, reserved_nusd=self.reserved, attempts=9**9), holds=holds,
             lacks=(lacks, 0),
         )  # fmt: skip
 
