@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from actors.budgets import FolderBooks
+from actors.budgets import books_of
 from actors.parent import Parent
 from actors.ports import Away, Gone, Runtime
 from actors.store import Folder, Journal, StoreError
@@ -42,18 +42,20 @@ _answer_decoder = msgspec.msgpack.Decoder(Answer)
 
 
 class Allowance:
-    """``state`` gives K as it is now, ``put`` takes an event for its next turn."""
+    """``state`` gives K as it is now, ``put`` takes an event for its next turn. ``limits``: where budgets are shared
+    with other clusters, if they are."""
 
     def __init__(
         self, job: str, folder: str, runtime: Runtime, state: Callable[[], State],
-        put: Callable[[list[events.Event]], None],
+        put: Callable[[list[events.Event]], None], limits: str = "",
     ) -> None:  # fmt: skip
         self._job = job
         self._runtime = runtime
         self._state = state
         self._put = put
         here = getattr(runtime, "cluster", "") in ("inline", "local")
-        self._books = FolderBooks(Folder(folder), lambda: runtime.now_s()) if here else None
+        own = Folder(folder) if here or limits else None
+        self._books = None if own is None else books_of(own, limits, lambda: runtime.now_s())
         self._coming: tuple[Slice, ...] | None = None
         """Slices that K will have in its next turn."""
         self._room: dict[str, int] = {}

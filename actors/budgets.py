@@ -7,6 +7,7 @@ them at a time; a cluster's cortex keeps its own among the notes that outlive it
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
@@ -15,15 +16,30 @@ import msgspec
 
 from actors import costs
 from actors.records import last_owner
+from actors.storage import Register
 from actors.store import Folder, StoreError
 from cortex import budgets
 from cortex.budgets import Answer, Asked
 from cortex.journal import decode_account
-from policies.slices import DAY_S, MONTH, Budget, Holding, add_removed, day_of, set_aside, turn_to, window_of
+from cortex.purse import Slice
+from policies.slices import (
+    DAY,
+    DAY_S,
+    MONTH,
+    REMOVED,
+    Budget,
+    Holding,
+    add_removed,
+    day_of,
+    set_aside,
+    turn_to,
+    window_of,
+)
 
 NOTE = "budget/"
 """Before the name of a budget: its note at a cluster's cortex."""
 KIND = "budgets"
+_IDENTITY = "identity"
 
 _Changed: TypeAlias = dict[str, bytes | None]
 _decoder = msgspec.msgpack.Decoder(Budget)
@@ -32,10 +48,12 @@ _decoder = msgspec.msgpack.Decoder(Budget)
 class FolderBooks:
     """The budgets of a state folder."""
 
-    def __init__(self, folder: Folder, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, folder: Folder, clock: Callable[[], float] = time.time, register: Register | None = None
+    ) -> None:
         self._folder = folder
         self._clock = clock
-        self._register = folder.register(KIND)
+        self._register = register or folder.register(KIND)
 
     def read(self) -> dict[str, Budget]:
         """All budgets, by name. Raises ``StoreError``."""
@@ -68,7 +86,7 @@ class FolderBooks:
             for each in found.values():
                 for job in jobs:
                     if (held := each.holdings.get(job)) is not None:
-                        used_nusd = spent_nusd(self._folder, job, each)
+                        used_nusd = self._spent_nusd(job, each)
                         held.held_nusd = held.used_nusd = held.counted_nusd if used_nusd is None else used_nusd
                         set_aside(each, job)
             return _written(*found.values()), None
@@ -86,7 +104,7 @@ class FolderBooks:
         kept = not any(budgets.differs(*each, asked.job) for each in zip(before, now, strict=True))
         return answer if kept and not answer.said else self._register.change(lambda there: self._asked(there, asked))
 
-    def _asked(self, there: dict[str, bytes], asked: Asked) -> tuple[_Changed, Answer]:
+    def _asked(self, there: Mapping[str, bytes], asked: Asked) -> tuple[_Changed, Answer]:
         found = budgets.covering(_read(there).values(), asked.labels)
         answer = budgets.ask(found, asked, self._clock())
         if asked.lacks_nusd and any(self._bury(each, asked.job) for each in found):
@@ -102,11 +120,14 @@ class FolderBooks:
         for job, held in budget.holdings.items():
             if job == asker or held.over or held.held_nusd <= held.used_nusd or not self._dead(job):
                 continue
-            used_nusd = spent_nusd(self._folder, job, budget)
+            used_nusd = self._spent_nusd(job, budget)
             if used_nusd is not None:
                 held.used_nusd = held.held_nusd = used_nusd
                 held.over, held.lacks_nusd, found = True, 0, True
         return found
+
+    def _spent_nusd(self, job: str, budget: Budget) -> int | None:
+        return spent_nusd(self._folder, job, budget)
 
     def _dead(self, job: str) -> bool:
         """Whether all that worked on a job ended with its process: so it is where that was the only one."""
@@ -117,6 +138,71 @@ class FolderBooks:
             owner = last_owner(self._folder, root)
             return owner is not None and owner.cluster == "inline"
         return False
+
+
+class SharedBooks(FolderBooks):
+    """Budgets that jobs of several state folders share, wherever those are: they stand in a database.
+
+    A job is known there by its state folder and its name. Of a dead one what it was lent counts as used, until a job of
+    the same state folder reads its journal, or the window is over: nobody else can.
+    """
+
+    def __init__(self, shared: Folder, folder: Folder) -> None:
+        register = shared.register(KIND)
+        super().__init__(folder, register.now_s, register)
+        self._own = ""
+
+    def ask(self, asked: Asked) -> Answer:
+        """As in ``FolderBooks``; nothing is lent to a job whose day has not come there yet."""
+        if not self._register.read():
+            return Answer()
+        asked = msgspec.structs.replace(asked, job=self._known(asked.job))
+        if asked.day > day_of(self._clock()):
+            return self._register.change(lambda there: self._none(there, asked))
+        return self._register.change(lambda there: self._asked(there, asked)) if asked.new else super().ask(asked)
+
+    def put(self, budget: Budget) -> None:
+        """As in ``FolderBooks``."""
+        holdings = budget.holdings.items()
+        budget.holdings = {job if job == REMOVED else self._known(job): held for job, held in holdings}
+        super().put(budget)
+
+    def _known(self, job: str) -> str:
+        self._own = self._own or f"{identity(self._folder)}:"
+        return f"{self._own}{job}"
+
+    def _none(self, there: Mapping[str, bytes], asked: Asked) -> tuple[_Changed, Answer]:
+        """A clock ahead of the server's would begin everybody's new day."""
+        used = {MONTH: asked.month_nusd, DAY: asked.day_nusd}
+        found = budgets.covering(_read(there).values(), asked.labels)
+        slices = (Slice(each.name, each.period, window_of(each.period, asked.day), used[each.period]) for each in found)
+        return {}, Answer(tuple(slices))
+
+    def _asked(self, there: Mapping[str, bytes], asked: Asked) -> tuple[_Changed, Answer]:
+        if asked.new:  # the one before was removed
+            gone = budgets.covering(_read(there).values(), asked.labels)
+            for each in gone:
+                set_aside(each, asked.job)
+            there = {**there, **{each.name: msgspec.msgpack.encode(each) for each in gone}}
+        return super()._asked(there, asked)
+
+    def _dead(self, job: str) -> bool:
+        return job.startswith(self._own) and super()._dead(job.removeprefix(self._own))
+
+    def _spent_nusd(self, job: str, budget: Budget) -> int | None:
+        return super()._spent_nusd(job.removeprefix(self._own), budget)
+
+
+def books_of(folder: Folder, shared: str, clock: Callable[[], float] = time.time) -> FolderBooks:
+    """The budgets of a state folder, or those that it shares with others. Raises ``StoreError``."""
+    return SharedBooks(Folder(shared), folder) if shared else FolderBooks(folder, clock)
+
+
+def identity(folder: Folder) -> str:
+    """A name of a state folder that no other has, wherever it is looked at from. Raises ``StoreError``."""
+    while (found := folder.note(_IDENTITY, "")) is None:
+        folder.swap_note(_IDENTITY, "", None, os.urandom(8).hex().encode())
+    return found.decode()
 
 
 def _read(there: Mapping[str, bytes]) -> dict[str, Budget]:

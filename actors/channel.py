@@ -100,6 +100,7 @@ class Channel(Kin):
         self._lease = Lease(
             self.job, self._runtime, lambda: self._k, self._put_events, self._errands.waiting,
             lambda: staff_digest(self._dispatch.staff, self._errands.workers), self._folder,
+            (self._journal.meta("limits") or b"").decode(),
         )  # fmt: skip
         batch, anew = resuming_batch(k, opening, epoch, held, self._journal.account(self._journal.seq))
         if k is not None and not anew and (told := differs(k, self._program)):
@@ -109,7 +110,7 @@ class Channel(Kin):
         batch += await self._lease.allowance.first(terms, self._journal)
         self._memory = self._store.memory(self.job)
         if terms.keeps_text:
-            self._memory.catch_up(self._journal)
+            self._memory.catch_up(self._journal, anew)
         self._looks_up = not terms.fresh and not self._memory.empty()
         if anew or k is None:
             self._journal.set_meta("opened_at", str(self._journal.seq).encode())

@@ -14,6 +14,7 @@ import msgspec
 from actors.breakers import Mirror
 from actors.budgets import NoteBooks
 from actors.ports import Gone, Runtime
+from actors.sharing import ADDRESS, Sharing
 from actors.supervising import Supervision
 from cortex import families, health, orders, scheduler, staffing
 from cortex.budgets import Asked
@@ -67,6 +68,7 @@ class Cortex:
         )
         self._oversight = runtime.telemetry.oversee(self._state)
         self._supervision = Supervision(runtime, self._hear)
+        self._sharing = Sharing(runtime, self._state, self._step)
         self._books = NoteBooks(runtime.notes, lambda: runtime.now_s())
         self.mirror = Mirror()
         """The breakers, for whoever wants to listen to them."""
@@ -90,6 +92,8 @@ class Cortex:
 
     async def begin(self, again: bool) -> None:
         """Come to life. ``again``: an earlier incarnation may have granted what nobody here remembers."""
+        for address in self._runtime.notes.found(ADDRESS).values():
+            self._sharing.adopt(address.decode())
         if not again:
             return
         found = await self._runtime.names("")  # it may fail, and be asked again: nothing has begun yet
@@ -195,6 +199,10 @@ class Cortex:
         name = route.pool if route is not None else pool
         self._runtime.notes.put(f"{CAP}{name}", _encoder.encode(self._state.pools[name].caps))
 
+    async def share(self, address: str) -> None:
+        """Other clusters use the same accounts: have shares of them, at this address. Raises ``StoreError``."""
+        await self._sharing.begin(address)
+
     async def lend(self, blob: bytes) -> bytes:
         """What the budgets of a job's labels let it commit."""
         return _encoder.encode(self._books.ask(_asked_decoder.decode(blob)))
@@ -224,6 +232,7 @@ class Cortex:
                 "in_flight": pool.in_flight,
                 "wanted": pool.wanted, "caps": msgspec.structs.asdict(pool.caps), "requests_per_s": pool.rates[0],
                 "held_for_s": max(0.0, pool.allowed.held_until_s - at_s), "headroom": pool.headroom,
+                "tenants": pool.lent.tenants if pool.lent is not None else 1,
             }
             for name, pool in state.pools.items()
         }  # fmt: skip
@@ -265,6 +274,7 @@ class Cortex:
         for task in (self._looking, self._adopting, self._finding):
             if task is not None:
                 task.cancel()
+        await self._sharing.close()
         await self._supervision.close()
 
     # -- what it does ----------------------------------------------------------------------------------------------
@@ -298,6 +308,7 @@ class Cortex:
                 self._runtime.peer(f"channel:{job}").tell("condemn", order.story)
         for job, grants in pushes.items():
             self._runtime.peer(f"channel:{job}").tell("granted", _encoder.encode(grants))
+        self._sharing.look()
         self._tick_on()
 
     def _see_told(self, job: str, known: int) -> None:

@@ -23,6 +23,7 @@ from actors.opening import Opening
 from actors.ports import Away, Cut, Gone, Peer, Runtime
 from actors.promise import Promise
 from actors.rotation import Rotation
+from actors.sharing import PLACE
 from actors.speed import Speed, foretold, of_job
 from actors.store import Folder, StoreError
 from cortex.events import Row
@@ -211,6 +212,8 @@ class Driver:
     # -- parts -----------------------------------------------------------------------------------------------------
 
     async def _begin(self) -> None:
+        if shared := self._opening.terms.places.get(PLACE):
+            await self._patiently(self._runtime.peer("cortex"), "share", shared)
         await self._tell_caps()
         await self._arm_all()
         if not self._attach:

@@ -81,10 +81,10 @@ class Lease:
     def __init__(
         self, job: str, runtime: Runtime, state: Callable[[], State], put: Callable[[list[events.Event]], None],
         runs: Callable[[], int] = lambda: 0, staff: Callable[[], int] = lambda: 0,
-        folder: str = "",
+        folder: str = "", limits: str = "",
     ) -> None:  # fmt: skip
         self._job = job
-        self.allowance = Allowance(job, folder, runtime, state, put)
+        self.allowance = Allowance(job, folder, runtime, state, put, limits)
         self._runtime = runtime
         self._cortex = runtime.peer("cortex")
         self._state = state

@@ -17,7 +17,7 @@ from cortex.limits import Terms
 from cortex.program import Program
 from cortex.state import State
 
-LATEST = ("wish", "config")
+LATEST = ("wish", "config", "limits")
 """Places that a later run may say otherwise: these stand beside the journal as it said them."""
 
 
@@ -25,7 +25,9 @@ def note_latest(source: Journal, terms: Terms | None) -> None:
     """Write down what a run was told of these; nothing where its channel was only started again."""
     for name in LATEST if terms is not None else ():
         assert terms is not None
-        source.set_meta(name, terms.places.get(name, "").encode())
+        said = terms.places.get(name, "").encode()
+        if name != "limits" or said != (source.meta(name) or b""):
+            source.set_meta(name, said)
 
 
 def last_owner(folder: Folder, job: str) -> Owner | None:

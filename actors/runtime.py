@@ -9,7 +9,7 @@ import logging
 import os
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import ray
@@ -19,7 +19,12 @@ from ray import cloudpickle, exceptions
 from ray._private import services, state
 from ray._private import worker as ray_worker
 from ray._private.node import Node
-from ray._raylet import AuthenticationTokenLoader, Config, GcsClient  # type: ignore[attr-defined]
+from ray._raylet import (  # type: ignore[attr-defined]
+    AuthenticationTokenLoader,
+    Config,
+    GcsClient,
+    setproctitle,
+)
 from ray.experimental import internal_kv
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -27,15 +32,17 @@ from actors.armoury import make_model
 from actors.cluster import census
 from actors.cluster.admission import see_admitted
 from actors.cluster.connection import Connection
+from actors.cluster.fitting import NODES_S, installed_here, said_mismatch, see_fitting
 from actors.cluster.keeper import Keeper
 from actors.cluster.leftovers import end_processes
 from actors.cluster.lifeline import Lifeline
-from actors.cluster.placing import selector, shapes
+from actors.cluster.placing import awaited, home_of, selector, shapes, tied
 from actors.cluster.raypeer import RayPeer
 from actors.cluster.seat import process_class
 from actors.cluster.shelf import Notes, Shelf, Shelved
 from actors.cluster.start import (
     OBJECT_STORE_BYTES,
+    PYTHONS_THAT_FIT,
     Private,
     checked_address,
     code_paths,
@@ -61,6 +68,8 @@ ACTORS = BRANCHES + 1
 """Begun at once, with the cortex. Ray starts as many processes ahead as it is told of CPUs."""
 CLOSE_S = 5.0
 """How long an actor may take to close its files before it is ended."""
+_TITLED_S = 1.0
+"""Behind its start, an actor's process gets its title: `ps` shows `ray::branch:0`. Ray gives it its own first."""
 
 _log = logging.getLogger("cortex.ray")
 _keeper = Keeper("cortex ray")
@@ -107,7 +116,7 @@ def _private(environ: Mapping[str, str]) -> Connection:
 
 def _joined(cluster: str, environ: Mapping[str, str]) -> Connection:
     address = checked_address(cluster)
-    with environment(environ, token_environ(address, os.environ)):
+    with environment(environ, {**PYTHONS_THAT_FIT, **token_environ(address, os.environ)}):
         _read_anew()
         has_token = bool(AuthenticationTokenLoader.instance().has_token(ignore_auth_mode=True))
         see_admitted(address, os.environ, has_token, GcsClient, services.find_node_ids)
@@ -123,7 +132,10 @@ def _init(**options: Any) -> None:
     except Exception as error:
         if options["address"] == "local":
             raise ClusterError(f"Ray does not start: {first_line(error)}") from None
-        raise ClusterError(f"no connection to the Ray at {options['address']}: {first_line(error)}") from None
+        where = f"the Ray at {options['address']}"
+        if other := said_mismatch(str(error)):
+            raise ClusterError(f"{where} does not fit: it has {other}: install the same") from None
+        raise ClusterError(f"no connection to {where}: {first_line(error)}") from None
 
 
 def _read_anew() -> None:
@@ -152,16 +164,20 @@ def _let_go(connection: Connection) -> None:
 # -- the runtime -----------------------------------------------------------------------------------------------------
 
 
-async def start_runtime(cluster: str, environ: Mapping[str, str], begin: bool = True) -> RayRuntime:
+async def start_runtime(
+    cluster: str, environ: Mapping[str, str], begin: bool = True, needs: Sequence[str] = ()
+) -> RayRuntime:  # fmt: skip
     """Connect to a Ray, and where something is to ``begin`` see that a cortex lives there. Raises ``ClusterError``.
 
     ``cluster``: ``local`` for a private Ray that ends with this process, else an address. ``environ`` is where the
-    user's key stands: no process of Ray's sees it.
+    user's key stands: no process of Ray's sees it. ``needs``: distributions that every node there must have.
     """
     connection = await _keeper.run(lambda: _connect(cluster, environ))
     take_signals_back()
     runtime = RayRuntime(cluster, connection)
     try:
+        if begin and cluster != "local":
+            await _keeper.run(lambda: _see_fitting(cluster, needs))
         starting = [runtime.start_actor("cortex", "cortex", BRANCHES)] if begin else []
         if cluster == "local":  # nobody else can have started them: side by side is faster
             starting += [runtime.start_actor("branch", f"branch:{slot}") for slot in range(BRANCHES)]
@@ -170,6 +186,15 @@ async def start_runtime(cluster: str, environ: Mapping[str, str], begin: bool = 
         await runtime.close()
         raise
     return runtime
+
+
+def _see_fitting(cluster: str, needs: Sequence[str]) -> None:
+    def ask(known: Collection[str]) -> list[census.Told]:
+        return census.taken(ray, NodeAffinitySchedulingStrategy, code_paths(), NODES_S, known)
+
+    rows: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    living = [row["NodeID"] for row in rows if row["Alive"]]
+    see_fitting(cluster, installed_here(), needs, code_paths(), living, Notes(internal_kv), ask)
 
 
 async def nodes_of(cluster: str, environ: Mapping[str, str], timeout_s: float) -> list[census.Told]:
@@ -195,6 +220,16 @@ class RayRuntime(Machine, Shelved):
     def node(self) -> str:
         """Ray's own name for the node."""
         return str(self._node)
+
+    async def awaits(self, name: str) -> str:
+        """The address of the host that a channel waits for, as its journal is there; empty where it waits for none."""
+        home = await asyncio.to_thread(self._shelf.home, name.partition(":")[2])
+        try:
+            handle = await self.handle(name)
+        except Gone:
+            return ""
+        row = await asyncio.to_thread(state.actors, handle._actor_id.hex())
+        return awaited(row.get("State", ""), home, await asyncio.to_thread(ray.nodes))
 
     def incarnation(self, name: str) -> str:
         """Names the process, so that the cluster can be asked whether that one has ended."""
@@ -238,6 +273,13 @@ class RayRuntime(Machine, Shelved):
         """CPUs that Ray was told of."""
         return int((await asyncio.to_thread(ray.cluster_resources)).get("CPU", 0))
 
+    async def sees(self, path: str) -> bool:
+        """Whether actors with a disk of ours would find a file of this process: they live with the node we are on."""
+        if not self.cluster.startswith("ray://"):
+            return True  # that node is on this machine
+        there = NodeAffinitySchedulingStrategy(self._node, soft=False)
+        return await asyncio.to_thread(census.finds, ray, there, path)
+
     async def make_room(self, branches: int, workers: int) -> None:
         """Tell Ray's autoscaler, where there is one, for how many a core is wanted."""
         if self.cluster == "local":
@@ -249,12 +291,14 @@ class RayRuntime(Machine, Shelved):
 
     async def start_actor(self, role: str, name: str, *args: Any, avoid: tuple[str, ...] = ()) -> Peer:
         """The actor of this name, made if there is none, and alive. Raises ``ClusterError`` where it cannot live."""
-        where = self._where(role, args)
-        bound = not isinstance(where, str)  # to the node whose disk has the journal
-        labels = {} if bound else selector(role, await asyncio.to_thread(ray.nodes), avoid)
+        where, nodes = self._where(role, args), await asyncio.to_thread(ray.nodes)
+        bound = not isinstance(where, str)  # to the host whose disk has the journal
+        labels, home = ({}, home_of(self._node, nodes)) if bound else (selector(role, nodes, avoid), "")
+        if home:  # this node, or one that comes to the same host after it
+            where = NodeAffinitySchedulingStrategy(self._node, soft=True)
         if not labels and avoid and (well := [node for node in await self.nodes() if node not in avoid]):
             where = NodeAffinitySchedulingStrategy(well[zlib.crc32(name.encode()) % len(well)], soft=True)
-        self._handles[name] = await asyncio.to_thread(self._made, role, name, args, where, labels)
+        self._handles[name] = await asyncio.to_thread(self._made, role, name, args, where, labels, home)
         peer = self.peer(name)
         try:
             release, _ = await peer.ask("hello")
@@ -266,12 +310,14 @@ class RayRuntime(Machine, Shelved):
             raise ClusterError(f"{self.cluster} runs cortex {release}, this is {__version__}: use the same release")
         return peer
 
-    def _made(self, role: str, name: str, args: tuple[Any, ...], where: Any, labels: dict[str, str]) -> Any:
+    def _made(
+        self, role: str, name: str, args: tuple[Any, ...], where: Any, labels: dict[str, str], home: str
+    ) -> Any:  # fmt: skip
         remote: Any = ray.remote(process_class(role))
         actor = remote.options(
             name=name, namespace=NAMESPACE, lifetime="detached", get_if_exists=True, max_restarts=-1,
             max_task_retries=0, max_concurrency=CALLS_AT_ONCE, num_cpus=0, scheduling_strategy=where,
-            label_selector=labels or None,
+            label_selector=labels or None, resources=tied(home),
         )  # fmt: skip
         return actor.remote(code_paths(), role, name, args, self.cluster)
 
@@ -319,6 +365,10 @@ class RayRuntime(Machine, Shelved):
         """An actor is gone: whoever has its name next is another."""
         self._handles.pop(name, None)
 
+    def settle(self, job: str) -> None:
+        """Have it known where this channel lives: it waits for that host when it is gone."""
+        self._shelf.house(job, home_of(self._node, ray.nodes()))  # type: ignore[no-untyped-call]
+
     def background(self, work: Any) -> None:
         """Run a call that nobody waits for."""
         task = asyncio.get_running_loop().create_task(work)
@@ -353,7 +403,10 @@ def seated(role: str, name: str, args: tuple[Any, ...], cluster: str) -> Any:
         die_with_parent()
     again = bool(ray.get_runtime_context().was_current_actor_reconstructed)
     runtime = RayRuntime(cluster, job=name.partition(":")[2] if role == "channel" else "")
+    asyncio.get_running_loop().call_later(_TITLED_S, setproctitle, f"ray::{name}")
     begin_of_actor(name, runtime.node(), os.environ)
+    if role == "channel" and not runtime.store(args[-1]).remote:
+        runtime.settle(args[0])
     seat = Seat(role, name, args, runtime, again)
     if cluster != "local":
         seat.show(ray.util.metrics.Gauge)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import getpass
 import os
+import secrets
 import time
 from collections.abc import Callable, Mapping
 from hashlib import sha256
@@ -18,7 +19,7 @@ from actors import programs
 from actors.allowance import unpriced
 from actors.armoury import Arming
 from actors.batches import bounds
-from actors.budgets import FolderBooks
+from actors.budgets import books_of
 from actors.destination import Destination, SetupError, Wish, destination, remember
 from actors.driver import Driver, Sink, Source
 from actors.errors import ClearError
@@ -33,6 +34,7 @@ from actors.ports import Away, ClusterError, Gone, Peer, Unbegun
 from actors.provider.credential import Credential
 from actors.records import last_owner, last_state, last_terms, said_in_use
 from actors.rotation import rotation
+from actors.sharing import PLACE, accounts_at
 from actors.simulator.settings import SimulatorSettings
 from actors.store import Folder, Held
 from cortex.budgets import covering
@@ -44,6 +46,8 @@ from cortex.programs.shards import sharded
 STATE_DEFAULT = ".cortex"
 COMING_BACK_S = 30.0
 """How long a channel that a cluster starts again may take until it is begun anew."""
+ASK_S = 12.0
+"""How long it may take to tell how it is: a little more than it has asked for patience (``actors.cluster.seat``)."""
 LOOK_S = 0.5
 CONTENT = "content"
 """Among an order's places: hash over an input that has no name of its own. It is a part of the job's name."""
@@ -51,6 +55,10 @@ CONTENT = "content"
 
 class JobInUse(SetupError):
     """Another run works on the job at this moment."""
+
+
+class Stranded(Exception):
+    """The job's channel waits for another host."""
 
 
 class Order(msgspec.Struct, kw_only=True):
@@ -176,6 +184,7 @@ class Session:
                 self._clear_leftovers(owner)
             runtime = await self._runtime(cluster)
             try:
+                await self._see_disk(runtime, cluster)
                 return await self._drive(runtime, terms, found, cluster)
             finally:
                 await runtime.close()
@@ -212,8 +221,12 @@ class Session:
 
     def _refuse_unpriced(self, terms: Terms, cluster: str) -> None:
         """Before anything is begun; a cluster's own budgets are known to its cortex."""
-        if terms.labels and cluster in ("inline", "local"):
-            for budget in covering(FolderBooks(self.folder).read().values(), terms.labels):
+        shared = terms.places.get(PLACE, "")
+        if shared:
+            accounts_at(shared).prepare()
+        if terms.labels and (shared or cluster in ("inline", "local")):
+            books = books_of(self.folder, shared)
+            for budget in covering(books.read().values(), terms.labels):
                 if said := unpriced(terms, budget.name):
                     raise SetupError(said)
 
@@ -259,16 +272,34 @@ class Session:
             return InlineRuntime(telemetry=of_environ(self._environ, counts=self.endpoint.is_open))
         if self._own_objects():
             raise SetupError("a model object lives in this process: give --cluster inline, or name a model")
+        from actors.cluster.fitting import needs_of
         from actors.cluster.start import hidden
         from actors.runtime import start_runtime
 
         try:
             with hidden(self._credentials()):
-                runtime = await start_runtime(cluster, self._environ)
+                wishes = (self.order.wish, *self.order.wish.fallbacks, *self.order.wish.roles.values())
+                needs = needs_of({wish.provider for wish in wishes}, self.order.state)
+                runtime = await start_runtime(cluster, self._environ, needs=needs)
             await hand_over(runtime.peer("cortex"), self._environ, cluster)
             return runtime
         except ClusterError as error:
             raise SetupError(str(error)) from None
+
+    async def _see_disk(self, runtime: Any, cluster: str) -> None:
+        """A journal is written where its channel lives, and read here: both must see one disk."""
+        if cluster in ("inline", "local") or "://" in self.order.state:
+            return
+        mark = self.folder.path / f".seen-{secrets.token_hex(8)}"
+        mark.touch()
+        try:
+            if not await runtime.sees(str(mark.resolve())):
+                raise SetupError(
+                    f"{cluster} runs on another machine, which does not see {self.folder.path.resolve()}, the folder of "
+                    "this job's journal: give --state postgresql://…, or have the job run there: --cluster http://…:8265"
+                )
+        finally:
+            mark.unlink(missing_ok=True)
 
     def _clear_leftovers(self, owner: Owner) -> None:
         """Fence what a killed run left behind, then end it: it may still be paying and writing."""
@@ -315,26 +346,36 @@ class Session:
         """Whether the job goes on without a driver, on a cluster: then it is attached to, not begun."""
         if runtime.cluster in ("inline", "local"):
             return False
+        name = f"channel:{self.job}"
         try:
-            facts = msgspec.json.decode(await self._patiently(runtime.peer(f"channel:{self.job}")))
+            facts = msgspec.json.decode(await self._patiently(runtime.peer(name), runtime))
+        except Stranded:  # its journal has come here, to another host than the one that it waits for
+            await runtime.kill_actor(name)
+            return False
         except (Away, Gone, ClearError):  # what was wrong there is told when it is begun anew, if it still is
             return False
         if facts["outcome"] == "running" and not facts["broken"]:
             return True
-        await runtime.end_actor(f"channel:{self.job}")
+        await runtime.end_actor(name)
         return False
 
-    async def _patiently(self, channel: Peer) -> Any:
-        """Its status. One that comes back by itself is waited for: to begin it anew would end it once more."""
+    async def _patiently(self, channel: Peer, runtime: Any) -> Any:
+        """Its status. One that comes back by itself is waited for: to begin it anew would end it once more.
+
+        Raises ``Stranded`` where it waits for a host that is not there.
+        """
         end_s = time.monotonic() + COMING_BACK_S
         while True:
+            if await runtime.awaits(channel.name):
+                raise Stranded
             try:
-                return await channel.ask("status")
+                async with asyncio.timeout(ASK_S):  # a cluster may keep what is asked until the channel is back
+                    return await channel.ask("status")
             except Unbegun:
                 raise
-            except Away:
+            except (Away, TimeoutError):
                 if time.monotonic() >= end_s:
-                    raise
+                    raise Away(channel.name) from None
                 await asyncio.sleep(LOOK_S)
 
 

@@ -100,6 +100,9 @@ class Register(Protocol):
     def read(self) -> dict[str, bytes]:
         """All that stand there."""
 
+    def now_s(self) -> float:
+        """The time where it is kept, in seconds since 1970."""
+
     def change(self, how: Callable[[dict[str, bytes]], tuple[Mapping[str, bytes | None], T]]) -> T:
         """``how`` is given what stands there, and says what is to stand under which names, None: nothing, and what is
         returned when that is durable. Nobody else changes anything meanwhile. It may be asked twice."""

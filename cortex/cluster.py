@@ -13,6 +13,7 @@ import msgspec
 
 from cortex.health import Buffer
 from cortex.signals import Grant
+from cortex.tenancy import Share
 from policies.breaker import NODE, ROUTE, TOOL, Breaker, BreakerPolicy
 from policies.limit import NO_CAPS, Allowance, Caps, Limit, LimitPolicy
 from policies.restart import BRANCH, CHANNEL, RestartPolicy
@@ -144,6 +145,11 @@ class Pool(msgspec.Struct):
     caps: Caps = NO_CAPS
     capped: bool = False
     """By hand, in the life of this incarnation of the cortex: no memo knows better."""
+    lent: Share | None = None
+    """What this cluster may use of it; None: no other draws on the account."""
+    lent_until_s: float = NEVER
+    bounds: Caps = NO_CAPS
+    """By hand, for this cluster alone, and its part of what was set for all clusters: as of the last sharing."""
     allowed: Allowance = Allowance(0)
     """As of the last sharing."""
     routes: dict[str, bool] = msgspec.field(default_factory=dict)
@@ -249,6 +255,8 @@ class Cluster(msgspec.Struct):
     """After a restart: before this, what is not told to be held might still be."""
     probes_from_s: float = -NEVER
     """After a restart in which a channel kept silent: before this, probes that it was given may be out."""
+    shared: bool = False
+    """Other clusters draw on the same accounts."""
     drawn: int = 0
     stale: dict[str, bool] = msgspec.field(default_factory=dict)
     """Pools of which something changed since their last sharing."""

@@ -240,8 +240,11 @@ def _terms(state: Cluster, pool: Pool, route: Route, hold: Hold, share: int) -> 
         return -1, pools.paced_by(pool)
     if state.at_s < state.silent_until_s:
         return -1, "the cortex was started again and listens what others hold"
-    if pool.caps.concurrency is not None and allowed.concurrency >= pool.caps.concurrency:
-        return -1, f"{pool.caps.who or 'somebody'} capped this pool at {pool.caps.concurrency} calls at once"
+    most = pool.bounds.concurrency
+    if pool.lent is not None and (not allowed.concurrency or (most or 0) != (pool.lent.caps.concurrency or 0)):
+        return -1, f"a share of the account's limits: {pool.lent.tenants} clusters draw on it"
+    if most is not None and allowed.concurrency >= most:
+        return -1, f"{pool.bounds.who or 'somebody'} capped this pool at {most} calls at once"
     return -1, "the pool's limit" if pool.granted == share else "a share of the pool's limit"
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from cortex.signals import Claims, Grant, Report
+from cortex.tenancy import Share
 from policies.limit import Caps
 
 
@@ -96,6 +97,16 @@ class Capped(msgspec.Struct, frozen=True):
     caps: Caps
 
 
+class Shared(msgspec.Struct, frozen=True):
+    """Other clusters draw on the same accounts. ``share``: what this one may use of a pool, until a moment; of a pool
+    that nobody told of, nothing. Without a pool's name: that it is so."""
+
+    at_s: float
+    pool: str = ""
+    share: Share = Share()
+    until_s: float = 0.0
+
+
 class Drain(msgspec.Struct, frozen=True):
     """A node (by its name) or a branch or worker is to finish what it has in flight, and to get nothing more."""
 
@@ -138,6 +149,7 @@ Event = (
     | Unheard
     | Died
     | Capped
+    | Shared
     | Drain
     | Nodes
     | Asked

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from cortex import health
+from cortex import health, tenancy
 from cortex.cluster import NEVER, Cluster, Job, Pool, Route
 from cortex.orders import Command, Moved
 from cortex.signals import PACED_BY, Claim, RouteSignals
@@ -87,6 +87,8 @@ def pool_of(state: Cluster, name: str) -> Pool:
     pool = state.pools.get(name)
     if pool is None:
         pool = state.pools[name] = Pool(limit.new(state.settings.limit), left_s=state.at_s)
+        if state.shared:
+            pool.lent = tenancy.NOTHING
     return pool
 
 
@@ -123,6 +125,15 @@ def adopt(state: Cluster, claim: Claim, out: list[Command]) -> None:
         state.wake(breaker.due_at_s(route.breaker, state.at_s))
         if route.breaker.state is not old:
             moved(state, claim.route, breaker.Moved(old, route.breaker.state, route.breaker.why), out)
+
+
+def shared(state: Cluster, name: str, share: tenancy.Share, until_s: float) -> None:
+    """Other clusters draw on this pool's account: so much of it is this one's, until then."""
+    pool = pool_of(state, name)
+    pool.lent, pool.lent_until_s = share, until_s
+    if until_s > state.at_s:
+        state.wake(until_s)
+    touch(state, name)
 
 
 def touch(state: Cluster, pool: str) -> None:
@@ -263,12 +274,20 @@ def allowed(state: Cluster, pool: Pool) -> Allowance:
     caps = pool.caps
     if pool.headroom > caps.headroom:
         caps = msgspec.structs.replace(caps, headroom=pool.headroom)
-    return limit.allowance(state.settings.limit, pool.limit, state.at_s, caps)
+    share = pool.lent
+    if share is not None and state.at_s >= pool.lent_until_s:
+        share = tenancy.NOTHING
+    none = share is not None and not (share.part and share.permits)
+    if share is not None and not none:
+        caps = tenancy.bounds(share, caps)
+    pool.bounds = caps
+    found = limit.allowance(state.settings.limit, pool.limit, state.at_s, caps)
+    return msgspec.structs.replace(found, concurrency=0) if none else found
 
 
 def paced_by(pool: Pool) -> str:
     """Who set the rate that this pool may use, where it is one that was set by hand; empty where it is none."""
-    caps, allowed = pool.caps, pool.allowed
+    caps, allowed = pool.bounds, pool.allowed
     said = [
         f"{most:g} {what} a minute"
         for most, per_s, what in (

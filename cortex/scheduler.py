@@ -37,6 +37,7 @@ from cortex.orders import (
     Ping,
     Reported,
     Retire,
+    Shared,
     Staffed,
     Start,
     Started,
@@ -44,6 +45,7 @@ from cortex.orders import (
     Unheard,
 )
 from cortex.signals import Grant, Report
+from cortex.tenancy import NOTHING
 from policies.limit import NO_CAPS
 
 __all__ = [
@@ -70,6 +72,7 @@ __all__ = [
     "Reported",
     "Retire",
     "Settings",
+    "Shared",
     "Staffed",
     "Start",
     "Started",
@@ -175,6 +178,8 @@ def _rare(state: Cluster, event: Event, out: list[Command]) -> None:
                 state.jobs[member].dead = True
     elif isinstance(event, Capped):
         _capped(state, event)
+    elif isinstance(event, Shared):
+        _shared(state, event)
     elif isinstance(event, Drain):
         staff.drain(state, event.who, event.subject)
     elif isinstance(event, Nodes):
@@ -213,6 +218,16 @@ def _capped(state: Cluster, event: Capped) -> None:
     pools.touch(state, name)
 
 
+def _shared(state: Cluster, event: Shared) -> None:
+    if event.pool:
+        pools.shared(state, event.pool, event.share, event.until_s)
+        return
+    state.shared = True
+    for name, pool in state.pools.items():
+        if pool.lent is None:
+            pools.shared(state, name, NOTHING, NEVER)
+
+
 def _passed(state: Cluster, out: list[Command]) -> None:
     """What time alone changes, and when it will change something next."""
     state.due_s = NEVER
@@ -225,6 +240,8 @@ def _passed(state: Cluster, out: list[Command]) -> None:
         if pool.again_s <= at_s:
             pool.again_s = NEVER
         state.wake(pool.again_s)
+        if pool.lent_until_s > at_s:
+            state.wake(pool.lent_until_s)
         if pool.holders:
             pools.touch(state, name)
     for moment_s in (state.silent_until_s, state.probes_from_s):

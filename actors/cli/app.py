@@ -168,7 +168,7 @@ def drain(
 
 
 @app.command()
-@takes(*LOOKING, "cluster", said=("concurrency", "rpm", "itpm", "otpm", "headroom"))
+@takes(*LOOKING, "cluster", "limits", said=("concurrency", "rpm", "itpm", "otpm", "headroom"))
 def limit(
     options: Options,
     route: Annotated[str, typer.Argument(help="a route or pool, or a part of its name; none: list all")] = "",

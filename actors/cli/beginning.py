@@ -32,6 +32,7 @@ from actors.cli.settings import (
     roles_of,
     shards_of,
     share_of,
+    shared_at,
     via_of,
     wish_of,
 )
@@ -99,7 +100,8 @@ def batch_order(path: str, output: str, options: Options) -> tuple[Folder, Order
         places = {"kind": TABLE} | ({} if options.id else {"numbered": "1"})
     order = Order(
         program=program, limits=limits, job=options.job, state=folder.address, cluster=cluster_of(options),
-        input=path, output=output, fresh=options.fresh, places={CONFIG: said_in(options), **places},
+        input=path, output=output, fresh=options.fresh,
+        places={CONFIG: said_in(options), **shared_at(options), **places},
         wish=Wish(model=options.model, base_url=base_url_of(options)), keeps_text=not options.no_keep_text,
         labels=labels_of(options), shards=shards_of(options),
     )  # fmt: skip
@@ -124,7 +126,8 @@ def run(where: str, inputs: list[str], output: str, pairs: list[str], options: O
     order = Order(
         program=program, wish=wish_of(options, options.model), limits=limits, job=options.job,
         state=folder.address, cluster=cluster_of(options), input=inputs[0] if inputs else "", output=output,
-        fresh=options.fresh, places={CONFIG: said_in(options), **({"kind": LINES} if lines else {})},
+        fresh=options.fresh,
+        places={CONFIG: said_in(options), **shared_at(options), **({"kind": LINES} if lines else {})},
         labels=labels_of(options),
     )  # fmt: skip
     if not lines:

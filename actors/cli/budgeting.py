@@ -10,15 +10,16 @@ from typing import Any
 import msgspec
 
 from actors.bounds import bounded
-from actors.budgets import FolderBooks, opened
+from actors.budgets import books_of, opened
 from actors.cli.limiting import asked_cortex
 from actors.cli.options import Options
 from actors.cli.problems import COMPLETE, CommandError, say
-from actors.cli.settings import folder_of, named_folder, shared_cluster
+from actors.cli.settings import folder_of, named_folder, shared_at, shared_cluster
 from actors.errors import ClearError
 from actors.ports import Peer
 from actors.records import last_terms
 from actors.session import who
+from actors.sharing import PLACE, accounts_at
 from actors.store import Folder
 from actors.wording import clock, label
 from cortex.limits import Limits
@@ -39,9 +40,10 @@ def budget(text: str, asked: dict[str, str], remove: bool, options: Options) -> 
     cluster = shared_cluster(options)
     if cluster:
         return asyncio.run(_in_cluster(cluster, found, caps, remove, options))
-    books = FolderBooks(named_folder(options))
+    shared = shared_at(options).get(PLACE, "")
+    books = books_of(named_folder(options), shared)
     if not caps and not remove:
-        return _listed(books.read(), found, options, named_folder(options).address)
+        return _listed(books.read(), found, options, shared or named_folder(options).address)
     assert found is not None
     before = _of_label(books.read(), found)
     if remove:
@@ -49,10 +51,13 @@ def budget(text: str, asked: dict[str, str], remove: bool, options: Options) -> 
             books.remove(name)
         return COMPLETE
     folder = folder_of(options)
+    if shared:
+        accounts_at(shared).prepare()
     for period, cap_nusd in caps.items():
         now = _made(folder, found, period, cap_nusd)
         books.put(now)
-        _told(before, books.read()[now.name], f"jobs of {folder.address}")
+        whose = f"clusters that share {shared}" if shared else f"jobs of {folder.address}"
+        _told(before, books.read()[now.name], whose)
     return COMPLETE
 
 

@@ -28,7 +28,7 @@ from actors.cli.in_turn import in_turn
 from actors.cli.keys import taken_environ
 from actors.cli.options import Options
 from actors.cli.problems import CommandError, say
-from actors.cli.settings import changed_wish, cluster_of, folder_of, limits_of, share_of
+from actors.cli.settings import changed_wish, cluster_of, folder_of, limits_of, share_of, shared_at
 from actors.cli.standings import number, spool_of, standing_of
 from actors.cli.tables import TABLE
 from actors.cli.telling import OVER
@@ -130,6 +130,7 @@ def order_of(
         )
     if _anew(k):  # what was asked of another model alone is no part of what the job began as
         wish = msgspec.structs.replace(wish, model=remembered(terms.places).model)
+    places |= shared_at(options)
     places[CONFIG] = merged(places.get(CONFIG, ""), said_in(options, command))
     program, shards = unsharded(programs.load(terms.program, terms.params_json))
     return Order(

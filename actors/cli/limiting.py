@@ -14,9 +14,10 @@ from actors.bounds import NONE, bounded, option
 from actors.cli.keys import taken_environ
 from actors.cli.options import Options
 from actors.cli.problems import COMPLETE, CommandError, say
-from actors.cli.settings import named_folder, shared_cluster
+from actors.cli.settings import named_folder, shared_at, shared_cluster
 from actors.ports import Away, Gone, Peer
 from actors.session import who
+from actors.sharing import PLACE, accounts_at
 from actors.wording import clock
 from cortex.limits import Limits
 from policies.limit import NO_CAPS, Caps
@@ -39,17 +40,24 @@ def limit(route: str, clear: bool, options: Options) -> int:
     cluster = shared_cluster(options)
     if cluster:
         return asyncio.run(_in_cluster(cluster, route, clear, asked, options))
-    folder = named_folder(options)
+    folder, shared = named_folder(options), shared_at(options).get(PLACE, "")
+    accounts = accounts_at(shared) if shared else None
+    where = shared or folder.address
     known = caps.known(folder)
-    held = caps.read(folder)
+    held = caps.read(folder) if accounts is None else accounts.caps()
+    known |= {pool: known.get(pool, set()) for pool in held}
     if not clear and not asked:
-        return _listed(route, known, held, options, folder.address)
-    pool = _meant(route, known, folder.address)
+        return _listed(route, known, held, options, where)
+    pool = _meant(route, known, where)
     before = held.get(pool, NO_CAPS)
     now = NO_CAPS if clear else _read(before, asked)
     now = msgspec.structs.replace(now, who=who(), at_s=time.time())
-    caps.put(folder, pool, now)
-    return _told(pool, before, now, f"jobs of {folder.address}")
+    if accounts is None:
+        caps.put(folder, pool, now)
+    else:
+        accounts.prepare()
+        accounts.cap(pool, now)
+    return _told(pool, before, now, f"jobs of {where}" if accounts is None else f"clusters that share {where}")
 
 
 def _read(before: Caps, asked: dict[str, Any]) -> Caps:

@@ -10,7 +10,7 @@ import typer
 from actors.cli.options import LOOKING, Options, takes
 
 
-@takes(*LOOKING, "cluster")
+@takes(*LOOKING, "cluster", "limits")
 def budget(
     options: Options,
     label: Annotated[

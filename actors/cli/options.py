@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -28,6 +29,7 @@ class Options(msgspec.Struct, kw_only=True):
     via: str = ""
     job: str = ""
     state: str = ".cortex"
+    limits: str = ""
     max_cost: str = ""
     max_job_tokens: str = ""
     max_output_tokens: int | None = None
@@ -115,6 +117,13 @@ _DECLARED: dict[str, tuple[Any, Any]] = {
     ),
     "job": (str, _option("--job", "the job's name; else it derives from program, input and output", "NAME")),
     "state": (str, _option("--state", "folder of the journals (default .cortex), or postgresql://HOST/DB", "PLACE")),
+    "limits": (
+        str,
+        _option(
+            "--limits", "postgresql://HOST/DB where several clusters that use one account share its limits and the "
+            "budgets of labels", "PLACE",
+        ),
+    ),
     "max_cost": (str, _option("--max-cost", "cap on what the job may cost, in USD; never passed", "USD")),
     "max_job_tokens": (str, _option("--max-job-tokens", "cap on tokens, input and output together", "N")),
     "max_output_tokens": (int, _option("--max-output-tokens", "most tokens of one reply", "N", 1)),
@@ -237,12 +246,12 @@ BOUNDS = (
 )  # fmt: skip
 """Options that bound a job, and that may change while it runs."""
 GOING_ON = (
-    "base_url", "api_key_file", "state", *BOUNDS, "fallback", "price", "price_as", "cluster", "sim", "accept_failed",
-    "accept_partial", "as_json", "verbose", "metrics_listen", "log_format", "log_level", "notify",
+    "base_url", "api_key_file", "state", "limits", *BOUNDS, "fallback", "price", "price_as", "cluster", "sim",
+    "accept_failed", "accept_partial", "as_json", "verbose", "metrics_listen", "log_format", "log_level", "notify",
 )  # fmt: skip
 """Options under which a job may go on; all others are a part of what the job is."""
 RUNNING = (
-    "model", "provider", "role", "sub_model", "base_url", "api_key_file", "via", "job", "state", *BOUNDS,
+    "model", "provider", "role", "sub_model", "base_url", "api_key_file", "via", "job", "state", "limits", *BOUNDS,
     "max_output_tokens", "prompt_tokens_max", "fallback", "warm_prefix", "price", "price_as", "cluster", "sim", "label",
     "notify", "fresh", "overwrite", "accept_failed", "accept_partial", "wait", "as_json", "verbose", "metrics_listen",
     "log_format", "log_level",
@@ -267,7 +276,7 @@ def takes(*names: str, said: tuple[str, ...] = ()) -> Callable[[Callable[..., in
             options = Options(**told, origins=origins)
             speak(options.log_format)
             try:
-                code = function(**given, options=options)
+                code = _carried_out(function, given, options)
                 sys.stdout.flush()
                 return code
             except CommandError as error:
@@ -287,6 +296,15 @@ def takes(*names: str, said: tuple[str, ...] = ()) -> Callable[[Callable[..., in
         return command
 
     return wrap
+
+
+def _carried_out(function: Callable[..., int], given: dict[str, Any], options: Options) -> int:
+    if "://" in options.cluster or "://" in os.environ.get("RAY_ADDRESS", ""):
+        from actors.cli.elsewhere import carry_out, is_elsewhere
+
+        if is_elsewhere(function.__name__, options):
+            return carry_out(function.__name__, given, options)
+    return function(**given, options=options)
 
 
 def _named(own: inspect.Parameter) -> inspect.Parameter:

@@ -13,6 +13,7 @@ from actors.cli.options import Options
 from actors.cli.problems import CommandError
 from actors.destination import Wish
 from actors.provider.credential import CredentialError, absolute, checked_url, without_password
+from actors.sharing import PLACE
 from actors.simulator.settings import SimulatorSettings
 from actors.store import Folder, is_database
 from actors.wording import fallback, labels, provider, role, simulated
@@ -23,6 +24,16 @@ from cortex.shards import checked
 def folder_of(options: Options) -> Folder:
     """The state folder, ready for use. Raises ``StoreError``."""
     return named_folder(options).prepare()
+
+
+def shared_at(options: Options) -> dict[str, str]:
+    """Where limits are shared with other clusters, as one of a job's places. Raises ``CommandError``."""
+    address = options.limits.strip()
+    if address and not is_database(address):
+        raise CommandError(f"--limits {without_password(address)}: limits are shared in a database, at postgresql://…")
+    if address:
+        Folder(address)  # raises for one that cannot be one
+    return {PLACE: address} if address else {}
 
 
 def named_folder(options: Options) -> Folder:

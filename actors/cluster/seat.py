@@ -76,7 +76,7 @@ def process_class(role: str) -> type:
 
             self.name = name  # before anything can fail: Ray asks for it to tell of the failure
             sys.path[:] = dict.fromkeys([*(path for path in paths if os.path.isdir(path)), *sys.path])
-            if role != "channel":  # nobody else reaches a journal's database; a worker runs tools, and holds no secret
+            if role not in ("channel", "cortex"):  # nobody else reaches a database; a worker runs tools
                 os.environ.pop("PGPASSWORD", None)
             from actors.runtime import seated
 

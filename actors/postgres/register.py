@@ -13,6 +13,7 @@ from actors.postgres.link import Link, ran
 T = TypeVar("T")
 
 _READ = "SELECT name, value FROM cortex_notes WHERE kind = %s ORDER BY name"
+_NOW = "SELECT extract(epoch FROM clock_timestamp())::float8"
 _ALONE = "SELECT pg_advisory_xact_lock(hashtextextended('cortex ' || current_schema() || ' ' || %s, 0))"
 _PUT = (
     "INSERT INTO cortex_notes (kind, name, value) VALUES (%s, %s, %s) ON CONFLICT (kind, name) "
@@ -36,11 +37,21 @@ class TableRegister:
 
     def change(self, how: Callable[[dict[str, bytes]], tuple[Mapping[str, bytes | None], T]]) -> T:
         """In one transaction."""
+        return self.change_at(lambda there, at_s: how(there))
+
+    def now_s(self) -> float:
+        """The server's time, in seconds since 1970."""
+        with contextlib.closing(self._linked()) as link:
+            return float(link.rows(_NOW)[0][0])
+
+    def change_at(self, how: Callable[[dict[str, bytes], float], tuple[Mapping[str, bytes | None], T]]) -> T:
+        """``how`` is told the server's time too; nobody's turn that comes later has an earlier one."""
 
         def run(connection: psycopg.Connection[Any]) -> T:
             ran(connection, _ALONE, (self._kind,))
+            at_s = float(ran(connection, _NOW).fetchall()[0][0])
             there = {str(name): bytes(value) for name, value in ran(connection, _READ, (self._kind,)).fetchall()}
-            changed, answer = how(there)
+            changed, answer = how(there, at_s)
             for name, value in changed.items():
                 given = (self._kind, name)
                 ran(connection, _DROP if value is None else _PUT, given if value is None else (*given, value))

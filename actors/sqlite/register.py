@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -30,6 +31,10 @@ class FileRegister:
             return {}
         with self._open() as db:
             return self._read(db)
+
+    def now_s(self) -> float:
+        """This machine's."""
+        return time.time()
 
     def change(self, how: Callable[[dict[str, bytes]], tuple[Mapping[str, bytes | None], T]]) -> T:
         """Under the write lock."""

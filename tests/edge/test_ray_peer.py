@@ -10,8 +10,8 @@ from ray import exceptions
 
 from actors.cluster import lifeline as lines
 from actors.cluster.lifeline import Lifeline
+from actors.cluster.raypeer import RayPeer
 from actors.ports import Away, Cut, Gone
-from actors.runtime import _RayPeer
 from tests.edge.virtual import virtually
 
 UNSCHEDULABLE = exceptions.ActorUnschedulableError("the node of its affinity is dead")
@@ -64,7 +64,7 @@ class Runtime:
 )
 async def test_whoever_has_a_dead_actors_name_is_asked_next(said: Exception, means: type[Exception], anew: bool) -> None:
     runtime = Runtime(Handle(said), Handle("the next"))
-    peer = _RayPeer("channel:j", runtime)  # type: ignore[arg-type]
+    peer = RayPeer("channel:j", runtime, exceptions)  # type: ignore[arg-type]
     with pytest.raises(means) as caught:
         await peer.ask("hello")
     assert type(caught.value) is means
@@ -75,7 +75,7 @@ async def test_whoever_has_a_dead_actors_name_is_asked_next(said: Exception, mea
 
 
 async def test_a_head_that_is_away_when_a_name_is_looked_up_is_away() -> None:
-    peer = _RayPeer("cortex", Runtime(None, exceptions.RpcError("no connection")))  # type: ignore[arg-type]
+    peer = RayPeer("cortex", Runtime(None, exceptions.RpcError("no connection")), exceptions)  # type: ignore[arg-type]
     with pytest.raises(Away):
         await peer.ask("hello")
 
@@ -90,7 +90,7 @@ def _cut(alive: Any, answer: Any) -> tuple[float, str]:
             return tuple(alive(clock()))
 
         runtime = Runtime(Handle(answer() if callable(answer) else answer), lifeline=Lifeline("n", nodes, clock))
-        peer = _RayPeer("channel:j", runtime)  # type: ignore[arg-type]
+        peer = RayPeer("channel:j", runtime, exceptions)  # type: ignore[arg-type]
         while True:
             try:
                 await peer.ask("hello")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.processes import KEY, WATCHFUL, environment
+from tests.cluster.processes import KEY, WATCHFUL, environment, names_in, write_rows
 from tests.e2e import tools
 from tests.e2e.hosts.network import DISK, Host, Network, network
 
@@ -35,6 +36,8 @@ class Member(Host):
     """A host with a Ray node on it, or one from which a user works."""
 
     ray: subprocess.Popen[str] | None = None
+    node = ""
+    """Ray's name for the node that it has now."""
     _words: tuple[str, ...] = ()
     _environ: Mapping[str, str] = {}
 
@@ -60,9 +63,17 @@ class Member(Host):
             f"--temp-dir={DISK}/ray", "--object-store-memory=80000000", *self._words,
         ]  # fmt: skip
         (self.disk / "tmp").mkdir(exist_ok=True)
-        given = {**WATCHFUL, "RAY_AUTH_MODE": "token", **self._environ}
+        self.node = secrets.token_hex(28)
+        known = {"RAY_AUTH_MODE": "token", "RAY_OVERRIDE_NODE_ID_FOR_TESTING": self.node}
+        given = {**WATCHFUL, **known, **self._environ}
         with self.log.open("w") as out:
             self.ray = self.start(*command, environ=self.environ(**given), stdout=out, stderr=out)
+
+    def back(self) -> None:
+        """Be there again after it was lost, with what is on its disk, and its Ray started as before."""
+        self.come()
+        self.start_ray_again()
+        self.up()
 
     @property
     def log(self) -> Path:
@@ -70,9 +81,13 @@ class Member(Host):
         return self.disk / "ray.log"
 
     def up(self) -> None:
-        """Wait until its Ray is there."""
+        """Wait until its Ray is there. On a busy machine Ray gives up at times: then it is started once more."""
         assert self.ray is not None
-        tools.until(lambda: "Ray runtime started" in self.log.read_text(), 60, f"the Ray of {self.name}", self.ray, self.log)
+        began = "Ray runtime started"
+        tools.until(lambda: began in self.log.read_text() or self.ray.poll() is not None, 60, f"the Ray of {self.name}")
+        if began not in self.log.read_text():
+            self.start_ray_again()
+        tools.until(lambda: began in self.log.read_text(), 60, f"the Ray of {self.name}", self.ray, self.log)
 
     def logs(self, files: int = 6, lines: int = 12) -> str:
         """What its processes said last, those that spoke last: for a test that failed."""
@@ -129,6 +144,33 @@ class Ground:
             **authorised, **more,
         )  # fmt: skip
         return host.start(sys.executable, "-m", "actors.cli", *words, environ=env)
+
+    def begun(self, job: str, rows: int, permits: int, host: Member | None = None) -> tuple[subprocess.Popen[str], list[str]]:
+        """A job under way whose driver, journal and files are on a host, ``a`` if none is said; and its rows."""
+        at = host or self.a
+        names = write_rows(at.disk / f"{job}.jsonl", rows, job)
+        words = (f"{job}.jsonl", "-o", f"{job}-out.jsonl", "--job", job, "--concurrency", str(permits))
+        driver = self.cortex(at, "batch", *words)
+        tools.until(lambda: len(done(at, job)) > rows // 8, 60, f"results of {job}", driver)
+        return driver, names
+
+    def top(self, host: Member | None = None) -> dict[str, Any]:
+        """What ``top`` shows on a host, ``b`` if none is said."""
+        return dict(json.loads(ended(self.cortex(host or self.b, "top", "--once", "--json")).splitlines()[-1]))
+
+    def seen(self, job: str) -> dict[str, Any]:
+        """A job as ``top`` shows it on host ``b``."""
+        return next((dict(each) for each in self.top()["jobs"] if each["job"] == job), {})
+
+    def twice(self) -> int:
+        """How many rows the provider has answered a second time, in all."""
+        return int(self.stats()["second_complete_answers_by_user"])
+
+
+def done(host: Member, job: str) -> list[str]:
+    """The rows that a job has written so far."""
+    path = host.disk / f"{job}-out.jsonl"
+    return names_in(path) if path.exists() else []
 
 
 @contextlib.contextmanager

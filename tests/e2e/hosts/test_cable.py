@@ -1,0 +1,67 @@
+"""A cable is pulled, and put back. The provider is reached by another one, so that both sides of a split can go on paying:
+only one of them writes, and what the other was told comes late or is lost within the promise."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections import Counter
+
+from tests.e2e import tools
+from tests.e2e.hosts.ground import Ground, Member, done, ended
+
+ROWS = 1_200
+PERMITS = 24
+SHORT_S = 1.0
+"""Ray takes nobody for dead for that."""
+
+
+def _host_of_a_branch(hosts: Ground) -> Member:
+    """A host that is not the driver's, and that makes calls."""
+    (cluster,) = hosts.top(hosts.a)["clusters"]
+    nodes = {one["node"] for one in cluster["staff"].values()}
+    return hosts.b if hosts.b.node in nodes else hosts.head
+
+
+def _dead(hosts: Ground, host: Member, by: Member) -> bool:
+    (cluster,) = hosts.top(by)["clusters"]
+    return not cluster["nodes"].get(host.node, {"alive": False})["alive"]
+
+
+def _ray_ended(ray: subprocess.Popen[str] | None) -> bool:
+    return ray is None or ray.poll() is not None
+
+
+def test_a_hosts_cable_is_pulled_and_put_back(hosts: Ground) -> None:
+    before = hosts.twice()
+    driver, rows = hosts.begun("cable", ROWS, PERMITS)
+    hosts.b.pull()
+    time.sleep(SHORT_S)
+    hosts.b.plug()
+    time.sleep(SHORT_S)
+    hosts.b.pull()
+    tools.until(lambda: _dead(hosts, hosts.b, hosts.a), 40, "the word that host b is gone")
+    hosts.b.plug()
+    ended(driver)
+    assert Counter(done(hosts.a, "cable")) == Counter(rows)
+    assert hosts.twice() - before <= PERMITS, "what was with its branch may be paid again"
+    tools.until(lambda: _ray_ended(hosts.b.ray), 30, "the end of the node that was taken for dead")
+    hosts.b.start_ray_again()
+    hosts.b.up()
+
+
+def test_a_split_between_a_job_and_the_head_ends_with_one_writer(hosts: Ground) -> None:
+    before = hosts.twice()
+    driver, rows = hosts.begun("split", ROWS, PERMITS)
+    hosts.a.pull()
+    tools.until(lambda: hosts.seen("split").get("outcome") == "waiting", 60, "the word that the job waits for its host")
+    there = len(done(hosts.a, "split"))
+    hosts.a.plug()
+    said = ended(driver, code=3)
+    assert "has died: cortex resume split" in said
+    tools.until(lambda: _ray_ended(hosts.a.ray), 30, "the end of the node that was taken for dead")
+    hosts.a.start_ray_again()
+    hosts.a.up()
+    ended(hosts.cortex(hosts.a, "resume", "split"))
+    assert Counter(done(hosts.a, "split")) == Counter(rows) and there < len(rows)
+    assert hosts.twice() - before <= 2 * PERMITS, "what was in flight on either side"
