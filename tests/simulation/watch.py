@@ -18,6 +18,7 @@ from cortex.cluster import Cluster
 from cortex.loop import step
 from cortex.program import Program
 from cortex.state import State
+from tests.simulation import watch_shards
 from tests.simulation.loop import Life
 
 SLACK_S = 2.5
@@ -253,37 +254,12 @@ class Watch:
                 self.say(f"{record.name}: row {key} has a second result")
             record.keys.add(key)
 
-    def _together(self, name: str, sink: Any, parts: list[JobWatch], rows: int, ordered: bool) -> None:
-        """The sink of a job with shards holds each result of each of them once."""
-        emitted = [value for part in parts for value in part.emitted]
-        keys = [msgspec.json.decode(value)["custom_id"] for value in sink.values]
-        if len(keys) != len(set(keys)) or not set(sink.values) <= set(emitted):
-            self.say(f"{name}: the sink holds other results than the journals of its shards")
-        if rows and sorted(keys) != sorted(f"r{number}" for number in range(rows)):
-            self.say(f"{name} is complete with {len(set(keys))} of {rows} rows")
-        if ordered and keys != [f"r{number}" for number in range(len(keys))]:
-            self.say(f"{name}: results are not in the order of the input")
-        if not ordered and len(keys) != len(emitted):
-            self.say(f"{name}: {len(emitted)} results, the sink holds {len(keys)}")
-        whole, k = self.jobs[name].k, [part.k for part in parts if part.k is not None]
-        assert whole is not None
-        spent = sum(each.ledger.known_nusd + each.ledger.assumed_nusd for each in k)
-        if whole.ledger.known_nusd + whole.ledger.assumed_nusd != spent:
-            self.say(f"{name}: its shards have spent {spent} nUSD, it says otherwise: {whole.ledger}")
-        if whole.tally.succeeded != sum(each.tally.succeeded for each in k):
-            self.say(f"{name}: it counts {whole.tally.succeeded} rows, its shards do not")
-
     def _money(self, record: JobWatch, k: State, before_nusd: int) -> None:
         cap, now_nusd = k.terms.limits.max_cost_nusd, k.ledger.committed_nusd
         if cap is not None and now_nusd > cap and now_nusd > before_nusd:
             self.say(f"{record.name}: {now_nusd} nUSD known, assumed and reserved; the cap is {cap}")
-        root = self.jobs.get(record.name.rpartition("~")[0])
-        if not k.terms.shard or root is None or root.k is None or root.k.terms.limits.max_cost_nusd is None:
-            return
-        others = [each.k for name, each in self.jobs.items() if name.rpartition("~")[0] == root.name]
-        total = sum(each.ledger.committed_nusd for each in others if each is not None)
-        if total > root.k.terms.limits.max_cost_nusd and now_nusd > before_nusd:
-            self.say(f"{root.name}: its shards have committed {total} nUSD: {root.k.terms.limits.max_cost_nusd} is the cap")
+        if k.terms.shard and now_nusd > before_nusd:
+            watch_shards.money(self, record)
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
@@ -359,9 +335,8 @@ class Watch:
             self.say(f"{name} did not finish: {_why(k)}")
             return
         check(k)
-        parts = [self.jobs[each] for each in sorted(self.jobs) if each.startswith(f"{name}~")] if k.shards else []
-        if parts:
-            self._together(name, sink, parts, rows if k.outcome == "complete" else 0, ordered)
+        if k.shards:
+            watch_shards.together(self, name, sink, rows if k.outcome == "complete" else 0, ordered)
             rows = 0
         elif sink.values != record.emitted:
             self.say(f"{name}: the sink holds other results than the journal")
