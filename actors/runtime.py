@@ -242,8 +242,8 @@ class RayRuntime(Machine, Shelved):
         return tuple(a["name"] for a in found if a["namespace"] == NAMESPACE and a["name"].startswith(prefix))
 
     async def nodes(self) -> tuple[str, ...]:
-        """The nodes that live, as Ray names them. Raises what Ray says of a head that is away, or is another now: asked by
-        ``ray.nodes`` of the second, it would end this process."""
+        """The nodes that live, as Ray names them. Raises what Ray says of a head that is away, or that has begun anew:
+        ``ray.nodes`` would then end this process."""
         worker: Any = ray_worker.global_worker
         living = GcsNodeInfo.GcsNodeState.ALIVE
         found = await asyncio.to_thread(worker.gcs_client.get_all_node_info, timeout=LOOK_S, state_filter=living)
