@@ -19,12 +19,8 @@ from ray import cloudpickle, exceptions
 from ray._private import services, state
 from ray._private import worker as ray_worker
 from ray._private.node import Node
-from ray._raylet import (  # type: ignore[attr-defined]
-    AuthenticationTokenLoader,
-    Config,
-    GcsClient,
-    setproctitle,
-)
+from ray._raylet import AuthenticationTokenLoader, Config, GcsClient, setproctitle  # type: ignore[attr-defined]
+from ray.core.generated.gcs_pb2 import GcsNodeInfo  # type: ignore[attr-defined]
 from ray.experimental import internal_kv
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -35,7 +31,7 @@ from actors.cluster.connection import Connection
 from actors.cluster.fitting import NODES_S, installed_here, said_mismatch, see_fitting
 from actors.cluster.keeper import Keeper
 from actors.cluster.leftovers import end_processes
-from actors.cluster.lifeline import Lifeline
+from actors.cluster.lifeline import LOOK_S, Lifeline
 from actors.cluster.placing import awaited, home_of, selector, shapes, tied
 from actors.cluster.raypeer import RayPeer
 from actors.cluster.seat import process_class
@@ -266,8 +262,12 @@ class RayRuntime(Machine, Shelved):
         return tuple(a["name"] for a in found if a["namespace"] == NAMESPACE and a["name"].startswith(prefix))
 
     async def nodes(self) -> tuple[str, ...]:
-        """The nodes that live, as Ray names them."""
-        return tuple(sorted(node["NodeID"] for node in await asyncio.to_thread(ray.nodes) if node["Alive"]))
+        """The nodes that live, as Ray names them. Raises what Ray says of a head that is away, or that has begun anew:
+        ``ray.nodes`` would then end this process."""
+        worker: Any = ray_worker.global_worker
+        living = GcsNodeInfo.GcsNodeState.ALIVE
+        found = await asyncio.to_thread(worker.gcs_client.get_all_node_info, timeout=LOOK_S, state_filter=living)
+        return tuple(sorted(node.hex() for node in found))
 
     async def cores(self) -> int:
         """CPUs that Ray was told of."""

@@ -63,5 +63,6 @@ def test_a_split_between_a_job_and_the_head_ends_with_one_writer(hosts: Ground) 
     hosts.a.start_ray_again()
     hosts.a.up()
     ended(hosts.cortex(hosts.a, "resume", "split"))
+    ended(hosts.cortex(hosts.a, "replay", "split"))
     assert Counter(done(hosts.a, "split")) == Counter(rows) and there < len(rows)
     assert hosts.twice() - before <= 2 * PERMITS, "what was in flight on either side"
