@@ -23,7 +23,6 @@ from ray._raylet import (  # type: ignore[attr-defined]
     AuthenticationTokenLoader,
     Config,
     GcsClient,
-    setproctitle,
 )
 from ray.experimental import internal_kv
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -68,8 +67,6 @@ ACTORS = BRANCHES + 1
 """Begun at once, with the cortex. Ray starts as many processes ahead as it is told of CPUs."""
 CLOSE_S = 5.0
 """How long an actor may take to close its files before it is ended."""
-_TITLED_S = 1.0
-"""Behind its start, an actor's process gets its title: `ps` shows `ray::branch:0`. Ray gives it its own first."""
 
 _log = logging.getLogger("cortex.ray")
 _keeper = Keeper("cortex ray")
@@ -384,7 +381,6 @@ def seated(role: str, name: str, args: tuple[Any, ...], cluster: str) -> Any:
         die_with_parent()
     again = bool(ray.get_runtime_context().was_current_actor_reconstructed)
     runtime = RayRuntime(cluster, job=name.partition(":")[2] if role == "channel" else "")
-    asyncio.get_running_loop().call_later(_TITLED_S, setproctitle, f"ray::{name}")
     begin_of_actor(name, runtime.node(), os.environ)
     seat = Seat(role, name, args, runtime, again)
     if cluster != "local":

@@ -12,10 +12,11 @@ import gzip
 import os
 import re
 import shlex
+import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,11 @@ OUTPUT = "cortex_output"
 RESULTS_BYTES_MAX = 200_000_000
 """Packed. They pass through the head's memory and its logs."""
 _STATE = 'umask 077; S="${CORTEX_STATE:-$HOME/.cortex}"; case "$S" in *://*) O="$HOME/.cortex/outputs";; *) O="$S/outputs";; esac'
+_DRAIN = (
+    'for n in $(seq 60); do said=$(cortex drain {} --state "$S" 2>&1) && case "$said" in *"nobody runs"*) ;; *) exit 0;; '
+    "esac; sleep 0.5; done; exit 1"
+)
+"""Until it is heard: the job may be just about to begin."""
 _RAYS_OWN = re.compile(
     r"(\d{4}-\d\d-\d\d [\d:,]+\s+(INFO|WARNING)\s+[a-z_]+\.py:\d+ --|Running entrypoint for job |\S*sh: .*not found$)"
 )
@@ -147,6 +153,17 @@ def _bounds(options: Options) -> list[str]:
     return [name for name in BOUNDS if name in options.origins]
 
 
+@contextlib.contextmanager
+def _deaf() -> Iterator[None]:
+    """Signals that come meanwhile are passed over."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 class _Following:
     """One submission, followed to its end; what it leaves is brought here."""
 
@@ -194,8 +211,8 @@ class _Following:
                     return None
                 self._stopped = stopped.code
                 say("draining: the calls in flight are finished first; once more leaves the job alone, and it goes on there")
-                line = f'{_STATE}; exec cortex drain {self._job} --state "$S"'
-                with contextlib.suppress(Stopped):
+                line = f"{_STATE}; {_DRAIN.format(self._job)}"
+                with _deaf():  # who sends a signal may send it to the whole group besides
                     self._api.submit(f"{self._name}-drain-{time.time_ns():x}", line)
 
     def _watch(self) -> Submission | None:
