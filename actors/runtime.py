@@ -19,11 +19,7 @@ from ray import cloudpickle, exceptions
 from ray._private import services, state
 from ray._private import worker as ray_worker
 from ray._private.node import Node
-from ray._raylet import (  # type: ignore[attr-defined]
-    AuthenticationTokenLoader,
-    Config,
-    GcsClient,
-)
+from ray._raylet import AuthenticationTokenLoader, Config, GcsClient  # type: ignore[attr-defined]
 from ray.experimental import internal_kv
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

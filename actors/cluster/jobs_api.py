@@ -136,11 +136,13 @@ class JobsApi:
                 return bytes(answer.read())
         except urllib.error.HTTPError as error:
             with error:
-                raise _refused(self.address, error.code, error.read(2000).decode(errors="replace"), self._token) from None
+                text = error.read(2000).decode(errors="replace")
+            raise _refused(self.address, error.code, text, self._token) from None
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)
             said = "no answer" if isinstance(reason, TimeoutError) else getattr(reason, "strerror", None)
-            said = said or ("something else listens there" if isinstance(error, http.client.HTTPException) else str(reason))
+            other = isinstance(error, http.client.HTTPException)
+            said = said or ("something else listens there" if other else str(reason))
             raise ClusterError(f"no Ray answers at {self.address}: {said}") from None
 
 
