@@ -25,7 +25,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors.armoury import make_model
 from actors.cluster import census
-from actors.cluster.admission import see_admitted
+from actors.cluster.admission import see_admitted, see_usable
 from actors.cluster.connection import Connection
 from actors.cluster.fitting import NODES_S, installed_here, said_mismatch, see_fitting
 from actors.cluster.keeper import Keeper
@@ -113,6 +113,7 @@ def _joined(cluster: str, environ: Mapping[str, str]) -> Connection:
         _read_anew()
         has_token = bool(AuthenticationTokenLoader.instance().has_token(ignore_auth_mode=True))
         see_admitted(address, os.environ, has_token, GcsClient, services.find_node_ids)
+        see_usable(address, services._find_address_from_flag("--raylet_socket_name"))
         _init(address=address)
     return Connection(cluster, None, _shut)
 

@@ -167,7 +167,7 @@ def test_nodes_that_do_not_see_the_users_folder_get_its_code(there: There, tmp_p
     assert (done.returncode, json.loads(done.stdout or "null")) == (0, ANSWER), done.stderr
     if road == "client":
         lost = run(".cortex")
-        assert lost.returncode == 2 and "which does not see" in lost.stderr, lost.stderr
+        assert lost.returncode == 2 and "and does not see" in lost.stderr, lost.stderr
         assert len(lost.stderr.strip().splitlines()) == 1 and "--state postgresql://" in lost.stderr
 
 
