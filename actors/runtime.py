@@ -19,14 +19,14 @@ from ray import cloudpickle, exceptions
 from ray._private import services, state
 from ray._private import worker as ray_worker
 from ray._private.node import Node
-from ray._raylet import AuthenticationTokenLoader, Config, GcsClient, setproctitle  # type: ignore[attr-defined]
+from ray._raylet import AuthenticationTokenLoader, Config, GcsClient  # type: ignore[attr-defined]
 from ray.core.generated.gcs_pb2 import GcsNodeInfo  # type: ignore[attr-defined]
 from ray.experimental import internal_kv
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors.armoury import make_model
 from actors.cluster import census
-from actors.cluster.admission import see_admitted
+from actors.cluster.admission import see_admitted, see_usable
 from actors.cluster.connection import Connection
 from actors.cluster.fitting import NODES_S, installed_here, said_mismatch, see_fitting
 from actors.cluster.keeper import Keeper
@@ -64,8 +64,6 @@ ACTORS = BRANCHES + 1
 """Begun at once, with the cortex. Ray starts as many processes ahead as it is told of CPUs."""
 CLOSE_S = 5.0
 """How long an actor may take to close its files before it is ended."""
-_TITLED_S = 1.0
-"""Behind its start, an actor's process gets its title: `ps` shows `ray::branch:0`. Ray gives it its own first."""
 
 _log = logging.getLogger("cortex.ray")
 _keeper = Keeper("cortex ray")
@@ -116,6 +114,7 @@ def _joined(cluster: str, environ: Mapping[str, str]) -> Connection:
         _read_anew()
         has_token = bool(AuthenticationTokenLoader.instance().has_token(ignore_auth_mode=True))
         see_admitted(address, os.environ, has_token, GcsClient, services.find_node_ids)
+        see_usable(address, services._find_address_from_flag("--raylet_socket_name"))
         _init(address=address)
     return Connection(cluster, None, _shut)
 
@@ -403,7 +402,6 @@ def seated(role: str, name: str, args: tuple[Any, ...], cluster: str) -> Any:
         die_with_parent()
     again = bool(ray.get_runtime_context().was_current_actor_reconstructed)
     runtime = RayRuntime(cluster, job=name.partition(":")[2] if role == "channel" else "")
-    asyncio.get_running_loop().call_later(_TITLED_S, setproctitle, f"ray::{name}")
     begin_of_actor(name, runtime.node(), os.environ)
     if role == "channel" and not runtime.store(args[-1]).remote:
         runtime.settle(args[0])
