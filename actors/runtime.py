@@ -9,7 +9,8 @@ import logging
 import os
 import time
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import ray
@@ -42,7 +43,6 @@ from actors.cluster.start import (
     Private,
     checked_address,
     code_paths,
-    end_gently,
     environment,
     first_line,
     lean,
@@ -51,7 +51,6 @@ from actors.cluster.start import (
     token_environ,
 )
 from actors.machine import Machine
-from actors.observing.logs import begin_of_actor
 from actors.opening import Owner, this_owner
 from actors.ports import Away, ClusterError, Gone, Peer
 from cortex import __version__
@@ -184,9 +183,7 @@ async def start_runtime(
 
 
 def _see_fitting(cluster: str, needs: Sequence[str]) -> None:
-    def ask(known: Collection[str]) -> list[census.Told]:
-        return census.taken(ray, NodeAffinitySchedulingStrategy, code_paths(), NODES_S, known)
-
+    ask = partial(census.taken, ray, NodeAffinitySchedulingStrategy, code_paths(), NODES_S)
     rows: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
     living = [row["NodeID"] for row in rows if row["Alive"]]
     see_fitting(cluster, installed_here(), needs, code_paths(), living, Notes(internal_kv), ask)
@@ -396,18 +393,8 @@ class RayRuntime(Machine, Shelved):
 
 def seated(role: str, name: str, args: tuple[Any, ...], cluster: str) -> Any:
     """The seat of an actor, in its own process."""
-    from actors.cluster.seat import Seat, die_with_parent
+    from actors.cluster.seat import taken
 
-    if cluster == "local":
-        die_with_parent()
     again = bool(ray.get_runtime_context().was_current_actor_reconstructed)
     runtime = RayRuntime(cluster, job=name.partition(":")[2] if role == "channel" else "")
-    begin_of_actor(name, runtime.node(), os.environ)
-    if role == "channel" and not runtime.store(args[-1]).remote:
-        runtime.settle(args[0])
-    seat = Seat(role, name, args, runtime, again)
-    if cluster != "local":
-        seat.show(ray.util.metrics.Gauge)
-    if cluster != "local" and role != "cortex":
-        end_gently(ray_worker, asyncio.get_running_loop(), seat.told_to_end)
-    return seat
+    return taken(role, name, args, runtime, again, ray_worker, ray.util.metrics.Gauge)
