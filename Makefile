@@ -3,8 +3,9 @@
 #   make test      the tests, in two processes (ARGS="-k name" for some, SPLIT= for one process); nothing it started
 #                  is left behind
 #   make soak SEEDS=100000   so many simulated worlds, on all cores; a failing one prints the command that replays it
-#   make e2e       with real tools: Prometheus, Phoenix, Chromium, a terminal (tmux). As root on Debian it installs what
-#                  is missing; elsewhere a test whose tool is not on the PATH is skipped, and the last lines say which
+#   make e2e       with real tools: Prometheus, Phoenix, Chromium, a terminal (tmux), hosts of their own (ip). As root on
+#                  Debian it installs what is missing; elsewhere a test whose tool is not on the PATH is skipped, and
+#                  the last lines say which
 #   make chaos     kill -9 of everything on a Ray of three nodes (CHAOS="--rows 3000" for a short form)
 #   make lint types bench clean
 # PYTHON=/path/to/python chooses the interpreter; without it the newest suitable one on the PATH is taken.
@@ -33,7 +34,7 @@ test: $(VENV)/.installed-test-local
 
 # One process: the tools have the machine to themselves, and what a page or a query took is their own time.
 e2e: $(VENV)/.installed-e2e
-	@.ci/debian chromium=chromium prometheus=prometheus promtool=prometheus tmux=tmux
+	@.ci/debian ip=iproute2 chromium=chromium prometheus=prometheus promtool=prometheus tmux=tmux
 	@.ci/phoenix $(VENV)-phoenix $(PY)
 	@PHOENIX=$(VENV)-phoenix $(PY) .ci/nothing_left.py $(PY) -m pytest tests/e2e $(ARGS)
 	@$(PY) .ci/nothing_left.py $(PY) -m pytest tests/cluster -m long $(ARGS)

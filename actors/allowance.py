@@ -15,6 +15,7 @@ from collections.abc import Callable
 import msgspec
 
 from actors.budgets import books_of
+from actors.parent import Parent
 from actors.ports import Away, Gone, Runtime
 from actors.store import Folder, Journal, StoreError
 from cortex import events
@@ -22,9 +23,10 @@ from cortex.budgets import Answer, Asked, day_at
 from cortex.journal import decode_account
 from cortex.ledger import Ledger
 from cortex.limits import Terms
-from cortex.purse import Slice, open_nusd, used_nusd
+from cortex.purse import TOKENS, Slice, open_nusd, used_nusd
+from cortex.shards import Report
 from cortex.state import State
-from policies.slices import window_of
+from policies.slices import PERIODS, window_of
 
 LOOK_S = 1.0
 """So often a job with labels looks whether a budget was set, raised or lowered."""
@@ -64,27 +66,32 @@ class Allowance:
         self._stir = asyncio.Event()
         self._taken = asyncio.Event()
         self._left = False
+        self._parent: Parent | None = None
 
     async def first(self, terms: Terms, journal: Journal) -> list[events.Event]:
         """For the first turn of this incarnation: what it may commit. Raises ``StoreError`` where a budget covers the
         job and no price is known."""
-        if not terms.labels:
+        self._parent = Parent(self._job, self._runtime) if terms.shard else None
+        if not self._covered(terms):
             return []
         account = journal.account(journal.seq)
         ledger = decode_account(account).ledger if account else Ledger()
+        if self._parent is not None:
+            report = Report(journal.epoch, self._parent.next(), ledger)
+            self._parent.lent = await self._parent.ask(report)  # before anything is begun
         ledger.turn_to(self._runtime.now_s())
         asked = msgspec.structs.replace(self._asked(terms, ledger, ()), new=not account)
         answer = await self._ask(asked)
         if answer is None:
             return []
-        if answer.slices and (said := unpriced(terms, answer.slices[0].budget)):
+        if terms.labels and answer.slices and (said := unpriced(terms, answer.slices[0].budget)):
             raise StoreError(said)
         return [self._event(answer)] if answer.slices else []
 
     def look(self) -> None:
         """After each turn: more is wanted soon, what was lent stands in K, or the job has ended."""
         k = self._state()
-        if not k.terms.labels:
+        if not self._covered(k.terms):
             return
         purse = k.purse
         if self._coming is not None and self._coming == (purse.slices if purse is not None else ()):
@@ -92,6 +99,19 @@ class Allowance:
             self._taken.set()
         if k.outcome or (purse is not None and not purse.said and (purse.lacks_nusd or self._low(k))):
             self._stir.set()
+        elif self._parent is not None and k.tally.failed_for_good != self._parent.failed:
+            self._stir.set()  # the parent sees whether it is too many
+
+    def heed(self) -> None:
+        """Somebody changed the bounds of the job: what it may commit is looked at now."""
+        self._stir.set()
+
+    def serial(self) -> int:
+        """Of what a shard tells its parent next."""
+        return self._parent.next() if self._parent is not None else 0
+
+    def _covered(self, terms: Terms) -> bool:
+        return bool(terms.labels) or self._parent is not None
 
     def _low(self, k: State) -> bool:
         assert k.purse is not None
@@ -104,13 +124,15 @@ class Allowance:
     async def hold(self) -> None:
         """Until the job ends."""
         k = self._state()
-        while k.terms.labels and not k.outcome:
+        while self._covered(k.terms) and not k.outcome:
+            stirred = self._stir.is_set()
             self._stir.clear()
-            await self._renew()
+            await self._renew(stirred)
             await asyncio.sleep(PAUSE_S)
             k = self._state()
             lacks = k.purse is not None and k.purse.lacks_nusd
-            wait_s = LOOK_S if lacks or self._books is not None else LOOK_FAR_S
+            near = lacks or self._books is not None or self._parent is not None
+            wait_s = LOOK_S if near else LOOK_FAR_S
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):  # in 3.11 wait_for may swallow a cancellation
                     await self._stir.wait()
@@ -119,13 +141,20 @@ class Allowance:
     async def leave(self) -> None:
         """The job has ended: what it did not use is free."""
         k = self._state()
-        if not self._left and k.terms.labels:
+        if not self._left and k.terms.labels:  # a parent asks for the last report itself
             self._left = True
             await self._ask(msgspec.structs.replace(self._asked(k.terms, k.ledger, ()), over=True))
 
-    async def _renew(self) -> None:
+    async def _renew(self, stirred: bool) -> None:
         """Ask, and have K take in what is new; nothing is asked again before it stands there."""
         k = self._state()
+        if self._parent is not None:
+            try:
+                await self._parent.tell(k, self._runtime.monotonic_s(), stirred)
+            except (Away, Gone, StoreError):
+                return  # it is being started again: what the shard holds, it may use meanwhile
+            if self._state().outcome:
+                return
         asked = self._asked(k.terms, k.ledger, _slices(k), _lacks(k))
         answer = await self._ask(msgspec.structs.replace(asked, open_nusd=open_nusd(k)))
         k = self._state()
@@ -139,10 +168,13 @@ class Allowance:
             return  # something may come back from another job
         if event.slices == _slices(k) and bool(event.said) == bool(purse is not None and purse.said):
             return
+        held = {each.budget: each.upto_nusd for each in _slices(k)}
         self._coming = event.slices
         self._taken.clear()
         self._put([event])
         await self._taken.wait()
+        if self._parent is not None and any(each.upto_nusd < held.get(each.budget, 0) for each in event.slices):
+            self._stir.set()  # what another shard waits for is free when this is told
 
     def _event(self, answer: Answer) -> events.Leased:
         return events.Leased(answer.slices, answer.said, answer.again_s)
@@ -151,7 +183,8 @@ class Allowance:
         day = day_at(self._runtime.now_s(), ledger.day)
         now = msgspec.structs.replace(ledger)  # K's own turns with its turns alone
         now.turn_to(86_400.0 * day)
-        holds = {each.budget: each.upto_nusd for each in slices if each.window == window_of(each.period, day)}
+        own = [each for each in slices if each.period in PERIODS]
+        holds = {each.budget: each.upto_nusd for each in own if each.window == window_of(each.period, day)}
         return Asked(
             job=self._job, labels=terms.labels, day=day, day_nusd=now.day_nusd, month_nusd=now.month_nusd,
             holds=holds, lacks_nusd=lacks_nusd,
@@ -159,6 +192,16 @@ class Allowance:
 
     async def _ask(self, asked: Asked) -> Answer | None:
         """None where nobody answers now."""
+        answer: Answer | None = Answer()
+        if asked.labels:
+            answer = await self._of_budgets(asked)
+        if answer is not None and self._parent is not None:
+            slices, said = self._parent.lent
+            answer = Answer((*answer.slices, *slices), answer.said or said, answer.again_s, answer.spent)
+            self._room |= self._parent.room()
+        return answer
+
+    async def _of_budgets(self, asked: Asked) -> Answer | None:
         try:
             if self._books is not None:
                 answer = await asyncio.to_thread(self._books.ask, asked)
@@ -180,14 +223,16 @@ def _slices(k: State) -> tuple[Slice, ...]:
     return k.purse.slices if k.purse is not None else ()
 
 
-def _lacks(k: State) -> int:
-    return k.purse.lacks_nusd if k.purse is not None else 0
+def _lacks(k: State, period: str = "") -> int:
+    if k.purse is None:
+        return 0
+    return k.purse.lacks_tokens if period == TOKENS else k.purse.lacks_nusd
 
 
 def _more(k: State, slices: tuple[Slice, ...]) -> bool:
     """Whether these have room for what the next call needs, or leave less than there was."""
     held = {each.budget: each.upto_nusd for each in _slices(k)}
-    return all(each.upto_nusd >= used_nusd(k, each.period) + _lacks(k) for each in slices) or any(
+    return all(each.upto_nusd >= used_nusd(k, each.period) + _lacks(k, each.period) for each in slices) or any(
         each.upto_nusd < held.get(each.budget, 0) for each in slices
     )
 

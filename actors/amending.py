@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from itertools import islice, takewhile
 from typing import Any
 
 from actors import programs
-from actors.editions import lines
+from actors.editions import lines, shard_names
 from actors.opening import owner_record, this_owner
 from actors.outlet import Projection
-from actors.records import said_in_use
+from actors.records import last_state, said_in_use
 from actors.store import Folder, Held, Journal, StoreError
 from actors.thinning import Thinning
-from cortex import events, journal
+from cortex import events, journal, shards
 from cortex.commands import Emit
 from cortex.limits import Limits, Terms
 from cortex.loop import step
 from cortex.program import Program
 from cortex.state import State
+from policies.failure import Failure, FailureKind
 
 
 class _Programs:
@@ -30,8 +32,8 @@ class _Programs:
         return programs.load(where, params_json)
 
 
-def amend(folder: Folder, job: str, batch_of: Callable[[int], list[events.Event]]) -> State:
-    """Take the job's epoch and append what ``batch_of`` makes of it; K after that. Raises ``StoreError``."""
+def amend(folder: Folder, job: str, batch_of: Callable[[int, State], list[events.Event]]) -> State:
+    """Take the job's epoch and append what ``batch_of`` makes of it and of K; K after that. Raises ``StoreError``."""
     try:
         with folder.hold(job):
             source = folder.journal(job)
@@ -43,14 +45,14 @@ def amend(folder: Folder, job: str, batch_of: Callable[[int], list[events.Event]
         raise StoreError(said_in_use(folder, job)) from None
 
 
-def _amended(source: Journal, batch_of: Callable[[int], list[events.Event]]) -> State:
+def _amended(source: Journal, batch_of: Callable[[int, State], list[events.Event]]) -> State:
     epoch = source.take_epoch(owner_record(this_owner("inline")))
     snapshot = source.latest_snapshot()
     k = journal.decode_state(snapshot[1]) if snapshot else None
     turns = (turn for _, turn in source.turns(snapshot[0] if snapshot else source.opened_at()))
     k = journal.replay(k, turns, loaded)
     journal.put_right(k, source.account(source.seq))
-    batch = batch_of(epoch)
+    batch = batch_of(epoch, k)
     turn = events.Turn(max(k.at_s, time.time()), (tuple(batch),))
     step(k, loaded(k.terms), turn)
     seq = source.append([journal.encode_turn(turn.at_s, [journal.encode_batch(batch)], journal.encode_account(k))])
@@ -64,18 +66,37 @@ def loaded(terms: Terms) -> Program:
 
 
 def cancel(folder: Folder, job: str, who: str) -> State:
-    """End for good a job that nobody runs. Raises ``StoreError``."""
+    """End for good a job that nobody runs, its shards first. Raises ``StoreError``."""
+    reports = {}
+    for name in shards_in(folder, job):
+        if folder.has(name):
+            reports[int(name.rpartition("~")[2])] = shards.report(cancel(folder, name, who), 1)
 
-    def cancelling(epoch: int) -> list[events.Event]:
-        return [events.Rejoined(epoch), events.Stopped(who, "cancel")]
+    def cancelling(epoch: int, k: State) -> list[events.Event]:
+        gone = Failure(FailureKind.CANCELLED, f"cancelled by {who}", sent=False)
+        tasks = {task.goal: task.attempt for task in k.errands.values() if task.is_shard}
+        home = [events.Returned(*each, None, failure=gone, report=reports.get(each[0])) for each in tasks.items()]
+        said = [events.Reported(goal, report) for goal, report in reports.items() if goal not in tasks]
+        return [events.Rejoined(epoch), events.Stopped(who, "cancel"), *home, *said]
 
     return amend(folder, job, cancelling)
+
+
+def shards_in(folder: Folder, job: str) -> list[str]:
+    """The shards of a job; none where it has none."""
+    with closing(folder.journal(job)) as source:
+        return shard_names(source, loaded)
+
+
+def _parts(folder: Folder, job: str) -> tuple[int, ...]:
+    """How many results each shard of a job has."""
+    return tuple(last_state(folder, name).emitted if folder.has(name) else 0 for name in shards_in(folder, job))
 
 
 def set_limits(folder: Folder, job: str, who: str, limits: Limits) -> State:
     """Change the bounds of a job that nobody runs. Raises ``StoreError``."""
 
-    def setting(epoch: int) -> list[events.Event]:
+    def setting(epoch: int, k: State) -> list[events.Event]:
         return [events.Rejoined(epoch), events.LimitsSet(who, limits)]
 
     return amend(folder, job, setting)
@@ -84,7 +105,7 @@ def set_limits(folder: Folder, job: str, who: str, limits: Limits) -> State:
 def answer(folder: Folder, job: str, who: str, answers: dict[str, Any]) -> State:
     """Answer what a job that nobody runs waits for. Raises ``StoreError``."""
 
-    def answering(epoch: int) -> list[events.Event]:
+    def answering(epoch: int, k: State) -> list[events.Event]:
         return [events.Rejoined(epoch), *(events.Told(who, name, value) for name, value in answers.items())]
 
     return amend(folder, job, answering)
@@ -100,6 +121,8 @@ def copy_results(
     reader: Projection | None = None
     try:
         index = sink.open(rows, size_bytes, own)
+        if index > 0 and (parts := _parts(folder, job)) and index < sum(parts):
+            index = sink.open(0, 0, own)  # nobody knows which results of which shard these are
         reader = Projection(folder.journal(job), _Programs(), index)  # type: ignore[arg-type]
         while some := reader.read():
             sink.write([value for _, value in some])
@@ -112,7 +135,7 @@ def copy_results(
             reader.close()
         sink.close()
     if own and written != (rows, size_bytes):
-        amend(folder, job, lambda epoch: [events.Written(*written)])
+        amend(folder, job, lambda epoch, k: [events.Written(written[0], written[1], _parts(folder, job))])
     return int(written[0])
 
 

@@ -20,6 +20,7 @@ from actors.batches import PERMITS, Submissions
 from actors.dispatch import Dispatch
 from actors.editions import opens_again
 from actors.inbox import Entry, Traces, entry, settle, split
+from actors.kin import Kin
 from actors.lease import Lease
 from actors.memory import Memory
 from actors.notices import Herald
@@ -37,13 +38,12 @@ from actors.upkeep import Upkeep
 from cortex import commands, events, journal
 from cortex.program import Program
 from cortex.signals import staff_digest
-from cortex.state import State
 
 _log = logging.getLogger("cortex.channel")
 FAULT = "a turn could not be taken"
 
 
-class Channel:
+class Channel(Kin):
     """``folder`` is the state folder; all else that a channel needs stands in its journal or in the opening."""
 
     def __init__(self, job: str, folder: str, runtime: Runtime) -> None:
@@ -51,7 +51,6 @@ class Channel:
         self._folder = folder
         self._store = runtime.store(folder)
         self._runtime = runtime
-        self._k: State
         self._program: Program
         self._journal: Journal
         self._memory: Memory
@@ -111,7 +110,7 @@ class Channel:
         batch += await self._lease.allowance.first(terms, self._journal)
         self._memory = self._store.memory(self.job)
         if terms.keeps_text:
-            self._memory.catch_up(self._journal)
+            self._memory.catch_up(self._journal, anew)
         self._looks_up = not terms.fresh and not self._memory.empty()
         if anew or k is None:
             self._journal.set_meta("opened_at", str(self._journal.seq).encode())
@@ -181,9 +180,9 @@ class Channel:
         await self._put(journal.encode_batch([events.Fed(window, start, position, ended)]), len(window))
         return self._k.rows_wanted()
 
-    async def written(self, rows: int, size_bytes: int) -> None:
-        """The sink holds so many results on disk."""
-        await self._put(journal.encode_batch([events.Written(rows, size_bytes)]), 1)
+    async def written(self, rows: int, size_bytes: int, parts: tuple[int, ...] = ()) -> None:
+        """The sink holds so many results on disk; ``parts``: so many of each shard."""
+        await self._put(journal.encode_batch([events.Written(rows, size_bytes, tuple(parts))]), 1)
 
     async def granted(self, blob: bytes) -> None:
         """The cortex changes this job's shares."""
@@ -215,6 +214,7 @@ class Channel:
         limits = msgspec.structs.replace(self._k.terms.limits, **msgspec.json.decode(changed))
         await self._put(journal.encode_batch([events.LimitsSet(who, limits)]), 1)
         self._lease.again()
+        self._lease.allowance.heed()
 
     async def told(self, who: str, answers: bytes) -> None:
         """Somebody answers what the job waits for: values by name, as JSON."""
@@ -243,6 +243,7 @@ class Channel:
         k, facts = self._k, summary(self._k) | ({} if self._whole else {"outcome": "running"})
         facts["unarmed"] = sorted({*self._dispatch.unarmed(), *self._errands.unarmed(), *self._submissions.unarmed()})
         facts |= {"rows_wanted": k.rows_wanted(), "broken": self.broken, "held_until_s": k.hold_until_s}
+        facts |= {"stopping": k.stopping, "shards": self._errands.shards(k)}
         return msgspec.json.encode(facts | {"epoch": k.epoch, "lines": self._traces.lines(said)})
 
     async def answer(self) -> bytes:
@@ -383,9 +384,8 @@ class Channel:
         """Send only what nobody has paid for yet; the rest is answered from memory, in the next turn."""
         if not calls or not (self._looks_up or not (self._program.asks_once or self._k.terms.fresh)):
             return calls
-        calls, recalled = await patiently(
-            self._journal, partial(without_recalled, self.job, calls, self._memory, self._journal)
-        )
+        look_up = partial(without_recalled, self.job, calls, self._memory, self._journal)
+        calls, recalled = await patiently(self._journal, look_up)
         if recalled is not None:
             self._enter(recalled)
         return calls

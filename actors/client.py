@@ -36,6 +36,7 @@ from actors.trial import passing_folder, scripted
 from cortex.flows import Flow
 from cortex.limits import MESSAGES, Limits
 from cortex.program import Program
+from cortex.shards import checked
 
 _END = object()
 Given = str | Model | Callable[..., Any]
@@ -275,6 +276,7 @@ def submit(
     priority: float | None = None, deadline: str | float | datetime | None = None,
     goal_timeout: str | float | None = None, max_failed: float | str | None = None, warm_prefix: bool = False,
     hedge: str | float | None = None, wait_blocked: str | float | None = None, rows: Rows | None = None,
+    shards: int = 1,
 ) -> Job:  # fmt: skip
     """Start a program and go on; the job tells the rest.
 
@@ -308,7 +310,7 @@ def submit(
     cast_of = {role: _taken(each, f"role {role}") for role, each in (roles or {}).items()}
     try:
         bounds = bounded(limits or Limits(), asked, time.time())
-        called = wording.labels((labels or {}).items())
+        called, shards = wording.labels((labels or {}).items()), checked(shards, rows is not None)
         served_by = wording.provider(provider) | ({"api_key_file": absolute(api_key_file)} if api_key_file else {})
         fallbacks = tuple(wording.fallback(each) if isinstance(each, str) else Wish() for each in others)
         cast = {role: _played(role, each) for role, each in cast_of.items()}
@@ -323,7 +325,7 @@ def submit(
     order = Order(
         program=program, wish=own, limits=bounds, job=job,
         state=state or folder or os.environ.get("CORTEX_STATE", STATE_DEFAULT), cluster=cluster, fresh=fresh,
-        labels=called,
+        labels=called, shards=shards,
     )  # fmt: skip
     if rows is not None:
         rows.begin(order)

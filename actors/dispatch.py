@@ -13,8 +13,6 @@ import contextlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import msgspec
-
 from actors.branch import DRAINING
 from actors.links import LEVEL_BITS, Link, Links
 from actors.ports import Away, Gone, Runtime
@@ -34,6 +32,9 @@ SILENT_S = BEAT_S / 2
 """How long a branch may take to give a sign of life before the cluster is asked whether it is dead."""
 LOOKS = 3
 """How often it is asked, ``AWAY_S`` apart."""
+BEAT_LINKS = 100
+"""So many are asked at one beat: of a thousand that have work each comes up every ten seconds. One that the cortex has
+taken off the list is asked at the next beat, and one that is given calls shows by itself whether it is there."""
 AUDIT_BEATS = 10
 """So many beats apart, what has been out for that long is compared with what the branch says that it has."""
 PEERS_MAX = 8
@@ -42,7 +43,6 @@ MEET_S = 5.0
 """How long a new channel waits for a branch that is away, or silent: what it holds need not be paid for again."""
 
 _NONE: frozenset[int] = frozenset()
-_encoder = msgspec.msgpack.Encoder()
 
 
 class Dispatch:
@@ -59,6 +59,7 @@ class Dispatch:
         self._where: dict[int, Link] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._beating: asyncio.Task[None] | None = None
+        self._beats = 0
         self.epoch = 0
         self.staff: tuple[str, ...] = ()
         """The branches that take calls, as last told."""
@@ -203,7 +204,7 @@ class Dispatch:
         """Send what is queued for a branch, message after message."""
         try:
             while link.queue:
-                blob, keys = self._packed(link)
+                blob, keys = link.packed(self._limits)
                 link.on_the_way = frozenset(keys)
                 await self._hand_over(link, blob, keys)
                 link.on_the_way = _NONE
@@ -222,7 +223,7 @@ class Dispatch:
                     said: str = await link.peer.ask("work", *args)
                 break
             except Gone:
-                await self._gone(link)
+                await self._gone(link, meant_for)
                 return
             except (Away, TimeoutError):
                 doubtful = bool(meant_for)  # what is meant for nobody is taken by nobody
@@ -242,23 +243,6 @@ class Dispatch:
         else:
             self._renewed(link, said)
 
-    def _packed(self, link: Link) -> tuple[bytes, list[int]]:
-        blobs: list[msgspec.Raw] = []
-        keys: list[int] = []
-        size = 0
-        for key, call in link.queue.items():
-            blob = _encoder.encode(call)
-            if blobs and size + len(blob) > self._limits.message_bytes_max:
-                break
-            size += len(blob)
-            blobs.append(msgspec.Raw(blob))
-            keys.append(key)
-            if len(keys) >= self._limits.message_calls_max:
-                break
-        for key in keys:
-            link.out[key] = link.queue.pop(key)
-        return _encoder.encode(blobs), keys
-
     # -- signs of life ---------------------------------------------------------------------------------------------
 
     def _needs_watch(self) -> bool:
@@ -270,24 +254,23 @@ class Dispatch:
 
     async def _beat(self) -> None:
         """While calls are out, ask each branch that has some; idle branches are left in peace."""
-        beats = 0
         while self._needs_watch():
             await asyncio.sleep(BEAT_S)
-            beats += 1
-            links = [link for link in self._links if link.out or not (link.up and link.armed)]
-            await asyncio.gather(*map(self._look_at, links))
+            beats = self._beats = self._beats + 1
+            await asyncio.gather(*map(self._look_at, self._links.to_ask(beats, BEAT_LINKS)))
             if beats % AUDIT_BEATS == 0:
-                await asyncio.gather(*map(self._audit, [link for link in self._links if link.out]))
+                await asyncio.gather(*map(self._audit, self._links.to_audit(beats, BEAT_LINKS)))
             if self._homeless:
                 await self._ask_for_staff()
 
     async def _look_at(self, link: Link) -> None:
+        incarnation = link.incarnation
         try:
             async with asyncio.timeout(SILENT_S):
                 peers = () if link.armed else self._links.able(PEERS_MAX)
                 beat = await link.peer.ask("beat", self._job, peers)
         except Gone:
-            await self._gone(link)
+            await self._gone(link, incarnation)
             return
         except (Away, TimeoutError) as error:
             if isinstance(error, Away):
@@ -334,14 +317,24 @@ class Dispatch:
 
     def _renewed(self, link: Link, incarnation: str) -> None:
         """This incarnation of the branch has spoken (none: the last one is dead): what an earlier one held is gone."""
-        if incarnation == link.incarnation or incarnation in link.past:
+        earlier = link.incarnation
+        if incarnation == earlier or incarnation in link.past:
             return
-        known = bool(link.incarnation)
-        if known:
-            link.past.add(link.incarnation)
         link.incarnation = incarnation
-        link.number = 0
-        self._declare_lost(link, list(link.out), "its branch died", sent=known)
+        if earlier:
+            link.past.add(earlier)
+            self._declare_lost(link, list(link.out), "its branch died")
+        else:
+            self._take_back(link)
+
+    def _take_back(self, link: Link) -> None:
+        """No incarnation of it was known, so what is on the way was meant for nobody, and nobody has taken it.
+
+        It is still to be sent; nothing has failed.
+        """
+        link.queue, link.out = link.out | link.queue, {}
+        if link.leaving:
+            self._pass_on(link)
 
     def _down(self, link: Link) -> None:
         """It does not answer: what is not sent yet goes to the others."""
@@ -369,9 +362,14 @@ class Dispatch:
         else:
             self._links.look(link)
 
-    async def _gone(self, link: Link) -> None:
-        """It is dead for good: whoever is there instead takes what comes."""
-        self._declare_lost(link, list(link.out), "its branch died")
+    async def _gone(self, link: Link, incarnation: str) -> None:
+        """That incarnation is dead for good: whoever is there instead takes what comes."""
+        if incarnation != link.incarnation:
+            return  # the next one was heard of meanwhile
+        if incarnation:
+            self._renewed(link, "")
+        else:
+            self._take_back(link)
         self._down(link)
         if link.leaving:
             self._look(link)
@@ -384,11 +382,11 @@ class Dispatch:
             branches, _ = await self._runtime.peer("cortex").ask("staff", False)
             self.staffed(tuple(branches))
 
-    def _declare_lost(self, link: Link, keys: list[int], why: str, sent: bool = True) -> None:
+    def _declare_lost(self, link: Link, keys: list[int], why: str) -> None:
         lost: list[events.Event] = []
         for key in keys:
             call = link.out.pop(key)
-            failure = Failure(FailureKind.LOST, why, sent=sent)
+            failure = Failure(FailureKind.LOST, why)
             lost.append(events.Broke(call.goal, call.sample, call.attempt, failure, by=link.name))
             self._where.pop(key, None)
         self._look(link)

@@ -15,6 +15,7 @@ import msgspec
 
 from actors import caps, control
 from actors.armoury import Arming, encode
+from actors.dealing import Dealing, Steering
 from actors.errors import ClearError
 from actors.inbox import Heard
 from actors.live import Publisher
@@ -26,6 +27,8 @@ from actors.sharing import PLACE
 from actors.speed import Speed, foretold, of_job
 from actors.store import Folder, StoreError
 from cortex.events import Row
+from cortex.program import Program
+from cortex.programs.shards import Shards
 
 FLUSH_S = 0.5
 """How long a finished row may wait before it is on disk in the results file."""
@@ -107,7 +110,7 @@ class Driver:
         source: Source | None = None, sink: Sink | None = None,
         progress: Callable[[dict[str, Any]], None] = lambda facts: None, attach: bool = False, own: bool = False,
         narrow: Mapping[str, int] | None = None, rotation: Rotation | None = None,
-        log: Callable[[str], None] = lambda line: None,
+        log: Callable[[str], None] = lambda line: None, program: Program | None = None,
     ) -> None:  # fmt: skip
         self._runtime = runtime
         self._folder = folder
@@ -124,6 +127,13 @@ class Driver:
         self._rotation = rotation
         self._log = log
         self._heard = Heard()
+        self._dealing: Dealing | None = None
+        if isinstance(program, Shards):
+            narrower = lambda rows: narrower_by(rows, opening.terms.limits.window_rows)  # noqa: E731
+            count, ordered, thins = program.shards, program.of.ordered, not opening.terms.keeps_text
+            told = lambda *written: self._ask("written", *written)  # noqa: E731
+            steering = Steering(self._over, self._refresh, told)
+            self._dealing = Dealing(runtime, folder, count, ordered, steering, narrower, thins)
         self._promise = Promise()
         self._wanted: tuple[str, str] | None = None
         self._begun = False
@@ -138,15 +148,19 @@ class Driver:
         """The job's last status. Raises what the source, the sink or the store raise, having stopped the job first."""
         await self._begin()
         try:
+            if self._dealing is not None:
+                await self._dealing.begin()
             index = self._open_sink()
-            if self._source is not None:
+            if self._source is not None and self._dealing is None:
                 self._source.seek(self._facts["position"])
         except Exception:
             await self._give_up()
             raise
-        work = [asyncio.create_task(self._drain(index)), asyncio.create_task(self._look())]
+        deals = self._dealing
+        drain = self._drain(index) if deals is None else self._gather(deals)
+        work = [asyncio.create_task(drain), asyncio.create_task(self._look())]
         if self._source is not None:
-            work.append(asyncio.create_task(self._feed()))
+            work.append(asyncio.create_task(self._feed() if deals is None else deals.feed(self._source)))
         try:
             await self._first_failure(work)
         finally:
@@ -224,7 +238,11 @@ class Driver:
         """Where results go on. Nobody reads them where there is no sink."""
         if self._sink is None:
             return int(self._facts["results"])
-        return self._sink.open(self._facts["results_written"], self._facts["bytes_written"], self._own)
+        told = int(self._facts["results_written"])
+        rows = self._sink.open(told, self._facts["bytes_written"], self._own)
+        if self._dealing is None or self._dealing.start_at(rows, told, getattr(self._sink, "has", rows)) == rows:
+            return rows
+        return self._sink.open(0, 0, self._own)
 
     async def _feed(self) -> None:
         """Read ahead of the channel, a window at a time."""
@@ -298,7 +316,8 @@ class Driver:
             await self._tell_caps()
             for name in facts["unarmed"]:
                 await self._arm(name)
-            if facts["unauthorised"] and self._rotation is not None:
+            refused = facts["unauthorised"] or (self._dealing is not None and await self._dealing.refused())
+            if refused and self._rotation is not None:
                 await self._renew(self._rotation)
             await asyncio.sleep(LOOK_S)
 
@@ -310,8 +329,11 @@ class Driver:
         self._caps = caps.Watch(self._control, rotation.terms, self._narrow)
         await self._tell_caps()
         await self._arm_all()
+        credentials = tuple(route.credential for route in rotation.terms.routes)
         with contextlib.suppress(StoreError):  # a broken journal is told by the status
-            await self._ask("unblock", KEY_READ, tuple(route.credential for route in rotation.terms.routes))
+            await self._ask("unblock", KEY_READ, credentials)
+        if self._dealing is not None:
+            await self._dealing.unblock(KEY_READ, credentials)
 
     async def _tell_caps(self) -> None:
         """Limits set by hand hold for the jobs of this state folder; a cluster that serves others has its own."""
@@ -337,6 +359,11 @@ class Driver:
                 await self._ask("told", wanted.who, msgspec.json.encode(wanted.answers))
         else:
             await self.stop(wanted.how, wanted.who)
+
+    async def _gather(self, deals: Dealing) -> None:
+        """Take the results of all shards."""
+        await deals.drain(self._sink, FLUSH_S, FLUSH_ROWS)
+        await self._refresh()
 
     # -- asking ----------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from cortex import commands, events, journal
 from cortex.limits import Terms
 from cortex.loop import step
 from cortex.program import Program
+from cortex.programs.shards import Shards
 from cortex.state import State
 
 Load = Callable[[Terms], Program]
@@ -49,6 +50,9 @@ def parts_of(source: Journal) -> tuple[list[Part], list[events.Reopened]]:
 def lines(source: Journal, load: Load, index: int = 0) -> Generator[commands.Emit | None, None, None]:
     """The results from an index on, numbered as they stand in the list now; None wherever the journal has no more at
     this moment: asked again, it is looked at again."""
+    if names := shard_names(source, load):
+        yield from _together(source, load, names, index)
+        return
     parts, reopened = parts_of(source)
     if not reopened:
         yield from _Reading(source, load, parts[0], index).emits()
@@ -58,6 +62,61 @@ def lines(source: Journal, load: Load, index: int = 0) -> Generator[commands.Emi
     for place, line in found:
         if line is None or place >= index:
             yield line and commands.Emit(place, line.value, line.failed, line.row, line.kind, line.order)
+
+
+def shard_names(source: Journal, load: Load) -> list[str]:
+    """The child jobs that the rows of this job are dealt to, in the order in which they are; none where it asks them
+    itself."""
+    for _, turn in source.turns(source.opened_at()):
+        for event in (event for batch in turn.batches for event in batch):
+            if isinstance(event, events.Opened) and isinstance(program := load(event.terms), Shards):
+                return [f"{source.job}~{event.first_goal + number}" for number in range(program.shards)]
+        break
+    return []
+
+
+def _together(source: Journal, load: Load, names: list[str], index: int) -> Generator[commands.Emit | None, None, None]:
+    """Those of all shards: in rounds where input order was asked for, else one shard after the other."""
+    program = load(next(terms for _, turn in source.turns(source.opened_at()) if (terms := journal.opening(turn))))
+    ordered = isinstance(program, Shards) and program.of.ordered
+    opened: list[Journal | None] = [None] * len(names)
+    streams: list[Iterator[commands.Emit | None]] = [iter(())] * len(names)
+
+    def line_of(number: int) -> commands.Emit | None:
+        if opened[number] is None:
+            if source.folder is None or not source.folder.has(names[number]):
+                return None  # it has not begun
+            found = opened[number] = source.folder.journal(names[number])
+            streams[number] = lines(found, load)
+        return next(streams[number], None)
+
+    place = turn = 0
+    try:
+        while True:
+            looked = 0
+            while looked < len(names):
+                line = line_of(turn)
+                if line is not None:
+                    looked = 0
+                    if place >= index:
+                        yield commands.Emit(place, line.value, line.failed, line.row, line.kind)
+                    place += 1
+                if ordered and line is None and not _ended(source):
+                    break
+                if ordered or line is None:
+                    turn = (turn + 1) % len(names)
+                    looked += line is None
+            yield None
+    finally:
+        for each in opened:
+            if each is not None:
+                each.close()
+
+
+def _ended(source: Journal) -> bool:
+    """Whether the job has ended for good: a row that is missing will not come."""
+    blob = source.account(source.seq)
+    return bool(blob) and journal.decode_account(blob).outcome in ("failed", "cancelled")
 
 
 class _Reading:

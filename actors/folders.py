@@ -95,6 +95,11 @@ class Folder:
         """Room where journals are; None where that cannot be told."""
         raise NotImplementedError
 
+    def backup(self, to: Path) -> None:
+        """Copy all of it, with jobs running, to a folder that is not there yet and will be one like it. Raises
+        ``StoreError``."""
+        raise NotImplementedError
+
     def beside(self, job: str, suffix: str) -> Path:
         """A file of this machine that belongs to a job."""
         return self.path / "jobs" / f"{checked_name(job)}{suffix}"

@@ -26,13 +26,14 @@ from actors.files.source import Check
 from actors.files.table_file import NO_PARQUET, PARQUET, form_of
 from actors.files.table_sink import TableSink
 from actors.files.table_source import TableSource
-from actors.programs import place_of
+from actors.programs import load, place_of
 from actors.records import last_terms
 from actors.schemas import schema_text
 from actors.session import CONTENT, Order, whole
 from actors.store import Folder
 from actors.trial import scripted
 from cortex.limits import Terms
+from cortex.programs.shards import unsharded
 from cortex.programs.table import FORMS, ROW, Table
 from cortex.schema import SchemaError
 from cortex.template import Template, TemplateError
@@ -148,6 +149,8 @@ class _Given:
         )  # fmt: skip
         self._source = AskedAgain(folder, order.named(), source)
         before = last_terms(folder, order.named())
+        if before is not None and not order.fresh:  # which rows are whose is settled
+            order.shards = unsharded(load(before.program, before.params_json))[1]
         try:
             check = self.check = source.check()
             self._refuse_changed(order, before, check.digest)
@@ -236,14 +239,16 @@ class _Tee:
 
     def open(self, rows: int, size_bytes: int, own: bool) -> int:
         """All results are read again: the file takes those that it has not."""
-        self._has = int(self._sink.open(rows, size_bytes, own))
+        self.has = int(self._sink.open(rows, size_bytes, own))
+        if self.has not in (0, rows):  # of several shards' results nobody knows which are left
+            self.has = int(self._sink.open(0, 0, own))
         return 0
 
     def write(self, values: list[Any]) -> None:
         """Pass them on."""
         at = len(self._rows)
         self._rows.extend(map(self._read, values))
-        if new := values[max(0, self._has - at) :]:
+        if new := values[max(0, self.has - at) :]:
             self._sink.write(new)
 
     def flush(self) -> tuple[int, int]:

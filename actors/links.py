@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from heapq import nsmallest
 from itertools import chain, islice
+from operator import attrgetter
+
+import msgspec
 
 from actors.ports import Peer
 from cortex import commands
+from cortex.limits import Limits
 
 LEVEL_BITS = 3
 """Branches whose burdens differ by fewer than eight calls are as good as each other: they take turns."""
+
+_encoder = msgspec.msgpack.Encoder()
 
 
 class Link:
     """One branch."""
 
     __slots__ = (
-        "armed", "carrying", "incarnation", "leaving", "level", "name", "number", "on_the_way", "out", "past", "peer",
-        "queue", "seen", "up",
+        "armed", "audited", "beaten", "carrying", "incarnation", "leaving", "level", "name", "number", "on_the_way",
+        "out", "past", "peer", "queue", "seen", "up",
     )  # fmt: skip
 
     def __init__(self, name: str, peer: Peer) -> None:
@@ -42,10 +49,30 @@ class Link:
         """What was out at the last audit."""
         self.carrying = False
         self.level = -1
+        self.beaten = self.audited = 0
+        """The beat at which it was last asked for a sign of life, and for what it has."""
 
     def burden(self) -> int:
         """Calls given to it."""
         return len(self.queue) + len(self.out)
+
+    def packed(self, limits: Limits) -> tuple[bytes, list[int]]:
+        """The next message, whose calls are on their way from now on, and their keys; the queue is not empty."""
+        blobs: list[msgspec.Raw] = []
+        keys: list[int] = []
+        size = 0
+        for key, call in self.queue.items():
+            blob = _encoder.encode(call)
+            if blobs and size + len(blob) > limits.message_bytes_max:
+                break
+            size += len(blob)
+            blobs.append(msgspec.Raw(blob))
+            keys.append(key)
+            if len(keys) >= limits.message_calls_max:
+                break
+        for key in keys:
+            self.out[key] = self.queue.pop(key)
+        return _encoder.encode(blobs), keys
 
 
 class Links:
@@ -102,6 +129,26 @@ class Links:
     def others(self, link: Link) -> bool:
         """Whether somebody else can work now."""
         return any(other is not link for level in self._levels.values() for other in level.values())
+
+    def to_ask(self, beat: int, most: int) -> list[Link]:
+        """Those that have calls or cannot work, to be asked for a sign of life at this beat. Of many, so many in turn:
+        else a message a second to each would cost more than the calls. Those that may be gone are asked each time."""
+        doubtful = [link for link in self if not (link.up and link.armed) or (link.leaving and link.out)]
+        sure = [link for link in self if link.out and link.up and link.armed and not link.leaving]
+        if len(sure) > most:
+            sure = nsmallest(most, sure, key=attrgetter("beaten"))
+        for link in sure:
+            link.beaten = beat
+        return doubtful + sure
+
+    def to_audit(self, beat: int, most: int) -> list[Link]:
+        """Those that are to say now what they have: of many, so many in turn."""
+        found = [link for link in self if link.out]
+        if len(found) > most:
+            found = nsmallest(most, found, key=attrgetter("audited"))
+        for link in found:
+            link.audited = beat
+        return found
 
     def able(self, count: int) -> tuple[str, ...]:
         """Names of some that can work."""

@@ -6,6 +6,7 @@ for the disk.
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Protocol
@@ -40,6 +41,9 @@ class Journals(Protocol):
     def journal(self, job: str) -> Journal:
         """That of one job. Raises ``StoreError``."""
 
+    def jobs(self) -> list[str]:
+        """Names of all jobs."""
+
 
 class Memory:
     """The index of one state folder, as one job's channel sees it."""
@@ -52,11 +56,22 @@ class Memory:
         self._seq = 0
         self._journals: dict[str, Journal] = {}
 
-    def catch_up(self, own: Journal) -> None:
-        """Take in what this job's journal holds and the index does not: its last run may have been killed."""
+    def catch_up(self, own: Journal, anew: bool = False) -> None:
+        """Take in what this job's journal holds and the index does not: its last run may have been killed. ``anew``: it
+        begins anew, and so do its child jobs, under other names: nobody else would take in what theirs hold."""
         after = self._index.seq_of(self._job)
         if after < own.seq:
             self.note(own.seq, replies_in(own.turns(after)))
+        if anew:
+            for name in self._folder.jobs():
+                if name.startswith(f"{self._job}~"):
+                    with contextlib.suppress(StoreError):  # one that cannot be read is asked again
+                        self._catch_up_with(name)
+
+    def _catch_up_with(self, child: str) -> None:
+        source, after = self._journal(child), self._index.seq_of(child)
+        if after < source.seq:
+            self._index.put(child, source.seq, list(replies_in(source.turns(after))))
 
     def empty(self) -> bool:
         """Whether nothing is remembered at all: then there is no use in looking."""

@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import os
 import sys
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 
@@ -88,6 +89,20 @@ def adopt(where: str, type_: type[Program]) -> None:
 def alias(where: str, place: str) -> None:
     """Find under one place what stands at another. Raises ``NoSuchProgram``."""
     _known[where] = find(place)
+
+
+def settle(where: str, place: str, moved: Mapping[str, str]) -> None:
+    """Find under the place that it has elsewhere what was brought here; so with other programs of those files.
+
+    ``moved``: where each file of it stands now, by where it stood. Raises ``NoSuchProgram``.
+    """
+    file, _, name = place.rpartition(":")
+    type_ = find(f"{moved.get(file, file)}:{name}")
+    now = sys.modules[type_.__module__]
+    for each in vars(now).values():
+        if isinstance(each, type) and issubclass(each, Program) and each.__module__ == now.__name__:
+            adopt(f"{file}:{each.__qualname__}", each)
+    _known[where] = type_
 
 
 def adopt_sources(sources: dict[str, bytes]) -> None:

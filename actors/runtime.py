@@ -9,36 +9,40 @@ import logging
 import os
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import ray
 import ray.util.metrics
 from msgspec.structs import replace
 from ray import cloudpickle, exceptions
-from ray._private import state
+from ray._private import services, state
 from ray._private import worker as ray_worker
 from ray._private.node import Node
-from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
+from ray._raylet import AuthenticationTokenLoader, Config, GcsClient  # type: ignore[attr-defined]
+from ray.core.generated.gcs_pb2 import GcsNodeInfo  # type: ignore[attr-defined]
 from ray.experimental import internal_kv
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors.armoury import make_model
 from actors.cluster import census
+from actors.cluster.admission import see_admitted, see_usable
 from actors.cluster.connection import Connection
+from actors.cluster.fitting import NODES_S, installed_here, said_mismatch, see_fitting
 from actors.cluster.keeper import Keeper
 from actors.cluster.leftovers import end_processes
-from actors.cluster.letters import cause_of, post
-from actors.cluster.lifeline import Lifeline
-from actors.cluster.placing import selector, shapes
+from actors.cluster.lifeline import LOOK_S, Lifeline
+from actors.cluster.placing import awaited, home_of, selector, shapes, tied
+from actors.cluster.raypeer import RayPeer
 from actors.cluster.seat import process_class
 from actors.cluster.shelf import Notes, Shelf, Shelved
 from actors.cluster.start import (
     OBJECT_STORE_BYTES,
+    PYTHONS_THAT_FIT,
     Private,
     checked_address,
     code_paths,
-    end_gently,
     environment,
     first_line,
     lean,
@@ -47,7 +51,6 @@ from actors.cluster.start import (
     token_environ,
 )
 from actors.machine import Machine
-from actors.observing.logs import begin_of_actor
 from actors.opening import Owner, this_owner
 from actors.ports import Away, ClusterError, Gone, Peer
 from cortex import __version__
@@ -106,24 +109,33 @@ def _private(environ: Mapping[str, str]) -> Connection:
 
 def _joined(cluster: str, environ: Mapping[str, str]) -> Connection:
     address = checked_address(cluster)
-    with environment(environ, token_environ(address, os.environ)):
+    with environment(environ, {**PYTHONS_THAT_FIT, **token_environ(address, os.environ)}):
+        _read_anew()
+        has_token = bool(AuthenticationTokenLoader.instance().has_token(ignore_auth_mode=True))
+        see_admitted(address, os.environ, has_token, GcsClient, services.find_node_ids)
+        see_usable(address, services._find_address_from_flag("--raylet_socket_name"))
         _init(address=address)
     return Connection(cluster, None, _shut)
 
 
 def _init(**options: Any) -> None:
     ray_worker.print_to_stdstream = _to_log  # type: ignore[assignment]  # what Ray would print among the user's results
-    Config.initialize("")  # it has read the environment before we changed it
-    AuthenticationTokenLoader.instance().reset_cache()
+    _read_anew()
     try:
         ray.init(namespace=NAMESPACE, log_to_driver=False, logging_level=logging.CRITICAL, **options)
     except Exception as error:
         if options["address"] == "local":
             raise ClusterError(f"Ray does not start: {first_line(error)}") from None
-        said = f"no connection to the Ray at {options['address']}: {first_line(error)}"
-        if isinstance(error, ConnectionError):
-            said += "; if it asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
-        raise ClusterError(said) from None
+        where = f"the Ray at {options['address']}"
+        if other := said_mismatch(str(error)):
+            raise ClusterError(f"{where} does not fit: it has {other}: install the same") from None
+        raise ClusterError(f"no connection to {where}: {first_line(error)}") from None
+
+
+def _read_anew() -> None:
+    """Ray has read the environment before we changed it."""
+    Config.initialize("")
+    AuthenticationTokenLoader.instance().reset_cache()
 
 
 def _to_log(told: Any, ignore_prefix: bool = False) -> None:
@@ -146,16 +158,20 @@ def _let_go(connection: Connection) -> None:
 # -- the runtime -----------------------------------------------------------------------------------------------------
 
 
-async def start_runtime(cluster: str, environ: Mapping[str, str], begin: bool = True) -> RayRuntime:
+async def start_runtime(
+    cluster: str, environ: Mapping[str, str], begin: bool = True, needs: Sequence[str] = ()
+) -> RayRuntime:  # fmt: skip
     """Connect to a Ray, and where something is to ``begin`` see that a cortex lives there. Raises ``ClusterError``.
 
     ``cluster``: ``local`` for a private Ray that ends with this process, else an address. ``environ`` is where the
-    user's key stands: no process of Ray's sees it.
+    user's key stands: no process of Ray's sees it. ``needs``: distributions that every node there must have.
     """
     connection = await _keeper.run(lambda: _connect(cluster, environ))
     take_signals_back()
     runtime = RayRuntime(cluster, connection)
     try:
+        if begin and cluster != "local":
+            await _keeper.run(lambda: _see_fitting(cluster, needs))
         starting = [runtime.start_actor("cortex", "cortex", BRANCHES)] if begin else []
         if cluster == "local":  # nobody else can have started them: side by side is faster
             starting += [runtime.start_actor("branch", f"branch:{slot}") for slot in range(BRANCHES)]
@@ -164,6 +180,13 @@ async def start_runtime(cluster: str, environ: Mapping[str, str], begin: bool = 
         await runtime.close()
         raise
     return runtime
+
+
+def _see_fitting(cluster: str, needs: Sequence[str]) -> None:
+    ask = partial(census.taken, ray, NodeAffinitySchedulingStrategy, code_paths(), NODES_S)
+    rows: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    living = [row["NodeID"] for row in rows if row["Alive"]]
+    see_fitting(cluster, installed_here(), needs, code_paths(), living, Notes(internal_kv), ask)
 
 
 async def nodes_of(cluster: str, environ: Mapping[str, str], timeout_s: float) -> list[census.Told]:
@@ -189,6 +212,16 @@ class RayRuntime(Machine, Shelved):
     def node(self) -> str:
         """Ray's own name for the node."""
         return str(self._node)
+
+    async def awaits(self, name: str) -> str:
+        """The address of the host that a channel waits for, as its journal is there; empty where it waits for none."""
+        home = await asyncio.to_thread(self._shelf.home, name.partition(":")[2])
+        try:
+            handle = await self.handle(name)
+        except Gone:
+            return ""
+        row = await asyncio.to_thread(state.actors, handle._actor_id.hex())
+        return awaited(row.get("State", ""), home, await asyncio.to_thread(ray.nodes))
 
     def incarnation(self, name: str) -> str:
         """Names the process, so that the cluster can be asked whether that one has ended."""
@@ -217,7 +250,7 @@ class RayRuntime(Machine, Shelved):
 
     def peer(self, name: str) -> Peer:
         """An actor by name, whether it lives or not."""
-        return _RayPeer(name, self)
+        return RayPeer(name, self, exceptions)
 
     async def names(self, prefix: str) -> tuple[str, ...]:
         """Names of the actors that live, those that begin so."""
@@ -225,12 +258,23 @@ class RayRuntime(Machine, Shelved):
         return tuple(a["name"] for a in found if a["namespace"] == NAMESPACE and a["name"].startswith(prefix))
 
     async def nodes(self) -> tuple[str, ...]:
-        """The nodes that live, as Ray names them."""
-        return tuple(sorted(node["NodeID"] for node in await asyncio.to_thread(ray.nodes) if node["Alive"]))
+        """The nodes that live, as Ray names them. Raises what Ray says of a head that is away, or that has begun anew:
+        ``ray.nodes`` would then end this process."""
+        worker: Any = ray_worker.global_worker
+        living = GcsNodeInfo.GcsNodeState.ALIVE
+        found = await asyncio.to_thread(worker.gcs_client.get_all_node_info, timeout=LOOK_S, state_filter=living)
+        return tuple(sorted(node.hex() for node in found))
 
     async def cores(self) -> int:
         """CPUs that Ray was told of."""
         return int((await asyncio.to_thread(ray.cluster_resources)).get("CPU", 0))
+
+    async def sees(self, path: str) -> bool:
+        """Whether actors with a disk of ours would find a file of this process: they live with the node we are on."""
+        if not self.cluster.startswith("ray://"):
+            return True  # that node is on this machine
+        there = NodeAffinitySchedulingStrategy(self._node, soft=False)
+        return await asyncio.to_thread(census.finds, ray, there, path)
 
     async def make_room(self, branches: int, workers: int) -> None:
         """Tell Ray's autoscaler, where there is one, for how many a core is wanted."""
@@ -243,12 +287,14 @@ class RayRuntime(Machine, Shelved):
 
     async def start_actor(self, role: str, name: str, *args: Any, avoid: tuple[str, ...] = ()) -> Peer:
         """The actor of this name, made if there is none, and alive. Raises ``ClusterError`` where it cannot live."""
-        where = self._where(role, args)
-        bound = not isinstance(where, str)  # to the node whose disk has the journal
-        labels = {} if bound else selector(role, await asyncio.to_thread(ray.nodes), avoid)
+        where, nodes = self._where(role, args), await asyncio.to_thread(ray.nodes)
+        bound = not isinstance(where, str)  # to the host whose disk has the journal
+        labels, home = ({}, home_of(self._node, nodes)) if bound else (selector(role, nodes, avoid), "")
+        if home:  # this node, or one that comes to the same host after it
+            where = NodeAffinitySchedulingStrategy(self._node, soft=True)
         if not labels and avoid and (well := [node for node in await self.nodes() if node not in avoid]):
             where = NodeAffinitySchedulingStrategy(well[zlib.crc32(name.encode()) % len(well)], soft=True)
-        self._handles[name] = await asyncio.to_thread(self._made, role, name, args, where, labels)
+        self._handles[name] = await asyncio.to_thread(self._made, role, name, args, where, labels, home)
         peer = self.peer(name)
         try:
             release, _ = await peer.ask("hello")
@@ -260,12 +306,14 @@ class RayRuntime(Machine, Shelved):
             raise ClusterError(f"{self.cluster} runs cortex {release}, this is {__version__}: use the same release")
         return peer
 
-    def _made(self, role: str, name: str, args: tuple[Any, ...], where: Any, labels: dict[str, str]) -> Any:
+    def _made(
+        self, role: str, name: str, args: tuple[Any, ...], where: Any, labels: dict[str, str], home: str
+    ) -> Any:  # fmt: skip
         remote: Any = ray.remote(process_class(role))
         actor = remote.options(
             name=name, namespace=NAMESPACE, lifetime="detached", get_if_exists=True, max_restarts=-1,
             max_task_retries=0, max_concurrency=CALLS_AT_ONCE, num_cpus=0, scheduling_strategy=where,
-            label_selector=labels or None,
+            label_selector=labels or None, resources=tied(home),
         )  # fmt: skip
         return actor.remote(code_paths(), role, name, args, self.cluster)
 
@@ -313,6 +361,10 @@ class RayRuntime(Machine, Shelved):
         """An actor is gone: whoever has its name next is another."""
         self._handles.pop(name, None)
 
+    def settle(self, job: str) -> None:
+        """Have it known where this channel lives: it waits for that host when it is gone."""
+        self._shelf.house(job, home_of(self._node, ray.nodes()))  # type: ignore[no-untyped-call]
+
     def background(self, work: Any) -> None:
         """Run a call that nobody waits for."""
         task = asyncio.get_running_loop().create_task(work)
@@ -336,65 +388,13 @@ class RayRuntime(Machine, Shelved):
         return make_model(blob)
 
 
-class _RayPeer:
-    """Messages as calls of a Ray actor."""
-
-    __slots__ = ("_runtime", "name")
-
-    def __init__(self, name: str, runtime: RayRuntime) -> None:
-        self.name = name
-        self._runtime = runtime
-
-    async def ask(self, method: str, *args: Any) -> Any:
-        """Call and wait. Raises ``Away``, ``Gone``, ``Cut``, or what the method raised."""
-        lifeline = self._runtime.lifeline
-        if lifeline is None:
-            return await self._asked(method, args)
-        try:
-            return await lifeline.hold(self._asked(method, args))
-        except (Away, Gone):
-            await lifeline.look()  # is it we who are away?
-            raise
-
-    async def _asked(self, method: str, args: tuple[Any, ...]) -> Any:
-        try:
-            handle = self._runtime.known(self.name) or await self._runtime.handle(self.name)
-            return await post(handle, method, args)
-        except exceptions.RayTaskError as error:
-            raise cause_of(error.cause, self.name) from None
-        except exceptions.ActorUnavailableError:
-            raise Away(self.name) from None
-        except (exceptions.RayActorError, exceptions.ActorUnschedulableError) as error:
-            self._runtime.forget(self.name)  # another may have its name: a channel whose node died, resumed elsewhere
-            raise Gone(self.name) from RuntimeError(first_line(error))
-        except exceptions.RayError as error:  # the object store, a node on its way out, a head that is away
-            self._runtime.forget(self.name)
-            raise Away(f"{self.name}: {first_line(error)}") from None
-
-    def tell(self, method: str, *args: Any) -> None:
-        """Call and go on; what goes wrong nobody hears."""
-        self._runtime.background(self._said(method, args))
-
-    async def _said(self, method: str, args: tuple[Any, ...]) -> None:
-        with contextlib.suppress(Exception):
-            await self.ask(method, *args)
-
-
 # -- the process of an actor -----------------------------------------------------------------------------------------
 
 
 def seated(role: str, name: str, args: tuple[Any, ...], cluster: str) -> Any:
     """The seat of an actor, in its own process."""
-    from actors.cluster.seat import Seat, die_with_parent
+    from actors.cluster.seat import taken
 
-    if cluster == "local":
-        die_with_parent()
     again = bool(ray.get_runtime_context().was_current_actor_reconstructed)
     runtime = RayRuntime(cluster, job=name.partition(":")[2] if role == "channel" else "")
-    begin_of_actor(name, runtime.node(), os.environ)
-    seat = Seat(role, name, args, runtime, again)
-    if cluster != "local":
-        seat.show(ray.util.metrics.Gauge)
-    if cluster != "local" and role != "cortex":
-        end_gently(ray_worker, asyncio.get_running_loop(), seat.told_to_end)
-    return seat
+    return taken(role, name, args, runtime, again, ray_worker, ray.util.metrics.Gauge)

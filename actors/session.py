@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import getpass
 import os
+import secrets
 import time
 from collections.abc import Callable, Mapping
 from hashlib import sha256
@@ -40,10 +41,13 @@ from cortex.budgets import covering
 from cortex.events import Reopened
 from cortex.limits import Limits, Terms
 from cortex.program import Program, params_of
+from cortex.programs.shards import sharded
 
 STATE_DEFAULT = ".cortex"
 COMING_BACK_S = 30.0
 """How long a channel that a cluster starts again may take until it is begun anew."""
+ASK_S = 12.0
+"""How long it may take to tell how it is: a little more than it has asked for patience (``actors.cluster.seat``)."""
 LOOK_S = 0.5
 CONTENT = "content"
 """Among an order's places: hash over an input that has no name of its own. It is a part of the job's name."""
@@ -51,6 +55,10 @@ CONTENT = "content"
 
 class JobInUse(SetupError):
     """Another run works on the job at this moment."""
+
+
+class Stranded(Exception):
+    """The job's channel waits for another host."""
 
 
 class Order(msgspec.Struct, kw_only=True):
@@ -65,6 +73,8 @@ class Order(msgspec.Struct, kw_only=True):
     input: str = ""
     output: str = ""
     fresh: bool = False
+    shards: int = 1
+    """Child jobs that the rows are dealt to; 1: the job asks them itself."""
     keeps_text: bool = True
     """As in ``Terms``."""
     decided: tuple[tuple[int, str], ...] = ()
@@ -76,8 +86,12 @@ class Order(msgspec.Struct, kw_only=True):
     places: dict[str, str] = msgspec.field(default_factory=dict)
     """Whatever else a later ``resume`` needs; never a secret."""
 
+    def runs(self) -> Program:
+        """The program of the job: that of its rows, or the one that deals them to shards."""
+        return sharded(self.program, self.shards)
+
     def named(self) -> str:
-        """The job's name."""
+        """The job's name: the same, however many shards it has."""
         if self.job:
             return self.job
         where = programs.place_of(type(self.program))
@@ -170,6 +184,7 @@ class Session:
                 self._clear_leftovers(owner)
             runtime = await self._runtime(cluster)
             try:
+                await self._see_disk(runtime, cluster)
                 return await self._drive(runtime, terms, found, cluster)
             finally:
                 await runtime.close()
@@ -185,8 +200,8 @@ class Session:
     def terms(self, found: Destination, cluster: str) -> Terms:
         """What goes into the journal: all that a resumed run needs, and no secret."""
         order = self.order
-        where = programs.place_of(type(order.program))
-        params = params_of(order.program)
+        where = programs.place_of(type(order.runs()))
+        params = params_of(order.runs())
         places = {
             **order.places, "wish": remember(order.wish), "cluster": cluster, "input": whole(order.input),
             "output": whole(order.output),
@@ -200,7 +215,7 @@ class Session:
         return Terms(
             job=self.job, program=where, params_json=params, fingerprint=programs.fingerprint(where, params),
             route=found.route, fallbacks=found.fallbacks, role_routes=found.role_routes, roles=found.roles,
-            limits=limits, streams=self._source is not None,
+            limits=limits, streams=self._source is not None and order.shards == 1,
             fresh=order.fresh, keeps_text=order.keeps_text, places=places, labels=order.labels,
         )  # fmt: skip
 
@@ -232,7 +247,7 @@ class Session:
         before = last_terms(self.folder, self.job)
         if before is None or order.fresh or self._source is not None:
             return None
-        where, params = programs.place_of(type(order.program)), params_of(order.program)
+        where, params = programs.place_of(type(order.runs())), params_of(order.runs())
         same = before.fingerprint == programs.fingerprint(where, params)
         if not same or before.places.get("wish") != remember(order.wish) or self._own_objects():
             return None
@@ -257,16 +272,35 @@ class Session:
             return InlineRuntime(telemetry=of_environ(self._environ, counts=self.endpoint.is_open))
         if self._own_objects():
             raise SetupError("a model object lives in this process: give --cluster inline, or name a model")
+        from actors.cluster.fitting import needs_of
         from actors.cluster.start import hidden
         from actors.runtime import start_runtime
 
         try:
             with hidden(self._credentials()):
-                runtime = await start_runtime(cluster, self._environ)
+                wishes = (self.order.wish, *self.order.wish.fallbacks, *self.order.wish.roles.values())
+                needs = needs_of({wish.provider for wish in wishes}, self.order.state)
+                runtime = await start_runtime(cluster, self._environ, needs=needs)
             await hand_over(runtime.peer("cortex"), self._environ, cluster)
             return runtime
         except ClusterError as error:
             raise SetupError(str(error)) from None
+
+    async def _see_disk(self, runtime: Any, cluster: str) -> None:
+        """A journal is written where its channel lives, and read here: both must see one disk."""
+        if cluster in ("inline", "local") or "://" in self.order.state:
+            return
+        mark = self.folder.path / f".seen-{secrets.token_hex(8)}"
+        mark.touch()
+        try:
+            if not await runtime.sees(str(mark.resolve())):
+                raise SetupError(
+                    f"{cluster} runs on another machine, or as another user, and does not see "
+                    f"{self.folder.path.resolve()}, the folder of this job's journal: give --state postgresql://…, "
+                    "or have the job run there: --cluster http://…:8265"
+                )
+        finally:
+            mark.unlink(missing_ok=True)
 
     def _clear_leftovers(self, owner: Owner) -> None:
         """Fence what a killed run left behind, then end it: it may still be paying and writing."""
@@ -295,7 +329,7 @@ class Session:
         self._driver = Driver(
             runtime, self.folder.address, opening, found.arming, source=self._source, sink=self._sink,
             progress=self.progress, attach=attach, own=own, narrow=found.narrow,
-            rotation=rotation(terms, found.arming, self.heed), log=self.log,
+            rotation=rotation(terms, found.arming, self.heed), log=self.log, program=self.order.runs(),
         )  # fmt: skip
         if self._stopped is not None:
             await self._driver.stop(*self._stopped)
@@ -303,6 +337,8 @@ class Session:
         async with shown(opening.owner.ray_folder):
             facts = await self._driver.run()
         answer = await self._driver.answer() if facts["outcome"] in ("complete", "partial") else None
+        for name in await runtime.names(f"channel:{self.job}~") if self.order.shards > 1 else ():
+            await runtime.end_actor(name)
         if facts["outcome"] != "running":
             await runtime.end_actor(f"channel:{self.job}")
         return Ended(facts, answer)
@@ -311,26 +347,36 @@ class Session:
         """Whether the job goes on without a driver, on a cluster: then it is attached to, not begun."""
         if runtime.cluster in ("inline", "local"):
             return False
+        name = f"channel:{self.job}"
         try:
-            facts = msgspec.json.decode(await self._patiently(runtime.peer(f"channel:{self.job}")))
+            facts = msgspec.json.decode(await self._patiently(runtime.peer(name), runtime))
+        except Stranded:  # its journal has come here, to another host than the one that it waits for
+            await runtime.kill_actor(name)
+            return False
         except (Away, Gone, ClearError):  # what was wrong there is told when it is begun anew, if it still is
             return False
         if facts["outcome"] == "running" and not facts["broken"]:
             return True
-        await runtime.end_actor(f"channel:{self.job}")
+        await runtime.end_actor(name)
         return False
 
-    async def _patiently(self, channel: Peer) -> Any:
-        """Its status. One that comes back by itself is waited for: to begin it anew would end it once more."""
+    async def _patiently(self, channel: Peer, runtime: Any) -> Any:
+        """Its status. One that comes back by itself is waited for: to begin it anew would end it once more.
+
+        Raises ``Stranded`` where it waits for a host that is not there.
+        """
         end_s = time.monotonic() + COMING_BACK_S
         while True:
+            if await runtime.awaits(channel.name):
+                raise Stranded
             try:
-                return await channel.ask("status")
+                async with asyncio.timeout(ASK_S):  # a cluster may keep what is asked until the channel is back
+                    return await channel.ask("status")
             except Unbegun:
                 raise
-            except Away:
+            except (Away, TimeoutError):
                 if time.monotonic() >= end_s:
-                    raise
+                    raise Away(channel.name) from None
                 await asyncio.sleep(LOOK_S)
 
 

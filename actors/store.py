@@ -21,6 +21,7 @@ from actors.store_errors import Fenced as Fenced
 from actors.store_errors import Forgotten as Forgotten
 from actors.store_errors import Held as Held
 from actors.store_errors import NoSuchJob as NoSuchJob
+from actors.store_errors import OtherRelease as OtherRelease
 from actors.store_errors import StoreError as StoreError
 from actors.store_errors import TextGone as TextGone
 from actors.store_errors import Unreachable as Unreachable
@@ -51,13 +52,20 @@ class Journal:
         return max(self._storage.last(), self.dropped())
 
     def _check_format(self) -> None:
+        """Journals of all releases have a fact ``format``, whatever else they have. One that this release can read
+        keeps its number until somebody writes it: the release that it is of may look at it until then."""
         found = self.meta("format")
         if found is None:
-            self.set_meta("format", str(journal.FORMAT).encode())
-        elif int(found) > journal.FORMAT:
-            raise StoreError(f"{self.job} is of a newer release (format {int(found)}): upgrade to open it")
-        elif int(found) < journal.FORMAT:
-            raise StoreError(f"{self.job} is of an older release (format {int(found)}): finish it with that one")
+            self.set_meta("format", b"%d" % journal.FORMAT)
+        elif not journal.OLDEST <= int(found) <= journal.FORMAT:
+            self.close()
+            newer = int(found) > journal.FORMAT
+            reads = f"{journal.OLDEST} to {journal.FORMAT}" if journal.OLDEST < journal.FORMAT else f"{journal.FORMAT}"
+            do = "upgrade cortex-bounded-calls to open it" if newer else "open it with the release that wrote it"
+            raise OtherRelease(
+                f"job {self.job} was written by {'a newer' if newer else 'an older'} release (journal format "
+                f"{int(found)}, this one reads {reads}): {do}"
+            )
 
     @property
     def seq(self) -> int:
@@ -99,6 +107,8 @@ class Journal:
         """Become the only writer: whoever wrote before is fenced from here on. ``owner`` says who it is now."""
         self.epoch = self._storage.take_epoch(owner, least)
         self._seq = self._last()
+        if self.meta("format") != b"%d" % journal.FORMAT:
+            self.set_meta("format", b"%d" % journal.FORMAT)
         return self.epoch
 
     def newest_epoch(self) -> int:

@@ -13,6 +13,10 @@ class NoSuchJob(StoreError):
     """There is no journal of that name."""
 
 
+class OtherRelease(StoreError):
+    """The journal is of a release whose form this one cannot read. Nothing was touched."""
+
+
 class Forgotten(StoreError):
     """What the job asked and was answered was removed on purpose; its figures are there."""
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from actors.bounds import in_words
 from actors.waiting import standing
+from cortex import shards
 from cortex.limits import Route
 from cortex.state import State
 from policies.price import usd
@@ -21,7 +22,7 @@ def summary(k: State) -> dict[str, Any]:
         "outcome": k.outcome or "running",
         "why": k.why,
         "awaited": k.awaited(),
-        "rows": tally.rows_read if k.terms.streams else tally.succeeded + tally.failed,
+        "rows": tally.rows_read if k.terms.streams or k.shards else tally.succeeded + tally.failed,
         "rows_expected": _counted(k.terms.places.get("rows", "")),
         "rows_succeeded": tally.succeeded,
         "rows_failed": tally.failed,
@@ -51,7 +52,7 @@ def summary(k: State) -> dict[str, Any]:
         ],
         "assumed_tokens": ledger.assumed_tokens,
         "goals_live": k.live,
-        "results": k.emitted,
+        "results": shards.results(k) if k.shards else k.emitted,
         "results_written": k.written_rows,
         "bytes_written": k.written_bytes,
         "position": k.position,

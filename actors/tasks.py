@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 
 from actors.inbox import Heard
 from actors.opening import Opening, this_owner
-from actors.ports import Away, ClusterError, Gone, Runtime
+from actors.ports import Away, ClusterError, Gone, Peer, Runtime
 from actors.store import StoreError
 from actors.watching import TRACEPARENT, Watches
-from cortex import commands, events
-from cortex.limits import Terms
-from cortex.state import State
+from cortex import commands, events, shards
+from cortex.limits import Limits, Terms
+from cortex.state import ENDED, State
 from policies.failure import Failure, FailureKind
 
 AWAY_S = 0.5
@@ -45,8 +45,13 @@ class Errands:
         self._tasks: dict[tuple[int, int], asyncio.Task[None]] = {}
         """By goal and attempt."""
         self._children: dict[tuple[int, int], str] = {}
-        self._resting: set[tuple[int, int]] = set()
-        """Child jobs that shall rest as soon as they are there."""
+        self._stops: dict[tuple[int, int], str] = {}
+        """Child jobs that shall come to an end, and how, as soon as they are there."""
+        self._k: State
+        self._limits: dict[str, Limits] = {}
+        """What each shard was told last."""
+        self._kept: set[str] = set()
+        """Shards that have ended, and whose results may still be asked for."""
         self._unarmed: dict[str, tuple[str, ...]] = {}
         self._running = 0
         self.workers: tuple[str, ...] = ()
@@ -61,6 +66,19 @@ class Errands:
         else:
             self._there.clear()
 
+    def shards(self, k: State) -> list[tuple[str, int, bool]]:
+        """The shards that have begun, how many results of each are in the sink, and whether they rest for good."""
+        named = [
+            (child_name(self._job, goal), each.written, bool(k.outcome) or k.goals[goal].status in ENDED)
+            for goal, each in sorted(k.shards.items())
+        ]  # fmt: skip
+        return [each for each in named if each[2] or f"channel:{each[0]}" in self._limits]
+
+    def stir(self, goals: Iterable[int]) -> None:
+        """Have these shards say at once what they hold and lack."""
+        for goal in goals:
+            self._runtime.peer(f"channel:{child_name(self._job, goal)}").tell("heed")
+
     def unarmed(self) -> set[str]:
         """Branches that hold no credential for a child job: it has the driver of its parent, and no other."""
         return {branch for branches in self._unarmed.values() for branch in branches}
@@ -68,9 +86,9 @@ class Errands:
     def begin(self, command: commands.RunTool | commands.Launch | commands.Rest, k: State) -> None:
         """Start an errand, or let a child job rest; its event follows."""
         key = (command.goal, command.attempt)
+        self._k = k
         if isinstance(command, commands.Rest):
-            self._resting.add(key)
-            self._rest(key)
+            self._stop(key, "drain")
             return
         if isinstance(command, commands.RunTool):
             self._running += 1
@@ -85,19 +103,19 @@ class Errands:
         self._running -= tool
         self._tasks.pop(key, None)
         self._children.pop(key, None)
-        self._resting.discard(key)
+        self._stops.pop(key, None)
 
-    def _rest(self, key: tuple[int, int]) -> None:
+    def _stop(self, key: tuple[int, int], how: str) -> None:
+        self._stops[key] = how
         child = self._children.get(key)
         if child is not None:
-            self._runtime.peer(f"channel:{child}").tell("stop", "drain", f"job {self._job}")
+            self._runtime.peer(f"channel:{child}").tell("stop", how, f"job {self._job}")
 
     def abandon(self, goal: int, attempt: int) -> None:
         """Nobody waits for this errand: a run that has not begun never will; a child job ends, and sends its bill."""
         key = (goal, attempt)
-        child = self._children.get(key)
-        if child is not None:
-            self._runtime.peer(f"channel:{child}").tell("stop", "cancel", f"job {self._job}")
+        if key in self._children:
+            self._stop(key, "cancel")
         elif key in self._tasks:
             self._tasks[key].cancel()
 
@@ -154,14 +172,16 @@ class Errands:
         while event is None:
             try:
                 await self._open_child(name, command, parent)
-                if (command.goal, command.attempt) in self._resting:  # told before it was there
-                    self._rest((command.goal, command.attempt))
+                if how := self._stops.get((command.goal, command.attempt)):  # told before it was there
+                    self._stop((command.goal, command.attempt), how)
                 event = await self._returned(name, command)
             except (Away, Gone):  # whoever it needs is being started again: it is joined by its name
                 await asyncio.sleep(CHILD_LOOK_S)
             except (StoreError, ClusterError, ValueError) as error:
                 failure = Failure(FailureKind.FAULTY, str(error))
-                event = events.Returned(command.goal, command.attempt, None, failure=failure)
+                event = events.Returned(
+                    command.goal, command.attempt, None, failure=failure, partial=command.shards > 0
+                )
         self._unarmed.pop(name, None)
         self._put([event])
 
@@ -169,8 +189,14 @@ class Errands:
         limits = msgspec.structs.replace(
             parent.limits, max_cost_nusd=command.max_cost_nusd, max_job_tokens=command.max_job_tokens
         )
+        if command.shards:
+            limits = shards.limits_of(self._k.terms.limits)
+        if name in self._kept:
+            self._kept.discard(name)
+            await self._runtime.end_actor(f"channel:{name}")
         terms = msgspec.structs.replace(
-            parent, job=name, program=command.program, params_json=command.params_json, limits=limits, streams=False,
+            parent, job=name, program=command.program, params_json=command.params_json, limits=limits,
+            streams=command.shards > 0, shard=command.shards > 0,
             fingerprint=self._runtime.fingerprint(command.program, command.params_json),
             places={TRACEPARENT: trace} if (trace := self._watch.child_of(command.goal, command.attempt)) else {},
             origin=child_name(parent.origin, command.goal) if parent.origin else "",
@@ -179,6 +205,7 @@ class Errands:
         peer = await self._runtime.start_actor("channel", f"channel:{name}", name, self._folder)
         opening = Opening(terms=terms, owner=this_owner("child"), who=f"job {self._job}")
         await peer.ask("start", msgspec.msgpack.encode(opening))
+        self._limits[peer.name] = limits
 
     async def _returned(self, name: str, command: commands.Launch) -> events.Returned:
         """Wait for the child's end, however often its channel is started again meanwhile. Raises ``Gone``."""
@@ -192,7 +219,11 @@ class Errands:
                     self._say(f"{name}: {line}")
                 self._unarmed[name] = tuple(facts["unarmed"])
                 if facts["outcome"] == "running" and not facts["broken"]:
+                    if command.shards:
+                        await self._tend(peer, command, facts["stopping"])
                     continue
+                if command.shards:
+                    return await self._shard_returned(name, peer, command, facts)
                 answer = msgspec.json.decode(await peer.ask("answer"))
                 break
             except Away:
@@ -206,6 +237,38 @@ class Errands:
             command.goal, command.attempt, answer, facts["known_nusd"], facts["assumed_nusd"],
             facts["input_tokens"] + facts["cache_read_tokens"] + facts["cache_creation_tokens"],
             facts["output_tokens"], failure, facts["assumed_tokens"], facts["outcome"] == "partial",
+        )  # fmt: skip
+
+
+    async def _tend(self, peer: Peer, command: commands.Launch, stopping: str) -> None:
+        """What the whole job is told holds for each of its shards, also for one that was away when it was told."""
+        how = self._stops.get((command.goal, command.attempt), "")
+        if how not in ("", stopping):
+            await peer.ask("stop", how, f"job {self._job}")
+        terms = self._k.terms
+        limits = shards.limits_of(terms.limits)
+        before = self._limits.get(peer.name)
+        if before is not None and limits != before:
+            names = [name for name in limits.__struct_fields__ if getattr(limits, name) != getattr(before, name)]
+            changed = {name: getattr(limits, name) for name in names}
+            await peer.ask("set_limits", terms.limits_by or f"job {self._job}", msgspec.json.encode(changed))
+        self._limits[peer.name] = limits
+
+    async def _shard_returned(
+        self, name: str, peer: Peer, command: commands.Launch, facts: dict[str, Any]
+    ) -> events.Returned:  # fmt: skip
+        """What a shard came to. It stays, for whoever has not yet taken all of its results."""
+        report = msgspec.msgpack.decode(await peer.ask("report"), type=shards.Report)
+        self._kept.add(name)
+        outcome, why = facts["outcome"], facts["broken"] or facts["why"]
+        failure = None
+        if outcome != "complete":
+            kind = _kind(why)
+            words = why.partition(": ")[2] if kind == why.partition(":")[0] else why
+            failure = Failure(kind, words if outcome == "partial" else f"shard {name} ended {outcome}: {why}")
+        partial = outcome == "partial" or bool(facts["broken"])
+        return events.Returned(
+            command.goal, command.attempt, None, failure=failure, partial=partial, report=report
         )  # fmt: skip
 
 

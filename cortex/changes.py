@@ -170,6 +170,8 @@ class Spawn(msgspec.Struct, frozen=True):
     goal: Goal
     program: Program
     max_cost_nusd: int | None = None
+    shards: int = 0
+    """It is one of so many shards of this job: its driver feeds it rows, and it is lent money as it goes."""
 
 
 Change = (

@@ -279,6 +279,11 @@ class Cluster(msgspec.Struct):
     branches: tuple[str, ...] = ()
     """Those that take work, as last told; so for the workers."""
     workers: tuple[str, ...] = ()
+    told_s: float = -NEVER
+    """When that was."""
+    worse: tuple[str, ...] = ()
+    """Nodes that were worse than others when that was last looked at."""
+    worse_s: float = -NEVER
     check_s: float = NEVER
     """When branches and workers are looked at next."""
     deaf_until_s: float = -NEVER

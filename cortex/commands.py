@@ -82,6 +82,8 @@ class Launch(_Command, frozen=True, tag="launch"):
     params_json: bytes
     max_cost_nusd: int | None
     max_job_tokens: int | None
+    shards: int = 0
+    """As in ``Spawn``."""
 
 
 class Rest(_Command, frozen=True, tag="rest"):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from cortex import commands, pauses, purse, submissions
 from cortex.attempts import asked_by, assume
 from cortex.authored import Out, said, stop
 from cortex.moves import reopen
 from cortex.program import Program
 from cortex.results import emit_held
-from cortex.state import HELD, State
+from cortex.state import HELD, Errand, State
 from cortex.warming import came_home
 from policies.budget import all_alike, too_many_failed
 from policies.reset import said_time
@@ -68,7 +70,7 @@ def go_on(k: State) -> None:
 
 def see_end(k: State) -> None:
     """Give a job in which nothing can happen any more its outcome: ``partial`` ones can be resumed."""
-    if k.outcome or any(not (task.abandoned or (k.closing and task.due_at_s)) for task in k.errands.values()):
+    if k.outcome or any(map(_awaited(k), k.errands.values())):
         return
     if k.closing or (k.paused is not None and not pauses.waits(k)):
         submissions.hold_back(k)
@@ -96,6 +98,11 @@ def see_end(k: State) -> None:
         k.outcome, k.why = "partial", f"over_budget: {purse.why(k)}"
     elif not k.wishes and not k.elsewhere and k.due_at_s() is None:
         _see_stuck(k)
+
+
+def _awaited(k: State) -> Callable[[Errand], bool]:
+    """Errands without which the job does not end. A shard's rows are the job's: also one that was cancelled is."""
+    return lambda task: not ((task.abandoned and not task.is_shard) or (k.closing and task.due_at_s))
 
 
 def _see_stuck(k: State) -> None:
@@ -146,9 +153,12 @@ def finish(k: State, out: Out) -> None:
             k.goals[task.goal].due_at_s, task.due_at_s = 0.0, HELD
             continue
         if not task.abandoned:
-            out.append(commands.Abandon(task.goal, task.attempt))
+            rests = task.is_shard and k.outcome == "partial"
+            out.append((commands.Rest if rests else commands.Abandon)(task.goal, task.attempt))
             reopen(k, k.goals[task.goal])
-        if task.charge is not None:
+        if task.charge is not None and task.is_shard:
+            k.ledger.release(task.charge)  # what it was lent counts until it says what became of that
+        elif task.charge is not None:
             k.ledger.assume(task.charge)
         del k.errands[key]
     if k.outcome != "partial":

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from cortex import commands, events
+from cortex import commands, events, shards
 from cortex.attempts import Verdict, drawn
 from cortex.ledger import Bill
 from cortex.moves import Out, asked, be_woken, errand, reopen, send, tool_errand
@@ -78,6 +78,8 @@ def returned(k: State, event: events.Returned) -> tuple[Goal, Any] | Verdict | N
     _over(k, task)
     assert task.charge is not None
     k.ledger.release(task.charge)
+    if task.is_shard:
+        return _shard_returned(k, event, task)
     bill = Bill(event.known_nusd, event.assumed_nusd, event.input_tokens, event.output_tokens, event.assumed_tokens)
     k.ledger.bill(bill, k.billed.pop(event.goal, Bill()))
     goal = k.goals.get(event.goal)
@@ -97,6 +99,23 @@ def returned(k: State, event: events.Returned) -> tuple[Goal, Any] | Verdict | N
     reopen(k, goal)  # the child can be resumed: it will be spawned, and joined by its name, again
     as_meant = task.resting or k.closing or failure.kind == FailureKind.TIMED_OUT  # by this job's own deadline
     if not (as_meant or (over_budget and more_than(k, goal, task.charge))):
+        k.paused, k.paused_at_s = failure, k.at_s
+    return None
+
+
+def _shard_returned(k: State, event: events.Returned, task: Errand) -> tuple[Goal, Any] | Verdict | None:
+    """Settle a shard: what it came to is the whole's. One that stopped rests with the job, until that goes on."""
+    if event.report is not None:
+        shards.take(k, event.goal, event.report)
+    goal, failure = k.goals.get(event.goal), event.failure
+    if goal is None or goal.status in ENDED or task.abandoned:
+        return None
+    if failure is None:
+        return goal, plain(event.answer)
+    if not event.partial:
+        return Verdict(goal, failure)
+    reopen(k, goal)
+    if not (task.resting or k.closing or failure.kind == FailureKind.TIMED_OUT):
         k.paused, k.paused_at_s = failure, k.at_s
     return None
 
@@ -126,9 +145,11 @@ def lost(k: State, held: Collection[int], out: Out) -> list[Verdict]:
         if flight_key(task.goal, task.attempt) in held or task.due_at_s:
             continue
         if isinstance(task.command, commands.Launch):
-            if not task.abandoned:
+            if not task.abandoned or task.is_shard:
                 out.append(task.command)
                 task.resting = False  # whoever joins it has it go on
+                if task.abandoned:
+                    out.append(commands.Abandon(task.goal, task.attempt))
                 continue
             assert task.charge is not None
             k.ledger.assume(task.charge)

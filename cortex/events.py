@@ -14,6 +14,7 @@ from cortex.ledger import Ledger
 from cortex.limits import Limits, Route, Terms
 from cortex.purse import Slice
 from cortex.reply import Reply
+from cortex.shards import Report
 from policies.failure import Failure
 
 
@@ -156,6 +157,15 @@ class Returned(_Event, frozen=True, tag="returned"):
     assumed_tokens: int = 0
     partial: bool = False
     """It has not failed: it stopped, and goes on when it is spawned again."""
+    report: Report | None = None
+    """What a shard came to, in place of its bill."""
+
+
+class Reported(_Event, frozen=True, tag="reported"):
+    """A shard says what it has come to, and what it may commit and lacks."""
+
+    goal: int
+    report: Report
 
 
 class Written(_Event, frozen=True, tag="written"):
@@ -163,6 +173,8 @@ class Written(_Event, frozen=True, tag="written"):
 
     rows: int
     size_bytes: int
+    parts: tuple[int, ...] = ()
+    """Of how many results of each shard they are made."""
 
 
 class LimitsSet(_Event, frozen=True, tag="limits_set"):
@@ -307,10 +319,15 @@ class Leased(_Event, frozen=True, tag="leased"):
     """When that budget is whole again, in seconds since 1970."""
 
 
+def reported(goal: int, blob: bytes) -> Reported:
+    """What a shard says, as it came."""
+    return Reported(goal, msgspec.msgpack.decode(blob, type=Report))
+
+
 Event = (
     Opened | Rejoined | Fed | Granted | Answered | Recalled | Broke | Observed | Returned | Written | LimitsSet
     | Stopped | Resumed | Ticked | Intended | Submitted | Unsubmitted | Doubted | Stuck | Collected | Made
-    | Told | Reopened | Leased
+    | Told | Reopened | Leased | Reported
 )  # fmt: skip
 
 

@@ -207,7 +207,12 @@ def series(buffer: Buffer, at_s: float, within_s: float = AGE_MAX_S) -> Series:
 def _per_token_of(buffer: Buffer, slot: Slot) -> tuple[float, float]:
     """Median and 95th percentile of one second, over those of its samples that are kept."""
     from_s, to_s = slot.place * SLOT_S, (slot.place + 1) * SLOT_S
-    values = [seconds / max(tokens, 1) for at_s, seconds, tokens in buffer.samples if from_s <= at_s < to_s]
+    values = []
+    for at_s, seconds, tokens in reversed(buffer.samples):
+        if at_s < from_s:
+            break
+        if at_s < to_s:
+            values.append(seconds / max(tokens, 1))
     return _at(values, 0.5), _at(values, 0.95)
 
 

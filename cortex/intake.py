@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from cortex import attempts, deadlines, errands, events, pauses, purse, results, submissions
+from cortex import attempts, deadlines, errands, events, pauses, purse, results, shards, submissions
 from cortex.authored import Out, fold, fold_reply, give_up, said, stop
 from cortex.ending import go_on
 from cortex.moves import end, hurry
@@ -131,6 +131,7 @@ def _came_back(k: State, program: Program, settled: Any, out: Out) -> None:
 
 def _written(k: State, program: Program, event: events.Written, out: Out) -> None:
     k.written_rows, k.written_bytes = event.rows, event.size_bytes
+    shards.written(k, event.parts)
 
 
 def _limits_set(k: State, program: Program, event: events.LimitsSet, out: Out) -> None:
@@ -237,6 +238,10 @@ def _leased(k: State, program: Program, event: events.Leased, out: Out) -> None:
     purse.lease(k, event.slices, event.said, event.again_s)
 
 
+def _reported(k: State, program: Program, event: events.Reported, out: Out) -> None:
+    shards.take(k, event.goal, event.report)
+
+
 def _ticked(k: State, program: Program, event: events.Ticked, out: Out) -> None:
     """Time is in the turn; ``wake`` does what is due."""
 
@@ -248,5 +253,5 @@ _TAKE: dict[type, Callable[[State, Program, Any, Out], None]] = {
     events.Ticked: _ticked, events.Intended: _intended, events.Submitted: _submitted,
     events.Unsubmitted: _unsubmitted, events.Doubted: _doubted, events.Stuck: _stuck,
     events.Collected: submissions.collected, events.Made: _made, events.Told: _told,
-    events.Reopened: _reopened, events.Leased: _leased,
+    events.Reopened: _reopened, events.Leased: _leased, events.Reported: _reported,
 }  # fmt: skip

@@ -14,7 +14,10 @@ from cortex.program import Program
 from cortex.state import State
 
 FORMAT = 2
-"""Number of this journal's form; a newer one is refused by older releases."""
+"""Number of the form in which this release writes journals: raised where the form changes after a release, so that an
+older release refuses what it would read wrongly (``tests/journals``)."""
+OLDEST = 2
+"""The oldest form that this release reads: that of the first release."""
 
 _encoder = msgspec.msgpack.Encoder()
 _turn_decoder = msgspec.msgpack.Decoder(events.Turn)

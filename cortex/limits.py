@@ -153,6 +153,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     limits_by: str = ""
     """Who changed them last, and when; empty while they are those that it began with."""
     limits_at_s: float = 0.0
+    shard: bool = False
+    """Whether it is a part of another job: then it tells that one what it has come to, which lends it money."""
     streams: bool = False
     """Whether rows of a source follow; without it the source counts as read to its end."""
     fresh: bool = False

@@ -86,7 +86,7 @@ def select(k: State, program: Program, turn: events.Turn, out: Out) -> None:
     while symbolic < rounds_max and rounds_left > 0:
         k.short = k.elsewhere = False
         k.wishes = True
-        calls_max = room(k)
+        calls_max = room(k) if program.calls else 1
         if calls_max <= 0 and not (several and (k.looking or _brings_news(turn))):
             k.unseen = k.unseen or _brings_news(turn)
             if several:
@@ -120,7 +120,7 @@ def select(k: State, program: Program, turn: events.Turn, out: Out) -> None:
     stop(k, f"select made {rounds_max} rounds of changes in one turn")
 
 
-_NO_NEWS = (events.Granted, events.Written, events.Made)
+_NO_NEWS = (events.Granted, events.Written, events.Made, events.Reported)
 
 
 def _brings_news(turn: events.Turn) -> bool:

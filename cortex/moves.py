@@ -165,7 +165,7 @@ def _leave(k: State, key: int, question: bytes, out: Out) -> None:
 def errand(k: State, goal: Goal, task: Errand, out: Out) -> None:
     """The goal waits for a tool or a child job, which begins now; or when the job goes on, if it begins nothing now."""
     set_status(k, goal, Status.WAITING)
-    if k.terms.limits.goal_timeout_s is not None:
+    if k.terms.limits.goal_timeout_s is not None and not task.is_shard:
         begin_timeout(k, goal)
     goal.join = None
     send(k, goal, task, out)

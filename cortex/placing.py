@@ -38,6 +38,7 @@ Find = Callable[[int], Goal | None]
 """A goal by its id, if it can still be told of."""
 TURNS_KNOWN = 20_000
 """Turns of which it is known when the goals were made that were made in them."""
+_GOAL = int(What.GOAL)
 
 
 class Places:
@@ -95,7 +96,7 @@ class Places:
         """A goal below another, or one that is certain to be told of."""
         state = self.state
         if not goal.parent:
-            own = trace_key(goal.id)
+            own = goal.id  # as ``trace_key`` has it
             state.traces[own] = Trace(GOAL_SPANS, True, self._at_s, 1)
             state.kept_spans += GOAL_SPANS
             self._node(goal, own, 0, self._at_s)
@@ -131,12 +132,11 @@ class Places:
         return span_key(What.GOAL, parent)
 
     def _node(self, goal: Goal, trace: int, above: int, begin_s: float) -> Node:
-        state = self.state
-        node = Node(
-            goal.id, goal.kind, goal.parent, trace, span_key(What.GOAL, goal.id), above, begin_s,
-            max(begin_s, goal.due_at_s), goal.row,
+        state, goal_id, open_s = self.state, goal.id, goal.due_at_s
+        node = state.nodes[goal_id] = Node(
+            goal_id, goal.kind, goal.parent, trace, goal_id << 24 | _GOAL, above, begin_s,
+            open_s if open_s > begin_s else begin_s, goal.row,
         )  # fmt: skip
-        state.nodes[goal.id] = node
         if not above:
             self._tops(node)
         parent = state.nodes.get(goal.parent) if goal.parent else None
@@ -148,7 +148,8 @@ class Places:
         """The first span of a top goal's trace: it and its job's are linked."""
         state = self.state
         if state.run:
-            node.links += self._job_linked(state.run)
+            linked = self._job_linked(state.run)
+            node.links = node.links + linked if node.links else linked
             if len(state.tops) < LINKS_MAX:
                 state.tops.append(Link(node.trace, node.key))
 
@@ -228,9 +229,8 @@ class Places:
         trace = traces.get(own)
         if trace is not None:
             trace.live -= 1
-            if trace.live <= 0 and not part_of(own):
+            if trace.live <= 0 and (own == goal_id or not part_of(own)):
                 del traces[own]
-        last = where.pop(goal_id, 0)
-        if last:
+        if where and (last := where.pop(goal_id, 0)):
             for part in range(1, part_of(last) + 1):
                 traces.pop(trace_key(goal_id, part), None)

@@ -18,6 +18,9 @@ from policies.slices import MONTH
 if TYPE_CHECKING:
     from cortex.state import State
 
+JOB, TOKENS = "job", "tokens"
+"""Periods of slices of what a job may cost, and of its tokens, that its parent lends a shard: from its beginning on."""
+
 
 class Slice(msgspec.Struct, frozen=True, array_like=True):
     """What the job was lent of one budget."""
@@ -25,7 +28,7 @@ class Slice(msgspec.Struct, frozen=True, array_like=True):
     budget: str
     """Its name, for people."""
     period: str
-    """``day`` or ``month``."""
+    """``day``, ``month``, or ``JOB`` and ``TOKENS``, which have no window."""
     window: int
     """The day on which it begins for which it was lent, counted from 1970-01-01 UTC."""
     upto_nusd: int
@@ -44,16 +47,25 @@ class Purse(msgspec.Struct, array_like=True):
     """Since when no more is to be had."""
     lacks_nusd: int = 0
     """What the call costs at most for which there was no room; 0 where there was none such since the last slice."""
+    lacks_tokens: int = 0
+    """The same in tokens."""
 
 
 def used_nusd(k: State, period: str) -> int:
     """What the job has committed of what it began in this day, or month."""
+    if period in (JOB, TOKENS):
+        return k.ledger.committed_tokens if period == TOKENS else k.ledger.committed_nusd
     return k.ledger.month_nusd if period == MONTH else k.ledger.day_nusd
 
 
 def open_nusd(k: State) -> int:
     """What is reserved for calls that are under way, and most of which comes back soon: not in message batches."""
     return sum(flight.charge.nusd for flight in k.flights.values() if not flight.submission)
+
+
+def open_tokens(k: State) -> int:
+    """The same in tokens."""
+    return sum(flight.charge.tokens for flight in k.flights.values() if not flight.submission)
 
 
 def affords(k: State, charge: Charge, wanted: bool = False) -> bool:
@@ -68,15 +80,19 @@ def affords(k: State, charge: Charge, wanted: bool = False) -> bool:
         return False
     if purse is None:
         return True
-    fits = not purse.said and all(_fits(k, each, charge.nusd) for each in purse.slices)
+    fits = not purse.said and all(_fits(k, each, charge) for each in purse.slices)
     if wanted:
         purse.lacks_nusd = 0 if fits else max(1, charge.nusd)
+        purse.lacks_tokens = 0 if fits else charge.tokens
     return fits
 
 
-def _fits(k: State, slice_: Slice, nusd: int) -> bool:
+def _fits(k: State, slice_: Slice, charge: Charge) -> bool:
+    if slice_.period in (JOB, TOKENS):
+        more = charge.tokens if slice_.period == TOKENS else charge.nusd
+        return used_nusd(k, slice_.period) + more <= slice_.upto_nusd
     window = k.ledger.month if slice_.period == MONTH else k.ledger.day
-    return slice_.window == window and used_nusd(k, slice_.period) + nusd <= slice_.upto_nusd
+    return slice_.window == window and used_nusd(k, slice_.period) + charge.nusd <= slice_.upto_nusd
 
 
 def lease(k: State, slices: tuple[Slice, ...], said: str, again_s: float) -> None:
@@ -85,7 +101,7 @@ def lease(k: State, slices: tuple[Slice, ...], said: str, again_s: float) -> Non
     if slices or said:
         now = k.purse = Purse(slices, said, again_s)
         if before is not None and said:
-            now.lacks_nusd = before.lacks_nusd
+            now.lacks_nusd, now.lacks_tokens = before.lacks_nusd, before.lacks_tokens
         now.since_s = before.since_s if before is not None and before.said and said else k.at_s
     if not said:
         k.wishes = True  # select may have more to ask than it could pay

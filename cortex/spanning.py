@@ -16,6 +16,7 @@ from policies.sampling import Sampling
 
 CHILD_SPANS = 20
 """Set aside for a child job: its own run, pauses and all, stands below the goal that launched it."""
+_CALL = int(What.CALL)
 _SAME_QUESTION = frozenset({"after", "backoff", "policy", "hold"})
 
 
@@ -100,12 +101,13 @@ class Calls(Places):
             self._counts(node.parent, calls=1)
         terms = self._k.terms
         route = terms.routes[command.route] if command.route else terms.route
-        node.call = Call(
-            trace, span_key(What.CALL, node.goal, command.attempt), above, min(node.open_s, at_s), at_s, command.sample,
-            goal.question, command.route, goal.constructor, route.model, route.endpoint, command.output_tokens_max,
-            body=command.body if self.captures else b"", first_route=command.route,
+        key, open_s = node.goal << 24 | (command.attempt & 0xFFFFF) << 4 | _CALL, node.open_s  # as ``span_key`` has it
+        call = node.call = Call(
+            trace, key, above, open_s if open_s < at_s else at_s, at_s, command.sample, goal.question, command.route,
+            goal.constructor, route.model, route.endpoint, command.output_tokens_max, 1, "",
+            command.body if self.captures else b"", command.route,
         )  # fmt: skip
-        return node.call
+        return call
 
     def _answered(self, event: events.Answered, node: Node | None) -> None:
         if node is None:
@@ -136,11 +138,11 @@ class Calls(Places):
         self, event: events.Answered, node: Node, call: Call, probe: bool, begin_s: float, end_s: float
     ) -> None:
         """What nearly every call is: its first attempt was answered."""
-        reply = event.reply
+        reply, at_s = event.reply, self._at_s
         node.call = None
-        node.open_s = self._at_s
+        node.open_s = at_s
         exchange = Exchange(
-            call, event.attempt, node.kind, begin_s, end_s, self._at_s, event.by, event.waited_s, reply.stop_reason,
+            call, event.attempt, node.kind, begin_s, end_s, at_s, event.by, event.waited_s, reply.stop_reason,
             reply.model, reply.usage, probe, self._refused(node), 0, reply.body if self.captures else b"",
         )  # fmt: skip
         node.spans.append(exchange)
@@ -160,9 +162,11 @@ class Calls(Places):
 
     def _times(self, event: events.Answered | events.Broke, node: Node, flight: Flight) -> tuple[float, float]:
         """When an attempt began and ended: it waited from the moment at which it was asked."""
-        at_s = self._at_s
-        begin_s = min(at_s, flight.asked_s + event.waited_s)
-        return begin_s, min(at_s, begin_s + event.elapsed_s) if event.elapsed_s else at_s
+        at_s, begin_s, elapsed_s = self._at_s, flight.asked_s + event.waited_s, event.elapsed_s
+        if begin_s > at_s:
+            begin_s = at_s
+        end_s = begin_s + elapsed_s
+        return begin_s, end_s if elapsed_s and end_s < at_s else at_s
 
     def _in_hindsight(self, event: events.Answered | events.Broke, node: Node) -> Flight | None:
         """An attempt of which nobody took note as it began: it is reckoned back from when it came."""

@@ -7,6 +7,7 @@ from cortex.commands import Launch
 from cortex.ledger import Bill, Charge
 from cortex.moves import Out, errand, leave_call, reopen
 from cortex.program import Program
+from cortex.shards import Shard, reserved
 from cortex.state import Errand, Goal, State, Status
 from policies.failure import Failure, FailureKind
 
@@ -16,6 +17,9 @@ def spawn(k: State, change: Spawn, value: tuple[str, bytes], out: Out, program: 
     goal = k.goals[change.goal.id]
     leave_call(k, goal, out)
     where, params = value
+    if change.shards:
+        _spawn_shard(k, goal, change.shards, value, out)
+        return
     nusd, tokens = _slice(k, goal)
     spent = k.billed.get(goal.id, Bill())  # the child's own ledger goes on from there
     cap_nusd = None if nusd is None else spent.known_nusd + spent.assumed_nusd + nusd
@@ -36,6 +40,15 @@ def spawn(k: State, change: Spawn, value: tuple[str, bytes], out: Out, program: 
         tokens += spent.input_tokens + spent.output_tokens + spent.assumed_tokens
     command = Launch(goal.id, 0, where, params, cap_nusd, tokens)
     errand(k, goal, Errand(goal.id, 0, where, charge=slice_, own_cap=own_cap, repeatable=True, command=command), out)
+
+
+def _spawn_shard(k: State, goal: Goal, of: int, value: tuple[str, bytes], out: Out) -> None:
+    """A shard begins with nothing, and is lent money when it asks."""
+    where, params = value
+    charge = reserved(k.shards.setdefault(goal.id, Shard()))
+    k.ledger.set_aside(charge)
+    command = Launch(goal.id, 0, where, params, None, None, of)
+    errand(k, goal, Errand(goal.id, 0, where, charge=charge, repeatable=True, command=command), out)
 
 
 def _slice(k: State, goal: Goal) -> tuple[int | None, int | None]:

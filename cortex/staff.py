@@ -366,9 +366,11 @@ def nodes(state: Cluster, names: tuple[str, ...], cores: int, out: list[Command]
         state.resize = True
     for name in names:
         node_of(state, name)
-    for name in [name for name in state.nodes if name not in names]:
-        for subject in [subject for subject, one in state.members.items() if one.node == name]:
-            died(state, Died(state.at_s, subject, name), out)
+    gone = state.nodes.keys() - set(names)
+    there = [(subject, one.node) for subject, one in state.members.items() if one.node in gone] if gone else []
+    for subject, name in there:
+        died(state, Died(state.at_s, subject, name), out)
+    for name in [name for name in state.nodes if name in gone]:
         del state.nodes[name]
     state.restaff = True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import count, islice
 
 from cortex import health, staff
 from cortex.cluster import Cluster, Member
@@ -16,6 +17,14 @@ ENDED_FEW = 20
 """Of fewer attempts a share says nothing; as the breakers' `volume_min`."""
 WORSE = 3.0
 """A node is avoided whose failures, or seconds a token, are so many times those of all nodes."""
+FEW = 64
+"""Up to so many branches and workers, or nodes, each change is told, and each choice looks at all, at once."""
+TELL_S = 1.0
+TELL_PACE_S = 5e-3
+"""Of more, between two tellings of who takes work: a second, or so long for each job that is told."""
+WORSE_PACE_S = 1e-3
+"""Of more nodes, for each, between two looks at which are worse than others: a tenth of the time at most, as a look
+takes a tenth of a millisecond a node. Where many die at once, each that is to be started asks."""
 _OF_A_NODE = frozenset({FailureKind.TRANSIENT.value, FailureKind.TIMED_OUT.value})
 
 
@@ -50,13 +59,25 @@ def settle(state: Cluster, out: list[Command]) -> None:
     else:
         _start(state, out)
     _retire(state, out)
-    branches, workers = _up(state, "branch"), _up(state, "worker")
-    if (branches, workers) != (state.branches, state.workers):
-        state.branches, state.workers = branches, workers
-        out.append(Staffed(branches, workers))
+    _tell(state, out)
 
 
-def _up(state: Cluster, role: str) -> tuple[str, ...]:
+def _tell(state: Cluster, out: list[Command]) -> None:
+    """Every job is told all names: were that done with each of a thousand that come to life, it would be a million."""
+    branches, workers = up(state, "branch"), up(state, "worker")
+    if (branches, workers) == (state.branches, state.workers):
+        return
+    if len(branches) + len(workers) > FEW and state.branches:
+        next_s = state.told_s + max(TELL_S, TELL_PACE_S * len(state.jobs))
+        if state.at_s < next_s:
+            state.wake(next_s)
+            return
+    state.branches, state.workers, state.told_s = branches, workers, state.at_s
+    out.append(Staffed(branches, workers))
+
+
+def up(state: Cluster, role: str) -> tuple[str, ...]:
+    """Those of a role that take work, by their slots."""
     up = [(one.slot, name) for name, one in state.members.items() if one.role == role and one.state == "up"]
     return tuple(name for _, name in sorted(up))
 
@@ -65,9 +86,9 @@ def _by_role(state: Cluster, role: str, n: int, out: list[Command]) -> None:
     there = [(name, one) for name, one in state.members.items() if one.role == role and one.state in staff.COUNTED]
     if len(there) <= n:
         state.fewer_s.pop(role, None)
-    for _ in range(n - len(there)):
-        slot = next(slot for slot in range(len(state.members) + 1) if f"{role}:{slot}" not in state.members)
-        staff.member(state, f"{role}:{slot}").start_s = state.at_s
+    free = (name for slot in count() if (name := f"{role}:{slot}") not in state.members)
+    for name in islice(free, max(0, n - len(there))):
+        staff.member(state, name).start_s = state.at_s
     if len(there) <= n:
         return
     unborn = [name for name, one in there if one.state == "wanted"]
@@ -134,25 +155,34 @@ def _avoided(state: Cluster) -> tuple[list[str], str | None]:
                 probe = name
             else:
                 avoid.append(name)
-    worse = [name for name in _worse(state) if name not in avoid and name != probe]
+    out = {*avoid, probe}
+    worse = [name for name in _worse(state) if name not in out]
     if len(avoid) + len(worse) + (probe is not None) < len(state.nodes):
         avoid += worse
     return avoid, probe
 
 
-def _worse(state: Cluster) -> list[str]:
+def _worse(state: Cluster) -> tuple[str, ...]:
+    """Nodes that are worse than others; of many nodes, as of a short while ago."""
+    nodes = len(state.nodes)
+    if nodes <= FEW or state.at_s >= state.worse_s + nodes * WORSE_PACE_S:
+        state.worse, state.worse_s = worse(state), state.at_s
+    return tuple(name for name in state.worse if name in state.nodes)
+
+
+def worse(state: Cluster) -> tuple[str, ...]:
     """Nodes whose calls fail or crawl far more than those of most others."""
     if len(state.nodes) < 2:
-        return []
+        return ()
     at_s = state.at_s
     shares = {name: _failing(place.seen, at_s) for name, place in state.nodes.items()}
     usual = sorted(shares.values())[len(shares) // 2 - 1]
-    worse = {name for name, share in shares.items() if share >= max(0.5, WORSE * usual)}
+    found = {name for name, share in shares.items() if share >= max(0.5, WORSE * usual)}
     for part in (0.5, 0.95):  # slow always, or now and then
         paces = {name: health.per_token_s(place.seen, at_s, part) for name, place in state.nodes.items()}
         pace = sorted(paces.values())[(len(paces) - 1) // 2]
-        worse |= {name for name, own in paces.items() if 0 < WORSE * pace < own}
-    return [name for name in state.nodes if name in worse]
+        found |= {name for name, own in paces.items() if 0 < WORSE * pace < own}
+    return tuple(name for name in state.nodes if name in found)
 
 
 def _failing(seen: Buffer, at_s: float) -> float:

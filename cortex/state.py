@@ -28,6 +28,7 @@ from cortex.ledger import Bill, Charge, Ledger, Took
 from cortex.limits import Terms
 from cortex.permits import Share, Sizes, held_until_s, next_begin_s
 from cortex.purse import Purse, rests, wait_ends_s
+from cortex.shards import Shard
 from cortex.submission import Submission
 from cortex.tally import Tally as Tally
 from policies.failure import Failure
@@ -104,6 +105,11 @@ class Errand(msgspec.Struct, array_like=True):
     """Nobody waits for the child job any more; its bill is still to come."""
     resting: bool = False
     """The child job was told to come to rest."""
+
+    @property
+    def is_shard(self) -> bool:
+        """Whether it is a child job that is one of several parts of this one."""
+        return isinstance(self.command, Launch) and self.command.shards > 0
 
 
 class State(msgspec.Struct, dict=True):
@@ -201,6 +207,8 @@ class State(msgspec.Struct, dict=True):
     """Goals that wait for readings, and since when: what was read since then is believed together."""
     purse: Purse | None = None
     """What budgets let it commit; None while none covers it."""
+    shards: dict[int, Shard] = msgspec.field(default_factory=dict)
+    """By the goal that each of them answers."""
     short: bool = False
     """The ledger refused the next call; something must settle first."""
     paused: Failure | None = None

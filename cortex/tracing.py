@@ -26,6 +26,8 @@ from policies.sampling import INFINITE, Sampling, look_at_pace
 EPISODES_MAX = CHILD_SPANS - 2
 _ENDED_AS = {status: status.name.lower() for status in Status}
 _64_BITS = (1 << 64) - 1
+_GOAL, _FAILED = What.GOAL, Status.FAILED
+_NOTHING = commands.Decided()
 
 
 class Tracer(Calls):
@@ -75,6 +77,7 @@ class Tracer(Calls):
             self._paused()
         self._absorbed.clear()
         self._just_ended = None
+        self._out, self._done = _NOTHING, []  # what leaves is let go while it is at hand, and not a turn later
         return done
 
     def context(self, goal: int, attempt: int, child: bool = False) -> tuple[int, int, bool]:
@@ -125,18 +128,20 @@ class Tracer(Calls):
 
     def _ended(self, goal: Goal) -> None:
         state = self.state
-        state.again.pop(goal.id, None)
-        if goal.id in state.parts:
-            self.close_parts(goal.id, goal.kind)
-        node = state.nodes.pop(goal.id, None)
+        goal_id = goal.id
+        if state.again:
+            state.again.pop(goal_id, None)
+        if goal_id in state.parts:
+            self.close_parts(goal_id, goal.kind)
+        node = state.nodes.pop(goal_id, None)
         if node is None:
-            own = state.inside.pop(goal.id, 0) or trace_key(goal.id)
+            own = state.inside.pop(goal_id, 0) or trace_key(goal_id)
             if own in state.traces:
-                self.left(goal.id, own)
+                self.left(goal_id, own)
             return
-        failure = goal.failure if goal.status == Status.FAILED else None
+        failure = goal.failure if goal.status == _FAILED else None
         self._close_node(node, _ENDED_AS[goal.status], failure.kind if failure is not None else "")
-        self.left(goal.id, node.trace)
+        self.left(goal_id, node.trace)
 
     def _close_node(self, node: Node, status: str, failed: str) -> None:
         """All that was done for a goal leaves now."""
@@ -159,7 +164,7 @@ class Tracer(Calls):
             facts["part"] = part_of(node.trace)
         self._done += node.spans
         self._done.append(
-            Span(What.GOAL, node.trace, node.key, node.above, node.kind, node.begin_s, at_s, failed, facts, node.links)
+            Span(_GOAL, node.trace, node.key, node.above, node.kind, node.begin_s, at_s, failed, facts, node.links)
         )
 
     def _abandoned(self, node: Node, failed: str) -> None:

@@ -48,7 +48,7 @@ def costs(by: str, since: str, options: Options) -> int:
     if unpriced:
         say(f"no price is known for calls of {_some(unpriced)}: their tokens are counted, their money is not")
     if unread:
-        say(f"cannot be read, and not counted: {_some(unread)}")
+        say(f"cannot be read, and not counted, see cortex jobs: {_some(unread)}")
     return COMPLETE
 
 

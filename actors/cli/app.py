@@ -61,7 +61,7 @@ def _cortex(
 
 
 @app.command()
-@takes(*RUNNING, "ordered", "no_keep_text", *TABLE)
+@takes(*RUNNING, "ordered", "no_keep_text", "shards", *TABLE)
 def batch(input: Input, output: Results, options: Options, sample: Planned = 0) -> int:  # noqa: A002 - its name
     """Ask every row or request of INPUT, once; give the same command again after a crash and it goes on."""
     from actors.cli.beginning import batch as begin

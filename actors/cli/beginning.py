@@ -6,7 +6,6 @@ import contextlib
 import io
 import os
 import sys
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -30,29 +29,31 @@ from actors.cli.settings import (
     limits_of,
     provider_of,
     roles_of,
+    shards_of,
     share_of,
     shared_at,
     via_of,
     wish_of,
 )
+from actors.cli.sinks import check_output, complete_output, own_sink
 from actors.cli.standings import forget_spool, spool_of, standing_of
-from actors.cli.tables import TABLE, is_table, note_columns, program_of, results_sink, table_source
+from actors.cli.tables import TABLE, is_table, note_columns, program_of, table_source
 from actors.cli.telling import OVER
 from actors.cli.texts import files_of
 from actors.destination import Wish, remember, remembered
 from actors.files.line_source import LineSource
 from actors.files.lines import keep
 from actors.files.place import digest_of
-from actors.files.sink import FileSink, SinkError
+from actors.files.sink import FileSink
 from actors.files.source import BatchSource, Check
-from actors.files.table_sink import TableSink
 from actors.files.table_source import TableSource
 from actors.records import last_places, last_state, last_terms
 from actors.session import CONTENT, Order, Session, whole
-from actors.store import Folder, TextGone
+from actors.store import Folder
 from cortex.flows.program import Flow
 from cortex.limits import Limits, Terms
 from cortex.program import Program, params_of
+from cortex.programs.shards import unsharded
 from cortex.programs.table import Table
 
 BATCH = "batch"
@@ -101,7 +102,7 @@ def batch_order(path: str, output: str, options: Options) -> tuple[Folder, Order
         input=path, output=output, fresh=options.fresh,
         places={CONFIG: said_in(options), **shared_at(options), **places},
         wish=Wish(model=options.model, base_url=base_url_of(options)), keeps_text=not options.no_keep_text,
-        labels=labels_of(options),
+        labels=labels_of(options), shards=shards_of(options),
     )  # fmt: skip
     if not order.keeps_text and not is_table(output) and (output == "-" or not FileSink(output).cuts_back):
         raise CommandError("--no-keep-text needs -o FILE: once a row's result is there, it is nowhere else")
@@ -255,6 +256,7 @@ def _begun(order: Order, options: Options, folder: Folder, source: Any, check: C
         order.places |= {"digest": check.digest, "rows": str(check.rows), "unreadable": str(check.unreadable)}
     before = last_terms(folder, job)
     if before is not None and not order.fresh:
+        keep_shards(order, options, before)
         refuse_other_places(order, before, job)
         refuse_paying_again(order, before)
         if order.labels and order.labels != before.labels and _same(order, before):
@@ -278,10 +280,18 @@ def _begun(order: Order, options: Options, folder: Folder, source: Any, check: C
     return carry_out(work)
 
 
+def keep_shards(order: Order, options: Options, before: Terms) -> None:
+    """Which rows are whose is settled when a job begins."""
+    order.shards = unsharded(programs.load(before.program, before.params_json))[1]
+    if options.shards and options.shards != order.shards:
+        said = f"job {order.named()} keeps the number of shards that it began with: {order.shards}"
+        say(f"{said} (--fresh begins it anew)")
+
+
 def refuse_other_places(order: Order, before: Terms, job: str) -> None:
     """The same job runs the same program, reads the same input and writes to the same output."""
     then, now = before.places, order.places
-    if before.program != programs.place_of(type(order.program)):
+    if before.program != programs.place_of(type(order.runs())):
         raise CommandError(f"job {job} is one of the program {before.program}: give another --job")
     if then.get("digest", "") != now.get("digest", ""):
         name = "standard input" if order.input == "-" else order.input
@@ -312,7 +322,7 @@ def _already_over(order: Order, options: Options, folder: Folder, before: Terms,
 
 def _same(order: Order, before: Terms) -> bool:
     """Whether a job asks what it asked before: the same program with the same parameters, of the same model."""
-    where, params = programs.place_of(type(order.program)), params_of(order.program)
+    where, params = programs.place_of(type(order.runs())), params_of(order.runs())
     unchanged = before.fingerprint == programs.fingerprint(where, params)
     return unchanged and before.places.get("wish") == remember(order.wish)
 
@@ -332,61 +342,9 @@ def refuse_paying_again(order: Order, before: Terms) -> None:
         ways = f"cortex forget {job} when it is over, or give another --job"
         raise CommandError(f"job {job} has kept its text so far: {ways}")
     order.keeps_text = before.keeps_text
-    where, params = programs.place_of(type(order.program)), params_of(order.program)
+    where, params = programs.place_of(type(order.runs())), params_of(order.runs())
     if not before.keeps_text and before.fingerprint != programs.fingerprint(where, params):
         raise CommandError(
             f"the program of job {job} has changed since, or the release, and it kept no text: all of it would be "
             "asked, and paid, again: give --fresh for that"
         )
-
-
-def complete_output(
-    folder: Folder, job: str, facts: dict[str, Any], places: dict[str, str], program: str, overwrite: bool
-) -> None:
-    """See that the results file of a job that is over is whole; what is missing is written from the journal."""
-    from actors.amending import copy_results
-
-    path = facts["output"]
-    if path in ("", "-"):
-        return
-    rows, size_bytes = facts["results_written"], facts["bytes_written"]
-    sink = results_sink(folder, job, path, places.get("input", ""), overwrite, places, program, own=True)
-    assert sink is not None
-    if rows == facts["results"] and _whole(sink, path, rows, size_bytes):
-        return
-    say(f"{path} is not whole: written again from the journal")
-    try:
-        copy_results(folder, job, sink, rows, size_bytes, own=True)
-    except TextGone:
-        sink.forget()
-        said = f"{path} is not as job {job} left it, which keeps no text: what is missing is nowhere else"
-        raise SinkError(said) from None
-    sink.forget()
-
-
-def _whole(sink: FileSink | TableSink, path: str, rows: int, size_bytes: int) -> bool:
-    if isinstance(sink, TableSink):
-        return sink.holds(rows)
-    return Path(path).exists() and Path(path).stat().st_size == size_bytes
-
-
-def own_sink(folder: Folder, order: Order, overwrite: bool = False) -> FileSink | TableSink | None:
-    """Where the results of an order go; None where nobody asked for them."""
-    program = programs.place_of(type(order.program))
-    return results_sink(folder, order.named(), order.output, order.input, overwrite, order.places, program, own=True)
-
-
-def sink_of(folder: Folder, job: str, output: str, overwrite: bool = False) -> FileSink | TableSink | None:
-    """Where a copy of a job's results goes; None where nobody asked for one."""
-    terms = last_terms(folder, job)
-    if terms is None:
-        return FileSink(output, overwrite=overwrite) if output else None
-    return results_sink(folder, job, output, "", overwrite, terms.places, terms.program, own=False)
-
-
-def check_output(sink: FileSink | TableSink, output: str, may_exist: bool) -> None:
-    """Refuse an output before anything is asked, rather than after. Raises ``SinkError``."""
-    sink.check()
-    taken = sink.there() if isinstance(sink, TableSink) else Path(output).exists()
-    if sink.cuts_back and not may_exist and taken:
-        raise SinkError(f"{output} exists: give --overwrite to write over it, or name another output")

@@ -11,17 +11,7 @@ import msgspec
 from actors import amending, programs
 from actors.asked_again import Rows
 from actors.beforehand import SAMPLE
-from actors.cli.beginning import (
-    BATCH,
-    BEGINS_ANEW,
-    LINES,
-    check_output,
-    complete_output,
-    own_sink,
-    rows_source,
-    sink_of,
-    tell_problems,
-)
+from actors.cli.beginning import BATCH, BEGINS_ANEW, LINES, rows_source, tell_problems
 from actors.cli.carrying import Work, carry_out, report
 from actors.cli.in_force import CONFIG, merged, said_in
 from actors.cli.in_turn import in_turn
@@ -29,6 +19,7 @@ from actors.cli.keys import taken_environ
 from actors.cli.options import Options
 from actors.cli.problems import CommandError, say
 from actors.cli.settings import changed_wish, cluster_of, folder_of, limits_of, share_of, shared_at
+from actors.cli.sinks import check_output, complete_output, own_sink, sink_of
 from actors.cli.standings import number, spool_of, standing_of
 from actors.cli.tables import TABLE
 from actors.cli.telling import OVER
@@ -39,6 +30,7 @@ from actors.records import last_places, last_state
 from actors.session import Order, Session, whole
 from actors.store import Folder
 from actors.wording import clock
+from cortex.programs.shards import unsharded
 from cortex.state import State
 from cortex.submission import Stand
 
@@ -131,8 +123,9 @@ def order_of(
         wish = msgspec.structs.replace(wish, model=remembered(terms.places).model)
     places |= shared_at(options)
     places[CONFIG] = merged(places.get(CONFIG, ""), said_in(options, command))
+    program, shards = unsharded(programs.load(terms.program, terms.params_json))
     return Order(
-        program=programs.load(terms.program, terms.params_json), wish=changed_wish(options, wish),
+        program=program, shards=shards, wish=changed_wish(options, wish),
         limits=limits, job=job, state=folder.address,
         cluster=cluster_of(options, places.get("cluster", "auto")), input=places.get("input", ""),
         output=places.get("output", ""), places=places, keeps_text=terms.keeps_text, labels=terms.labels,
@@ -156,7 +149,7 @@ def _refuse_undoubted(k: State, decided: Decided) -> None:
 def _source(folder: Folder, order: Order, k: State) -> Any:
     """The job's rows, checked again: what has changed since is noticed before anything is sent."""
     kind = order.places.get("kind")
-    if not k.terms.streams:
+    if not (k.terms.streams or order.shards > 1):
         return None
     if k.edition and not _anew(k):
         return Rows(folder, order.named())

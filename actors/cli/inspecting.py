@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import deque
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
@@ -53,7 +54,8 @@ def inspect(wanted: Wanted, options: Options) -> int:
         if wanted.failed:
             return _failures(source, wanted, options)
         if wanted.subject:
-            return _story(folder, source, wanted, options)
+            shard = _shard_of(folder, source, wanted)
+            return inspect(shard, options) if shard is not None else _story(folder, source, wanted, options)
         return _turns(folder, source, wanted, options)
     finally:
         source.close()
@@ -63,6 +65,20 @@ def _of_child(wanted: Wanted) -> Wanted:
     """A call of a child job, named in full, is looked up in that job's journal."""
     named = re.fullmatch(rf"(?:call:)?({re.escape(wanted.job)}(?:~\d+)+)/(\d+/.+)", wanted.subject, re.DOTALL)
     return msgspec.structs.replace(wanted, job=named[1], subject=f"call:{named[2]}") if named else wanted
+
+
+def _shard_of(folder: Folder, source: Journal, wanted: Wanted) -> Wanted | None:
+    """The same of the shard that was dealt this row; None where the job itself knows what is meant, or none does."""
+    from actors.amending import loaded
+    from actors.editions import shard_names
+    from actors.story.subject import NoSubject, subject_of
+
+    subject = f"row:{wanted.subject}" if wanted.subject.isdecimal() else wanted.subject  # shards alone have rows
+    for name in filter(folder.has, shard_names(source, loaded)):
+        with closing(folder.journal(name)) as part, suppress(NoSubject):
+            subject_of(part, subject)
+            return msgspec.structs.replace(wanted, job=name, subject=subject)
+    return None
 
 
 def _turns(folder: Folder, source: Journal, wanted: Wanted, options: Options) -> int:
@@ -213,9 +229,17 @@ class Lines:
 
 
 def _failures(source: Journal, wanted: Wanted, options: Options) -> int:
+    from actors.amending import loaded
+    from actors.editions import shard_names
     from actors.story.subject import spans
     from actors.story.turns import failures_of
 
+    folder, parts = source.folder, shard_names(source, loaded)
+    if folder is not None and parts:
+        for name in filter(folder.has, parts):
+            with closing(folder.journal(name)) as part:
+                _failures(part, msgspec.structs.replace(wanted, job=name), options)
+        return COMPLETE
     span = spans(source)[0]
     if span.program is None:
         say(f"the program of {wanted.job} has changed since, or is gone: only what the journal itself says is told")

@@ -10,12 +10,12 @@ import msgspec
 
 from actors import live
 from actors.amending import copy_results, copy_some
-from actors.cli.beginning import check_output, sink_of
 from actors.cli.limiting import asked_cortex
 from actors.cli.options import Options
 from actors.cli.particulars import STATES, add_times, ago, particulars, state_words
 from actors.cli.problems import COMPLETE, CommandError, say
 from actors.cli.settings import named_folder, shared_cluster
+from actors.cli.sinks import check_output, sink_of
 from actors.cli.standings import standing_of
 from actors.cli.telling import STATUS_FIELDS, Standing, least_and_most, size_text
 from actors.errors import ClearError
@@ -26,6 +26,8 @@ from actors.ports import ClusterError, Peer
 from actors.records import forgotten, last_owner, last_turn_s
 from actors.removal import size_bytes
 from actors.store import Folder, Forgotten, StoreError
+
+UNREADABLE = "unreadable"
 
 
 def jobs(options: Options) -> int:
@@ -42,6 +44,10 @@ def jobs(options: Options) -> int:
     widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
     for line in table:
         print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+    for told, _ in found:
+        if told["outcome"] == UNREADABLE:
+            why = str(told["why"])
+            say(why if str(told["job"]) in why else f"{told['job']}: {why}")
     return COMPLETE
 
 
@@ -70,8 +76,8 @@ def _row(folder: Folder, name: str, at_s: float) -> tuple[dict[str, Any], tuple[
         ValueError,
     ) as error:  # a damaged journal, a program that is gone: the others are shown
         said = str(error)
-        told = {"job": name, "outcome": "unreadable", "why": said, "size_bytes": size}
-        return told, (name, said, "", "", size_text(size), ago(at_s))
+        told = {"job": name, "outcome": UNREADABLE, "why": said, "size_bytes": size}
+        return told, (name, UNREADABLE, "", "", size_text(size), ago(at_s))
     facts = standing.facts
     rows = f"{facts['rows_succeeded'] + facts['rows_failed']:,}/{max(standing.rows, facts['rows']):,}"
     money = least_and_most(facts) if facts["cost_usd"] is not None else ""

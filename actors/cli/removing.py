@@ -20,7 +20,7 @@ from actors.cli.telling import OVER, RESUMABLE, Standing, size_text, span
 from actors.errors import ClearError
 from actors.files.place import is_remote
 from actors.records import in_use, last_state, last_terms
-from actors.store import Folder, NoSuchJob
+from actors.store import Folder, NoSuchJob, OtherRelease
 from actors.wording import duration_s
 
 
@@ -124,7 +124,7 @@ def _refuse(folder: Folder, job: str) -> None:
     for name in removal.family(folder, job):
         if said := in_use(folder, name):
             raise CommandError(said)
-    standing = _standing(folder, job)
+    standing = _standing(folder, job, refuse_others=True)
     if standing is None or standing.forgotten:
         return
     if standing.outcome == "detached":
@@ -134,10 +134,15 @@ def _refuse(folder: Folder, job: str) -> None:
         raise CommandError(f"{there}: cortex cancel {job} first")
 
 
-def _standing(folder: Folder, job: str) -> Standing | None:
-    """None for one that cannot be read: damaged, of another release, its program gone."""
+def _standing(folder: Folder, job: str, *, refuse_others: bool = False) -> Standing | None:
+    """None for one that cannot be read: damaged, its program gone, of another release. ``refuse_others``: the last are
+    no one's to remove who cannot tell whether calls of theirs are with a cluster or the provider."""
     try:
         return standing_of(folder, job)
+    except OtherRelease:
+        if refuse_others:
+            raise
+        return None
     except (ClearError, ValueError):
         return None
 

@@ -10,19 +10,21 @@ import msgspec
 
 from actors import amending, programs
 from actors.asked_again import Rows, reopening
-from actors.cli.beginning import body_model, own_sink
+from actors.cli.beginning import body_model
 from actors.cli.carrying import Work, carry_out
 from actors.cli.going_on import order_of
 from actors.cli.keys import taken_environ
 from actors.cli.options import Options
 from actors.cli.problems import CommandError
 from actors.cli.settings import folder_of, share_of
+from actors.cli.sinks import own_sink
 from actors.cli.standings import number
 from actors.files.sink import FileSink, SinkError
 from actors.files.table_sink import TableSink
 from actors.records import in_use, last_state
 from actors.session import Session, who
 from cortex.events import Reopened
+from cortex.programs.shards import Shards
 from cortex.state import State
 from policies.failure import FailureKind
 
@@ -73,6 +75,9 @@ def _refuse_what_cannot(k: State, options: Options) -> None:
     terms = k.terms
     job, first = terms.job, f"cortex resume {terms.job} first"
     program = programs.load(terms.program, terms.params_json)
+    if isinstance(program, Shards):
+        ways = f"cortex results {job} --failed tells which these are: ask them as a job of their own"
+        raise CommandError(f"job {job} has shards, whose failed rows cannot be asked again one by one; {ways}")
     if not (program.asks_again and terms.streams):
         raise CommandError(f"the rows of job {job} cannot be asked again one by one: its program is {terms.program}")
     if k.outcome not in ("complete", "partial"):

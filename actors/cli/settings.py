@@ -18,6 +18,7 @@ from actors.simulator.settings import SimulatorSettings
 from actors.store import Folder, is_database
 from actors.wording import fallback, labels, provider, role, simulated
 from cortex.limits import BATCHES, MESSAGES, Limits
+from cortex.shards import checked
 
 
 def folder_of(options: Options) -> Folder:
@@ -181,3 +182,11 @@ def shared_cluster(options: Options) -> str:
     where = cluster_of(options)
     where = os.environ.get("RAY_ADDRESS", "") if where == "auto" else where
     return "" if where in ("inline", "local") else where
+
+
+def shards_of(options: Options) -> int:
+    """How many child jobs the rows are dealt to. Raises ``CommandError``."""
+    try:
+        return checked(options.shards if options.shards is not None else 1)
+    except ValueError as error:
+        raise CommandError(f"--shards: {error}") from None

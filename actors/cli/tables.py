@@ -28,6 +28,8 @@ from cortex.template import Template, TemplateError
 TABLE = "table"
 COLUMNS = "columns"
 """Among an order's places: the columns of its results, where these are a table."""
+SHARDS = "cortex.programs.shards:Shards"
+"""Of what stands in no ``COLUMNS``, it is ``batch`` that these share."""
 LOCAL = "local"
 FOREIGN = (".xlsx", ".xls", ".ods", ".feather", ".arrow", ".avro", ".orc", ".db", ".sqlite", ".xml", ".zip")
 """Endings of forms that are neither read nor written here: under such a name nobody looks for JSON Lines."""
@@ -144,6 +146,6 @@ def results_sink(
 def _columns(places: Mapping[str, str], program: str, output: str) -> Columns:
     if COLUMNS in places:
         return decoded(places[COLUMNS])
-    if program != Batch.name:
+    if program not in (Batch.name, SHARDS):
         raise SinkError(f"{output}: results of {program} are no table: name a file that ends in .jsonl")
     return PLAIN

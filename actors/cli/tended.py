@@ -79,6 +79,17 @@ def forget(jobs: Jobs, options: Options) -> int:
     return lose(list(jobs), options)
 
 
+@takes(*LOOKING)
+def backup(
+    to: Annotated[str, typer.Argument(metavar="FOLDER", help="where the copy is to be: it must not be there yet")],
+    options: Options,
+) -> int:
+    """Copy the state folder whole, also while jobs run. The copy is one, too: `cortex resume JOB --state FOLDER`."""
+    from actors.cli.backing_up import backup as copy
+
+    return copy(to, options)
+
+
 @takes("cluster", "as_json", "verbose")
 def down(
     options: Options,
@@ -92,4 +103,7 @@ def down(
     return end(within, options)
 
 
-COMMANDS = {"results": results, "retry": retry, "config": config, "rm": rm, "gc": gc, "forget": forget, "down": down}
+COMMANDS = {
+    "results": results, "retry": retry, "config": config, "backup": backup, "rm": rm, "gc": gc, "forget": forget,
+    "down": down,
+}  # fmt: skip

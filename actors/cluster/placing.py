@@ -4,6 +4,9 @@ A node may carry the label ``cortex/role`` (``ray start --labels``, or the ``lab
 ``control`` for the cortex, ``branch`` for those that make calls, ``worker`` for tools and for what models wrote. In a
 cluster where any node carries it, branches and workers live on theirs alone, and wait for one: that is what such a
 cluster's firewalls go by.
+
+A channel whose journal is on a disk lives where the disk is. A host that comes back has another node than before: so
+the channel is tied to the address of its host, which Ray knows as a resource, and waits until that is there again.
 """
 
 from __future__ import annotations
@@ -14,6 +17,12 @@ from typing import Any
 LABEL = "cortex/role"
 NODE_LABEL = "ray.io/node-id"
 """Ray puts it on every node itself."""
+_HOST = "node:"
+"""Before the address of its host: a resource that Ray gives every node, 1 of it."""
+_SHARE = 0.0001
+"""The least that Ray counts: there is room for 10,000 channels on a host."""
+_WAITS = ("PENDING_CREATION", "RESTARTING")
+"""States in which Ray has an actor that has no process."""
 ROLES = {"cortex": ("control",), "channel": ("channel", "control"), "branch": ("branch",), "worker": ("worker",)}
 """What the node of an actor is labelled with: the first that any node has. A channel is placed so where its journal is
 on no node's disk, else where that disk is."""
@@ -46,3 +55,25 @@ def shapes(
     known = list(nodes)
     labels = [selector("branch", known)] * branches + [selector("worker", known)] * workers
     return [{"CPU": 1}] * len(labels), labels
+
+
+def home_of(node: str, nodes: Iterable[Mapping[str, Any]]) -> str:
+    """The address of a node's host, where an actor can be tied to it; else empty."""
+    for each in nodes:
+        if each["NodeID"] == node and _HOST + each["NodeManagerAddress"] in each["Resources"]:
+            return str(each["NodeManagerAddress"])
+    return ""
+
+
+def tied(address: str) -> dict[str, float]:
+    """The resource that ties an actor to the host of an address."""
+    return {_HOST + address: _SHARE} if address else {}
+
+
+def awaited(state: str, home: str, nodes: Iterable[Mapping[str, Any]]) -> str:
+    """The address of the host that an actor waits for; empty where it lives, is dead, or may live now.
+
+    ``state``: as Ray has the actor; ``home``: the host that it is tied to, if any.
+    """
+    there = {node["NodeManagerAddress"] for node in nodes if node["Alive"]}
+    return home if state in _WAITS and home not in there else ""

@@ -40,6 +40,14 @@ class Shelf:
         self._learn(where, "")
         return programs.fingerprint(where, params_json)
 
+    def house(self, job: str, address: str) -> None:
+        """Have it known which host a job's channel is tied to."""
+        self._kv._internal_kv_put(_place(job, _HOME + job), address.encode(), overwrite=True)
+
+    def home(self, job: str) -> str:
+        """The host that a job's channel is tied to; empty where it is tied to none."""
+        return bytes(self._kv._internal_kv_get(_place(job, _HOME + job)) or b"").decode()
+
     def clear(self, job: str) -> None:
         """The job has ended."""
         self._kv._internal_kv_del(_place(job, ""), del_by_prefix=True)
@@ -92,6 +100,7 @@ class Notes:
 
 
 _NOTES = "cortex/note/"
+_HOME = "@home/"
 
 
 def _place(job: str, where: str) -> bytes:

@@ -1,4 +1,6 @@
-"""A program on its way to other processes: where its code is found there, or the code itself where no file holds it.
+"""A program on its way to other processes: where its code is found there, and the code itself for who does not find it.
+
+What stands in files travels as these files: a machine that has the same under the same paths takes its own.
 
 Pickling a class by value knows nothing of msgspec's structs, which are made, not filled in: they are taken apart here
 into their fields, options and methods, and made again over there.
@@ -16,6 +18,7 @@ from typing import Any
 import msgspec
 
 from actors import programs
+from actors.cluster.luggage import Luggage, packed, unpacked
 from actors.ports import ClusterError
 from cortex.program import Program
 
@@ -30,7 +33,7 @@ class Parcel(msgspec.Struct, array_like=True):
     """A program as it travels."""
 
     paths: tuple[str, ...]
-    """Where modules are found, on the same machine."""
+    """Where modules are found, on a machine that has them."""
     version: str
     place: str
     """Where it is found in a process that has not heard of it."""
@@ -38,6 +41,8 @@ class Parcel(msgspec.Struct, array_like=True):
     """The class itself, pickled by value, where it was defined at a prompt or inside a function."""
     sources: dict[str, str] = msgspec.field(default_factory=dict)
     """Source texts of the classes in it, by qualified name: what tells whether a program has changed."""
+    luggage: Luggage = Luggage()
+    """The files that hold it, where files do."""
 
 
 def pack(where: str, paths: tuple[str, ...], pickler: type[Any]) -> bytes:
@@ -53,6 +58,7 @@ def pack(where: str, paths: tuple[str, ...], pickler: type[Any]) -> bytes:
                 f"the program {type_.__qualname__} cannot travel to a cluster ({said}): put it into a file"
             ) from None
         parcel.sources = {each.__qualname__: programs.source(each).decode() for each in inside}
+    parcel.luggage = packed(type_)
     return msgspec.msgpack.encode(parcel)
 
 
@@ -61,9 +67,12 @@ def unpack(where: str, packed: bytes) -> None:
     parcel = msgspec.msgpack.decode(packed, type=Parcel)
     sys.path.extend(path for path in parcel.paths if path not in sys.path)
     programs.forget(where)
+    moved = unpacked(parcel.luggage)
     if parcel.code:
         programs.adopt_sources({name: text.encode() for name, text in parcel.sources.items()})
         programs.adopt(where, pickle.loads(parcel.code))
+    elif moved:
+        programs.settle(where, parcel.place, moved)
     elif parcel.place != where:
         programs.forget(parcel.place)
         programs.alias(where, parcel.place)

@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from importlib import metadata
 from typing import TYPE_CHECKING
 
+from actors.cluster.fitting import installed_there, versions
 from actors.doctor.findings import Asked, Finding, ok, warning, wrong
 from actors.ports import ClusterError
 from cortex import __version__
+from policies.releases import FITTING, Installed, differences
 
 if TYPE_CHECKING:
     from actors.cluster.census import Told
@@ -49,17 +51,11 @@ def ray(asked: Asked) -> Iterator[Finding]:
 
 def compared(found: list[Told], own_ray: str, address: str) -> Iterator[Finding]:
     """Each node against this machine."""
-    python = ".".join(platform.python_version_tuple()[:2])
+    here = Installed(ray=own_ray, python=platform.python_version(), cortex=__version__, packages=versions(FITTING))
     bad = 0
     for node in found:
         where = f"node {node.node[:8]} at {node.address}"
-        differs = []
-        if node.ray and node.ray != own_ray:
-            differs.append(f"Ray {node.ray}, here {own_ray}")
-        if node.python and node.python.rpartition(".")[0] != python:
-            differs.append(f"Python {node.python}, here {platform.python_version()}")
-        if node.cortex and node.cortex != __version__:
-            differs.append(f"cortex {node.cortex}, here {__version__}")
+        differs = list(differences(here, installed_there(node)))
         if node.trouble:
             differs.append(node.trouble)
         if differs:
@@ -68,5 +64,5 @@ def compared(found: list[Told], own_ray: str, address: str) -> Iterator[Finding]
     if not found:
         yield warning("cluster", f"{address} has no node that lives", "start a node")
     elif not bad:
-        releases = f"Ray {own_ray}, Python {python}, cortex {__version__}"
+        releases = f"Ray {own_ray}, Python {'.'.join(here.python.split('.')[:2])}, cortex {__version__}"
         yield ok("cluster", f"{len(found)} node{'s' * (len(found) > 1)} of {address} with {releases}")

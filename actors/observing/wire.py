@@ -34,21 +34,27 @@ from cortex.spans import ODD, Span, What, goal_of
 
 FORMS_MAX = 1_000
 """Forms that are kept: a form is a model, a branch, and the like."""
-SMALL_MAX = 4_096
-"""Numbers below it are kept encoded, and what stands before a span of fewer bytes."""
+NUMBERS_MAX = 4_096
+"""So many numbers are kept encoded."""
 
 _64_BITS = (1 << 64) - 1
 _SPAN, _ABOVE = b"\x12\x08", b"\x22\x08"
 _BEGIN, _END = 0x39, 0x41
-_HEAD = "28s2s8sBQBQ"
+_HEAD = "30s8sBQBQ"
 """Where a span stands, its id and its times."""
 _head = Struct(f"<{_HEAD}").pack
 _HEAD_BYTES = Struct(f"<{_HEAD}").size
 _root = Struct("<18s2s8sBQBQ").pack
-_double = Struct("<d").pack
-_SELECT, _CALL, _ATTEMPT, _ABSORB = (
-    ODD * int(what) for what in (What.SELECT, What.CALL, What.ATTEMPT, What.ABSORB)
+_ROOT_BYTES = Struct("<18s2s8sBQBQ").size
+_SELECT, _ATTEMPT, _ABSORB = (
+    ODD * (int(what) - int(What.CALL)) for what in (What.SELECT, What.ATTEMPT, What.ABSORB)
 )
+"""How far the ids of a call's spans are from its own."""
+_GOAL = What.GOAL
+_LENGTH_BYTES = 3
+"""Of what stands before a span of 128 to 16,383 bytes."""
+_ONE_BYTE = 0x80
+"""Smaller numbers take no more."""
 _PLAIN = frozenset({"goal", "status", "row"})
 """What is known of a goal about which there is nothing special."""
 
@@ -56,13 +62,16 @@ _PLAIN = frozenset({"goal", "status", "row"})
 class _Form(NamedTuple):
     """What the calls of one form share, encoded."""
 
-    both: Callable[..., bytes]
-    """Puts select and absorb together: nothing but ids and times differs in them."""
-    before: bytes
-    between: bytes
-    after: bytes
+    pack: Callable[..., bytes]
+    """Puts all but the end of the call's own span together: nothing but ids, times and two numbers differs in it."""
+    select: bytes
+    """What comes before the choice's place in its trace; and so with the others."""
+    absorb: bytes
     attempt: bytes
+    waited: bytes
     call: bytes
+    end: bytes
+    """Of the call's own span."""
 
 
 class Wire:
@@ -79,11 +88,11 @@ class Wire:
         self._goals: dict[tuple[str, str], bytes] = {}
         self._links: dict[object, bytes] = {}
         self._goal = _Number(GOAL_ID)
-        self._attempt = _Number(ATTEMPT)
         self._input, self._output = _Number(INPUT_TOKENS), _Number(OUTPUT_TOKENS)
-        self._cache_read, self._cache_creation = _Number(CACHE_READ_TOKENS), _Number(CACHE_CREATION_TOKENS)
-        self._max_tokens = _Number(REQUEST_MAX_TOKENS)
+        self._cache_read, self._cache_creation = _Number(CACHE_READ_TOKENS, True), _Number(CACHE_CREATION_TOKENS, True)
+        self._max_tokens = _Number(REQUEST_MAX_TOKENS, True)
         self._sample, self._row = _Text(SAMPLE), _Text(ROW_KEY)
+        self._one = _Number(ATTEMPT)[1][:-1]
         self._waited = field(b"\x4a", attribute(WAITED, 0.0))[:-8]
 
     def spans(self, records: Iterable[Record]) -> list[bytes]:
@@ -91,76 +100,70 @@ class Wire:
         said: list[bytes] = []
         for each in records:
             if isinstance(each, Exchange):
-                if each.failed or each.goals or each.reply or each.call.body:
-                    said += [self._encoder.span(told(span, self.job)) for span in spread((each,))]
-                else:
-                    said.append(self._exchange(each))
-            elif each.what is What.GOAL and not each.failed and _PLAIN.issuperset(each.facts):
+                said.append(self._exchange(each))
+            elif each.what is _GOAL and not each.failed and _PLAIN.issuperset(each.facts):
                 said.append(self._plain(each))
             else:
                 said.append(self._encoder.span(told(each, self.job)))
         return said
 
     def _exchange(self, exchange: Exchange) -> bytes:
-        call = exchange.call
+        call, by, number = exchange.call, exchange.by, exchange.attempt
+        if exchange.failed or exchange.goals or exchange.reply or call.body or not by or number >= _ONE_BYTE:
+            return self._spread(exchange)
         key = (
-            call.constructor, call.route, call.model, call.endpoint, exchange.stop, exchange.model, exchange.by,
+            call.constructor, call.route, call.model, call.endpoint, exchange.stop, exchange.model, by,
             exchange.probe,
         )  # fmt: skip
-        form = self._forms.get(key) or self._formed(key, exchange)
-        trace = self._trace(call.trace)
-        first = self._span + (call.key - What.CALL) * ODD  # the ids of a call's spans are so many steps from each other
-        call_id = _id(first + _CALL)
-        below = trace + _ABOVE + _id(self._span + call.above * ODD)
-        asked_ns, begin_ns, end_ns = int(call.asked_s * 1e9), int(exchange.begin_s * 1e9), int(exchange.end_s * 1e9)
-        attempt = self._attempt(exchange.attempt)
-        if exchange.by:
-            attempt += self._waited + _double(round(exchange.waited_s, 6))
-        attempt += form.attempt
-        said = self._of_call(call, exchange.usage) + form.call
-        return b"".join((
-            form.both(
-                form.before, below, _SPAN, _id(first + _SELECT), _BEGIN, int(call.open_s * 1e9), _END, asked_ns,
-                form.between, below, _SPAN, _id(first + _ABSORB), _BEGIN, end_ns, _END, int(exchange.absorbed_s * 1e9),
-                form.after,
-            ),
-            _begun(_HEAD_BYTES + len(attempt)),
-            _head(trace + _ABOVE + call_id, _SPAN, _id(first + _ATTEMPT), _BEGIN, begin_ns, _END, end_ns),
-            attempt,
-            _begun(_HEAD_BYTES + len(said)),
-            _head(below, _SPAN, call_id, _BEGIN, asked_ns, _END, end_ns),
-            said,
-        ))  # fmt: skip
+        pack, select, absorb, attempt, waited, around, end = self._forms.get(key) or self._formed(key, exchange)
+        said = self._of_call(call, exchange.usage, end)
+        length = _begun[_HEAD_BYTES + len(said)]
+        if len(length) != _LENGTH_BYTES:
+            return self._spread(exchange)
+        trace, span = self._trace(call.trace), self._span
+        own = span + call.key * ODD
+        own_id = (own & _64_BITS or _64_BITS).to_bytes(8, "big")
+        below = trace + _ABOVE + (span + call.above * ODD & _64_BITS or _64_BITS).to_bytes(8, "big") + _SPAN
+        asked_ns, end_ns = int(call.asked_s * 1e9), int(exchange.end_s * 1e9)
+        return pack(
+            select, below, (own + _SELECT & _64_BITS or _64_BITS).to_bytes(8, "big"),
+            _BEGIN, int(call.open_s * 1e9), _END, asked_ns,
+            absorb, below, (own + _ABSORB & _64_BITS or _64_BITS).to_bytes(8, "big"),
+            _BEGIN, end_ns, _END, int(exchange.absorbed_s * 1e9),
+            attempt, trace + _ABOVE + own_id + _SPAN, (own + _ATTEMPT & _64_BITS or _64_BITS).to_bytes(8, "big"),
+            _BEGIN, int(exchange.begin_s * 1e9), _END, end_ns,
+            self._one, number, waited, round(exchange.waited_s, 6),
+            around, length, below, own_id, _BEGIN, asked_ns, _END, end_ns,
+        ) + said  # fmt: skip
 
-    def _of_call(self, call: Call, usage: Usage) -> bytes:
-        said = (
-            self._goal(call.key >> 24) + self._sample(call.sample)
-            + (self._max_tokens(call.output_tokens_max) if call.output_tokens_max else b"")
-            + self._input(usage.input_tokens_billed) + self._output(usage.output_tokens)
-        )  # fmt: skip
-        if usage.cache_read_tokens:
-            said += self._cache_read(usage.cache_read_tokens)
-        if usage.cache_creation_tokens:
-            said += self._cache_creation(usage.cache_creation_tokens)
-        return said
+    def _spread(self, exchange: Exchange) -> bytes:
+        """One of which more is said, or less, than its form has room for."""
+        return b"".join([self._encoder.span(told(span, self.job)) for span in spread((exchange,))])
+
+    def _of_call(self, call: Call, usage: Usage, end: bytes) -> bytes:
+        """What comes after the times of a call's own span."""
+        cached, made = usage.cache_read_tokens, usage.cache_creation_tokens
+        return b"".join((
+            self._goal[call.key >> 24], self._sample(call.sample), self._max_tokens[call.output_tokens_max],
+            self._input[usage.input_tokens + cached + made], self._output[usage.output_tokens],
+            self._cache_read[cached], self._cache_creation[made], end,
+        ))  # fmt: skip
 
     def _plain(self, span: Span) -> bytes:
         facts = span.facts
         key = (span.name, facts["status"])
-        said = self._goal(facts["goal"])
+        said = [self._goal[facts["goal"]], self._goals.get(key) or self._goal_formed(key, span)]
         if "row" in facts:
-            said += self._row(facts["row"])
-        said += self._goals.get(key) or self._goal_formed(key, span)
+            said.insert(1, self._row(facts["row"]))
         for one in span.links:
-            said += self._links.get(one) or self._linked(*one)
+            said.append(self._links.get(one) or self._linked(*one))
+        rest = b"".join(said)
         trace, own = self._trace(span.trace), _id(self._span + span.key * ODD)
         begin_ns, end_ns = int(span.begin_s * 1e9), int(span.end_s * 1e9)
         if span.above:
-            above = _ABOVE + _id(self._span + span.above * ODD)
-            head = _head(trace + above, _SPAN, own, _BEGIN, begin_ns, _END, end_ns)
-        else:
-            head = _root(trace, _SPAN, own, _BEGIN, begin_ns, _END, end_ns)
-        return _begun(len(head) + len(said)) + head + said
+            above = _ABOVE + _id(self._span + span.above * ODD) + _SPAN
+            return _begun[_HEAD_BYTES + len(rest)] + _head(trace + above, own, _BEGIN, begin_ns, _END, end_ns) + rest
+        return _begun[_ROOT_BYTES + len(rest)] + _root(trace, _SPAN, own, _BEGIN, begin_ns, _END, end_ns) + rest
 
     def _trace(self, trace: int) -> bytes:
         if trace == self._last[0]:  # a goal is told of after its calls
@@ -179,10 +182,15 @@ class Wire:
 
     def _formed(self, key: tuple[object, ...], exchange: Exchange) -> _Form:
         select, absorb, attempt, call = (self._same(span) for span in spread((exchange,)))
-        before = _begun(_HEAD_BYTES + len(select))
-        between = select + _begun(_HEAD_BYTES + len(absorb))
-        both = Struct(f"<{len(before)}s{_HEAD}{len(between)}s{_HEAD}{len(absorb)}s").pack
-        form = _Form(both, before, between, absorb, attempt, call)
+        size = len(self._one) + 1 + len(self._waited) + 8 + len(attempt)
+        parts = (
+            _begun[_HEAD_BYTES + len(select)], select + _begun[_HEAD_BYTES + len(absorb)],
+            absorb + _begun[_HEAD_BYTES + size], self._waited, attempt, call,
+        )  # fmt: skip
+        first, second, third, fourth, fifth, _ = (f"{len(part)}s" for part in parts)
+        own = f"{len(self._one)}sB{fourth}d{fifth}"
+        pack = Struct(f"<{first}{_HEAD}{second}{_HEAD}{third}{_HEAD}{own}{_LENGTH_BYTES}s{_HEAD}").pack
+        form = _Form(pack, *parts)
         if len(self._forms) >= FORMS_MAX:
             self._forms.clear()
         self._forms[key] = form
@@ -202,21 +210,33 @@ class Wire:
         )
 
 
-class _Number:
-    """An attribute that is a number, of this name."""
+class _Length(dict[int, bytes]):
+    """What stands before a span of so many bytes."""
 
-    def __init__(self, name: str) -> None:
+    def __missing__(self, length: int) -> bytes:
+        if len(self) >= NUMBERS_MAX:
+            self.clear()
+        said = self[length] = b"\x12" + varint(length)
+        return said
+
+
+class _Number(dict[int, bytes]):
+    """An attribute that is a number, of this name. ``optional``: 0 says nothing."""
+
+    def __init__(self, name: str, optional: bool = False) -> None:
+        super().__init__()
         said = [field(b"\x4a", attribute(name, (1 << 7 * size) - 1)) for size in range(1, 10)]
         self._before = [b"", *(each[:-size] for size, each in enumerate(said, 1))]
-        self._known: dict[int, bytes] = {}
+        self._none = b"" if optional else self._before[1] + b"\0"
 
-    def __call__(self, number: int) -> bytes:
-        said = self._known.get(number)
-        if said is None:
+    def __missing__(self, number: int) -> bytes:
+        if len(self) >= NUMBERS_MAX:
+            self.clear()
+        if number:
             digits = varint(number)
-            said = self._before[len(digits)] + digits
-            if number < SMALL_MAX:
-                self._known[number] = said
+            said = self[number] = self._before[len(digits)] + digits
+        else:
+            said = self[0] = self._none
         return said
 
 
@@ -228,17 +248,12 @@ class _Text:
         self._before = [field(b"\x4a", attribute(name, "x" * size))[: -size or None] for size in range(65)]
 
     def __call__(self, text: str) -> bytes:
-        said = text.encode(errors="replace")
+        said = text.encode() if text.isascii() else text.encode(errors="replace")
         size = len(said)
         return self._before[size] + said if size <= 64 else field(b"\x4a", attribute(self._name, text))
 
 
-_lengths = [b"\x12" + varint(length) for length in range(SMALL_MAX)]
-
-
-def _begun(length: int) -> bytes:
-    """What stands before a span of so many bytes."""
-    return _lengths[length] if length < SMALL_MAX else b"\x12" + varint(length)
+_begun = _Length()
 
 
 def _id(number: int) -> bytes:

@@ -136,6 +136,13 @@ class DatabaseFolder(Folder):
         asked = "DELETE FROM cortex_turns WHERE job IN (SELECT id FROM cortex_jobs WHERE name = %s)"
         self._link.together([(asked, (name,)), ("DELETE FROM cortex_jobs WHERE name = %s", (name,))])
 
+    def backup(self, to: Path) -> None:
+        """Its server has tools that know how."""
+        raise StoreError(
+            f"a database is copied by its own tools, with jobs running: pg_dump --format=custom --file={to} "
+            f"'{self.address}', and pg_restore to bring it back"
+        )
+
     # -- who works on what -----------------------------------------------------------------------------------------
 
     def hold(self, job: str) -> contextlib.AbstractContextManager[None]:

@@ -12,6 +12,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from actors.mounts import NETWORK_FILE_SYSTEMS, file_system
+from actors.sqlite.backup import backup
 from actors.sqlite.index import FileIndex, anything, known, unremember, whose
 from actors.sqlite.lock import hold, is_held
 from actors.sqlite.register import FileRegister
@@ -124,6 +125,10 @@ class FileFolder(Folder):
         """Remove its files."""
         for path in self._files(job):
             path.unlink(missing_ok=True)
+
+    def backup(self, to: Path) -> None:
+        """Database for database, then the other files."""
+        backup(self.path, to)
 
     # -- who works on what -----------------------------------------------------------------------------------------
 

@@ -47,6 +47,7 @@ _NAMES: dict[type, str] = {
     events.Answered: "calls answered", events.Recalled: "calls answered from memory", events.Broke: "attempts failed",
     events.Made: "goals made", events.Observed: "tool runs over", events.Returned: "child jobs ended",
     events.Fed: "windows of rows", events.Granted: "grants", events.Told: "answers from outside",
+    events.Reported: "reports of shards",
 }  # fmt: skip
 
 
@@ -67,6 +68,8 @@ def _one(event: events.Event) -> str:
             return f"goal {event.goal}: its tool run is over: {came}"
         case events.Returned():
             came = _failed(event.failure) if event.failure else clipped(repr(event.answer), _SAID_CHARACTERS)
+            if event.report is not None:
+                return f"shard {event.goal} ended" + (f": {came}" if event.failure else "")
             return f"goal {event.goal}: its child job ended: {came}"
         case events.Fed():
             return f"{len(event.rows):,} rows read" + (", the last ones" if event.ended else "")
@@ -87,6 +90,7 @@ def _one(event: events.Event) -> str:
 _SIMPLE: dict[type, str] = {
     events.Rejoined: "another run goes on with it", events.Resumed: "resumed", events.Granted: "leave to ask",
     events.Leased: "slices of its budgets", events.Written: "output written", events.Ticked: "time passed",
+    events.Reported: "a shard says what it has come to",
 }  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -20,11 +20,18 @@ CHANNELS_MAX = 200
 """So many channels are asked in one look."""
 
 
+class Looked(Runtime, Protocol):
+    """What is asked of a cluster that is looked at."""
+
+    async def awaits(self, name: str) -> str:
+        """The address of the host that a channel waits for; empty where it waits for none."""
+
+
 class ClusterSource:
     """A cluster, looked at again and again, with the jobs of a state folder that do not run there."""
 
     def __init__(
-        self, runtime: Runtime, address: str, folder: FolderSource, clock: Callable[[], float] = time.time
+        self, runtime: Looked, address: str, folder: FolderSource, clock: Callable[[], float] = time.time
     ) -> None:
         self._runtime = runtime
         self._address = address
@@ -59,16 +66,30 @@ class ClusterSource:
         )
 
     async def _channel(self, name: str) -> JobSeen | None:
+        job = name.partition(":")[2]
         try:
             async with asyncio.timeout(PATIENCE_S):
                 facts: dict[str, Any] = msgspec.json.decode(await self._runtime.peer(name).ask("status"))
         except (Away, Gone, TimeoutError):
-            return None
-        job = name.partition(":")[2]
+            return await self._stranded(job, name)
         speed = of_job(self._speeds.setdefault(job, Speed()), facts, self._runtime.monotonic_s())
         return JobSeen(
             job=job, facts=facts | speed, source="cluster", as_of_s=self._clock(), owner=f"cluster {self._address}"
         )
+
+    async def _stranded(self, job: str, name: str) -> JobSeen | None:
+        """A job that waits for the disk of its journal, and for which host; None where that is not it."""
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                home = await self._runtime.awaits(name)
+        except (Away, Gone, TimeoutError):
+            return None
+        if not home:
+            return None
+        why = f"for host {home}, which is gone with the job's journal on its disk; it goes on when that is back"
+        where = f"cluster {self._address}"
+        facts = {"outcome": "waiting", "why": why}
+        return JobSeen(job=job, facts=facts, source="cluster", as_of_s=self._clock(), owner=where)
 
 
 def _once(clusters: tuple[ClusterSeen, ...]) -> tuple[ClusterSeen, ...]:

@@ -27,6 +27,7 @@ _ALIVE = ("running", "detached")
 _LEVELS = {
     "running": "good", "complete": "", "partial": "warn", "interrupted": "warn", "detached": "good", "failed": "bad",
     "cancelled": "dim", "unreadable": "bad", "closed": "", "open": "bad", "half-open": "warn", "up": "",
+    "waiting": "warn",
 }  # fmt: skip
 
 
@@ -96,7 +97,8 @@ def _job(job: JobSeen, now_s: float) -> Row:
     alive = state in _ALIVE
     expected = facts.get("rows_expected") or 0
     done = facts["results"] or (0 if expected else facts["calls"])
-    waits = facts["waits"] or why_words(facts["why"])
+    keyless = f"waiting for a key: cortex attach {job.job}" if alive and facts.get("unarmed") else ""
+    waits = facts["waits"] or keyless or why_words(facts["why"])
     cells = (
         job.job, state, f"{done:,}/{expected:,}" if expected else f"{done:,}",
         f"{100 * done // expected}%" if expected else "", rate(facts.get("rate_per_s")) if alive else "",
@@ -104,9 +106,9 @@ def _job(job: JobSeen, now_s: float) -> Row:
         f"{facts['in_flight']:,}" if alive else "", f"{facts['permits']:,}" if alive else "",
         seen_words(job, now_s), waits,
     )  # fmt: skip
-    level = _LEVELS.get(state, "")
+    level = "warn" if alive and (facts["waits"] or keyless) else _LEVELS.get(state, "")
     about = f"{job.job}: {waits or _made(facts)}"
-    return Row(job.job, cells, "warn" if alive and facts["waits"] else level, _job_details(job, now_s), about)
+    return Row(job.job, cells, level, _job_details(job, now_s), about)
 
 
 def _made(facts: dict[str, Any]) -> str:

@@ -26,7 +26,7 @@ from actors.simulator.command import simulate
 from actors.simulator.settings import SimulatorSettings
 simulate(SimulatorSettings(**json.loads(sys.argv[1])))
 """
-_WATCHFUL = {
+WATCHFUL = {
     "RAY_health_check_period_ms": "500", "RAY_health_check_timeout_ms": "2000",
     "RAY_health_check_failure_threshold": "3", "RAY_health_check_initial_delay_ms": "1000",
 }  # fmt: skip
@@ -104,11 +104,11 @@ def _ray(*words: str, **environ: str) -> Iterator[tuple[int, Path]]:
     with tempfile.TemporaryDirectory(prefix="ct-", dir="/tmp") as folder:
         command = [
             sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *words,
-            f"--temp-dir={folder}", "--object-store-memory=80000000",
+            f"--temp-dir={folder}", "--object-store-memory=80000000", f"--dashboard-agent-listen-port={free_port()}",
         ]  # fmt: skip
         log = Path(folder) / "start.log"
         with log.open("wb") as out:
-            env = environment(**{**_WATCHFUL, **_OPEN, **environ})
+            env = environment(**{**WATCHFUL, **_OPEN, **environ})
             head = subprocess.Popen(command, env=env, stdout=out, stderr=out, cwd=folder)
         try:
             deadline_s = time.monotonic() + 60

@@ -74,6 +74,11 @@ def running(command: Sequence[str | Path], log: Path, **options: Any) -> Iterato
             child.wait()
 
 
+def missing(what: str, why: str) -> None:
+    """Skip, with a reason that says what this machine has not."""
+    pytest.skip(f"{MISSING}{what}. {why}")
+
+
 class NotYetError(OSError):
     """What a test waits for has not come; its text says what is missing."""
 

@@ -19,6 +19,7 @@ from cortex.events import Row
 from cortex.limits import Limits, Route, Terms
 from cortex.program import Program, params_of
 from cortex.programs.batch import Batch
+from cortex.programs.shards import Shards
 from cortex.reply import Reply, Usage
 from policies.failure import Failure
 from policies.price import Price
@@ -163,12 +164,12 @@ class Run:
         terms = Terms(
             job=job, program=where, params_json=params, fingerprint=programs.fingerprint(where, params), fresh=fresh,
             route=Route(endpoint=model.endpoint, model="m", price=price, context_window=window), limits=limits,
-            streams=source is not None,
+            streams=source is not None and not isinstance(program, Shards),
         )  # fmt: skip
         self.sink = sink if sink is not None else ListSink()
         self.driver = Driver(
             self.runtime, str(folder), Opening(terms=terms, owner=this_owner("inline"), who="test"),
-            armed(terms, model), source=source, sink=self.sink,
+            armed(terms, model), source=source, sink=self.sink, program=program,
         )  # fmt: skip
         self.facts: dict[str, Any] = {}
         self.answer: Any = None

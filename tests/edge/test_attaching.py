@@ -19,10 +19,20 @@ class Cluster:
     """A cluster with one channel, that answers so, one after the other."""
 
     cluster = "127.0.0.1:1"
+    name = "channel:j"
 
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
         self.ended: list[str] = []
+        self.killed: list[str] = []
+        self.awaited: list[str] = []
+        """The hosts that it waits for, one look after the other."""
+
+    async def awaits(self, name: str) -> str:
+        return self.awaited.pop(0) if self.awaited else ""
+
+    async def kill_actor(self, name: str) -> None:
+        self.killed.append(name)
 
     def peer(self, name: str) -> Any:
         return self
@@ -63,3 +73,16 @@ async def test_it_is_not_waited_for_without_end(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(module, "COMING_BACK_S", 0.01)
     session = Session(Order(program=Batch(), job="j", state=str(tmp_path)), {})
     assert not await session._lives(Cluster(*[Away()] * 1_000))
+
+
+@pytest.mark.parametrize("looks", [["10.0.0.2"], ["", "10.0.0.2"]])
+async def test_one_that_waits_for_another_host_makes_way_where_its_journal_is_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks: list[str]
+) -> None:
+    """Its disk was brought here: the host that it waits for may never come back."""
+    monkeypatch.setattr(module, "LOOK_S", 0.001)
+    cluster = Cluster(*[Away()] * 3)
+    cluster.awaited = looks
+    session = Session(Order(program=Batch(), job="j", state=str(tmp_path)), {})
+    assert not await session._lives(cluster)
+    assert cluster.killed == ["channel:j"] and not cluster.ended

@@ -12,6 +12,7 @@ import pytest
 from actors import dispatch as module
 from actors.branch import DRAINING
 from actors.dispatch import Dispatch
+from actors.links import Link, Links
 from actors.ports import Away, Gone
 from cortex import commands, events
 from cortex.limits import Limits
@@ -42,6 +43,10 @@ class FakeBranch:
         self.holds: list[tuple[int, int]] = []
         self.staff: tuple[str, ...] = ()
         self.draining = False
+        self.gone: asyncio.Event | None = None
+        """A message that is there until then never arrives."""
+        self.met = asyncio.Event()
+        self.met.set()
 
     @property
     def incarnation(self) -> str:
@@ -57,6 +62,7 @@ class FakeBranch:
         if method == "held":
             if self.silent:
                 await asyncio.Event().wait()
+            await self.met.wait()
             return self.incarnation, self.armed, tuple(self.holds)
         if method == "beat":
             self.helped.append(args[1])
@@ -67,6 +73,9 @@ class FakeBranch:
             return {"incarnation": self.incarnation, "armed": self.armed}
         assert method == "work"
         _, _, meant_for, number, blob, _ = args
+        if self.gone is not None and not self.gone.is_set():
+            await self.gone.wait()
+            raise Gone
         if self.before:
             raise self.before.pop()
         if meant_for == self.incarnation and number not in self.heard:
@@ -74,6 +83,9 @@ class FakeBranch:
                 return DRAINING
             self.heard.add(number)
             self.taken += [(c.goal, self.life) for c in msgspec.msgpack.decode(blob, type=list[commands.Call])]
+        if not self.met.is_set():  # this message crosses the first question of the channel
+            self.met.set()
+            await asyncio.sleep(0.002)
         if self.after:
             raise self.after.pop()
         return self.incarnation
@@ -185,6 +197,34 @@ async def test_a_dead_branch_is_noticed_by_its_beat() -> None:
     await dispatch.close(forget=False)
 
 
+def test_of_many_branches_so_many_are_asked_at_each_beat_in_turn_and_those_that_may_be_gone_each_time() -> None:
+    links = Links()
+    many = [Link(f"b{place:02}", FakeBranch(f"b{place:02}")) for place in range(40)]
+    for link in many:
+        links.add(link)
+        link.out[1] = call(1)
+    asked = [[link.name for link in links.to_ask(beat, 10)] for beat in range(1, 9)]
+    assert {len(names) for names in asked} == {10}
+    assert sorted(name for names in asked for name in names) == sorted(2 * [link.name for link in many]), "each in its turn, twice in eight beats"
+    many[0].leaving = True
+    many[1].up = False
+    assert [link.name for link in links.to_ask(9, 10)][:2] == ["b00", "b01"]
+    assert [link.name for link in links.to_ask(10, 10)][:2] == ["b00", "b01"]
+    assert {link.name for beat in range(4) for link in links.to_audit(beat + 1, 10)} == {link.name for link in many}
+
+
+async def test_one_of_many_that_died_is_noticed_when_its_turn_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BEAT_LINKS", 2)
+    many = [FakeBranch(f"b{place}") for place in range(9)]
+    dispatch = await (scene := Scene(*many)).meet()
+    dispatch.send([call(goal) for goal in range(1, 9 * module.TOGETHER_MAX)])
+    await until(lambda: all(branch.taken for branch in many))
+    many[8].die()
+    await until(lambda: bool(scene.lost))
+    assert {e.by for e in scene.lost} == {"b8"}
+    await dispatch.close(forget=False)
+
+
 async def test_a_branch_that_says_nothing_keeps_no_channel_from_beginning() -> None:
     silent, well = FakeBranch("a"), FakeBranch("b")
     silent.silent = True
@@ -248,4 +288,57 @@ async def test_neighbours_travel_together_and_no_branch_is_left_without() -> Non
     await until(lambda: len(one.taken) + len(two.taken) == 110)
     assert sorted([len(one.taken), len(two.taken)]) == [50, 60]
     assert len(one.heard) + len(two.heard) == 3
+    await dispatch.close(forget=False)
+
+
+@pytest.mark.parametrize("trouble", [[], [Away()], [Gone()]])
+@pytest.mark.parametrize("others", [0, 1])
+async def test_what_is_on_the_way_to_a_branch_that_was_not_met_yet_is_neither_lost_nor_an_attempt(
+    others: int, trouble: list[Exception]
+) -> None:
+    """Nobody has taken it, for it was meant for nobody: it goes to whoever is there, and nothing has failed."""
+    new, old = FakeBranch("b"), FakeBranch("a")
+    new.met.clear()
+    new.before = list(trouble)
+    scene = Scene(*[old, new][1 - others :])
+    dispatch = scene.dispatch
+    if others:
+        await dispatch.meet(("a",), 1)
+    dispatch.staffed(scene.names)
+    dispatch.send([call(goal) for goal in range(1, 6)])
+    await until(lambda: len(old.taken) + len(new.taken) == 5)
+    new.met.set()
+    await asyncio.sleep(0.02)
+    assert scene.lost == []
+    assert sorted(goal for goal, _ in old.taken + new.taken) == [1, 2, 3, 4, 5]
+    await dispatch.close(forget=False)
+
+
+async def test_what_is_sent_to_a_branch_that_is_gone_waits_for_its_successor() -> None:
+    branch = FakeBranch("a")
+    scene = Scene(branch)
+    dispatch = await scene.meet()
+    branch.before = [Gone()]
+    dispatch.send([call(1)])
+    await until(lambda: bool(scene.lost))
+    branch.before = [Gone() for _ in range(8)]
+    branch.die()
+    dispatch.send([call(2)])
+    await until(lambda: branch.taken == [(2, 2)])
+    assert [(e.goal, e.failure.sent) for e in scene.lost] == [(1, True)]
+    await dispatch.close(forget=False)
+
+
+async def test_word_that_a_branch_is_gone_does_not_end_its_successor() -> None:
+    branch = FakeBranch("a")
+    scene = Scene(branch)
+    dispatch = await scene.meet()
+    branch.gone = asyncio.Event()
+    dispatch.send([call(1)])
+    branch.die()
+    await until(lambda: bool(scene.lost))  # a beat has told of the next one
+    dispatch.send([call(2)])
+    branch.gone.set()
+    await until(lambda: branch.taken == [(2, 2)])
+    assert [(e.goal, e.failure.sent) for e in scene.lost] == [(1, True)]
     await dispatch.close(forget=False)

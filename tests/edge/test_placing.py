@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from actors.cluster.placing import selector, shapes
+from actors.cluster.placing import awaited, home_of, selector, shapes, tied
 from tests.edge.leasing import World, act
 
 
@@ -65,3 +65,25 @@ def test_a_cluster_is_asked_for_as_many_as_there_is_work_for_and_for_none_when_t
         assert world.wanted_room[-1] == (0, 0)
 
     act(play)
+
+
+HOSTS = [
+    {"NodeID": "n1", "Alive": False, "NodeManagerAddress": "10.0.0.1", "Resources": {}},
+    {"NodeID": "n2", "Alive": True, "NodeManagerAddress": "10.0.0.2", "Resources": {"CPU": 1.0, "node:10.0.0.2": 1.0}},
+    {"NodeID": "n3", "Alive": True, "NodeManagerAddress": "head", "Resources": {"node:10.0.0.3": 1.0}},
+]
+
+
+def test_a_channel_is_tied_to_the_host_of_its_disk():
+    assert home_of("n2", HOSTS) == "10.0.0.2"
+    assert tied("10.0.0.2") == {"node:10.0.0.2": 0.0001}
+    assert home_of("n3", HOSTS) == "", "what no node has would be waited for without end"
+    assert home_of("n1", HOSTS) == home_of("unknown", HOSTS) == ""
+    assert tied("") == {}
+
+
+def test_a_channel_waits_for_its_host_only_while_that_is_gone():
+    assert awaited("RESTARTING", "10.0.0.1", HOSTS) == awaited("PENDING_CREATION", "10.0.0.1", HOSTS) == "10.0.0.1"
+    assert awaited("RESTARTING", "10.0.0.2", HOSTS) == "", "its host is there: it comes back by itself"
+    assert awaited("ALIVE", "10.0.0.1", HOSTS) == awaited("DEAD", "10.0.0.1", HOSTS) == ""
+    assert awaited("RESTARTING", "", HOSTS) == "", "it is tied to none: it comes back on another"

@@ -10,8 +10,8 @@ from ray import exceptions
 
 from actors.cluster import lifeline as lines
 from actors.cluster.lifeline import Lifeline
+from actors.cluster.raypeer import RayPeer
 from actors.ports import Away, Cut, Gone
-from actors.runtime import _RayPeer
 from tests.edge.virtual import virtually
 
 UNSCHEDULABLE = exceptions.ActorUnschedulableError("the node of its affinity is dead")
@@ -64,7 +64,7 @@ class Runtime:
 )
 async def test_whoever_has_a_dead_actors_name_is_asked_next(said: Exception, means: type[Exception], anew: bool) -> None:
     runtime = Runtime(Handle(said), Handle("the next"))
-    peer = _RayPeer("channel:j", runtime)  # type: ignore[arg-type]
+    peer = RayPeer("channel:j", runtime, exceptions)  # type: ignore[arg-type]
     with pytest.raises(means) as caught:
         await peer.ask("hello")
     assert type(caught.value) is means
@@ -75,7 +75,7 @@ async def test_whoever_has_a_dead_actors_name_is_asked_next(said: Exception, mea
 
 
 async def test_a_head_that_is_away_when_a_name_is_looked_up_is_away() -> None:
-    peer = _RayPeer("cortex", Runtime(None, exceptions.RpcError("no connection")))  # type: ignore[arg-type]
+    peer = RayPeer("cortex", Runtime(None, exceptions.RpcError("no connection")), exceptions)  # type: ignore[arg-type]
     with pytest.raises(Away):
         await peer.ask("hello")
 
@@ -90,7 +90,7 @@ def _cut(alive: Any, answer: Any) -> tuple[float, str]:
             return tuple(alive(clock()))
 
         runtime = Runtime(Handle(answer() if callable(answer) else answer), lifeline=Lifeline("n", nodes, clock))
-        peer = _RayPeer("channel:j", runtime)  # type: ignore[arg-type]
+        peer = RayPeer("channel:j", runtime, exceptions)  # type: ignore[arg-type]
         while True:
             try:
                 await peer.ask("hello")
@@ -120,6 +120,15 @@ def test_a_head_that_is_silent_is_waited_for_and_not_for_ever() -> None:
     at_s, why = _cut(alive, asyncio.Event)
     assert 40 + lines.SILENT_S <= at_s < 40 + lines.SILENT_S + 2 * lines.LOOK_S
     assert "head" in why
+
+
+def test_a_head_that_knows_nothing_of_us_is_not_waited_for() -> None:
+    def alive(at_s: float) -> list[str]:
+        return ["n"] if at_s < 20 else _raised(RuntimeError("RPC error: WrongClusterID: Perhaps ..."))
+
+    at_s, why = _cut(alive, asyncio.Event)
+    assert 20 <= at_s < 20 + lines.LOOK_S + 0.1
+    assert "has begun anew" in why
 
 
 def test_two_looks_that_failed_with_answers_between_them_are_no_long_silence() -> None:

@@ -1,4 +1,5 @@
-"""What the cortex's step does for a call does not grow with the calls that are finished: counted, not timed."""
+"""What the cortex's step does for a call grows neither with the calls that are finished nor with the nodes: counted, not
+timed."""
 
 from __future__ import annotations
 
@@ -9,8 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from benchmarks.nodes import Spread
 from benchmarks.scheduler import Load
-from cortex import health
+from cortex import health, staff, staffing
+from cortex.cluster import Cluster
 from cortex.orders import Event
 
 
@@ -71,3 +74,55 @@ def test_a_term_that_grows_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> Non
     early = load.lines_a_call(50)
     load.lone(400)
     assert load.lines_a_call(50) > 1.5 * early
+
+
+class CountedSpread(Spread):
+    """Counts the lines of Python that run in ``step`` for reports and claims."""
+
+    lines = 0
+    counting = False
+
+    def tell(self, event: Event) -> None:
+        if not self.counting or type(event).__name__ not in ("Reported", "Joined"):
+            super().tell(event)
+            return
+        before = sys.gettrace()
+        sys.settrace(self._seen)
+        try:
+            super().tell(event)
+        finally:
+            sys.settrace(before)
+
+    def _seen(self, frame: FrameType, what: str, _: object) -> Any:
+        self.lines += what == "line"
+        return self._seen
+
+
+def _lines_a_message(nodes: int) -> float:
+    load = CountedSpread(nodes)
+    load.stretch(5.0)
+    load.clear()
+    load.counting = True
+    load.stretch(2.0)
+    return load.lines / (load.events["Reported"] + load.events["Joined"])
+
+
+def test_a_report_costs_the_same_with_ten_times_as_many_nodes() -> None:
+    few, many = _lines_a_message(20), _lines_a_message(200)
+    assert many == pytest.approx(few, rel=0.1)
+
+
+def test_a_look_at_all_nodes_with_each_report_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    hear = staff.reported
+
+    def all_of_them(state: Cluster, *more: Any) -> bool:
+        for _ in state.nodes:
+            pass
+        return hear(state, *more)
+
+    monkeypatch.setattr(staff, "reported", all_of_them)
+    assert _lines_a_message(200) > 1.5 * _lines_a_message(20)
+
+
+def test_a_thousand_branches_that_come_to_life_are_told_of_a_few_times() -> None:
+    assert Spread(300).out["Staffed"] <= staffing.FEW

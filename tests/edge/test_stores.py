@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from actors.store import Fenced, Folder, Forgotten, Held, Journal, NoSuchJob, StoreError, TextGone
+from actors.store import Fenced, Folder, Forgotten, Held, Journal, NoSuchJob, OtherRelease, StoreError, TextGone
 from cortex import events, journal
 from tests.cli.commands import ROOT
 
@@ -151,9 +151,27 @@ def test_what_was_forgotten_leaves_its_figures(folder: Folder, mine: Journal) ->
     left.close()
 
 
-def test_one_of_another_format_is_refused(folder: Folder, mine: Journal) -> None:
-    mine.set_meta("format", str(journal.FORMAT + 1).encode())
-    with pytest.raises(StoreError, match=rf"j is of a newer release \(format {journal.FORMAT + 1}\): upgrade to open it"):
+def test_one_of_another_format_is_refused_in_one_line_that_names_both(folder: Folder, mine: Journal) -> None:
+    mine.set_meta("format", b"%d" % (journal.FORMAT + 1))
+    said = rf"job j was written by a newer release \(journal format {journal.FORMAT + 1}, this one reads {journal.FORMAT}\)"
+    with pytest.raises(OtherRelease, match=said + ": upgrade cortex-bounded-calls to open it$"):
+        folder.journal("j")
+    mine.set_meta("format", b"%d" % (journal.OLDEST - 1))
+    with pytest.raises(OtherRelease, match=r"an older release .*: open it with the release that wrote it$"):
+        folder.journal("j")
+
+
+def test_one_of_an_older_format_is_read_as_it_is_and_takes_the_new_one_when_it_is_written(
+    folder: Folder, mine: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine.append([_turn(1.0)])
+    monkeypatch.setattr(journal, "FORMAT", journal.OLDEST + 1)
+    reader = folder.journal("j")
+    assert (_times(reader), reader.meta("format")) == ([1.0], b"%d" % journal.OLDEST), "whoever only looks changes nothing"
+    reader.take_epoch(b"{}")
+    assert reader.meta("format") == b"%d" % (journal.OLDEST + 1)
+    monkeypatch.setattr(journal, "FORMAT", journal.OLDEST)
+    with pytest.raises(OtherRelease, match="newer release"):
         folder.journal("j")
 
 

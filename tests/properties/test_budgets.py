@@ -189,9 +189,9 @@ def _counts_what_is_used(self: Any) -> int:
     return int(self.used_nusd)
 
 
-def _any_window(k: Any, slice_: Any, nusd: int) -> bool:
+def _any_window(k: Any, slice_: Any, charge: Any) -> bool:
     """Planted: yesterday's slice is spent today."""
-    return bool(purse.used_nusd(k, slice_.period) + nusd <= slice_.upto_nusd)
+    return bool(purse.used_nusd(k, slice_.period) + charge.nusd <= slice_.upto_nusd)
 
 
 @pytest.mark.parametrize(

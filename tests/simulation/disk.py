@@ -127,6 +127,9 @@ class Store:
             raise NoSuchJob(f"no job {job!r}")
         return self._disk.journal(job, self._life)
 
+    def jobs(self) -> list[str]:
+        return self._disk.jobs()
+
     def memory(self, job: str) -> Memory:
         db: Any = _Connection(self._disk.db("replies"), self._life, self._disk)
         return Memory(self, job, FileIndex(_FOLDER, db))

@@ -43,6 +43,8 @@ class SimDriver:
     """One job's driver. ``resumes`` says whether to go on with a job that ended in part, for a reason; ``decides`` what
     its user says of message batches in doubt."""
 
+    count, ordered = 1, False
+
     def __init__(
         self, runtime: Any, terms: Terms, arming: Arming, rows: list[Row], sink: Sink, resumes: Any, cap: int,
         decides: Callable[[], tuple[tuple[int, str], ...]], retries: int = 0, journal: Callable[[], Any] | None = None,

@@ -42,6 +42,7 @@ class JobPlan:
     """How often its user asks again what has failed, once it is over."""
     judge: bool = False
     """A role of it has a model of its own."""
+    shards: int = 1
 
 
 @dataclass

@@ -188,6 +188,17 @@ def dead_branch_unnoticed(patch: Patch) -> None:
     patch.setattr(dispatch.Dispatch, "_declare_lost", lambda self, *args, **more: None)
 
 
+@planted("what no branch has taken yet is neither lost nor an attempt", 1, likely=troubled("crash branch"))
+def untaken_told_as_lost(patch: Patch) -> None:
+    def lost(self: Any, link: Any) -> None:
+        said = failure.Failure(failure.FailureKind.LOST, "its branch died", sent=False)
+        given = [link.out.pop(key) for key in list(link.out)]
+        if given:
+            self._lost([events.Broke(call.goal, call.sample, call.attempt, said) for call in given])
+
+    patch.setattr(dispatch.Dispatch, "_take_back", lost)
+
+
 @planted("a branch that is silent is asked for a sign of life", 17, likely=troubled("crash branch"))
 def nobody_watches(patch: Patch) -> None:
     patch.setattr(dispatch.Dispatch, "_watch", lambda self: None)

@@ -33,6 +33,7 @@ from tests.simulation.faults import Faults
 from tests.simulation.loop import LIFE, NOBODY, Life
 from tests.simulation.plan import EPOCH_S, JobPlan, Plan, plan
 from tests.simulation.provider import REFUSED
+from tests.simulation.sharded import ShardsDriver
 from tests.simulation.watch import FOR_GOOD, STANDING_S
 from tests.simulation.watch_batches import BatchesWatch, asking
 from tests.simulation.watch_calls import CallsWatch
@@ -58,6 +59,9 @@ PROGRAMS = {
     "caster": ("tests.toys:Caster", {"drafts": [f"d{place}" for place in range(12)]}),
     "watcher": ("tests.toys:Watcher", {"asks": 6, "trust_s": 3.0}),
 }
+
+
+SHARDS = "cortex.programs.shards:Shards"
 
 
 class Verdict(msgspec.Struct):
@@ -94,12 +98,14 @@ def terms(job: JobPlan, made: Plan) -> Terms:
         deadline_at_s=None if job.deadline_s is None else EPOCH_S + job.begins_s + job.deadline_s,
     )  # fmt: skip
     where, params = PROGRAMS.get(job.program, ("batch", {"ordered": job.ordered}))
+    if job.shards > 1:
+        where, params = SHARDS, {"shards": job.shards, "batch": params}
     return Terms(
         job=job.name, program=where, params_json=msgspec.json.encode(params), fingerprint="f", limits=limits,
         route=Route(
             endpoint="sim", model="m", price=batch_price(PRICE) if job.batches else PRICE,
             via=BATCHES if job.batches else MESSAGES,
-        ), streams=job.program == "batch",
+        ), streams=job.program == "batch" and job.shards == 1,
         fallbacks=(FALLBACK,) if job.fallback else (),
         role_routes=(FALLBACK if job.fallback else JUDGE,) if job.judge else (), roles={"judge": 1} if job.judge else {},
     )  # fmt: skip
@@ -181,10 +187,11 @@ class Simulation:
         life.seat = Driven()
         world.lives[life.name] = life
         of = terms(job, self.plan)
-        driver = SimDriver(
+        driver = (SimDriver if job.shards == 1 else ShardsDriver)(
             SimRuntime(world, life), of, arming(of), self.rows[job.name], sink, self.resumes, self.plan.pool_cap,
             lambda: asking(world, job.name), job.retries, lambda: world.disk.journal(job.name, Life("user", None)),
         )  # fmt: skip
+        driver.count, driver.ordered = job.shards, job.ordered
         task = world.loop.create_task(driver.run(), context=life.context)
         task.add_done_callback(self._driven, context=NOBODY)
 
@@ -206,7 +213,7 @@ class Simulation:
         world.loop.call_soon(self.set_up, context=NOBODY)
         world.run(lambda: self.over() and world.calm, self.plan.ends_s)
         for job in self.plan.jobs:
-            world.watch.finished(job.name, self.sinks[job.name], len(self.rows[job.name]))
+            world.watch.finished(job.name, self.sinks[job.name], len(self.rows[job.name]), job.ordered)
         world.watch.look()
 
 

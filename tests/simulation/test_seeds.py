@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.simulation.run import live
+from tests.simulation.sharded import sharded
 from tests.simulation.soak import replay, verdicts
 from tests.structure import ROOT
 
@@ -28,6 +29,16 @@ def test_every_invariant_holds_in_every_world(tell: Callable[[str], None]) -> No
     assert calls > 10_000, "the worlds are empty"
     assert deaths > 500, "nobody ever dies"
     assert not broken, "\n".join(f"{replay(verdict.seed)}\n{verdict.broken}" for verdict in broken)
+
+
+@pytest.mark.parametrize("seeds", [range(60, 70), pytest.param(range(200), marks=pytest.mark.long)])
+def test_jobs_with_shards_hold_to_it_too(seeds: range) -> None:
+    """Whoever dies: each row once, one cap, and counts that are those of all shards. 8: a window smaller than what is
+    worth a commit was waited for. 66: a report came after a later one. 118: a shard that was done when the parent came
+    back was waited for."""
+    for seed in (8, *seeds, 118):
+        verdict = live(seed, made=sharded(seed))
+        assert not verdict.broken, f"{seed}, with shards\n{verdict.broken}"
 
 
 @pytest.mark.parametrize("seed", [607, 862, 693, 1234, 1772, 2497, 5591, 6926, 7009, 9329])

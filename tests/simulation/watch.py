@@ -18,6 +18,7 @@ from cortex.cluster import Cluster
 from cortex.loop import step
 from cortex.program import Program
 from cortex.state import State
+from tests.simulation import watch_shards
 from tests.simulation.loop import Life
 
 SLACK_S = 2.5
@@ -257,6 +258,8 @@ class Watch:
         cap, now_nusd = k.terms.limits.max_cost_nusd, k.ledger.committed_nusd
         if cap is not None and now_nusd > cap and now_nusd > before_nusd:
             self.say(f"{record.name}: {now_nusd} nUSD known, assumed and reserved; the cap is {cap}")
+        if k.terms.shard and now_nusd > before_nusd:
+            watch_shards.money(self, record)
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
@@ -324,7 +327,7 @@ class Watch:
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
-    def finished(self, name: str, sink: Any, rows: int) -> None:
+    def finished(self, name: str, sink: Any, rows: int, ordered: bool = False) -> None:
         """A job has ended, and faults have stopped: is everything there, once?"""
         record = self.job(name)
         k = record.k
@@ -332,7 +335,10 @@ class Watch:
             self.say(f"{name} did not finish: {_why(k)}")
             return
         check(k)
-        if sink.values != record.emitted:
+        if k.shards:
+            watch_shards.together(self, name, sink, rows if k.outcome == "complete" else 0, ordered)
+            rows = 0
+        elif sink.values != record.emitted:
             self.say(f"{name}: the sink holds other results than the journal")
         if k.outcome == "complete" and k.live:
             self.say(f"{name} is complete and {k.live} goals are not")

@@ -157,6 +157,9 @@ class CallsWatch(Observer):
         failure = event.failure
         if call is None:
             return
+        assert record.k is not None
+        if failure.kind == FailureKind.LOST and not failure.sent and not record.k.terms.routes[call.route].batched:
+            self._watch.say(f"{record.name}: goal {event.goal} is told as lost, which nobody had taken: {failure.message}")
         if failure.sent and failure.status < 400:
             self._assume(record, books, (event.goal, event.attempt), call)
         if failure.kind == FailureKind.THROTTLED:
@@ -220,6 +223,9 @@ class CallsWatch(Observer):
         books = self._books[name]
         books.billed_nusd += self._bill_nusd[request.batched]
         committed = record.k.ledger.committed_nusd
+        if record.k.shards:  # it hears of that a moment later
+            parts = [each.k for part, each in self._watch.jobs.items() if part.startswith(f"{name}~")]
+            committed = sum(part.ledger.committed_nusd for part in parts if part is not None)
         if books.billed_nusd > committed:
             self._watch.say(f"{name}: {books.billed_nusd} nUSD are billed, the ledger holds {committed}")
 

@@ -7,10 +7,13 @@ import pytest
 
 from cortex import commands, events, journal
 from cortex.changes import Goal
+from cortex.ledger import Ledger
 from cortex.limits import Limits, Route
 from cortex.loop import step
 from cortex.purse import Slice
 from cortex.reply import Usage
+from cortex.shards import Report
+from cortex.tally import Tally
 from tests.stage import PRICE, Flat, Stage, failure, puppet, reply, terms
 
 EVENTS = [
@@ -39,6 +42,7 @@ EVENTS = [
     events.Told("ann", "approved", True),
     events.Reopened("ann", 1, ("a", "b"), (0, 7), {"lost": 2}, 90, True, (3, 30), Route(endpoint="e", model="m"), "m", 9),
     events.Leased((Slice("team=search a day", "day", 20_000, 5),), "it is used up", 86_400.0),
+    events.Reported(2, Report(3, 7, Ledger(known_nusd=5), Tally(answered=1), 4, (9, 8), (1, 0), (2, 2), True)),
 ]
 
 

@@ -1,0 +1,182 @@
+"""Ray's Jobs API, as far as a command is run through it: https://docs.ray.io/en/latest/cluster/running-applications/
+job-submission/rest.html. A job there is a command of the head's shell; ours are called submissions."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from actors.ports import ClusterError
+
+ANSWER_S = 30.0
+FIRST_ANSWER_S = 5.0
+PACKAGE_BYTES_MAX = 100_000_000
+"""The most that Ray's dashboard takes in one package (``DASHBOARD_CLIENT_MAX_SIZE``)."""
+STARTING_S = 60.0
+"""How long a head that is starting is waited for."""
+_LATER = "try again later"
+OVER = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
+_EXIT_CODE = re.compile(r"exit code (\d+)")
+
+
+class Submission(msgspec.Struct, frozen=True):
+    """How a command there stands. ``code``: its exit code, once it is over."""
+
+    status: str
+    message: str = ""
+    code: int | None = None
+    metadata: Mapping[str, str] = {}
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended."""
+        return self.status in OVER
+
+
+def token_of(environ: Mapping[str, str]) -> str:
+    """The token that Ray asks for, where Ray itself looks for it; empty where there is none, or none is to be given.
+
+    It is a secret, so it is given only if ``RAY_AUTH_MODE=token`` says so. Raises ``ClusterError``.
+    """
+    if environ.get("RAY_AUTH_MODE", "").lower() != "token":
+        return ""
+    token = environ.get("RAY_AUTH_TOKEN", "")
+    for path in (environ.get("RAY_AUTH_TOKEN_PATH", ""), "~/.ray/auth_token"):
+        if not token and path and Path(path).expanduser().is_file():
+            token = Path(path).expanduser().read_text().strip()
+    if not token:
+        where = "RAY_AUTH_TOKEN, a file named by RAY_AUTH_TOKEN_PATH, or ~/.ray/auth_token"
+        raise ClusterError(f"RAY_AUTH_MODE=token, but there is no token: give {where}")
+    return token
+
+
+class JobsApi:
+    """The Jobs API at an address. Every method raises ``ClusterError``, one line, where it does not answer."""
+
+    def __init__(self, address: str, environ: Mapping[str, str]) -> None:
+        parts = urllib.parse.urlsplit(address)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
+            raise ClusterError(f"--cluster {address}: give the address of the dashboard, http://host:8265")
+        self.address = address.rstrip("/")
+        self._token = token_of(environ)
+
+    def see(self) -> str:
+        """The release of the Ray there."""
+        said = self._asked("GET", "/api/version", timeout_s=FIRST_ANSWER_S)
+        try:
+            return str(json.loads(said)["ray_version"])
+        except (ValueError, KeyError, TypeError):
+            raise ClusterError(f"no Ray answers at {self.address}: something else listens there") from None
+
+    def submission(self, name: str) -> Submission | None:
+        """How a submission stands; None where there is none of this name."""
+        try:
+            told = json.loads(self._asked("GET", f"/api/jobs/{_quoted(name)}"))
+        except _NotThere:
+            return None
+        message = told.get("message") or ""
+        code = told.get("driver_exit_code")
+        if code is None and told["status"] in OVER:
+            found = _EXIT_CODE.search(message)
+            code = 0 if told["status"] == "SUCCEEDED" else int(found[1]) if found else None
+        return Submission(told["status"], message, code, told.get("metadata") or {})
+
+    def submit(self, name: str, entrypoint: str, package: str = "", metadata: Mapping[str, str] | None = None) -> None:
+        """Have the head run a command, in a folder of its own with what the package holds."""
+        body: dict[str, Any] = {"entrypoint": entrypoint, "submission_id": name, "metadata": dict(metadata or {})}
+        if package:
+            body["runtime_env"] = {"working_dir": f"gcs://{package}"}
+        until_s = time.monotonic() + STARTING_S
+        while True:
+            try:
+                self._asked("POST", "/api/jobs/", json.dumps(body).encode(), "application/json")
+                return
+            except ClusterError as error:
+                if _LATER not in str(error) or time.monotonic() >= until_s:
+                    raise
+            time.sleep(1.0)
+
+    def upload(self, package: str, content: bytes) -> None:
+        """Give the cluster a package, unless it has it."""
+        try:
+            self._asked("GET", f"/api/packages/gcs/{package}")
+        except _NotThere:
+            self._asked("PUT", f"/api/packages/gcs/{package}", content, "application/octet-stream")
+
+    def logs(self, name: str) -> str:
+        """All that a submission has said so far."""
+        try:
+            return str(json.loads(self._asked("GET", f"/api/jobs/{_quoted(name)}/logs"))["logs"])
+        except (_NotThere, ValueError, KeyError):
+            return ""
+
+    def forget(self, name: str) -> None:
+        """Take an ended submission off the list."""
+        self._asked("DELETE", f"/api/jobs/{_quoted(name)}")
+
+    def _asked(
+        self, method: str, path: str, body: bytes | None = None, kind: str = "", timeout_s: float = ANSWER_S
+    ) -> bytes:  # fmt: skip
+        headers = {"Content-Type": kind} if kind else {}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        request = urllib.request.Request(self.address + path, body, headers, method=method)
+        try:
+            with _OPENER.open(request, timeout=timeout_s) as answer:
+                return bytes(answer.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                text = error.read(2000).decode(errors="replace")
+            raise _refused(self.address, error.code, text, self._token) from None
+        except (OSError, http.client.HTTPException) as error:
+            reason = getattr(error, "reason", error)
+            said = "no answer" if isinstance(reason, TimeoutError) else getattr(reason, "strerror", None)
+            other = isinstance(error, http.client.HTTPException)
+            said = said or ("something else listens there" if other else str(reason))
+            raise ClusterError(f"no Ray answers at {self.address}: {said}") from None
+
+
+class _NotThere(ClusterError):
+    """404."""
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A token is given to the address that the user named, and to no other."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+_OPENER = urllib.request.build_opener(_NoRedirect)
+
+
+def _refused(address: str, code: int, said: str, token: str) -> ClusterError:
+    if code == 404 or (code in (401, 403) and "authentication token" not in said):
+        return _NotThere(f"no Ray answers at {address}: something else listens there")
+    if code in (401, 403):
+        if token:
+            return ClusterError(f"the Ray at {address} refuses our token: RAY_AUTH_TOKEN, or its file, is another's")
+        return ClusterError(f"the Ray at {address} asks for a token: set RAY_AUTH_MODE=token, and give RAY_AUTH_TOKEN")
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return ClusterError(f"the Ray at {address} answers {code}: {(lines or ['nothing more'])[-1][:300]}")
+
+
+def _quoted(name: str) -> str:
+    return urllib.parse.quote(name, safe="")
+
+
+def wait_for(look: Callable[[], Submission | None], pause: Callable[[], None]) -> Submission | None:
+    """Look until a submission is over, or is no more."""
+    while (found := look()) is not None and not found.over:
+        pause()
+    return found

@@ -1,0 +1,68 @@
+"""``shards``: a job of rows as several jobs of rows. Each shard is a goal whose answer is a child job's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from cortex.changes import Change, Spawn
+from cortex.program import Program
+from cortex.programs.batch import Batch
+from cortex.programs.table import Table
+from cortex.state import Goal, State, Status
+
+
+class Shards(Program, frozen=True):
+    """One of ``batch`` and ``table``, by so many child jobs."""
+
+    name: ClassVar[str] = "shards"
+    rows_are_goals: ClassVar[bool] = False
+    calls: ClassVar[bool] = False
+
+    shards: int
+    batch: Batch | None = None
+    table: Table | None = None
+
+    @property
+    def of(self) -> Batch | Table:
+        """What each shard runs."""
+        return self.table or self.batch or Batch()
+
+    def rows_are_requests(self) -> bool:
+        """As in the program of the shards."""
+        return self.of.rows_are_requests()
+
+    def begin(self, k: State) -> Iterable[Change]:
+        """A goal for each shard, in the order in which rows are dealt."""
+        return [Goal("shard", number) for number in range(self.shards)]
+
+    def select(self, k: State) -> Iterable[Change]:
+        """All at once, and again what came to rest."""
+        for goal in k.open("shard"):
+            yield Spawn(goal, self.of, shards=self.shards)
+
+    def unmet(self, k: State) -> str:
+        """The first shard that failed for good."""
+        for goal in k.goals_of("shard"):
+            if goal.status == Status.FAILED and goal.failure is not None:
+                return f"{goal.failure.kind}: {goal.failure.message}"
+        return ""
+
+    def answer(self, k: State) -> None:
+        """The answer is the file of results."""
+
+
+def sharded(program: Program, shards: int) -> Program:
+    """A program by so many child jobs; itself where one is enough. Raises ``ValueError`` for one that has no rows."""
+    if shards <= 1:
+        return program
+    if isinstance(program, Table):
+        return Shards(shards=shards, table=program)
+    if isinstance(program, Batch):
+        return Shards(shards=shards, batch=program)
+    raise ValueError(f"shards are for rows of `cortex batch`, not for {type(program).__name__}")
+
+
+def unsharded(program: Program) -> tuple[Program, int]:
+    """The program of a job's rows, and how many shards they are dealt to."""
+    return (program.of, program.shards) if isinstance(program, Shards) else (program, 1)

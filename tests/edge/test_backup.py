@@ -1,0 +1,143 @@
+"""A copy of a state folder that is being written: each database as it was at one moment, and all of them fit together."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from actors.memory import Memory
+from actors.sqlite import backup as module
+from actors.store import Folder, Journal, StoreError, replies_in
+from cortex import events, journal
+from cortex.reply import Reply, Usage
+
+
+class Busy:
+    """A folder in which a job absorbs one more reply, and notes it in the index, whenever it is looked away."""
+
+    def __init__(self, place: Path) -> None:
+        self.folder = Folder(place).prepare()
+        self.jobs: dict[str, Journal] = {}
+        self.count = 0
+
+    def begin(self, *names: str) -> None:
+        for name in names:
+            self.jobs[name] = self.folder.journal(name, create=True)
+            self.jobs[name].take_epoch(b"{}")
+
+    def goes_on(self) -> None:
+        for name, own in list(self.jobs.items()):
+            self.count += 1
+            question = b"%016d" % self.count
+            reply = Reply(b"{}", "end_turn", "m", Usage())
+            answered = events.Answered(self.count, "0", 1, question, reply)
+            own.append([journal.encode_turn(float(self.count), [journal.encode_batch([answered])])])
+            index = self.folder.index()
+            index.put(name, own.seq, [(question, own.seq, 0)])
+            index.close()
+
+    def close(self) -> None:
+        for own in self.jobs.values():
+            own.close()
+
+
+@pytest.fixture
+def busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Busy:
+    """It goes on before and after each database is copied."""
+    made = Busy(tmp_path / "state")
+    made.begin("a", "b", "b~2")
+    copy = module._database
+
+    def meanwhile(path: Path, to: Path) -> None:
+        made.goes_on()
+        copy(path, to)
+        made.goes_on()
+
+    monkeypatch.setattr(module, "_database", meanwhile)
+    made.goes_on()
+    return made
+
+
+def _lacking(copy: Folder) -> list[str]:
+    """What the index of a copy says that stands in a journal, and does not."""
+    with closing(sqlite3.connect(copy.path / "replies.sqlite")) as db:
+        rows = db.execute("SELECT hash, job, seq FROM replies").fetchall()
+    lacking = []
+    assert rows
+    for hash_, job, seq in rows:
+        source = copy.journal(job)
+        if hash_ not in {each for each, where, _ in replies_in(source.turns()) if where == seq}:
+            lacking.append(f"{job} {seq}")
+        source.close()
+    return lacking
+
+
+def _is_index(path: Path) -> bool:
+    return path.name == "replies.sqlite"
+
+
+def test_all_that_the_index_names_is_in_the_journals_of_the_copy(busy: Busy, tmp_path: Path) -> None:
+    busy.folder.backup(tmp_path / "copy")
+    busy.close()
+    copy = Folder(tmp_path / "copy")
+    assert sorted(copy.jobs()) == ["a", "b", "b~2"]
+    assert _lacking(copy) == []
+    for name in copy.jobs():
+        source = copy.journal(name)
+        assert [seq for seq, _ in source.turns()] == list(range(1, source.seq + 1))
+        index = copy.index()
+        memory = Memory(copy, name, index)
+        memory.catch_up(source)  # what the index lacks is found in the journal
+        asked = [each for each, _, _ in replies_in(source.turns())]
+        assert len(memory.find(asked, source)) == len(asked)
+        memory.close()
+        source.close()
+
+
+def test_the_index_copied_last_would_name_what_is_not_there(
+    busy: Busy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_order: Callable[[Path], Iterable[Path]] = module._in_order
+    monkeypatch.setattr(module, "_in_order", lambda source: sorted(in_order(source), key=_is_index))
+    busy.folder.backup(tmp_path / "copy")
+    busy.close()
+    assert _lacking(Folder(tmp_path / "copy")) != []
+
+
+def test_a_child_that_its_parent_began_is_in_the_copy(busy: Busy, tmp_path: Path) -> None:
+    """It came to be when its parent's journal was copied already, so its parent's copy knows nothing of it, or it is
+    there: never the other way round."""
+    names = [path.name for path in module._in_order(busy.folder.path)]
+    assert names.index("b.sqlite") < names.index("b~2.sqlite")
+    found = module._in_order(busy.folder.path)
+    while next(found).name != "b.sqlite":
+        pass
+    busy.begin("b~3")
+    assert "b~3.sqlite" in {path.name for path in found}
+    busy.close()
+
+
+def test_a_copy_is_there_whole_or_not_at_all(busy: Busy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (busy.folder.path / "jobs" / "c.sqlite").write_bytes(b"no journal" * 500)
+    with pytest.raises(StoreError, match=r"c\.sqlite is no journal, or is damaged"):
+        busy.folder.backup(tmp_path / "copy")
+    assert [path.name for path in tmp_path.iterdir()] == ["state"]
+    (busy.folder.path / "jobs" / "c.sqlite").unlink()
+    (busy.folder.path / "jobs" / "a.control").write_text("stop")
+    (busy.folder.path / "jobs" / "a.input").write_text("rows")
+    busy.folder.backup(tmp_path / "copy")
+    busy.close()
+    assert {path.name for path in (tmp_path / "copy" / "jobs").iterdir()} == {
+        "a.input", "a.sqlite", "b.sqlite", "b~2.sqlite",
+    }  # fmt: skip
+    assert (tmp_path / "copy").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "copy" / "jobs" / "a.sqlite").stat().st_mode & 0o777 == 0o600
+    for wrong, said in (("copy", "is there already"), ("state/copy", "is in the state folder itself")):
+        with pytest.raises(StoreError, match=said):
+            busy.folder.backup(tmp_path / wrong)
+    with pytest.raises(StoreError, match="there is no state folder"):
+        Folder(tmp_path / "none").backup(tmp_path / "other")

@@ -1,0 +1,1 @@
+"""Journals that released versions wrote, and what makes them."""
