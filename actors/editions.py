@@ -11,7 +11,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator
 from typing import NamedTuple
 
+from actors import programs
 from actors.store import Journal
+from actors.store_errors import TextGone
 from cortex import commands, events, journal
 from cortex.limits import Terms
 from cortex.loop import step
@@ -67,17 +69,32 @@ def lines(source: Journal, load: Load, index: int = 0) -> Generator[commands.Emi
 def shard_names(source: Journal, load: Load) -> list[str]:
     """The child jobs that the rows of this job are dealt to, in the order in which they are; none where it asks them
     itself."""
-    for _, turn in source.turns(source.opened_at()):
-        for event in (event for batch in turn.batches for event in batch):
-            if isinstance(event, events.Opened) and isinstance(program := load(event.terms), Shards):
-                return [f"{source.job}~{event.first_goal + number}" for number in range(program.shards)]
-        break
-    return []
+    found = _opening(source)
+    if found is None or found[0].program != programs.place_of(Shards):
+        return []
+    program = load(found[0])
+    count = program.shards if isinstance(program, Shards) else 0
+    return [f"{source.job}~{found[1] + number}" for number in range(count)]
+
+
+def _opening(source: Journal) -> tuple[Terms, int] | None:
+    """The terms under which a job was last opened, and its first goal; its first shard where the turn itself has left,
+    as the job keeps no text."""
+    try:
+        for _, turn in source.turns(source.opened_at()):
+            opened = [one for batch in turn.batches for one in batch if isinstance(one, events.Opened)]
+            return (opened[0].terms, opened[0].first_goal) if opened else None
+    except TextGone:
+        if snapshot := source.latest_snapshot():
+            k = journal.decode_state(snapshot[1])
+            return k.terms, min(k.shards, default=0)
+    return None
 
 
 def _together(source: Journal, load: Load, names: list[str], index: int) -> Generator[commands.Emit | None, None, None]:
     """Those of all shards: in rounds where input order was asked for, else one shard after the other."""
-    program = load(next(terms for _, turn in source.turns(source.opened_at()) if (terms := journal.opening(turn))))
+    found = _opening(source)
+    program = load(found[0]) if found is not None else None
     ordered = isinstance(program, Shards) and program.of.ordered
     opened: list[Journal | None] = [None] * len(names)
     streams: list[Iterator[commands.Emit | None]] = [iter(())] * len(names)

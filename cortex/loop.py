@@ -86,7 +86,7 @@ def select(k: State, program: Program, turn: events.Turn, out: Out) -> None:
     while symbolic < rounds_max and rounds_left > 0:
         k.short = k.elsewhere = False
         k.wishes = True
-        calls_max = room(k) if program.calls else 1
+        calls_max = room(k) if program.calls_models else 1
         if calls_max <= 0 and not (several and (k.looking or _brings_news(turn))):
             k.unseen = k.unseen or _brings_news(turn)
             if several:

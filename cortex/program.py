@@ -65,7 +65,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     asks_once: ClassVar[bool] = False
     """Every question of a run differs from every other, so looking for equal ones is not worth it."""
 
-    calls: ClassVar[bool] = True
+    calls_models: ClassVar[bool] = True
     """Whether it asks a model itself; select of one that does not needs no permit."""
 
     def rows_are_requests(self) -> bool:

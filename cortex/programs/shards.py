@@ -17,7 +17,7 @@ class Shards(Program, frozen=True):
 
     name: ClassVar[str] = "shards"
     rows_are_goals: ClassVar[bool] = False
-    calls: ClassVar[bool] = False
+    calls_models: ClassVar[bool] = False
 
     shards: int
     batch: Batch | None = None

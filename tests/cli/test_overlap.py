@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 
-from actors.joblock import hold
 from actors.records import last_state
 from actors.store import Folder
 from tests.cli.commands import each_once, ended, environment, requests, started, until
@@ -55,7 +54,7 @@ def other(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
         waited.clear()
 
         def run() -> None:
-            with hold(_folder(), "mine"):
+            with _folder().hold("mine"):
                 has.set()
                 waited.wait(30)
 
@@ -120,7 +119,7 @@ def test_where_nobody_learns_of_the_other_the_epoch_keeps_them_apart(cortex, mon
     piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": environment()}
     with subprocess.Popen(command, **piped) as process:
         until(_some_results)
-        monkeypatch.setattr("actors.joblock.fcntl", SimpleNamespace(flock=_refused, LOCK_EX=2, LOCK_NB=4, LOCK_SH=1))
+        monkeypatch.setattr("actors.sqlite.lock.fcntl", SimpleNamespace(flock=_refused, LOCK_EX=2, LOCK_NB=4, LOCK_SH=1))
         second = cortex(*OURS, *FAST, "--wait")
         first = ended(process)
     assert first.code == 3

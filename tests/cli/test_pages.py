@@ -22,6 +22,8 @@ PAGES = pages()
 BLOCKS = {page: blocks(page, text) for page, text in PAGES.items()}
 LEFT_OUT = {
     "README.md": ["installs packages"],
+    "docs/clusters.md": ["needs a cluster", "needs a cluster"],
+    "docs/jobs.md": ["needs a database"],
     "docs/observing.md": [
         "needs a container engine",
         "installs packages; `make e2e` does it",
