@@ -384,9 +384,8 @@ class Channel(Kin):
         """Send only what nobody has paid for yet; the rest is answered from memory, in the next turn."""
         if not calls or not (self._looks_up or not (self._program.asks_once or self._k.terms.fresh)):
             return calls
-        calls, recalled = await patiently(
-            self._journal, partial(without_recalled, self.job, calls, self._memory, self._journal)
-        )
+        look_up = partial(without_recalled, self.job, calls, self._memory, self._journal)
+        calls, recalled = await patiently(self._journal, look_up)
         if recalled is not None:
             self._enter(recalled)
         return calls

@@ -9,7 +9,8 @@ import logging
 import os
 import time
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import ray
@@ -19,23 +20,19 @@ from ray import cloudpickle, exceptions
 from ray._private import services, state
 from ray._private import worker as ray_worker
 from ray._private.node import Node
-from ray._raylet import (  # type: ignore[attr-defined]
-    AuthenticationTokenLoader,
-    Config,
-    GcsClient,
-    setproctitle,
-)
+from ray._raylet import AuthenticationTokenLoader, Config, GcsClient  # type: ignore[attr-defined]
+from ray.core.generated.gcs_pb2 import GcsNodeInfo  # type: ignore[attr-defined]
 from ray.experimental import internal_kv
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors.armoury import make_model
 from actors.cluster import census
-from actors.cluster.admission import see_admitted
+from actors.cluster.admission import see_admitted, see_usable
 from actors.cluster.connection import Connection
 from actors.cluster.fitting import NODES_S, installed_here, said_mismatch, see_fitting
 from actors.cluster.keeper import Keeper
 from actors.cluster.leftovers import end_processes
-from actors.cluster.lifeline import Lifeline
+from actors.cluster.lifeline import LOOK_S, Lifeline
 from actors.cluster.placing import awaited, home_of, selector, shapes, tied
 from actors.cluster.raypeer import RayPeer
 from actors.cluster.seat import process_class
@@ -46,7 +43,6 @@ from actors.cluster.start import (
     Private,
     checked_address,
     code_paths,
-    end_gently,
     environment,
     first_line,
     lean,
@@ -55,7 +51,6 @@ from actors.cluster.start import (
     token_environ,
 )
 from actors.machine import Machine
-from actors.observing.logs import begin_of_actor
 from actors.opening import Owner, this_owner
 from actors.ports import Away, ClusterError, Gone, Peer
 from cortex import __version__
@@ -68,8 +63,6 @@ ACTORS = BRANCHES + 1
 """Begun at once, with the cortex. Ray starts as many processes ahead as it is told of CPUs."""
 CLOSE_S = 5.0
 """How long an actor may take to close its files before it is ended."""
-_TITLED_S = 1.0
-"""Behind its start, an actor's process gets its title: `ps` shows `ray::branch:0`. Ray gives it its own first."""
 
 _log = logging.getLogger("cortex.ray")
 _keeper = Keeper("cortex ray")
@@ -120,6 +113,7 @@ def _joined(cluster: str, environ: Mapping[str, str]) -> Connection:
         _read_anew()
         has_token = bool(AuthenticationTokenLoader.instance().has_token(ignore_auth_mode=True))
         see_admitted(address, os.environ, has_token, GcsClient, services.find_node_ids)
+        see_usable(address, services._find_address_from_flag("--raylet_socket_name"))
         _init(address=address)
     return Connection(cluster, None, _shut)
 
@@ -189,9 +183,7 @@ async def start_runtime(
 
 
 def _see_fitting(cluster: str, needs: Sequence[str]) -> None:
-    def ask(known: Collection[str]) -> list[census.Told]:
-        return census.taken(ray, NodeAffinitySchedulingStrategy, code_paths(), NODES_S, known)
-
+    ask = partial(census.taken, ray, NodeAffinitySchedulingStrategy, code_paths(), NODES_S)
     rows: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
     living = [row["NodeID"] for row in rows if row["Alive"]]
     see_fitting(cluster, installed_here(), needs, code_paths(), living, Notes(internal_kv), ask)
@@ -266,8 +258,12 @@ class RayRuntime(Machine, Shelved):
         return tuple(a["name"] for a in found if a["namespace"] == NAMESPACE and a["name"].startswith(prefix))
 
     async def nodes(self) -> tuple[str, ...]:
-        """The nodes that live, as Ray names them."""
-        return tuple(sorted(node["NodeID"] for node in await asyncio.to_thread(ray.nodes) if node["Alive"]))
+        """The nodes that live, as Ray names them. Raises what Ray says of a head that is away, or that has begun anew:
+        ``ray.nodes`` would then end this process."""
+        worker: Any = ray_worker.global_worker
+        living = GcsNodeInfo.GcsNodeState.ALIVE
+        found = await asyncio.to_thread(worker.gcs_client.get_all_node_info, timeout=LOOK_S, state_filter=living)
+        return tuple(sorted(node.hex() for node in found))
 
     async def cores(self) -> int:
         """CPUs that Ray was told of."""
@@ -397,19 +393,8 @@ class RayRuntime(Machine, Shelved):
 
 def seated(role: str, name: str, args: tuple[Any, ...], cluster: str) -> Any:
     """The seat of an actor, in its own process."""
-    from actors.cluster.seat import Seat, die_with_parent
+    from actors.cluster.seat import taken
 
-    if cluster == "local":
-        die_with_parent()
     again = bool(ray.get_runtime_context().was_current_actor_reconstructed)
     runtime = RayRuntime(cluster, job=name.partition(":")[2] if role == "channel" else "")
-    asyncio.get_running_loop().call_later(_TITLED_S, setproctitle, f"ray::{name}")
-    begin_of_actor(name, runtime.node(), os.environ)
-    if role == "channel" and not runtime.store(args[-1]).remote:
-        runtime.settle(args[0])
-    seat = Seat(role, name, args, runtime, again)
-    if cluster != "local":
-        seat.show(ray.util.metrics.Gauge)
-    if cluster != "local" and role != "cortex":
-        end_gently(ray_worker, asyncio.get_running_loop(), seat.told_to_end)
-    return seat
+    return taken(role, name, args, runtime, again, ray_worker, ray.util.metrics.Gauge)

@@ -295,8 +295,9 @@ class Session:
         try:
             if not await runtime.sees(str(mark.resolve())):
                 raise SetupError(
-                    f"{cluster} runs on another machine, which does not see {self.folder.path.resolve()}, the folder of "
-                    "this job's journal: give --state postgresql://…, or have the job run there: --cluster http://…:8265"
+                    f"{cluster} runs on another machine, or as another user, and does not see "
+                    f"{self.folder.path.resolve()}, the folder of this job's journal: give --state postgresql://…, "
+                    "or have the job run there: --cluster http://…:8265"
                 )
         finally:
             mark.unlink(missing_ok=True)

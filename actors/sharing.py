@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from actors.ports import Runtime
 from actors.store import StoreError
-from cortex import orders, tenancy
+from cortex import lending, orders, tenancy
 from cortex.cluster import LEASE_S, Cluster, Pool
 from cortex.tenancy import ANY, Asked, Lent, Share, keep, take
 from policies.limit import Caps
@@ -26,6 +26,8 @@ NOTE = "tenant"
 ADDRESS = "limits"
 """Notes of a cluster: by what name it is known to others, and where."""
 LOOK_S = 1.0
+SOON_S = 0.2
+"""The same while something is on its way to another cluster, or here."""
 PAUSE_S = 0.05
 """Between two requests at least."""
 CALL_S = 60.0
@@ -73,6 +75,9 @@ class Sharing:
         self._stir = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._said = ""
+        self._told: dict[str, int] = {}
+        """By pool: what was told last is wanted."""
+        self._soon = False
         self.address = ""
 
     async def begin(self, address: str) -> None:
@@ -99,18 +104,20 @@ class Sharing:
 
     def look(self) -> None:
         """After each decision: more of an account could be used."""
-        if self._accounts is not None and any(self._lacks(pool) for pool in self._state.pools.values()):
+        if self._accounts is not None and any(self._lacks(*each) for each in self._state.pools.items()):
             self._stir.set()
 
-    def _lacks(self, pool: Pool) -> bool:
-        lent = pool.lent
-        if lent is None or not pool.holders or not pool.wanted:
+    def _lacks(self, name: str, pool: Pool) -> bool:
+        """Whether more is wanted than it has, and than was told."""
+        share = pool.lent
+        if share is None or pool.wanted <= self._told.get(name, 0):
             return False
-        return not lent.part or (lent.permits != ANY and lent.permits < pool.wanted and not lent.lacks)
+        return not share.part or (share.permits != ANY and share.permits < pool.wanted)
 
     async def _run(self) -> None:
         while True:
             self._stir.clear()
+            self._soon = False
             for name, pool in list(self._state.pools.items()):
                 if pool.holders or pool.in_use:
                     await self._renew(name, pool)
@@ -118,13 +125,15 @@ class Sharing:
                     await self._leave(name)
             await asyncio.sleep(PAUSE_S)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_S):  # in 3.11 wait_for may swallow a cancellation
+                async with asyncio.timeout(SOON_S if self._soon else LOOK_S):  # in 3.11 wait_for may swallow a cancel
                     await self._stir.wait()
 
     async def _renew(self, name: str, pool: Pool) -> None:
         assert self._accounts is not None
         state, lent, asked_s = self._state, self._lent.setdefault(name, Lent()), self._runtime.monotonic_s()
-        permits, part = keep(lent, asked_s, pool.in_use, pool.wanted, LEASE_S)
+        heard = lending.heard(state, pool)
+        permits, part = keep(lent, asked_s, pool.in_use, pool.wanted, LEASE_S, heard, state.serial)
+        self._told[name] = pool.wanted
         self._tell(name, lent)
         call_s = max((job.call_timeout_s for job in state.jobs.values()), default=CALL_S)
         asked = Asked(
@@ -137,7 +146,8 @@ class Sharing:
             self._warn(str(error))
             return
         self._said = ""
-        take(lent, share, asked_s, self._runtime.monotonic_s(), LEASE_S)
+        self._soon |= share.part < part or 0 <= share.permits < min(permits, asked.want) or _starves(share, asked)
+        take(lent, share, asked_s, self._runtime.monotonic_s(), LEASE_S, state.serial)
         self._tell(name, lent)
 
     def _tell(self, name: str, lent: Lent) -> None:
@@ -153,6 +163,7 @@ class Sharing:
         with contextlib.suppress(StoreError):  # else its lease runs out
             await asyncio.to_thread(self._accounts.leave, name, self._tenant)
             self._lent.pop(name, None)
+            self._told.pop(name, None)
 
     def _warn(self, said: str) -> None:
         if said != self._said:
@@ -169,3 +180,8 @@ class Sharing:
             pool = self._state.pools.get(name)
             if pool is None or not pool.in_use:
                 await self._leave(name)
+
+
+def _starves(share: Share, asked: Asked) -> bool:
+    """Whether nothing can be done with it, though something is wanted."""
+    return asked.want > 0 and not (share.part and share.permits)

@@ -5,7 +5,8 @@ it is where nothing is configured, and with every span kept, in the state folder
 each round the ratio to the run without is taken, and of these the median: what else the machine does slows all of it.
 Beside it stands the CPU of each run's own processes, which depends less on what else goes on; of a Ray it is told for
 as much of it as ends with the run. Server and collector are on the same machine, where a user's are not: what they take
-of it is told too (``server_cpu_us``, ``collector_cpu_us``).
+of it is told too (``server_cpu_us``, ``collector_cpu_us``). Where everything is kept and sent, a run whose spans did
+not all come has no figure: the collector keeps what it gets, and reads it when the run is over.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from benchmarks import command, figures, rows
 from benchmarks.http import check_counts
@@ -32,20 +35,28 @@ WAYS: dict[str, dict[str, str]] = {
 DEFAULT = "off,default,all"
 
 
+SPANS_A_CALL = 5
+"""Of a row that is answered at once: its goal, the choice, the call, the attempt, the absorbing."""
+
+
 class Sink:
-    """Takes what a collector would, and does nothing with it."""
+    """Takes what a collector would, and does nothing with it before somebody asks."""
 
     def __init__(self) -> None:
         outer = self
         self.size_bytes = 0
         self.cpu_s = 0.0
+        self.bodies: list[bytes] = []
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
                 began_s = time.thread_time()
-                outer.size_bytes += len(self.rfile.read(int(self.headers["content-length"])))
+                body = self.rfile.read(int(self.headers["content-length"]))
+                outer.size_bytes += len(body)
+                if self.path.endswith("/v1/traces"):
+                    outer.bodies.append(body)
                 self.send_response(200)
                 self.send_header("content-length", "0")
                 self.end_headers()
@@ -56,6 +67,21 @@ class Sink:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def check(self, calls: int) -> None:
+        """Read what came since the last look, in any order. Raises ``rows.Lost`` where it is less than all spans of so
+        many calls and of their job, or more.
+        """
+        ids: set[bytes] = set()
+        count = 0
+        for body in self.bodies:
+            for of_process in ExportTraceServiceRequest.FromString(body).resource_spans:
+                for of_scope in of_process.scope_spans:
+                    count += len(of_scope.spans)
+                    ids.update(span.span_id for span in of_scope.spans)
+        self.bodies.clear()
+        if not len(ids) == count == SPANS_A_CALL * calls + 1:
+            raise rows.Lost(f"{calls} calls and their job, and {count} spans came, {len(ids)} different ones")
 
     def close(self) -> None:
         """Let go of the port."""
@@ -89,6 +115,8 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
                 used[name].append(1e6 * (cpu_s() - before_s) / given.calls)
                 counts = server.counts()
                 check_counts(counts, given.calls, name)
+                if name == "all":
+                    sink.check(given.calls)
                 rates[name].append(counts.calls_per_s)
                 server_us.append(1e6 * counts.cpu_s / given.calls)
                 told = f"{counts.calls_per_s:7.0f} calls/s, {used[name][-1]:6.0f} us of CPU a call"

@@ -248,6 +248,16 @@ def _terms(state: Cluster, pool: Pool, route: Route, hold: Hold, share: int) -> 
     return -1, "the pool's limit" if pool.granted == share else "a share of the pool's limit"
 
 
+def heard(state: Cluster, pool: Pool) -> int:
+    """All holders that pace themselves have heard of a grant with this serial, or a later one."""
+    paced = (
+        hold.heard
+        for *_, hold in _rows(state, pool)
+        if (own := hold.grant) and (own.requests_per_s or own.input_tokens_per_s or own.output_tokens_per_s)
+    )
+    return min(paced, default=state.serial + 1)
+
+
 # ------------------------------------------------------------------------------------------- the probes
 
 

@@ -162,8 +162,9 @@ class Lent(msgspec.Struct):
 
     share: Share = NOTHING
     until_s: float = float("-inf")
-    parts: list[tuple[float, int]] = msgspec.field(default_factory=list)
-    """(until, part): parts that were in force, and until when somebody may still pace itself by them."""
+    parts: list[tuple[float, int, int]] = msgspec.field(default_factory=list)
+    """(until, serial, part): parts that were in force. By them a job may still pace itself until then, unless it has
+    heard of a grant that came after that serial."""
 
 
 def in_force(lent: Lent, at_s: float) -> Share:
@@ -171,28 +172,31 @@ def in_force(lent: Lent, at_s: float) -> Share:
     return lent.share if at_s < lent.until_s else NOTHING
 
 
-def keep(lent: Lent, at_s: float, in_use: int, want: int, grants_s: float) -> tuple[int, int]:
+def keep(
+    lent: Lent, at_s: float, in_use: int, want: int, grants_s: float, heard: int = 0, serial: int = 0
+) -> tuple[int, int]:
     """Permits and part that are kept, to be told: what is not is given back, and no more is let begin from here on.
 
     ``in_use``: permits that the tenant's own jobs may be using. ``grants_s``: how long what they were granted holds:
-    so long they may pace themselves by a rate that is not theirs any more.
+    so long they may pace themselves by a rate that is not theirs any more, unless all have ``heard`` of a later grant;
+    ``serial``: the last that was given.
     """
     if at_s >= lent.until_s and lent.share is not NOTHING:
-        _lower(lent, NOTHING, lent.until_s + grants_s)
+        _lower(lent, NOTHING, lent.until_s + grants_s, serial)
     share = lent.share
     if share.permits != ANY:
         lent.share = share = msgspec.structs.replace(share, permits=min(share.permits, max(want, in_use)))
-    lent.parts = [(until_s, part) for until_s, part in lent.parts if until_s > at_s]
-    return max(in_use, share.permits), max([share.part, *(part for _, part in lent.parts)])
+    lent.parts = [each for each in lent.parts if each[0] > at_s and each[1] >= heard]
+    return max(in_use, share.permits), max([share.part, *(part for *_, part in lent.parts)])
 
 
-def take(lent: Lent, share: Share, asked_s: float, at_s: float, grants_s: float) -> None:
+def take(lent: Lent, share: Share, asked_s: float, at_s: float, grants_s: float, serial: int = 0) -> None:
     """The answer to what was asked at ``asked_s``."""
-    _lower(lent, share, at_s + grants_s)
+    _lower(lent, share, at_s + grants_s, serial)
     lent.until_s = max(lent.until_s, asked_s + share.for_s)
 
 
-def _lower(lent: Lent, share: Share, until_s: float) -> None:
+def _lower(lent: Lent, share: Share, until_s: float, serial: int) -> None:
     if share.part < lent.share.part:
-        lent.parts.append((until_s, lent.share.part))
+        lent.parts.append((until_s, serial, lent.share.part))
     lent.share = share

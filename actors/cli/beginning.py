@@ -6,7 +6,6 @@ import contextlib
 import io
 import os
 import sys
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -36,21 +35,21 @@ from actors.cli.settings import (
     via_of,
     wish_of,
 )
+from actors.cli.sinks import check_output, complete_output, own_sink
 from actors.cli.standings import forget_spool, spool_of, standing_of
-from actors.cli.tables import TABLE, is_table, note_columns, program_of, results_sink, table_source
+from actors.cli.tables import TABLE, is_table, note_columns, program_of, table_source
 from actors.cli.telling import OVER
 from actors.cli.texts import files_of
 from actors.destination import Wish, remember, remembered
 from actors.files.line_source import LineSource
 from actors.files.lines import keep
 from actors.files.place import digest_of
-from actors.files.sink import FileSink, SinkError
+from actors.files.sink import FileSink
 from actors.files.source import BatchSource, Check
-from actors.files.table_sink import TableSink
 from actors.files.table_source import TableSource
 from actors.records import last_places, last_state, last_terms
 from actors.session import CONTENT, Order, Session, whole
-from actors.store import Folder, TextGone
+from actors.store import Folder
 from cortex.flows.program import Flow
 from cortex.limits import Limits, Terms
 from cortex.program import Program, params_of
@@ -349,55 +348,3 @@ def refuse_paying_again(order: Order, before: Terms) -> None:
             f"the program of job {job} has changed since, or the release, and it kept no text: all of it would be "
             "asked, and paid, again: give --fresh for that"
         )
-
-
-def complete_output(
-    folder: Folder, job: str, facts: dict[str, Any], places: dict[str, str], program: str, overwrite: bool
-) -> None:
-    """See that the results file of a job that is over is whole; what is missing is written from the journal."""
-    from actors.amending import copy_results
-
-    path = facts["output"]
-    if path in ("", "-"):
-        return
-    rows, size_bytes = facts["results_written"], facts["bytes_written"]
-    sink = results_sink(folder, job, path, places.get("input", ""), overwrite, places, program, own=True)
-    assert sink is not None
-    if rows == facts["results"] and _whole(sink, path, rows, size_bytes):
-        return
-    say(f"{path} is not whole: written again from the journal")
-    try:
-        copy_results(folder, job, sink, rows, size_bytes, own=True)
-    except TextGone:
-        sink.forget()
-        said = f"{path} is not as job {job} left it, which keeps no text: what is missing is nowhere else"
-        raise SinkError(said) from None
-    sink.forget()
-
-
-def _whole(sink: FileSink | TableSink, path: str, rows: int, size_bytes: int) -> bool:
-    if isinstance(sink, TableSink):
-        return sink.holds(rows)
-    return Path(path).exists() and Path(path).stat().st_size == size_bytes
-
-
-def own_sink(folder: Folder, order: Order, overwrite: bool = False) -> FileSink | TableSink | None:
-    """Where the results of an order go; None where nobody asked for them."""
-    program = programs.place_of(type(order.program))
-    return results_sink(folder, order.named(), order.output, order.input, overwrite, order.places, program, own=True)
-
-
-def sink_of(folder: Folder, job: str, output: str, overwrite: bool = False) -> FileSink | TableSink | None:
-    """Where a copy of a job's results goes; None where nobody asked for one."""
-    terms = last_terms(folder, job)
-    if terms is None:
-        return FileSink(output, overwrite=overwrite) if output else None
-    return results_sink(folder, job, output, "", overwrite, terms.places, terms.program, own=False)
-
-
-def check_output(sink: FileSink | TableSink, output: str, may_exist: bool) -> None:
-    """Refuse an output before anything is asked, rather than after. Raises ``SinkError``."""
-    sink.check()
-    taken = sink.there() if isinstance(sink, TableSink) else Path(output).exists()
-    if sink.cuts_back and not may_exist and taken:
-        raise SinkError(f"{output} exists: give --overwrite to write over it, or name another output")

@@ -12,10 +12,11 @@ import gzip
 import os
 import re
 import shlex
+import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -35,9 +36,19 @@ OUTPUT = "cortex_output"
 """Among a submission's metadata: where its results are brought."""
 RESULTS_BYTES_MAX = 200_000_000
 """Packed. They pass through the head's memory and its logs."""
-_STATE = 'umask 077; S="${CORTEX_STATE:-$HOME/.cortex}"; case "$S" in *://*) O="$HOME/.cortex/outputs";; *) O="$S/outputs";; esac'
+_STATE = (
+    'umask 077; S="${CORTEX_STATE:-$HOME/.cortex}"; '
+    'case "$S" in *://*) O="$HOME/.cortex/outputs";; *) O="$S/outputs";; esac'
+)
+"""For the shell of the head: where its journals and its results are."""
+_DRAIN = (
+    'for n in $(seq 60); do said=$(cortex drain {} --state "$S" 2>&1) && '
+    'case "$said" in *"nobody runs"*) ;; *) exit 0;; esac; sleep 0.5; done; exit 1'
+)
+"""Until it is heard: the job may be just about to begin."""
 _RAYS_OWN = re.compile(
-    r"(\d{4}-\d\d-\d\d [\d:,]+\s+(INFO|WARNING)\s+[a-z_]+\.py:\d+ --|Running entrypoint for job |\S*sh: .*not found$)"
+    r"(\d{4}-\d\d-\d\d [\d:,]+\s+(INFO|WARNING)\s+[a-z_]+\.py:\d+ --"
+    r"|Running entrypoint for job |\S*sh: .*not found$)"
 )
 _AFTERTHOUGHT = re.compile(r"; it goes on there without this command: cortex attach \S+$")
 _NOT_HERE = ("cortex: results: ", "cortex: to go on: ", "cortex: to ask the failed rows again: ")
@@ -91,7 +102,8 @@ def _kept(output: str) -> bool:
 def _named(command: str, given: Mapping[str, Any], made: Package) -> str:
     about = str(given.get("input") or given.get("program") or "")
     stem = re.sub(r"[^A-Za-z0-9]+", "-", Path(about.partition(":")[0]).name.partition(".")[0]).strip("-")[:40]
-    return "-".join(filter(None, (command, stem, sha256((made.digest() + str(given.get("output"))).encode()).hexdigest()[:8])))
+    digest = sha256((made.digest() + str(given.get("output"))).encode()).hexdigest()[:8]
+    return "-".join(filter(None, (command, stem, digest)))
 
 
 def _last(api: JobsApi, job: str) -> tuple[str, Submission | None]:
@@ -147,6 +159,17 @@ def _bounds(options: Options) -> list[str]:
     return [name for name in BOUNDS if name in options.origins]
 
 
+@contextlib.contextmanager
+def _deaf() -> Iterator[None]:
+    """Signals that come meanwhile are passed over."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 class _Following:
     """One submission, followed to its end; what it leaves is brought here."""
 
@@ -167,7 +190,8 @@ class _Following:
             say(f"the job goes on there: cortex attach {self._job} --cluster {self._api.address}")
             return self._stopped
         if ended is None:
-            raise CommandError(f"the Ray at {self._api.address} has forgotten job {self._job}: was its head lost?", PARTIAL)
+            said = f"the Ray at {self._api.address} has forgotten job {self._job}: was its head lost?"
+            raise CommandError(said, PARTIAL)
         facts = self._facts()
         if facts is None:
             return self._broken(ended)
@@ -193,9 +217,9 @@ class _Following:
                 if self._stopped:
                     return None
                 self._stopped = stopped.code
-                say("draining: the calls in flight are finished first; once more leaves the job alone, and it goes on there")
-                line = f'{_STATE}; exec cortex drain {self._job} --state "$S"'
-                with contextlib.suppress(Stopped):
+                say("draining: the calls in flight are finished first; once more leaves the job to go on there")
+                line = f"{_STATE}; {_DRAIN.format(self._job)}"
+                with _deaf():  # who sends a signal may send it to the whole group besides
                     self._api.submit(f"{self._name}-drain-{time.time_ns():x}", line)
 
     def _watch(self) -> Submission | None:
@@ -225,7 +249,8 @@ class _Following:
     def _broken(self, ended: Submission) -> int:
         """It said no summary: it was refused, which it has told itself, or never came to be."""
         if ended.code == 127:
-            raise CommandError(f"the head of {self._api.address} finds no `cortex`: install it there, on the PATH of Ray")
+            said = f"the head of {self._api.address} finds no `cortex`: install it there, on the PATH of Ray"
+            raise CommandError(said)
         if ended.code is None:
             said = " ".join(ended.message.split())[:300] or "nothing more is known"
             raise CommandError(f"job {self._job} was {ended.status.lower()} there: {said}", PARTIAL)
@@ -249,8 +274,9 @@ class _Following:
             self._api.forget(name)
         content = _unpacked(lines)
         if content is None:
-            much = f"{int(lines[0]):,} bytes, packed, are more than come this way" if lines and lines[0].isdigit() else "they"
-            raise CommandError(f"the results are whole at {there} on the head, but {much} could not be brought here", PARTIAL)
+            size = f", {int(lines[0]):,} bytes packed," if lines and lines[0].strip().isdigit() else ""
+            said = f"the results{size} stand at {there} on the head: they could not be brought here"
+            raise CommandError(said, PARTIAL)
         if self._output == "-":
             sys.stdout.buffer.write(content)
             sys.stdout.buffer.flush()

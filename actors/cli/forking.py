@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from actors.cli.beginning import check_output, sink_of
 from actors.cli.options import Options
 from actors.cli.problems import COMPLETE, CommandError, say
 from actors.cli.settings import folder_of
+from actors.cli.sinks import check_output, sink_of
 from actors.cli.standings import standing_of
 from actors.cli.telling import headline
 from actors.forking import Fork, fork

@@ -11,17 +11,7 @@ import msgspec
 from actors import amending, programs
 from actors.asked_again import Rows
 from actors.beforehand import SAMPLE
-from actors.cli.beginning import (
-    BATCH,
-    BEGINS_ANEW,
-    LINES,
-    check_output,
-    complete_output,
-    own_sink,
-    rows_source,
-    sink_of,
-    tell_problems,
-)
+from actors.cli.beginning import BATCH, BEGINS_ANEW, LINES, rows_source, tell_problems
 from actors.cli.carrying import Work, carry_out, report
 from actors.cli.in_force import CONFIG, merged, said_in
 from actors.cli.in_turn import in_turn
@@ -29,6 +19,7 @@ from actors.cli.keys import taken_environ
 from actors.cli.options import Options
 from actors.cli.problems import CommandError, say
 from actors.cli.settings import changed_wish, cluster_of, folder_of, limits_of, share_of, shared_at
+from actors.cli.sinks import check_output, complete_output, own_sink, sink_of
 from actors.cli.standings import number, spool_of, standing_of
 from actors.cli.tables import TABLE
 from actors.cli.telling import OVER

@@ -10,12 +10,12 @@ import msgspec
 
 from actors import live
 from actors.amending import copy_results, copy_some
-from actors.cli.beginning import check_output, sink_of
 from actors.cli.limiting import asked_cortex
 from actors.cli.options import Options
 from actors.cli.particulars import STATES, add_times, ago, particulars, state_words
 from actors.cli.problems import COMPLETE, CommandError, say
 from actors.cli.settings import named_folder, shared_cluster
+from actors.cli.sinks import check_output, sink_of
 from actors.cli.standings import standing_of
 from actors.cli.telling import STATUS_FIELDS, Standing, least_and_most, size_text
 from actors.errors import ClearError

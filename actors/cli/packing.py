@@ -14,7 +14,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-
 from actors.cli.job_file import TEXTS, Key
 from actors.cli.options import Options, keys
 from actors.cli.problems import CommandError
@@ -55,7 +54,8 @@ class Package:
                 made.writestr(zipfile.ZipInfo(path, _EPOCH), content, zipfile.ZIP_DEFLATED)
         if out.tell() > PACKAGE_BYTES_MAX:
             raise CommandError(
-                f"input and program have {out.tell():,} bytes, and Ray takes {PACKAGE_BYTES_MAX:,}: give the input as s3://…"
+                f"input and program have {out.tell():,} bytes, and Ray takes {PACKAGE_BYTES_MAX:,}: "
+                "give the input as s3://…"
             )
         return out.getvalue()
 
@@ -75,12 +75,13 @@ def package(given: Mapping[str, Any], options: Options, stdin: bytes = b"") -> P
         if name == "notify":
             raise CommandError("--notify: it would be seen on Ray's dashboard: set CORTEX_NOTIFY where the head runs")
         if name == "api_key_file" and not Path(str(value)).is_absolute():
-            raise CommandError(f"--api-key-file {value}: the key is read over there: give the path that it has on its nodes")
+            said = f"--api-key-file {value}: the key is read over there: give the path that it has on its nodes"
+            raise CommandError(said)
         made.values[name] = _moved(made, name, key, value, stdin)
     if str(given.get("output") or "") and is_remote(str(given["output"])):
         made.values["output"] = given["output"]
     if options.model == "local":
-        raise CommandError("--model local: it is served by this machine: give the model of a server that the nodes reach")
+        raise CommandError("--model local: this machine serves it: give the model of a server that the nodes reach")
     return made
 
 

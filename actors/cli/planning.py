@@ -16,10 +16,8 @@ from actors.beforehand import endpoint_to, limits_of, routes, sample_order, seed
 from actors.cli.beginning import (
     batch_order,
     body_model,
-    check_output,
     checked,
     given_input,
-    own_sink,
     refuse_other_places,
     refuse_paying_again,
     rows_source,
@@ -31,6 +29,7 @@ from actors.cli.options import Options
 from actors.cli.plan_words import Prospect, as_json, said
 from actors.cli.problems import COMPLETE, FAILED, INTERRUPTED, PARTIAL, CommandError, never_show, say
 from actors.cli.settings import share_of, wish_of
+from actors.cli.sinks import check_output, own_sink
 from actors.cli.standings import spool_of, standing_of
 from actors.cli.telling import Standing, headline, last_failed, why
 from actors.files.place import is_remote

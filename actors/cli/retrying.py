@@ -10,13 +10,14 @@ import msgspec
 
 from actors import amending, programs
 from actors.asked_again import Rows, reopening
-from actors.cli.beginning import body_model, own_sink
+from actors.cli.beginning import body_model
 from actors.cli.carrying import Work, carry_out
 from actors.cli.going_on import order_of
 from actors.cli.keys import taken_environ
 from actors.cli.options import Options
 from actors.cli.problems import CommandError
 from actors.cli.settings import folder_of, share_of
+from actors.cli.sinks import own_sink
 from actors.cli.standings import number
 from actors.files.sink import FileSink, SinkError
 from actors.files.table_sink import TableSink

@@ -12,13 +12,13 @@ import msgspec
 
 from actors import amending, control
 from actors.bounds import changes
-from actors.cli.beginning import complete_output
 from actors.cli.emptying import HERE, cluster_meant, drain_all, drain_node
 from actors.cli.keys import taken_environ
 from actors.cli.limiting import asked_cortex
 from actors.cli.options import BOUNDS, Options
 from actors.cli.problems import COMPLETE, FAILED, CommandError, say
 from actors.cli.settings import limits_of, named_folder
+from actors.cli.sinks import complete_output
 from actors.cli.standings import standing_of
 from actors.cli.telling import OVER, Standing, headline
 from actors.destination import Wish, remembered, wish_at

@@ -6,8 +6,9 @@ which node it missed. Where a token is announced and there is none, it even ends
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from actors.cluster.start import first_line
@@ -33,6 +34,19 @@ def refusal(address: str, environ: Mapping[str, str], has_token: bool, said: str
     if announced:
         return f"the Ray at {address} refuses our token: what stands in {_WHERE} is another Ray's"
     return f"the Ray at {address} asks for a token: set RAY_AUTH_MODE=token, and give the token by {_WHERE}"
+
+
+def see_usable(address: str, sockets: Collection[str]) -> None:
+    """Raises ``ClusterError`` where all nodes of Ray on this machine are another user's: there Ray ends the process.
+
+    ``sockets``: paths of those through which the nodes' drivers speak to them.
+    """
+    if address.startswith("ray://") or not sockets or any(os.access(path, os.R_OK | os.W_OK) for path in sockets):
+        return
+    raise ClusterError(
+        f"the node of the Ray at {address} on this machine is another user's: work as that user, or go by "
+        "ray://host:10001 or http://host:8265"
+    )
 
 
 def see_admitted(

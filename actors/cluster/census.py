@@ -65,12 +65,12 @@ def taken(
 
 
 def finds(ray: Any, there: Any, path: str) -> bool:
-    """Whether a file is found where ``there`` says."""
+    """Whether a file of this user is found where ``there`` says, by processes of the same user."""
 
     def found(path: str) -> bool:
         import os
 
-        return os.path.exists(path)
+        return os.path.exists(path) and (os.name == "nt" or os.stat(path).st_uid == os.geteuid())
 
     asked = ray.remote(found).options(num_cpus=0, max_retries=0, scheduling_strategy=there)
     return bool(ray.get(asked.remote(path)))

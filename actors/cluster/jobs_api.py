@@ -136,10 +136,13 @@ class JobsApi:
                 return bytes(answer.read())
         except urllib.error.HTTPError as error:
             with error:
-                raise _refused(self.address, error.code, error.read(2000).decode(errors="replace"), self._token) from None
+                text = error.read(2000).decode(errors="replace")
+            raise _refused(self.address, error.code, text, self._token) from None
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)
-            said = "no answer" if isinstance(reason, TimeoutError) else getattr(reason, "strerror", None) or str(reason)
+            said = "no answer" if isinstance(reason, TimeoutError) else getattr(reason, "strerror", None)
+            other = isinstance(error, http.client.HTTPException)
+            said = said or ("something else listens there" if other else str(reason))
             raise ClusterError(f"no Ray answers at {self.address}: {said}") from None
 
 
@@ -158,11 +161,11 @@ _OPENER = urllib.request.build_opener(_NoRedirect)
 
 
 def _refused(address: str, code: int, said: str, token: str) -> ClusterError:
-    if code == 404:
+    if code == 404 or (code in (401, 403) and "authentication token" not in said):
         return _NotThere(f"no Ray answers at {address}: something else listens there")
     if code in (401, 403):
         if token:
-            return ClusterError(f"the Ray at {address} refuses our token: what RAY_AUTH_TOKEN or its file holds is another's")
+            return ClusterError(f"the Ray at {address} refuses our token: RAY_AUTH_TOKEN, or its file, is another's")
         return ClusterError(f"the Ray at {address} asks for a token: set RAY_AUTH_MODE=token, and give RAY_AUTH_TOKEN")
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     return ClusterError(f"the Ray at {address} answers {code}: {(lines or ['nothing more'])[-1][:300]}")

@@ -14,6 +14,8 @@ LOOK_S = 3.0
 SILENT_S = 45.0
 """How long the head, which knows, may be silent. Ray ends this process after 60 s of it
 (``gcs_rpc_server_reconnect_timeout_s``)."""
+_ANOTHER = "WrongClusterID"
+"""What a head says that knows nothing of those who were there before it."""
 
 
 class Lifeline:
@@ -45,7 +47,9 @@ class Lifeline:
         try:
             async with asyncio.timeout(LOOK_S):
                 nodes = await self._nodes()
-        except Exception:  # whatever Ray says while its head is away
+        except Exception as error:  # whatever Ray says while its head is away
+            if _ANOTHER in str(error):
+                raise Cut("the head of the Ray that this run was attached to has begun anew") from None
             answered = began_s > self._looked_s + 2 * LOOK_S  # nobody had reason to look meanwhile
             if self._silent_from_s is None or answered:
                 self._silent_from_s = began_s

@@ -19,8 +19,10 @@ from actors.branch import Branch
 from actors.channel import Channel
 from actors.cluster.heap import settle
 from actors.cluster.letters import opened, sealed
+from actors.cluster.start import end_gently
 from actors.cortex_actor import Cortex
 from actors.observing.assembled import WATCHED, of_process
+from actors.observing.logs import begin_of_actor
 from actors.observing.ray_gauges import RayGauges
 from actors.ports import Away, Gone, Runtime, Unbegun
 from actors.watching import Telemetry
@@ -280,6 +282,22 @@ class Seat:
         except (Away, Gone, TimeoutError):
             return False
         return True
+
+
+def taken(role: str, name: str, args: tuple[Any, ...], runtime: Any, again: bool, worker: Any, gauge: Any) -> Seat:
+    """The seat of the actor that this process is. ``worker``: Ray's, of this process; ``gauge``: its kind of metric."""
+    private = runtime.cluster == "local"
+    if private:
+        die_with_parent()
+    begin_of_actor(name, runtime.node(), os.environ)
+    if role == "channel" and not runtime.store(args[-1]).remote:
+        runtime.settle(args[0])
+    seat = Seat(role, name, args, runtime, again)
+    if not private:
+        seat.show(gauge)
+    if not private and role != "cortex":
+        end_gently(worker, asyncio.get_running_loop(), seat.told_to_end)
+    return seat
 
 
 def die_with_parent() -> None:

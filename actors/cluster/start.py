@@ -47,15 +47,15 @@ QUIET = {
 """How a private Ray is set up: it tells nobody anything, and its agents notice when it dies."""
 
 PYTHONS_THAT_FIT = {"RAY_DEFAULT_PYTHON_VERSION_MATCH_LEVEL": "minor"}
-"""What Ray is told about Pythons: that of a driver may be 3.11.7 where a node's is 3.11.9, as it is with Ray Client."""
+"""What Ray is told about Pythons: a driver's may be 3.11.7 where a node's is 3.11.9, as with Ray Client."""
 
 
 def checked_address(cluster: str) -> str:
     """The address as Ray takes it, with its port. Raises ``ClusterError`` where it is none, or nobody answers."""
     if re.match(r"https?://", cluster):
         raise ClusterError(
-            f"--cluster {cluster}: over HTTP go `cortex batch`, `run`, `resume` and `attach` alone: give the head's own "
-            "address here, host:6379 or ray://host:10001"
+            f"--cluster {cluster}: over HTTP go `cortex batch`, `run`, `resume` and `attach` alone: give the head's "
+            "own address here, host:6379 or ray://host:10001"
         )
     found = re.fullmatch(r"(ray://)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?", cluster)
     if found is None or not (found[1] or found[3]):

@@ -210,35 +210,34 @@ class Wire:
         )
 
 
-class _Kept(dict[int, bytes]):
-    """What was encoded of a number, while it is likely to come again."""
+class _Length(dict[int, bytes]):
+    """What stands before a span of so many bytes."""
 
-    def __missing__(self, number: int) -> bytes:
+    def __missing__(self, length: int) -> bytes:
         if len(self) >= NUMBERS_MAX:
             self.clear()
-        said = self[number] = self.encoded(number)
+        said = self[length] = b"\x12" + varint(length)
         return said
 
-    def encoded(self, number: int) -> bytes:
-        """What stands before a span of so many bytes."""
-        return b"\x12" + varint(number)
 
-
-class _Number(_Kept):
+class _Number(dict[int, bytes]):
     """An attribute that is a number, of this name. ``optional``: 0 says nothing."""
 
     def __init__(self, name: str, optional: bool = False) -> None:
         super().__init__()
         said = [field(b"\x4a", attribute(name, (1 << 7 * size) - 1)) for size in range(1, 10)]
         self._before = [b"", *(each[:-size] for size, each in enumerate(said, 1))]
-        self._optional = optional
+        self._none = b"" if optional else self._before[1] + b"\0"
 
-    def encoded(self, number: int) -> bytes:
-        """The attribute."""
-        if not number and self._optional:
-            return b""
-        digits = varint(number)
-        return self._before[len(digits)] + digits
+    def __missing__(self, number: int) -> bytes:
+        if len(self) >= NUMBERS_MAX:
+            self.clear()
+        if number:
+            digits = varint(number)
+            said = self[number] = self._before[len(digits)] + digits
+        else:
+            said = self[0] = self._none
+        return said
 
 
 class _Text:
@@ -254,7 +253,7 @@ class _Text:
         return self._before[size] + said if size <= 64 else field(b"\x4a", attribute(self._name, text))
 
 
-_begun = _Kept()
+_begun = _Length()
 
 
 def _id(number: int) -> bytes:

@@ -18,7 +18,7 @@ from actors.armoury import Arming
 from actors.driver import Driver
 from actors.inline import InlineRuntime
 from actors.opening import Opening, this_owner
-from actors.ports import Gone
+from actors.ports import Gone, Unbegun
 from actors.provider.credential import Credential
 from actors.simulator.http_face import Server, serve
 from actors.simulator.settings import SimulatorSettings
@@ -97,7 +97,7 @@ class Job:
         try:
             async with asyncio.timeout(20):
                 while not task.done():
-                    with contextlib.suppress(Gone, AttributeError):  # not begun yet
+                    with contextlib.suppress(Gone, Unbegun):  # not begun yet
                         if done(self.k):
                             return
                     await asyncio.sleep(0.001)

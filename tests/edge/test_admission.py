@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from actors.cluster import admission
-from actors.cluster.admission import refusal, see_admitted
+from actors.cluster.admission import refusal, see_admitted, see_usable
 from actors.ports import ClusterError
 
 REFUSED = "RPC error: InvalidAuthToken: Authentication token is missing or incorrect. Note: ..."
@@ -65,6 +66,18 @@ def test_a_machine_without_a_node_is_told_what_to_start(monkeypatch: pytest.Monk
     with pytest.raises(ClusterError, match="asks for a token"):
         see_admitted("head:6379", {}, False, Head(REFUSED), set)
     see_admitted("ray://head:10001", {}, False, Head(REFUSED), set)
+
+
+def test_nodes_of_another_user_are_no_way_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sockets = {str(tmp_path / "one"), str(tmp_path / "two")}
+    mine: set[str] = set()
+    monkeypatch.setattr(admission.os, "access", lambda path, mode: path in mine)
+    with pytest.raises(ClusterError, match=r"another user's: work as that user, or go by ray://host:10001"):
+        see_usable("head:6379", sockets)
+    see_usable("head:6379", set())
+    see_usable("ray://head:10001", sockets)
+    mine.add(str(tmp_path / "two"))
+    see_usable("head:6379", sockets)
 
 
 def test_a_node_that_is_just_starting_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

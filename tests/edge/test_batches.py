@@ -14,7 +14,7 @@ from actors import batch_desk
 from actors.armoury import Arming
 from actors.batches import bounds
 from actors.errors import ClearError
-from actors.ports import Gone
+from actors.ports import Gone, Unbegun
 from actors.provider.batches import ProviderBatches
 from actors.simulator.inprocess import SimulatedModel
 from actors.simulator.settings import SimulatorSettings
@@ -161,7 +161,7 @@ async def stopped(job: Job, how: str) -> dict[str, Any]:
     """Stop a job as soon as something of it is with the provider."""
     task = asyncio.create_task(job.to_end())
     while not task.done():
-        with contextlib.suppress(Gone, AttributeError):  # not begun yet
+        with contextlib.suppress(Gone, Unbegun):  # not begun yet
             if any(made.stand == Stand.OUT for made in job.k.submissions.values()):
                 await job.driver.stop(how, "ann")
                 break

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import claims_rlm, http, limits, loops, processes, rows
+from actors.observing.otlp import Encoder
+from actors.telemetry import Told
+from benchmarks import claims_rlm, http, limits, loops, processes, rows, telemetry
 from benchmarks.memory import read
 from benchmarks.processes import Sample
 from benchmarks.server import RunningServer
@@ -43,6 +45,20 @@ def test_a_row_that_failed_is_no_answer(tmp_path: Path) -> None:
     path.write_bytes(good + b"\n" + bad + b"\n")
     with pytest.raises(rows.Lost, match="'errored'"):
         rows.check_all(rows.results(path), 2)
+
+
+def test_spans_that_did_not_come_or_came_twice_leave_no_figure() -> None:
+    def request(*ids: int) -> bytes:
+        return Encoder([]).request([Encoder([]).span(Told(1, number, 0, "x", 1, 1, 2, False, [], ())) for number in ids])
+
+    sink = telemetry.Sink()
+    sink.bodies += [request(*range(1, 8)), request(8, 9, 10, 11)]
+    sink.check(2)
+    for bodies in ([request(*range(1, 11))], [request(*range(1, 11)), request(3)], []):
+        sink.bodies += bodies
+        with pytest.raises(rows.Lost, match="2 calls and their job"):
+            sink.check(2)
+    sink.close()
 
 
 def test_lines_of_the_input_have_the_size_that_was_asked_for(tmp_path: Path) -> None:

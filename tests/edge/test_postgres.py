@@ -190,8 +190,8 @@ def test_a_password_in_the_address_is_refused_and_not_told(given: str) -> None:
 
 
 @pytest.mark.parametrize("role", ["cortex", "channel", "branch", "worker"])
-def test_only_a_channel_keeps_the_password_of_a_database(role: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_channels_and_the_cortex_keep_the_password_of_a_database(role: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGPASSWORD", "hush")
     monkeypatch.setattr("actors.runtime.seated", lambda *given: None)
     process_class(role)((), role, role, (), "local")
-    assert os.environ.get("PGPASSWORD") == ("hush" if role == "channel" else None)
+    assert os.environ.get("PGPASSWORD") == ("hush" if role in ("channel", "cortex") else None)

@@ -122,6 +122,15 @@ def test_a_head_that_is_silent_is_waited_for_and_not_for_ever() -> None:
     assert "head" in why
 
 
+def test_a_head_that_knows_nothing_of_us_is_not_waited_for() -> None:
+    def alive(at_s: float) -> list[str]:
+        return ["n"] if at_s < 20 else _raised(RuntimeError("RPC error: WrongClusterID: Perhaps ..."))
+
+    at_s, why = _cut(alive, asyncio.Event)
+    assert 20 <= at_s < 20 + lines.LOOK_S + 0.1
+    assert "has begun anew" in why
+
+
 def test_two_looks_that_failed_with_answers_between_them_are_no_long_silence() -> None:
     """On a busy machine a look may take too long, now and then."""
 

@@ -72,7 +72,7 @@ CASES = {
         ("run", "hanoi", "-p", "disks=5", *SIM), ("--sim", "latency_ms=20"), 40, before=AS_IF_LONG
     ),
     "shards": Case(
-        (*BATCH, "--concurrency", "6", "--shards", "2"), ("--sim", "latency_ms=150"), 16, files=lambda: requests(20)
+        (*BATCH, "--concurrency", "6", "--shards", "2"), ("--sim", "latency_ms=150"), 14, files=lambda: requests(16)
     ),
     "children": Case(
         ("run", "programs.py:parent", *SIM), ("--sim", "latency_ms=120"), 14,

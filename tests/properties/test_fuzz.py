@@ -15,11 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cortex import commands, events
+from cortex.ledger import Ledger
 from cortex.limits import Limits, Route
 from cortex.program import Program
 from cortex.programs.batch import Batch
+from cortex.programs.shards import Shards
 from cortex.purse import Slice
+from cortex.shards import Report
 from cortex.state import Status
+from cortex.tally import Tally
 from policies.failure import Failure, FailureKind
 from policies.retry import RetryPolicy
 from tests.flows import ALL, asks_people
@@ -40,6 +44,7 @@ PROGRAMS: dict[str, Program] = {
     "watching": Watcher(asks=6, trust_s=1.0),
     "batch": Batch(ordered=True),
     "batch in batches": Batch(),
+    "batch in shards": Shards(shards=3, batch=Batch()),
     "racing": ALL["races"],
     "in rounds": ALL["rounds"],
     "asking people": asks_people(),
@@ -49,7 +54,7 @@ PROGRAMS: dict[str, Program] = {
 DEEDS = (
     *("answered",) * 7, *("broke",) * 4, "recalled", *("observed",) * 3, *("returned",) * 2, "nonsense", "granted",
     "leased", "stopped", "resumed", "resumed", "rejoined", "limits", "fed", "ticked", "written", "submission",
-    "told", "told", "made",
+    "told", "told", "made", "reported",
 )  # fmt: skip
 BATCHED = (*DEEDS, *("submission",) * 15)
 TEXTS = ("ok", "", "split:2", "split:9", "?", "w1")
@@ -117,6 +122,18 @@ class Fuzz:
         bad = self.bad() if self.chance.random() < 0.3 else None
         spent = self.chance.randint(0, 50)
         return run and events.Returned(run.goal, run.attempt, "answer", spent, spent, 1, 1, bad)
+
+    def reported(self) -> events.Event | None:
+        """A shard, or what is none, has come to something: new, late or twice, or to less than before."""
+        k, chance = self.stage.k, self.chance
+        goal = chance.choice([*k.shards, chance.randint(0, 6)])
+        known, results = chance.randint(0, 90), chance.randint(0, 9)
+        ledger = Ledger(known_nusd=known, reserved_nusd=chance.randint(0, 9), attempts=known, paid_calls=known)
+        tally = chance.choice([None, Tally(answered=results, succeeded=results, failed=chance.randint(0, 2))])
+        holds = chance.choice([None, (chance.randint(0, 100), 100), (10**9, 10**6)])
+        lacks = chance.choice([(0, 0), (0, 0), (chance.randint(0, 50), 9)])
+        report = Report(chance.randint(1, 3), chance.randint(1, 60), ledger, tally, results, holds, lacks)
+        return events.Reported(goal, report)
 
     def nonsense(self) -> events.Event:
         a, b = self.chance.randint(0, 6), self.chance.randint(0, 6)

@@ -19,6 +19,8 @@ from tests.e2e.hosts.network import DISK, Host, Network, network
 GCS = 6379
 PORT = 8000
 TOKEN = "0123456789abcdef" * 4
+ROCKSDB = {"RAY_gcs_storage": "rocksdb", "RAY_gcs_storage_path": f"{DISK}/gcs"}
+"""For a head that finds again, on its disk, what it knew."""
 _PROVIDER = """
 import json, sys
 from actors.simulator.command import simulate
@@ -39,7 +41,7 @@ class Member(Host):
     node = ""
     """Ray's name for the node that it has now."""
     _words: tuple[str, ...] = ()
-    _environ: Mapping[str, str] = {}
+    environ_of_ray: Mapping[str, str] = {}
 
     def environ(self, **more: str) -> dict[str, str]:
         """What stands in the environment there: a home of its own, and no secret."""
@@ -53,7 +55,7 @@ class Member(Host):
 
     def start_ray(self, *words: str, **environ: str) -> None:
         """Begin to start a Ray node; ``up`` waits for it."""
-        self._words, self._environ = words, environ
+        self._words, self.environ_of_ray = words, environ
         self.start_ray_again()
 
     def start_ray_again(self) -> None:
@@ -65,9 +67,14 @@ class Member(Host):
         (self.disk / "tmp").mkdir(exist_ok=True)
         self.node = secrets.token_hex(28)
         known = {"RAY_AUTH_MODE": "token", "RAY_OVERRIDE_NODE_ID_FOR_TESTING": self.node}
-        given = {**WATCHFUL, **known, **self._environ}
+        given = {**WATCHFUL, **known, **self.environ_of_ray}
         with self.log.open("w") as out:
             self.ray = self.start(*command, environ=self.environ(**given), stdout=out, stderr=out)
+
+    def forget(self) -> None:
+        """Start its Ray with nothing of what it knew, on disk or otherwise."""
+        self.environ_of_ray = {}
+        self.start_ray_again()
 
     def back(self) -> None:
         """Be there again after it was lost, with what is on its disk, and its Ray started as before."""

@@ -1,0 +1,37 @@
+"""A host that goes for good costs a job time and no row; one that is told beforehand costs nothing at all."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tests.e2e.hosts.ground import Ground, done, ended
+
+ROWS = 1_200
+PERMITS = 24
+
+
+def test_a_host_that_is_told_of_its_end_is_emptied_and_nothing_is_asked_twice(hosts: Ground) -> None:
+    """What a spot instance's notice calls: ``cortex drain --node here``."""
+    before = hosts.twice()
+    driver, rows = hosts.begun("spot", ROWS, PERMITS)
+    told = ended(hosts.cortex(hosts.b, "drain", "--node", "here", "--within", "60s"))
+    assert "is empty, and gets nothing more" in told
+    hosts.b.lose()
+    said = ended(driver)
+    assert f"{ROWS:,} of {ROWS:,} rows succeeded" in said
+    assert Counter(done(hosts.a, "spot")) == Counter(rows)
+    assert hosts.twice() == before, "what was in flight there was finished first"
+    hosts.b.back()
+
+
+def test_a_host_that_is_lost_for_good_costs_no_row(hosts: Ground) -> None:
+    before = hosts.twice()
+    driver, rows = hosts.begun("gone", ROWS, PERMITS)
+    hosts.b.lose()
+    ended(driver)
+    assert Counter(done(hosts.a, "gone")) == Counter(rows)
+    assert hosts.twice() - before <= PERMITS
+    (cluster,) = hosts.top(hosts.a)["clusters"]
+    living = {name for name, node in cluster["nodes"].items() if node["alive"]}
+    assert hosts.a.node in living and hosts.b.node not in living
+    hosts.b.back()

@@ -1,0 +1,87 @@
+"""Two clusters, one account: two processes with state folders of their own, one provider, one database between them."""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.postgres.link import close_idle
+from tests.cli.commands import Done, cortex, each_once, ended, environment, requests, started
+
+__all__ = ["cortex"]
+MODEL = "claude-haiku-4-5"
+
+
+@pytest.fixture
+def provider() -> Iterator[str]:
+    """Its address. It counts what is asked of it, by whomever."""
+    with started("simulate", "--port", 0, "-s", "latency_ms=200", env=environment()) as server:
+        assert server.stdout is not None
+        yield server.stdout.readline().rpartition(" ")[2].strip()
+
+
+def _stats(provider: str) -> dict[str, Any]:
+    with urllib.request.urlopen(f"{provider}/_sim/stats") as answer:
+        found: dict[str, Any] = json.load(answer)
+        return found
+
+
+def _both(tmp_path: Path, provider: str, count: int, *more: object) -> list[Done]:
+    """A job of the same name in each of two state folders, at once."""
+    running = []
+    for name in "ab":
+        asked = requests(tmp_path / f"{name}.jsonl", count, MODEL)
+        asked.write_text(asked.read_text().replace("It crashes.", f"It crashes, {name}."))
+        command = ("batch", asked, "-o", tmp_path / f"{name}.out", "--base-url", provider, "--job", "j", *more)
+        own = {"CORTEX_STATE": str(tmp_path / f"state-{name}"), "ANTHROPIC_API_KEY": "sk-test"}
+        running.append(started(*command, env=environment(**own)))
+    with running[0] as one, running[1] as other:
+        return [ended(each, 120.0) for each in (one, other)]
+
+
+@pytest.fixture
+def shared(database: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("CORTEX_LIMITS", database)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-test")
+    return database
+
+
+def test_a_limit_holds_across_both(
+    cortex: Callable[..., Done], tmp_path: Path, provider: str, shared: str
+) -> None:
+    first = requests(tmp_path / "first.jsonl", 1, MODEL)
+    assert cortex("batch", first, "-o", tmp_path / "first.out", "--base-url", provider).code == 0
+    said = cortex("limit", "haiku", "--concurrency", 4)
+    assert "for all clusters that share postgresql://" in said.err
+    for done in _both(tmp_path, provider, 60):
+        assert done.code == 0, done.err
+    for name in "ab":
+        each_once(tmp_path / f"{name}.out", 60)
+    found = _stats(provider)
+    assert (found["in_flight_max"], found["requests"]) == (4, 121)
+    close_idle()
+
+
+def test_a_budget_of_a_label_holds_across_both(
+    cortex: Callable[..., Done], tmp_path: Path, provider: str, shared: str
+) -> None:
+    price = ("--price", "input=1000,output=1000")
+    assert cortex("budget", "team=search", "--max-cost-per-day", "1.5").code == 0
+    ended_so = _both(tmp_path, provider, 100, "--label", "team=search", "--concurrency", 5, *price)
+    for done in ended_so:
+        assert done.code == 3, done.err
+        assert "the budget team=search of $1.50 a day has" in done.err
+    found = _stats(provider)
+    paid_usd = (found["input_tokens"] + found["output_tokens"]) * 1_000 / 1e6
+    (budget,) = json.loads(cortex("budget", "--json").out)["budgets"]
+    assert 1.2 < paid_usd <= 1.5
+    assert budget["spent_usd"] == pytest.approx(paid_usd)
+    assert len(budget["jobs"]) == 2
+    assert os.environ["CORTEX_LIMITS"] not in (tmp_path / "a.out").read_text()
+    close_idle()
