@@ -64,12 +64,14 @@ class Batch:
         self._input = folder / f"{name}-in.jsonl"
         self.rows = write_rows(self._input, ROWS, name)
         self.driver: subprocess.Popen[str] | None = None
+        self.options: tuple[str, ...] = ()
 
     def drive(self, how: str = "batch") -> None:
         """Begin, or go on: by the same command as at first, by ``resume`` or by ``attach``."""
         words = [how, self.name]
         if how == "batch":
             words = [how, str(self._input), "-o", str(self.out), "--job", self.name, "--concurrency", str(PERMITS)]
+            words += self.options
         self.driver = self.commands.start(*words)
 
     def kill_driver(self) -> None:
