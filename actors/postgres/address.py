@@ -43,8 +43,8 @@ def conninfo_of(address: str, environ: Mapping[str, str]) -> str:
     """What libpq is given for an address. Raises ``StoreError``; a password in the address is never told on."""
     if _holds_secret(address):
         raise StoreError(
-            "--state holds a password, which would stand in the list of processes: give it in PGPASSWORD, or in "
-            "~/.pgpass or the file that PGPASSFILE names"
+            "the address of the database holds a password, which would stand in the list of processes: give it in "
+            "PGPASSWORD, or in ~/.pgpass or the file that PGPASSFILE names"
         )
     try:
         given = conninfo_to_dict(address)

@@ -111,7 +111,7 @@ def test_rows_that_name_several_models(cortex):
         (["--sim", "seed"], ["name=value"]),
         (["--cluster", "nowhere"], ["--cluster 'nowhere'", "host:6379"]),
         (["--job", "a/b"], ["job name 'a/b'"]),
-        (["--state", "postgresql://me:secret@host/db"], ["--state holds a password", "PGPASSWORD"]),
+        (["--state", "postgresql://me:secret@host/db"], ["the database holds a password", "PGPASSWORD"]),
         (["--state", "mysql://me:secret@host/db"], ["--state mysql://host/db"]),
         (["--base-url", "ftp://x"], ["--base-url must be"]),
         (["--base-url", "https://me:secret@host"], ["holds a password", "ANTHROPIC_BASE_URL"]),

@@ -185,7 +185,7 @@ def test_tables_of_a_newer_release_are_refused(postgres: Server, database: str) 
 def test_a_password_in_the_address_is_refused_and_not_told(given: str) -> None:
     with pytest.raises(StoreError) as caught:
         Folder(f"postgresql://{given}")
-    assert "--state holds a password" in str(caught.value)
+    assert "the database holds a password" in str(caught.value)
     assert "hush" not in str(caught.value)
 
 
