@@ -28,7 +28,7 @@ def backup(to: str, options: Options) -> int:
     if options.as_json:
         told = {"folder": str(place), "jobs": jobs, "resumable": rest, "size_bytes": size}
         print(msgspec.json.encode(told).decode())
-    say(f"{len(jobs):,} {"job" if len(jobs) == 1 else "jobs"} copied to {place}, {size_text(size)}")
+    say(f"{len(jobs):,} {'job' if len(jobs) == 1 else 'jobs'} copied to {place}, {size_text(size)}")
     if rest:
         named = rest[0] if len(rest) == 1 else "JOB"
         say(f"{len(rest):,} of them could go on from there: cortex resume {named} --state {shlex.quote(str(place))}")
