@@ -13,6 +13,7 @@ import pytest
 from tests.simulation.run import live
 from tests.simulation.sharded import sharded
 from tests.simulation.soak import replay, verdicts
+from tests.simulation.watch import MISSING, listed
 from tests.structure import ROOT
 
 SEEDS = 500
@@ -58,6 +59,14 @@ def test_a_world_that_once_failed_does_no_more(seed: int) -> None:
     """
     verdict = live(seed)
     assert not verdict.broken, f"{replay(seed)}\n{verdict.broken}"
+
+
+def test_the_list_of_results_ends_before_a_row_that_is_asked_again_while_its_job_rests() -> None:
+    """None is a result like any other; and of a complete job none is missing."""
+    values = ["a", None, MISSING, "d"]
+    assert listed(values, "partial") == ["a", None]
+    assert listed(values, "complete") == values
+    assert listed(values[:2], "partial") == ["a", None]
 
 
 @pytest.mark.parametrize("seed", [12, 33])

@@ -29,6 +29,8 @@ CHECK_EVERY = 37
 """Turns between two looks at the whole of K, and as many more as K has goals: so a look costs the same a turn."""
 FOR_GOOD = ("over_budget", "max_failed", "deadline")
 """Why a job may end partial that nobody resumes."""
+MISSING = object()
+"""Stands for the result of a row that is asked again, where results are in the order of the input."""
 
 _calls = msgspec.msgpack.Decoder(tuple[commands.Call, ...])
 
@@ -238,11 +240,11 @@ class Watch:
             value = record.emitted[line]
             record.keys.discard(msgspec.json.decode(value)["custom_id"] if isinstance(value, bytes) else "")
         kept: list[object] = [v for at, v in enumerate(record.emitted) if event.ordered or at not in gone]
-        record.emitted = [None if event.ordered and at in gone else v for at, v in enumerate(kept)]
+        record.emitted = [MISSING if event.ordered and at in gone else v for at, v in enumerate(kept)]
         self.reopened += 1
 
     def _emit(self, record: JobWatch, command: commands.Emit) -> None:
-        if command.index < len(record.emitted) and record.emitted[command.index] is None:
+        if command.index < len(record.emitted) and record.emitted[command.index] is MISSING:
             record.emitted[command.index] = command.value
         else:
             if command.index != len(record.emitted):
@@ -369,7 +371,7 @@ def awake(life: Life) -> bool:
 def listed(values: list[Any], outcome: str) -> list[Any]:
     """The results as their sink has them. Where rows in the order of the input are asked again, and their job rests
     before they are answered, the list ends before the first of them: it is resumed, and goes on there."""
-    return values[: values.index(None)] if outcome == "partial" and None in values else values
+    return values[: values.index(MISSING)] if outcome == "partial" and MISSING in values else values
 
 
 def _why(k: State | None) -> str:
