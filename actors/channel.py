@@ -155,8 +155,8 @@ class Channel(Kin):
 
     @property
     def over(self) -> bool:
-        """Whether nothing will happen here any more: it never began, the job has ended, or it can go on no more."""
-        return not self._tasks or bool(self._outcome or self.broken)
+        """Whether nothing will happen here any more: it never began, is closed, has ended, or is broken."""
+        return all(task.done() for task in self._tasks) or bool(self._outcome or self.broken)
 
     @property
     def busy(self) -> bool:

@@ -157,11 +157,11 @@ class Seat:
             return await self._start(*args)
         if not self._ready:
             await self._readiness()
+        if method == "close":
+            return await self._close()
         answer = await getattr(self._actor, method)(*args)
         if method == "arm":
             settle()  # a client was imported
-        elif method == "close":
-            await self._let_out()
         return answer
 
     async def _readiness(self) -> None:
@@ -184,6 +184,14 @@ class Seat:
                 self._ready = False  # what is asked from now on is for the new run
                 await self._actor.close()
             await self._begin(*args)
+
+    async def _close(self) -> None:
+        """End what runs here. Whoever asked is to end the process, but may die before: then this one has not begun."""
+        async with self._starting:
+            if self._ready:  # else it was closed meanwhile
+                self._ready = False  # or those who ask would wait for what nobody does any more
+                await self._actor.close()
+        await self._let_out()
 
     async def _begin(self, *args: Any) -> None:
         await self._ask_headers(("cortex",))

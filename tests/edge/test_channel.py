@@ -183,6 +183,7 @@ async def test_nobody_waits_for_a_channel_that_takes_no_turn_any_more(
             await channel.close()
         found = await asyncio.gather(*waiting, return_exceptions=True)
     assert [type(each) for each in found] == [heard] * 3, how
+    assert channel.over and not channel.busy, "or its process would live for ever, with nothing to do"
     driving.cancel()
     await asyncio.gather(driving, return_exceptions=True)
     await run.runtime.close()

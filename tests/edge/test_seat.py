@@ -386,6 +386,8 @@ async def test_a_process_that_ends_lets_out_what_it_has_to_tell_once_its_actor_i
         await seat.call("start", (b"opening",))
     if how == "asked":
         await seat.call("close", ())
+        with pytest.raises(Unbegun):  # whoever closed it may have died before it ended the process
+            await seat.call("status", ())
     elif how == "told to end":
         FakeActor.made[-1].over = True
         seat.told_to_end()

@@ -38,6 +38,8 @@ class Out:
         """The breaker's generation in that stay."""
         self.told: set[str] = set()
         """Jobs that have heard of it, and can tell a cortex that was started again."""
+        self.telling: set[tuple[str, int, str, int, bytes]] = set()
+        """Claims that left after that: one that had left before, and comes late, cannot tell of it."""
         self.binds = False
         """The present cortex opened it, or somebody told it in time."""
         self.opened_s = 0.0

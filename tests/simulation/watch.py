@@ -18,7 +18,7 @@ from cortex.cluster import Cluster
 from cortex.loop import step
 from cortex.program import Program
 from cortex.state import State
-from tests.simulation import watch_shards
+from tests.simulation import watch_shards, words
 from tests.simulation.loop import Life
 
 SLACK_S = 2.5
@@ -29,6 +29,8 @@ CHECK_EVERY = 37
 """Turns between two looks at the whole of K, and as many more as K has goals: so a look costs the same a turn."""
 FOR_GOOD = ("over_budget", "max_failed", "deadline")
 """Why a job may end partial that nobody resumes."""
+MISSING = object()
+"""Stands for the result of a row that is asked again, where results are in the order of the input."""
 
 _calls = msgspec.msgpack.Decoder(tuple[commands.Call, ...])
 
@@ -213,7 +215,7 @@ class Watch:
                 self._world.tell(f"{record.name} is {command.outcome} {command.why}")
         self.events += sum(len(batch) for batch in turn.batches)
         if self._world.tells:
-            self._world.tell(f"{record.name} turn {record.seq}: {told(turn)}")
+            self._world.tell(f"{record.name} turn {record.seq}: {words.told(turn)}")
         self._money(record, k, spent)
         record.turns += 1
         due_at_s = None if k.outcome else k.due_at_s()
@@ -238,11 +240,11 @@ class Watch:
             value = record.emitted[line]
             record.keys.discard(msgspec.json.decode(value)["custom_id"] if isinstance(value, bytes) else "")
         kept: list[object] = [v for at, v in enumerate(record.emitted) if event.ordered or at not in gone]
-        record.emitted = [None if event.ordered and at in gone else v for at, v in enumerate(kept)]
+        record.emitted = [MISSING if event.ordered and at in gone else v for at, v in enumerate(kept)]
         self.reopened += 1
 
     def _emit(self, record: JobWatch, command: commands.Emit) -> None:
-        if command.index < len(record.emitted) and record.emitted[command.index] is None:
+        if command.index < len(record.emitted) and record.emitted[command.index] is MISSING:
             record.emitted[command.index] = command.value
         else:
             if command.index != len(record.emitted):
@@ -338,7 +340,7 @@ class Watch:
         if k.shards:
             watch_shards.together(self, name, sink, rows if k.outcome == "complete" else 0, ordered)
             rows = 0
-        elif sink.values != record.emitted:
+        elif sink.values != listed(record.emitted, k.outcome):
             self.say(f"{name}: the sink holds other results than the journal")
         if k.outcome == "complete" and k.live:
             self.say(f"{name} is complete and {k.live} goals are not")
@@ -366,6 +368,12 @@ def awake(life: Life) -> bool:
     return bool(getattr(life.seat, "_ready", False)) and not getattr(actor, "broken", "")
 
 
+def listed(values: list[Any], outcome: str) -> list[Any]:
+    """The results as their sink has them. Where rows in the order of the input are asked again, and their job rests
+    before they are answered, the list ends before the first of them: it is resumed, and goes on there."""
+    return values[: values.index(MISSING)] if outcome == "partial" and MISSING in values else values
+
+
 def _why(k: State | None) -> str:
     if k is None:
         return "it never began"
@@ -373,28 +381,3 @@ def _why(k: State | None) -> str:
         f"{k.live} goals live, {len(k.flights)} in flight, {k.permits} permits, paused {k.paused}, due {k.due_at_s()},"
         f" held until {k.hold_until_s}, source ended {k.source_ended}, position {k.position}"
     )
-
-
-def told(turn: events.Turn) -> str:
-    """The events of a turn in a line."""
-    return ", ".join(_told(event) for batch in turn.batches for event in batch)
-
-
-def _told(event: Any) -> str:
-    name = type(event).__name__
-    if isinstance(event, events.Granted):
-        said = " ".join(
-            f"{field}={getattr(event, field)}" for field in event.__struct_fields__
-            if field not in ("memo", "permits") and getattr(event, field) not in (0, -1, 0.0, "", b"")
-        )  # fmt: skip
-        return f"granted {event.permits} {said}".strip()
-    if isinstance(event, events.Broke):
-        return f"{event.goal}.{event.attempt} broke: {event.failure.kind}"
-    if isinstance(event, events.Answered):
-        return f"{event.goal}.{event.attempt} answered"
-    if isinstance(event, events.Fed):
-        return f"fed {len(event.rows)} rows"
-    if isinstance(event, events.Rejoined):
-        return f"rejoined, epoch {event.epoch}, held {event.held}"
-    return name.lower()
-

@@ -17,7 +17,7 @@ from cortex.families import member_of, spoken_for
 from cortex.limits import Route
 from cortex.orders import Capped, Joined, Left, Reported, Started
 from cortex.pools import Memo
-from cortex.signals import Claims, Grant
+from cortex.signals import Claim, Claims, Grant
 from cortex.state import State
 from policies.breaker import BreakerState
 from policies.route import pool_name, route_name
@@ -32,6 +32,11 @@ GRACE_S = 10.0
 def named(route: Route) -> str:
     """A route as the cortex names it."""
     return route_name(route.endpoint, route.credential, route.model)
+
+
+def left_as(claims: Claims, claim: Claim) -> tuple[str, int, str, int, bytes]:
+    """What a claim is recognised by. Whoever was told of a breaker since keeps another memo."""
+    return claims.job, claims.epoch, claims.cortex, claim.heard, claim.memo
 
 
 def claimed_by(k: State, place: int) -> str:
@@ -146,7 +151,7 @@ class LeasesWatch(Observer):
         for claim in claims.claims:
             held = self._held.setdefault((claims.job, claim.route), Held(claim.pool))
             out = self._routes.get(claim.route)
-            if out is not None and claims.job in out.told and now_s < self._began_s + LEASE_S:
+            if out is not None and left_as(claims, claim) in out.telling and now_s < self._began_s + LEASE_S:
                 out.binds = True
             key = (claims.job, claims.epoch, state.cortex, claim.route)
             heard = claim.heard if claims.cortex == state.cortex else 0
@@ -223,6 +228,7 @@ class LeasesWatch(Observer):
                 self._watch.say(f"the breaker of {name} is half open, it was to stay open until {out.open_until_s:.3f} s")
         if breaker.state == BreakerState.OPEN and not adopted:
             out.open_until_s, out.stay, out.binds, out.told = breaker.until_s, breaker.generation, True, set()
+            out.telling = set()
         if breaker.state == BreakerState.CLOSED and out.state == BreakerState.HALF_OPEN and not adopted:
             out.open_until_s = 0.0  # its probes were good: it need not stay open any longer
         out.state, out.generation = breaker.state, breaker.generation
@@ -336,6 +342,9 @@ class LeasesWatch(Observer):
                 if claim.heard < self._heard.get(key, 0):
                     self._watch.say(f"{claims.job} has taken in grant {claim.heard} after a newer one")
                 self._heard[key] = claim.heard
+                out = self._routes.get(claim.route)
+                if out is not None and claims.job in out.told:
+                    out.telling.add(left_as(claims, claim))
 
     def answered(self, message: Any, value: Any) -> None:
         """The answer to a claim has reached the channel: its lease is counted from when it asked."""

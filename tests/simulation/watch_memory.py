@@ -76,7 +76,7 @@ class MemoryWatch(Observer):
         }
         for each in (claims, *claims.others):
             for claim in each.claims:
-                if claim.memo != kept[each.job, claim.route]:
+                if claim.memo != (mine := kept[each.job, claim.route]) and not _unwritten(life, claim.memo, mine):
                     self._watch.say(f"{each.job} does not tell what it was given to keep of {claim.route}")
 
     # -- the cortex ----------------------------------------------------------------------------------------------------
@@ -127,6 +127,13 @@ class MemoryWatch(Observer):
             self._watch.say(f"{job} tells that the breaker of {route} is {known.state}; a cortex that came back has it {own.state}")
         elif not due and own.until_s < until_s - 1e-6:
             self._watch.say(f"the breaker of {route} was to stay open until {until_s:.3f}, now until {own.until_s:.3f}")
+
+
+def _unwritten(life: Any, memo: bytes, kept: bytes) -> bool:
+    """A later one, that its channel was given when its disk was full: that channel goes on no more, and tells it."""
+    if not life.seat._actor.broken or not memo:
+        return False
+    return not kept or _memo(memo).stamp > _memo(kept).stamp
 
 
 def _copy(one: limit.Limit) -> limit.Limit:

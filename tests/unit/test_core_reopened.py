@@ -72,6 +72,18 @@ def test_a_failed_row_is_asked_again_and_has_one_line_in_the_end(ordered):
         assert ids(made) == ["a", "b", "c", "d"]
 
 
+def test_in_order_the_list_of_a_job_that_rests_ends_before_the_first_that_is_missing():
+    limits = msgspec.structs.replace(WINDOW, deadline_at_s=200.0)
+    made = finished(stage("a", "b", "c", "d", ordered=True, limits=limits), "b")
+    opens = (reopened(made, "b"), events.Resumed("ann"))
+    assert of(made.turn(*opens, at_s=300.0), commands.Emit) == []
+    assert (made.k.outcome, made.k.emitted) == ("partial", 1) and made.k.why.startswith("deadline")
+    made.turn(events.LimitsSet("ann", WINDOW), events.Resumed("ann"))
+    made.turn(again(made, "b"))
+    finished(made, "")
+    assert (made.k.outcome, made.k.emitted, ids(made)) == ("complete", 4, ["a", "b", "c", "d"])
+
+
 def test_in_order_the_second_waits_for_the_first():
     made = finished(stage("a", "b", "c", "d", ordered=True), "bd")
     made.turn(reopened(made, "bd"), events.Resumed("ann"))

@@ -1,0 +1,31 @@
+"""A turn in words, for the transcript."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cortex import events
+
+
+def told(turn: events.Turn) -> str:
+    """The events of a turn in a line."""
+    return ", ".join(_told(event) for batch in turn.batches for event in batch)
+
+
+def _told(event: Any) -> str:
+    name = type(event).__name__
+    if isinstance(event, events.Granted):
+        said = " ".join(
+            f"{field}={getattr(event, field)}" for field in event.__struct_fields__
+            if field not in ("memo", "permits") and getattr(event, field) not in (0, -1, 0.0, "", b"")
+        )  # fmt: skip
+        return f"granted {event.permits} {said}".strip()
+    if isinstance(event, events.Broke):
+        return f"{event.goal}.{event.attempt} broke: {event.failure.kind}"
+    if isinstance(event, events.Answered):
+        return f"{event.goal}.{event.attempt} answered"
+    if isinstance(event, events.Fed):
+        return f"fed {len(event.rows)} rows"
+    if isinstance(event, events.Rejoined):
+        return f"rejoined, epoch {event.epoch}, held {event.held}"
+    return name.lower()
