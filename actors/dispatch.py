@@ -60,6 +60,8 @@ class Dispatch:
         self._tasks: set[asyncio.Task[None]] = set()
         self._beating: asyncio.Task[None] | None = None
         self._beats = 0
+        self._messages = 0
+        """Counted over all branches: one that left and came back is a new link, and knows what it heard before."""
         self.epoch = 0
         self.staff: tuple[str, ...] = ()
         """The branches that take calls, as last told."""
@@ -214,8 +216,8 @@ class Dispatch:
 
     async def _hand_over(self, link: Link, blob: bytes, keys: list[int]) -> None:
         """Have one message taken. Sent again while nobody answers: the branch knows it by its number."""
-        link.number += 1
-        meant_for, number, doubtful = link.incarnation, link.number, False
+        self._messages += 1
+        meant_for, number, doubtful = link.incarnation, self._messages, False
         while True:
             try:
                 args = (self._job, self.epoch, meant_for, number, blob, self._links.able(PEERS_MAX))

@@ -23,7 +23,7 @@ class Link:
     """One branch."""
 
     __slots__ = (
-        "armed", "audited", "beaten", "carrying", "incarnation", "leaving", "level", "name", "number", "on_the_way",
+        "armed", "audited", "beaten", "carrying", "incarnation", "leaving", "level", "name", "on_the_way",
         "out", "past", "peer", "queue", "seen", "up",
     )  # fmt: skip
 
@@ -37,8 +37,6 @@ class Link:
         self.up = True
         self.leaving = False
         """It takes no more calls."""
-        self.number = 0
-        """Of the last message; the branch takes each number once."""
         self.queue: dict[int, commands.Call] = {}
         """Calls not yet sent."""
         self.out: dict[int, commands.Call] = {}

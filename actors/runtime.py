@@ -288,7 +288,7 @@ class RayRuntime(Machine, Shelved):
     async def start_actor(self, role: str, name: str, *args: Any, avoid: tuple[str, ...] = ()) -> Peer:
         """The actor of this name, made if there is none, and alive. Raises ``ClusterError`` where it cannot live."""
         where, nodes = self._where(role, args), await asyncio.to_thread(ray.nodes)
-        bound = not isinstance(where, str)  # to the host whose disk has the journal
+        bound = role == "channel" and not isinstance(where, str)  # to the host whose disk has the journal
         labels, home = ({}, home_of(self._node, nodes)) if bound else (selector(role, nodes, avoid), "")
         if home:  # this node, or one that comes to the same host after it
             where = NodeAffinitySchedulingStrategy(self._node, soft=True)
