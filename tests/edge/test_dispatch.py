@@ -251,6 +251,22 @@ async def test_calls_go_to_the_branch_that_answers() -> None:
     await dispatch.close(forget=False)
 
 
+async def test_a_branch_that_left_and_came_back_takes_what_is_new() -> None:
+    """It lives on and knows the numbers that it has heard: what it took for told before would be lost."""
+    scene = Scene(one := FakeBranch("one"), FakeBranch("two"))
+    dispatch = await scene.meet()
+    dispatch.staffed(("one",))
+    dispatch.send([call(1), call(2)])
+    await until(lambda: len(one.taken) == 2)
+    for goal in (1, 2):
+        dispatch.settled(goal, 1)
+    dispatch.staffed(("two",))
+    dispatch.staffed(("one",))
+    dispatch.send([call(3)])
+    await until(lambda: (3, 1) in one.taken)
+    await dispatch.close(forget=False)
+
+
 async def test_a_branch_that_is_gone_for_good_is_replaced() -> None:
     branch = FakeBranch("a")
     scene = Scene(branch)
