@@ -152,12 +152,15 @@ class Ground:
         )  # fmt: skip
         return host.start(sys.executable, "-m", "actors.cli", *words, environ=env)
 
-    def begun(self, job: str, rows: int, permits: int, host: Member | None = None) -> tuple[subprocess.Popen[str], list[str]]:
-        """A job under way whose driver, journal and files are on a host, ``a`` if none is said; and its rows."""
+    def begun(
+        self, job: str, rows: int, permits: int, host: Member | None = None, *more: str
+    ) -> tuple[subprocess.Popen[str], list[str]]:
+        """A job under way whose driver, files and, if ``more`` says nothing else, journal are on a host, ``a`` if none is
+        said; and its rows."""
         at = host or self.a
         names = write_rows(at.disk / f"{job}.jsonl", rows, job)
         words = (f"{job}.jsonl", "-o", f"{job}-out.jsonl", "--job", job, "--concurrency", str(permits))
-        driver = self.cortex(at, "batch", *words)
+        driver = self.cortex(at, "batch", *words, *more)
         tools.until(lambda: len(done(at, job)) > rows // 8, 60, f"results of {job}", driver)
         return driver, names
 
