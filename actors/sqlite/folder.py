@@ -118,8 +118,8 @@ class FileFolder(Folder):
 
     def _files(self, job: str) -> list[Path]:
         """The journal first, the lock last."""
-        notes = [self._note("live", job), *self._note("live", "").parent.glob(f".{glob.escape(job)}.json.*")]
-        return [self.journal_path(job), *notes, *(self.beside(job, suffix) for suffix in BESIDE)]
+        live = self._note("live", job)
+        return [self.journal_path(job), live, *self._halves(live), *(self.beside(job, suffix) for suffix in BESIDE)]
 
     def remove(self, job: str) -> None:
         """Remove its files."""
@@ -172,6 +172,10 @@ class FileFolder(Folder):
         if kind == "live":
             return self.path / kind / f"{name}.json"
         return self.path / f"{kind}.json" if not name else self.beside(name, f".{kind}")
+
+    @staticmethod
+    def _halves(path: Path) -> Iterator[Path]:
+        return path.parent.glob(f".{glob.escape(path.name)}.*")
 
     def note(self, kind: str, name: str) -> bytes | None:
         """What stands in the file. Raises ``StoreError`` where it cannot be read."""
@@ -233,10 +237,11 @@ class FileFolder(Folder):
         return str(self._note(kind, name))
 
     def drop_note(self, kind: str, name: str) -> None:
-        """Remove the file."""
+        """Remove the file, and what a writer that was killed left beside it."""
         path = self._note(kind, name)
         try:
-            path.unlink(missing_ok=True)
+            for each in (path, *self._halves(path)):
+                each.unlink(missing_ok=True)
         except NotADirectoryError:
             return
         except OSError as error:

@@ -56,7 +56,7 @@ def test_a_job_that_ends_leaves_the_private_ray_to_the_other_job_of_its_process(
     [
         ("127.0.0.1:1", "no Ray answers at 127.0.0.1:1: Connection refused"),
         ("ray://127.0.0.1:1", "no Ray answers at ray://127.0.0.1:1: Connection refused"),
-        ("http://127.0.0.1:8265", "a job is not submitted over HTTP"),
+        ("http://127.0.0.1:1", "no Ray answers at http://127.0.0.1:1: Connection refused"),
     ],
 )
 def test_a_cluster_that_is_not_there_is_one_clear_line(folder: Path, cluster: str, said: str) -> None:
