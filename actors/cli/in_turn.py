@@ -19,8 +19,8 @@ _LOOK_S = 0.2
 def in_turn(folder: Folder, job: str, options: Options) -> int | None:
     """The exit code where another run was waited for, and ended its job; None where the job is ours to go on with.
 
-    The results file is made whole here, too. A run that was killed left its job to whoever waits. Raises ``CommandError`` where another has the job and it is not
-    to be waited for.
+    The results file is made whole on this machine, too. A run that was killed left its job to whoever waits. Raises
+    ``CommandError`` where another has the job and it is not to be waited for.
     """
     said = in_use(folder, job)
     if not said:
