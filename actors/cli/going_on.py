@@ -56,18 +56,20 @@ def go_on(job: str, options: Options, *, attaching: bool, copy: str = "", decide
     """``cortex resume`` and ``cortex attach``; the exit code. ``copy``: where the results are written besides."""
     share_of(options)
     folder = folder_of(options)
-    if (waited := in_turn(folder, job, options)) is not None:
+    waited = in_turn(folder, job, options)
+    if waited is not None and not copy:
         return waited
     k = last_state(folder, job)
     if copy and whole(copy) == k.terms.places.get("output"):
         copy = ""
     if copy:
         check_output(_copying(folder, job, copy, options), copy, options.overwrite)
-    code = (
-        _over(folder, job, k, options)
-        if k.outcome in OVER
-        else _resumed(folder, job, k, options, attaching, decided)
-    )
+    if waited is not None:
+        code = waited
+    elif k.outcome in OVER:
+        code = _over(folder, job, k, options)
+    else:
+        code = _resumed(folder, job, k, options, attaching, decided)
     if copy:
         count = amending.copy_results(folder, job, _copying(folder, job, copy, options))
         say(f"{count:,} results copied to {copy}")

@@ -7,9 +7,10 @@ import time
 from actors.cli.carrying import report
 from actors.cli.options import Options
 from actors.cli.problems import CommandError, say
+from actors.cli.sinks import complete_output
 from actors.cli.standings import standing_of
 from actors.cli.telling import OVER
-from actors.records import in_use
+from actors.records import forgotten, in_use, last_state
 from actors.store import Folder
 
 _LOOK_S = 0.2
@@ -18,8 +19,8 @@ _LOOK_S = 0.2
 def in_turn(folder: Folder, job: str, options: Options) -> int | None:
     """The exit code where another run was waited for, and ended its job; None where the job is ours to go on with.
 
-    A run that was killed left its job to whoever waits. Raises ``CommandError`` where another has the job and it is not
-    to be waited for.
+    The results file is made whole on this machine, too. A run that was killed left its job to whoever waits. Raises
+    ``CommandError`` where another has the job and it is not to be waited for.
     """
     said = in_use(folder, job)
     if not said:
@@ -34,4 +35,7 @@ def in_turn(folder: Folder, job: str, options: Options) -> int | None:
         say(f"the run that had job {job} was interrupted: going on")
         return None
     say(f"the run that had job {job} has ended it: nothing is asked again")
+    if standing.outcome in OVER and not forgotten(folder, job):  # its disk may be another machine's
+        terms = last_state(folder, job).terms
+        complete_output(folder, job, standing.facts, terms.places, terms.program, options.overwrite)
     return report(standing, options)

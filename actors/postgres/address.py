@@ -28,6 +28,7 @@ except ImportError as missing:
 SECRETS = ("password", "sslpassword")
 DEFAULTS = {
     "fallback_application_name": "cortex",
+    "client_encoding": "UTF8",  # else what a database of the encoding SQL_ASCII returns is bytes
     "connect_timeout": "10",
     "keepalives_idle": "10",
     "keepalives_interval": "5",

@@ -84,6 +84,27 @@ def test_the_second_waits_and_takes_what_came_of_the_first(cortex, other, again)
     each_once(Path("out.jsonl"), COUNT)
 
 
+@pytest.mark.parametrize("again", [OURS, ("attach", "mine", "--json")], ids=lambda words: words[0])
+def test_the_second_writes_the_results_where_those_of_the_first_are_not(cortex, other, again):
+    """The first ran on another machine, and wrote to its disk."""
+    requests(Path("in.jsonl"), COUNT)
+    cortex(*OURS, *FAST)
+    Path("out.jsonl").unlink()
+    with other():
+        second = cortex(*again, "--wait")
+    assert second.code == 0
+    each_once(Path("out.jsonl"), COUNT)
+
+
+def test_the_second_copies_what_came_of_the_first(cortex, other):
+    requests(Path("in.jsonl"), COUNT)
+    cortex(*OURS, *FAST)
+    with other():
+        second = cortex("attach", "mine", "-o", "copy.jsonl", "--wait", "--json")
+    assert second.code == 0
+    each_once(Path("copy.jsonl"), COUNT)
+
+
 def test_the_second_goes_on_where_the_first_was_killed(cortex):
     requests(Path("in.jsonl"), COUNT)
     with started(*OURS, *SLOW) as first:

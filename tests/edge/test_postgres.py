@@ -170,6 +170,15 @@ def test_two_that_begin_at_once_make_the_tables_once(database: str) -> None:
     assert Folder(database).jobs() == []
 
 
+def test_a_database_without_an_encoding_serves_as_any_other(postgres: Server, database: str) -> None:
+    """What ``initdb`` makes where no locale is set. It stands beside ``database``, whose end closes what is left open."""
+    postgres.does("CREATE DATABASE plain ENCODING 'SQL_ASCII' TEMPLATE template0")
+    folder = Folder(postgres.address("plain")).prepare()
+    folder.journal("j", create=True).close()
+    folder.put_note("live", "j", "é".encode())
+    assert (folder.jobs(), folder.notes("live")) == (["j"], ["j"])
+
+
 def test_tables_of_a_newer_release_are_refused(postgres: Server, database: str) -> None:
     Folder(database).prepare()
     postgres.does(f"UPDATE cortex_schema SET version_num = '{VERSION + 1}'", at=database)
