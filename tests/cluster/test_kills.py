@@ -145,6 +145,7 @@ async def kill(runtime: Any, name: str, chance: random.Random) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.long
 async def test_whoever_dies_every_row_is_there_once(
     runtime: Any, head: Head, provider: Provider, begin: Callable[[str, str], Batch],
     tell: Callable[[str], None],
@@ -179,6 +180,7 @@ async def test_whoever_dies_every_row_is_there_once(
     assert again <= out_at_kills
 
 
+@pytest.mark.long
 async def test_a_killed_driver_takes_its_private_ray_along(
     provider: Provider, begin: Callable[[str, str], Batch], tell: Callable[[str], None]
 ) -> None:

@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from actors.session import who
 from tests.cluster.processes import Commands, Provider, write_rows
 
@@ -29,6 +31,7 @@ async def _told(commands: Commands, *words: str) -> dict[str, Any]:
     return dict(json.loads((await _said(commands, *words)).splitlines()[-1]))
 
 
+@pytest.mark.long
 async def test_a_drained_branch_and_a_drained_node(runtime: Any, address: str, folder: Path) -> None:
     provider = Provider(latency_ms=LATENCY_MS)
     commands = Commands(folder, provider.url, address)
