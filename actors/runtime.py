@@ -77,6 +77,7 @@ def _connect(cluster: str, environ: Mapping[str, str]) -> Connection:
     global _connection
     if _connection is not None:
         if _connection.cluster != cluster:
+            checked_address(cluster)  # that nobody is there is said first
             raise ClusterError(f"this process works on --cluster {_connection.cluster}: another one at a time")
         _connection.users += 1
         return _connection
@@ -184,8 +185,7 @@ async def start_runtime(
 
 def _see_fitting(cluster: str, needs: Sequence[str]) -> None:
     ask = partial(census.taken, ray, NodeAffinitySchedulingStrategy, code_paths(), NODES_S)
-    rows: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-    living = [row["NodeID"] for row in rows if row["Alive"]]
+    living = [row["NodeID"] for row in ray.nodes() if row["Alive"]]  # type: ignore[no-untyped-call]
     see_fitting(cluster, installed_here(), needs, code_paths(), living, Notes(internal_kv), ask)
 
 

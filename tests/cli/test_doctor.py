@@ -60,7 +60,7 @@ def test_bad_usage(cortex):
     cortex("doctor", "--concurrency", "many").refused("--concurrency")
     cortex("doctor", "--base-url", f"ftp://{PASSWORD}@host").refused("--base-url")
     cortex("doctor", "--cluster", "somewhere").refused("--cluster")
-    cortex("doctor", "--state", f"postgresql://u:{PASSWORD}@h/d").refused("--state")
+    cortex("doctor", "--state", f"postgresql://u:{PASSWORD}@h/d").refused("the address of the database holds")
     cortex("doctor", "--paid").refused("--model")
     assert PASSWORD not in cortex("doctor", "--base-url", f"ftp://{PASSWORD}@host").err
 

@@ -21,6 +21,8 @@ from tests.cluster.processes import Commands, Head, Provider, another_node, name
 from tests.collector import HttpCollector, attributes, well_formed
 
 ROWS = 1_200
+OTHER_HOST = "--node-ip-address=127.0.0.2"
+"""To Ray, another machine: what is tied to one is not started again on the other."""
 KEPT = {"OTEL_TRACES_SAMPLER": "always_on", "OTEL_METRICS_EXPORTER": "none", "OTEL_BSP_SCHEDULE_DELAY": "50"}
 
 
@@ -84,7 +86,7 @@ async def test_a_node_that_dies_costs_no_row_and_makes_no_span_an_orphan(
     rows = write_rows(folder / "in.jsonl", ROWS, "n")
     others = write_rows(folder / "in-there.jsonl", ROWS, "t")
     try:
-        with HttpCollector() as collector, another_node(head, **KEPT, **collector.environ()) as started:
+        with HttpCollector() as collector, another_node(head, OTHER_HOST, **KEPT, **collector.environ()) as started:
             node = started.pid
             (node_id,) = [each["NodeID"] for each in ray.nodes() if each["Alive"] and each["NodeID"] != _here()]
             await _moved(runtime, "branch:1", node, monkeypatch)
