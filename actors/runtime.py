@@ -328,11 +328,10 @@ class RayRuntime(Machine, Shelved):
         peer = self.peer(name)
         with contextlib.suppress(Exception):
             await asyncio.wait_for(peer.ask("close"), CLOSE_S)
-        if (handle := self._handles.pop(name, None)) is not None:
-            await asyncio.to_thread(ray.kill, handle, no_restart=True)
-        role, _, job = name.partition(":")
-        if role == "channel" and "~" not in job:
-            self._shelf.clear(job)
+        with contextlib.suppress(exceptions.RayError):  # a head that is away, or has begun anew and knows of none
+            if (handle := self._handles.pop(name, None)) is not None:
+                await asyncio.to_thread(ray.kill, handle, no_restart=True)
+            self._shelf.clear(name)
 
     async def kill_actor(self, name: str) -> None:
         """End an actor by force."""

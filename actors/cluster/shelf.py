@@ -48,9 +48,11 @@ class Shelf:
         """The host that a job's channel is tied to; empty where it is tied to none."""
         return bytes(self._kv._internal_kv_get(_place(job, _HOME + job)) or b"").decode()
 
-    def clear(self, job: str) -> None:
-        """The job has ended."""
-        self._kv._internal_kv_del(_place(job, ""), del_by_prefix=True)
+    def clear(self, name: str) -> None:
+        """This actor has ended: with a job's channel, its program goes; a child job's is its parent's."""
+        role, _, job = name.partition(":")
+        if role == "channel" and "~" not in job:
+            self._kv._internal_kv_del(_place(job, ""), del_by_prefix=True)
 
     def _learn(self, where: str, job: str) -> None:
         if where in READY or self._own:

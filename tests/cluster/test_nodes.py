@@ -31,6 +31,13 @@ async def _pid(runtime: Any, name: str) -> int:
     return int(pid)
 
 
+async def _is_below(runtime: Any, name: str, node: int) -> bool:
+    try:
+        return await _pid(runtime, name) in {pid for pid, _ in below(node)}
+    except (Away, Gone):
+        return False
+
+
 async def _facts(runtime: Any, job: str) -> dict[str, Any]:
     try:
         return dict(msgspec.json.decode(await runtime.peer(f"channel:{job}").ask("status")))
@@ -114,7 +121,9 @@ async def test_a_node_that_dies_costs_no_row_and_makes_no_span_an_orphan(
             assert there.returncode == 0, said
             assert Counter(names_in(folder / "out-there.jsonl")) == Counter(others)
             assert provider.stats()["second_complete_answers_by_user"] <= out
-            assert await _pid(runtime, "branch:1") in {pid for pid, _ in below(head.pid)}
+            async with asyncio.timeout(60):  # the jobs may be through before it is back
+                while not await _is_below(runtime, "branch:1", head.pid):
+                    await asyncio.sleep(0.1)
             _check_spans(collector, folder / "state" / "traces" / "there.jsonl", node_id)
     finally:
         commands.close()

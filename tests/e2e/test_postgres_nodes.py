@@ -43,9 +43,13 @@ async def _put_there(runtime: Any, job: str, state: str, node: int) -> None:
     here = ray.get_runtime_context().get_node_id()
     (there,) = [each["NodeID"] for each in ray.nodes() if each["Alive"] and each["NodeID"] != here]
     runtime._where = lambda role, args: NodeAffinitySchedulingStrategy(there, soft=True)
-    await runtime.start_actor("channel", f"channel:{job}", job, state)
-    _, pid = await _asked(runtime, job, "hello")
-    assert int(pid) in {each for each, _ in below(node)}
+    for _ in range(20):  # soft: Ray may choose another until it knows the node well
+        await runtime.start_actor("channel", f"channel:{job}", job, state)
+        _, pid = await runtime.peer(f"channel:{job}").ask("hello")
+        if int(pid) in {each for each, _ in below(node)}:
+            return
+        await runtime.end_actor(f"channel:{job}")
+    raise AssertionError(f"Ray never started channel:{job} on the other node")
 
 
 async def _begun(runtime: Any, job: str, driver: Any) -> dict[str, Any]:

@@ -139,7 +139,7 @@ class Network:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._hosts: list[Host] = []
-        self._switch, self._at = _held("--net", "sh", "-c", "echo up; while :; do sleep 3600 & wait; done")
+        self._switch, self._at = _held("--net", "sh", "-c", "echo up; exec sleep infinity")  # it starts nothing
         self.switch(*(line for name in NETWORKS for line in (f"link add {name} type bridge", f"link set {name} up")))
 
     def take_in(self, host: Host) -> int:

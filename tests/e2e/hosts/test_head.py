@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from actors.cluster.lifeline import SILENT_S
 from tests.e2e import tools
 from tests.e2e.hosts.ground import ROCKSDB, Ground, done, ended
+from tests.e2e.hosts.network import WORLD
 
 ROWS = 1_500
 PERMITS = 20
@@ -35,6 +36,7 @@ def test_a_job_goes_on_when_the_head_is_back(hosts: Ground) -> None:
 def test_without_it_a_new_head_has_the_job_resumed(hosts: Ground) -> None:
     before = hosts.twice()
     driver, rows = hosts.begun("anew", ROWS, PERMITS)
+    hosts.provider.pull(WORLD)  # the job must not be through before the head is there
     hosts.head.lose()
     hosts.head.come()
     try:
@@ -47,8 +49,10 @@ def test_without_it_a_new_head_has_the_job_resumed(hosts: Ground) -> None:
             tools.until(lambda ray=member.ray: ray.poll() is not None, 60, f"the end of the node of {member.name}")
         with ThreadPoolExecutor() as both:
             list(both.map(lambda member: (member.start_ray_again(), member.up()), (hosts.a, hosts.b)))
+        hosts.provider.plug(WORLD)
         ended(hosts.cortex(hosts.a, "resume", "anew"))
     finally:
+        hosts.provider.plug(WORLD)
         hosts.head.environ_of_ray = ROCKSDB
     assert Counter(done(hosts.a, "anew")) == Counter(rows)
     assert hosts.twice() - before <= 2 * PERMITS
