@@ -122,7 +122,7 @@ async def test_a_node_that_dies_costs_no_row_and_makes_no_span_an_orphan(
             assert Counter(names_in(folder / "out-there.jsonl")) == Counter(others)
             assert provider.stats()["second_complete_answers_by_user"] <= out
             async with asyncio.timeout(60):  # the jobs may be through before it is back
-                while not await _is_below(runtime, "branch:1", head.pid):
+                while not await _is_below(runtime, "branch:1", head.pid):  # noqa: ASYNC110
                     await asyncio.sleep(0.1)
             _check_spans(collector, folder / "state" / "traces" / "there.jsonl", node_id)
     finally:
