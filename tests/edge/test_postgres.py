@@ -152,6 +152,32 @@ def test_a_lock_that_went_with_its_session_is_taken_again(database: str, monkeyp
     assert not folder.is_held("j")
 
 
+def test_a_lock_that_somebody_else_had_for_a_moment_is_taken_again(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server was started again, and `cortex set` was there before the run that goes on: not held, it would be taken
+    for one at rest, and removed, or run a second time."""
+    monkeypatch.setattr("actors.postgres.lock.BEAT_S", 0.05)
+    folder = Folder(database).prepare()
+    locks = "FROM pg_locks WHERE locktype = 'advisory'"
+    key = f"(SELECT (classid::bigint << 32) + objid::bigint {locks} AND granted)"
+    with folder.hold("j"), contextlib.ExitStack() as open_:
+        other, looking = (open_.enter_context(psycopg.connect(database, autocommit=True)) for _ in range(2))
+        taking = threading.Thread(target=other.execute, args=(f"SELECT pg_advisory_lock({key})",))
+        taking.start()  # whoever waits for it has it next
+        while not looking.execute(f"SELECT 1 {locks} AND NOT granted").fetchall():
+            time.sleep(0.005)
+        looking.execute(f"SELECT pg_terminate_backend(pid) {locks} AND granted")
+        taking.join()
+        time.sleep(0.5)  # ten beats, at which it is not to be had
+        other.execute("SELECT pg_advisory_unlock_all()")
+        end_s = time.monotonic() + 10
+        while not folder.is_held("j"):
+            assert time.monotonic() < end_s, "it is not tried again"
+            time.sleep(0.02)
+    assert not folder.is_held("j")
+
+
 def test_two_that_begin_at_once_make_the_tables_once(database: str) -> None:
     failed: list[BaseException] = []
 
@@ -199,7 +225,9 @@ def test_a_password_in_the_address_is_refused_and_not_told(given: str) -> None:
 
 
 @pytest.mark.parametrize("role", ["cortex", "channel", "branch", "worker"])
-def test_only_channels_and_the_cortex_keep_the_password_of_a_database(role: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_channels_and_the_cortex_keep_the_password_of_a_database(
+    role: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PGPASSWORD", "hush")
     monkeypatch.setattr("actors.runtime.seated", lambda *given: None)
     process_class(role)((), role, role, (), "local")
