@@ -12,9 +12,7 @@ import weakref
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
-
-from psycopg import Connection
+from typing import TYPE_CHECKING, Any
 
 from actors.postgres.address import conninfo_of, own_folder
 from actors.postgres.index import TableIndex
@@ -24,6 +22,9 @@ from actors.postgres.register import TableRegister
 from actors.postgres.schema import VERSION, bring_up, version
 from actors.postgres.storage import TableStorage, made, size_bytes
 from actors.store import Folder, Journal, NoSuchJob, StoreError, checked_name
+
+if TYPE_CHECKING:  # where it is missing, it is said in one line
+    from psycopg import Connection
 
 _MAKING = "+"
 """Before the name of a journal that is being made: no job's begins so."""
