@@ -58,6 +58,12 @@ class Counts(msgspec.Struct):
         return self.requests / (self.last_s - self.first_s) if self.last_s > self.first_s else 0.0
 
 
+def answer(number: int) -> bytes:
+    """A whole response to the request of this number."""
+    body = _ANSWER % (number, number)
+    return _HEAD % (number, len(body)) + body
+
+
 class Board:
     """The counts, and the answers that wait for their time."""
 
@@ -103,8 +109,7 @@ class Board:
         while waiting and waiting[0][0] <= now_s:
             _, transport, number = waiting.popleft()
             if not transport.is_closing():
-                body = _ANSWER % (number, number)
-                transport.write(_HEAD % (number, len(body)) + body)
+                transport.write(answer(number))
         self.counts.last_s = now_s
         if waiting:
             self._loop.call_later(max(SWEEP_S, waiting[0][0] - now_s), self._sweep)
