@@ -26,8 +26,8 @@ BEAT_S = 1.0
 AWAY_S = BEAT_S / 4
 ANSWER_S = 30.0  # of one who takes work at once; a call to an actor that was killed may never end
 """How long to wait before a branch that did not answer is spoken to again."""
-TOGETHER_MAX = 64
-"""Calls given to one branch in a row: more in a message gain little."""
+TOGETHER_MAX = 256
+"""Calls given to one branch in a row: as many as a message takes, which costs as much as forty of them."""
 SILENT_S = BEAT_S / 2
 """How long a branch may take to give a sign of life before the cluster is asked whether it is dead."""
 LOOKS = 3

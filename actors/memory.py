@@ -16,7 +16,7 @@ from actors.store import Folder, Journal, StoreError, Unreachable, replies_in
 from cortex import events
 from cortex.reply import Reply
 
-_FLUSH_AT = 4_096
+_FLUSH_AT = 16_384
 
 
 def remembered(folder: Folder, hashes: Sequence[bytes]) -> frozenset[int]:
