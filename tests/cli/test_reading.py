@@ -230,3 +230,12 @@ def test_a_job_that_its_program_made_fail_says_how_it_is_put_right_and_that_is_s
     fresh()
     done = cortex(*command)
     assert (done.code, done.last["outcome"], done.last["reused_calls"]) == (0, "complete", 1)
+
+
+def test_an_answer_that_there_is_not_is_an_error_that_says_why():
+    broken = FLOW.format(ends="OLD", asks="Say").replace("    return [", "    {}['oops']\n    return [")
+    done = python(broken + '\nprint("answer:", cortex.run(tell(), model="sim", progress=False).answer)\n')
+    assert done.returncode == 1 and "answer:" not in done.stdout
+    assert re.search(r"NoAnswer: job \S+ is failed and has no answer: faulty: .*KeyError: 'oops'", done.stderr)
+    looked = python(broken + '\nfound = cortex.run(tell(), model="sim", progress=False)\nprint(found.outcome, found)\n')
+    assert looked.returncode == 0 and looked.stdout.startswith("failed <")
