@@ -45,7 +45,7 @@ class Watch:
             for pid in family(self._root):
                 rss_mb = _rss_mb(pid)
                 if rss_mb:
-                    self._names[pid] = _name(pid)
+                    self._names[pid] = name_of(pid)
                     self._by_pid.setdefault(pid, []).append(Sample(at_s, done, rss_mb))
             self._over.wait(self._every_s)
 
@@ -80,14 +80,14 @@ def _rss_mb(pid: int) -> float:
     return pages * _PAGE_BYTES / 1e6
 
 
-def _name(pid: int) -> str:
+def name_of(pid: int) -> str:
     """What a process is: `driver`, a Ray actor by its class, else the name that the system has for it."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").split()
         comm = Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
         return "?"
-    if {"actors.cli", "benchmarks.at_once"} & set(words):
+    if {"actors.cli", "benchmarks.at_once"} & set(words) and not words[0].endswith("py-spy"):
         return "driver"
     if words and words[0].startswith("ray::"):
         return words[0].partition(".")[0]  # the method that it runs at the moment comes after the class
@@ -128,7 +128,7 @@ class Cpu:
             for pid in family(os.getpid()):
                 spent_s = _cpu_s(pid)
                 if spent_s and pid != os.getpid():
-                    self._names[pid] = _name(pid)
+                    self._names[pid] = name_of(pid)
                     self._looks.setdefault(pid, []).append((time.time(), spent_s))
 
     def between(self, first_s: float, last_s: float) -> dict[str, float]:
