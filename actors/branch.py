@@ -36,6 +36,9 @@ GRACE_S = 5.0
 DRAINING = "draining"
 """The answer of a branch that takes no more calls: the message was not taken."""
 
+WOKEN_MAX = 2
+"""Hands that are called at once: each calls as many more before its own call goes out, so that a hundred calls are out
+after seven rounds of the loop; and where a model answers at once, one hand makes all of them."""
 MANY = 64
 """Calls under way beyond which replies wait for each other, since others will follow at once; see ``Courier``."""
 GATHER_S = 0.01
@@ -70,6 +73,8 @@ class Branch:
         self._stuck: set[Under] = set()
         """Told as timed out or abandoned, and still not at an end."""
         self._idle: deque[asyncio.Future[None]] = deque()
+        self._woken = 0
+        """Hands that were called and have not begun to look yet."""
         self._hands: set[asyncio.Task[None]] = set()
         self._errands: set[asyncio.Task[None]] = set()
         self._couriers: dict[str, Courier] = {}
@@ -244,28 +249,37 @@ class Branch:
 
     def _enqueue(self, under: Under) -> None:
         self._queue.append(under)
+        if self._woken < WOKEN_MAX:
+            self._wake()
+        if self._sweeper is None or self._sweeper.done():
+            self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
+
+    def _wake(self) -> None:
+        """Have one hand more look for a call."""
+        self._woken += 1
         while self._idle:
             waiter = self._idle.popleft()
             if not waiter.done():
-                waiter.set_result(None)  # wakes one hand, not all of them
-                break
-        else:
-            hand = asyncio.get_running_loop().create_task(self._hand())
-            self._hands.add(hand)
-            hand.add_done_callback(self._hands.discard)
-        if self._sweeper is None or self._sweeper.done():
-            self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
+                waiter.set_result(None)
+                return
+        hand = asyncio.get_running_loop().create_task(self._hand())
+        self._hands.add(hand)
+        hand.add_done_callback(self._hands.discard)
 
     async def _hand(self) -> None:
         """One coroutine of the pool: takes call after call; there are as many as calls were ever under way at once."""
         task = asyncio.current_task()
         assert task is not None
+        self._woken -= 1
         while True:
             while not self._queue:
                 waiter = asyncio.get_running_loop().create_future()
                 self._idle.append(waiter)
                 await waiter
+                self._woken -= 1
             under = self._queue.popleft()
+            while self._woken < min(WOKEN_MAX, len(self._queue)):  # this one may be away for as long as its call takes
+                self._wake()
             if under.verdict is None:
                 under.task = task
                 result = await self._call(under, task)
