@@ -57,7 +57,7 @@ class Outlet:
 
     def _from(self, skip: int) -> Iterable[tuple[int, Any, int]]:
         """The next ones; who reads as they come is near the end, and walks from there."""
-        left = len(self._recent) - skip
+        left = max(0, len(self._recent) - skip)
         if left >= min(skip, READ_MAX):
             return islice(self._recent, skip, skip + READ_MAX)
         return [*islice(reversed(self._recent), left)][::-1]

@@ -22,7 +22,7 @@ def test_results_are_read_from_any_index_on_near_the_end_or_far_from_it() -> Non
     for index in range(5, 5 + count):
         outlet.add(index, b"%d" % index)
     last = 4 + count
-    for index in (5, 6, 4 + READ_MAX, last - READ_MAX, last - READ_MAX + 1, last - 3, last, last + 1):
+    for index in (5, 6, 4 + READ_MAX, last - READ_MAX, last - READ_MAX + 1, last - 3, last, last + 1, last + 9):
         wanted = [(at, b"%d" % at) for at in range(index, min(index + READ_MAX, last + 1))]
         assert outlet.read(index) == wanted
     assert outlet.read(4) is None
