@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -19,6 +18,7 @@ from actors.batch_desk import Desk
 from actors.bound import Bound, over_bound
 from actors.counting import Counts
 from actors.courier import QUICK_S, Courier
+from actors.hands import Hands
 from actors.keyring import Keyring, family_of
 from actors.model_port import TRACEPARENT, Model
 from actors.ports import Away, Gone, Runtime
@@ -64,13 +64,11 @@ class Branch:
         """Epoch and number of the last message of each job."""
         self._past: dict[str, None] = {}
         """Jobs that have ended: a message of theirs may still come a second time."""
-        self._queue: deque[Under] = deque()
         self._unarmed: dict[str, list[Under]] = {}
         self._under: dict[tuple[str, int, int], Under] = {}
         self._stuck: set[Under] = set()
         """Told as timed out or abandoned, and still not at an end."""
-        self._idle: deque[asyncio.Future[None]] = deque()
-        self._hands: set[asyncio.Task[None]] = set()
+        self._hands = Hands(self._make)
         self._errands: set[asyncio.Task[None]] = set()
         self._couriers: dict[str, Courier] = {}
         self._sweeper: asyncio.Task[None] | None = None
@@ -215,10 +213,10 @@ class Branch:
     async def close(self) -> None:
         """Stop everything now."""
         self._closing = True
-        for task in [*self._hands, *self._errands, *([self._sweeper] if self._sweeper else [])]:
+        for task in [*self._errands, *([self._sweeper] if self._sweeper else [])]:
             task.cancel()
+        await self._hands.close()
         await self._reporter.close()
-        await asyncio.gather(*self._hands, return_exceptions=True)
         for job in list(self._couriers):
             await self.forget(job)
         await self._keys.close()
@@ -263,35 +261,17 @@ class Branch:
             courier.again()
 
     def _enqueue(self, under: Under) -> None:
-        self._queue.append(under)
-        while self._idle:
-            waiter = self._idle.popleft()
-            if not waiter.done():
-                waiter.set_result(None)  # wakes one hand, not all of them
-                break
-        else:
-            hand = asyncio.get_running_loop().create_task(self._hand())
-            self._hands.add(hand)
-            hand.add_done_callback(self._hands.discard)
+        self._hands.give(under)
         if self._sweeper is None or self._sweeper.done():
             self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
 
-    async def _hand(self) -> None:
-        """One coroutine of the pool: takes call after call; there are as many as calls were ever under way at once."""
-        task = asyncio.current_task()
-        assert task is not None
-        while True:
-            while not self._queue:
-                waiter = asyncio.get_running_loop().create_future()
-                self._idle.append(waiter)
-                await waiter
-            under = self._queue.popleft()
-            if under.verdict is None:
-                under.task = task
-                result = await self._call(under, task)
-            else:
-                result = _UNSENT
-            self._ended(under, result)
+    async def _make(self, under: Under, task: asyncio.Task[None]) -> None:
+        if under.verdict is None:
+            under.task = task
+            result = await self._call(under, task)
+        else:
+            result = _UNSENT
+        self._ended(under, result)
 
     async def _call(self, under: Under, task: asyncio.Task[None]) -> Reply | Failure:
         call = under.call
@@ -380,7 +360,7 @@ class Branch:
     # -- what it reports -------------------------------------------------------------------------------------------
 
     def _phase(self) -> str:
-        queued = len(self._queue) + sum(map(len, self._unarmed.values()))
+        queued = self._hands.queued + sum(map(len, self._unarmed.values()))
         if self._draining:
             return "draining"
         if len(self._under) > queued:
@@ -390,7 +370,7 @@ class Branch:
         return "starting" if self._preparing else "idle"
 
     def _report(self, number: int) -> Report:
-        queued = len(self._queue) + sum(map(len, self._unarmed.values()))
+        queued = self._hands.queued + sum(map(len, self._unarmed.values()))
         return Report(
             self.name, self.incarnation, self._runtime.node(), number, self._phase(), len(self._under) - queued, queued,
             self._overdue_s, sum(under.streamed for under in self._under.values()), self._done, self._counts.told(),
