@@ -18,7 +18,7 @@ import msgspec
 from actors.batch_desk import Desk
 from actors.bound import Bound, over_bound
 from actors.counting import Counts
-from actors.courier import Courier
+from actors.courier import QUICK_S, Courier
 from actors.keyring import Keyring, family_of
 from actors.model_port import TRACEPARENT, Model
 from actors.ports import Away, Gone, Runtime
@@ -35,6 +35,11 @@ GRACE_S = 5.0
 """How long a call that was asked to stop may take to do so. Then it is told as it is, and its request let go."""
 DRAINING = "draining"
 """The answer of a branch that takes no more calls: the message was not taken."""
+
+MANY = 64
+"""Calls under way beyond which replies wait for each other, since others will follow at once; see ``Courier``."""
+GATHER_S = 0.01
+"""So long at the most, and no longer than a quarter of what a call takes."""
 
 PAST_MAX = 1_000
 """Ended jobs of which a doubled message is still known for what it is."""
@@ -74,6 +79,8 @@ class Branch:
         self._preparing = 0
         self._draining = self._closing = False
         self._done = 0
+        self._took_s = 0.0
+        """How long the last call took."""
         self._overdue_s = 0.0
 
     @property
@@ -98,17 +105,23 @@ class Branch:
         return self._keys.arming(family_of(job))
 
     async def work(
-        self, job: str, epoch: int, incarnation: str, number: int, blob: bytes, peers: tuple[str, ...] = ()
-    ) -> str:
+        self, job: str, epoch: int, incarnation: str, number: int, blob: bytes, peers: tuple[str, ...] = (),
+        on_disk: int = 0, alone: bool = False,
+    ) -> str | tuple[str, bytes]:  # fmt: skip
         """Make these calls, if the message is for this very incarnation, which is what it answers.
 
         A message whose number was heard before is not taken twice. Empty, and nothing done, where a newer incarnation
-        of the channel has been heard; ``DRAINING``, and nothing done, where no more calls are taken.
+        of the channel has been heard; ``DRAINING``, and nothing done, where no more calls are taken. ``on_disk``: what
+        came with the answers to messages up to this one is there. ``alone``: nothing else of the job is here, so what
+        becomes of quick calls comes with the answer (``actors.courier``).
         """
         if epoch < self._epochs.get(job, 0):
             return ""
         self._epochs[job] = epoch
+        if on_disk:
+            await self.on_disk(job, epoch, on_disk)
         if incarnation != self.incarnation or (epoch, number) <= self._heard.get(job, (0, 0)):
+            self._again(job)
             return self.incarnation
         if self._draining:
             self._reporter.at_once()  # a cortex that was started again has found it, and does not know
@@ -127,7 +140,15 @@ class Branch:
             else:
                 self._unarmed.setdefault(family_of(job), []).append(under)
         self._reporter.stir()
-        return self.incarnation
+        courier = self._courier(job)
+        brought = await courier.answer(epoch, number, len(calls)) if alone and armed and courier.quick else b""
+        return (self.incarnation, brought) if brought else self.incarnation
+
+    async def on_disk(self, job: str, epoch: int, number: int) -> None:
+        """What came with the answers to this channel's messages, up to this one, need not be kept any more."""
+        courier = self._couriers.get(job)
+        if courier is not None:
+            courier.on_disk(epoch, number)
 
     async def batches(self, job: str, epoch: int, place: int, order: bytes, peers: tuple[str, ...] = ()) -> bytes:
         """Deal with message batches for a job, see ``actors.batch_desk``; empty where that is stale, or has no key."""
@@ -153,7 +174,9 @@ class Branch:
         """Which incarnation this is, whether it is armed, and (goal, attempt) of the calls of a job that are under way
         here, or whose replies wait to be taken.
         """
-        self._epochs[job] = max(epoch, self._epochs.get(job, 0))
+        if epoch > self._epochs.get(job, 0):
+            self._epochs[job] = epoch
+            self._again(job)
         under = [(goal, attempt) for (of, goal, attempt) in self._under if of == job]
         courier = self._couriers.get(job)
         kept = courier.keys() if courier is not None else ()
@@ -225,11 +248,19 @@ class Branch:
                     return
 
     def _courier(self, job: str) -> Courier:
-        courier = self._couriers.get(job)
-        if courier is None:
+        if (courier := self._couriers.get(job)) is None:
             channel = self._runtime.peer(f"channel:{job}")
-            courier = self._couriers[job] = Courier(self.name, self.incarnation, channel, lambda: bool(self._under))
+            more = lambda: bool(self._under)  # noqa: E731
+            courier = self._couriers[job] = Courier(self.name, self.incarnation, channel, more, self._gather_s)
         return courier
+
+    def _gather_s(self) -> float:
+        return min(GATHER_S, self._took_s / 4) if len(self._under) > MANY else 0.0
+
+    def _again(self, job: str) -> None:
+        """An answer may have been lost on its way, with what went with it."""
+        if (courier := self._couriers.get(job)) is not None:
+            courier.again()
 
     def _enqueue(self, under: Under) -> None:
         self._queue.append(under)
@@ -304,6 +335,7 @@ class Branch:
         elif type(result) is not Reply:
             return  # it was let go, and brings nothing
         count, under.count = under.count, None
+        self._took_s = elapsed_s
         if count is not None and count.end(result, elapsed_s, call.timeout_s):
             self._reporter.at_once()
         when = elapsed_s, under.waited_s(now_s), self.name
@@ -312,7 +344,9 @@ class Branch:
             event = events.Answered(call.goal, call.sample, call.attempt, call.hash, result, *when)
         else:
             event = events.Broke(call.goal, call.sample, call.attempt, result, *when)
-        self._courier(under.job).add(event)
+        courier = self._courier(under.job)
+        courier.quick = now_s - under.taken_s < QUICK_S
+        courier.add(event)
 
     def _cancel(self, under: Under, why: FailureKind) -> None:
         """Ask it to stop."""

@@ -91,7 +91,7 @@ class Channel(Kin):
         terms = opening.terms if opening else k.terms if k else None
         if terms is None:
             raise StoreError(f"the journal of {self.job} is empty: run it again")
-        self._dispatch = Dispatch(self.job, self._runtime, terms.limits, self._put_events)
+        self._dispatch = Dispatch(self.job, self._runtime, terms.limits, self._put_events, self._enter)
         self._errands = Errands(self.job, self._folder, self._runtime, self._put_events, self._traces.say, self._watch)
         self._program = load(terms.program, terms.params_json)
         branches, workers = await self._runtime.peer("cortex").ask("staff", bool(self._program.tools))

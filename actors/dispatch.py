@@ -13,7 +13,9 @@ import contextlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from actors.along import Along
 from actors.branch import DRAINING
+from actors.inbox import Entry
 from actors.links import LEVEL_BITS, Link, Links
 from actors.ports import Away, Gone, Runtime
 from cortex import commands, events
@@ -26,8 +28,6 @@ BEAT_S = 1.0
 AWAY_S = BEAT_S / 4
 ANSWER_S = 30.0  # of one who takes work at once; a call to an actor that was killed may never end
 """How long to wait before a branch that did not answer is spoken to again."""
-TOGETHER_MAX = 64
-"""Calls given to one branch in a row: more in a message gain little."""
 SILENT_S = BEAT_S / 2
 """How long a branch may take to give a sign of life before the cluster is asked whether it is dead."""
 LOOKS = 3
@@ -42,18 +42,20 @@ PEERS_MAX = 8
 MEET_S = 5.0
 """How long a new channel waits for a branch that is away, or silent: what it holds need not be paid for again."""
 
+Lost = Callable[[list[events.Event]], None]
 _NONE: frozenset[int] = frozenset()
 
 
 class Dispatch:
-    """Gives calls to the branches of a job. ``lost`` is called with the events of calls that died with their branch."""
+    """Gives calls to a job's branches. ``lost`` hears of calls that died with theirs, ``bring`` what answers bring."""
 
-    def __init__(self, job: str, runtime: Runtime, limits: Limits, lost: Callable[[list[events.Event]], None]) -> None:
+    def __init__(self, job: str, runtime: Runtime, limits: Limits, lost: Lost, bring: Callable[[Entry], None]) -> None:
         self._job = job
         self._runtime = runtime
         self._limits = limits
         self._lost = lost
         self._links = Links()
+        self._along = Along(job, self._links, bring)
         self._homeless: dict[int, commands.Call] = {}
         """Calls for which there is no branch at the moment."""
         self._where: dict[int, Link] = {}
@@ -68,7 +70,7 @@ class Dispatch:
 
     async def meet(self, names: tuple[str, ...], epoch: int) -> tuple[tuple[int, int], ...]:
         """Get to know the branches. What they hold of this job, from an earlier incarnation of its channel."""
-        self.epoch, self.staff = epoch, names
+        self.epoch, self.staff, self._along.epoch = epoch, names, epoch
         for name in names:
             self._links.add(Link(name, self._runtime.peer(name)))
         held = await asyncio.gather(*map(self._meet, self._links))
@@ -130,10 +132,8 @@ class Dispatch:
 
     def send(self, calls: Iterable[commands.Call]) -> None:
         """Hand out calls, some together, to the branch that has the least to do."""
-        # A message costs as much as forty calls in it, so neighbours travel together; half of a branch's fair share at
-        # the most, so that none is left without.
         links = self._links
-        together = max(1, min(TOGETHER_MAX, self._limits.concurrency // (2 * max(1, len(links)))))
+        together = links.together(self._limits)
         link: Link | None = None
         given: dict[str, Link] = {}
         for place, call in enumerate(calls):
@@ -182,6 +182,8 @@ class Dispatch:
         key = flight_key(goal, attempt)
         link = self._where.pop(key, None)
         if link is not None:
+            if key == link.brought[1]:
+                self._along.on_disk(link)
             if link.out.pop(key, None) is None:
                 link.queue.pop(key, None)
             if (len(link.queue) + len(link.out)) >> LEVEL_BITS != link.level:
@@ -191,6 +193,7 @@ class Dispatch:
         """Let go of the branches; ``forget``: they drop what they keep for this job."""
         for task in [*self._tasks, *([self._beating] if self._beating else [])]:
             task.cancel()
+        self._along.close()
         if forget:
             for link in self._links:
                 link.peer.tell("forget", self._job)
@@ -220,9 +223,10 @@ class Dispatch:
         meant_for, number, doubtful = link.incarnation, self._messages, False
         while True:
             try:
-                args = (self._job, self.epoch, meant_for, number, blob, self._links.able(PEERS_MAX))
+                peers, along = self._links.able(PEERS_MAX), self._along.sent(link, len(keys))
+                args = (self._job, self.epoch, meant_for, number, blob, peers, *along)
                 async with asyncio.timeout(ANSWER_S):
-                    said: str = await link.peer.ask("work", *args)
+                    said = self._along.heard(link, number, await link.peer.ask("work", *args))
                 break
             except Gone:
                 await self._gone(link, meant_for)

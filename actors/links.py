@@ -15,6 +15,8 @@ from cortex.limits import Limits
 
 LEVEL_BITS = 3
 """Branches whose burdens differ by fewer than eight calls are as good as each other: they take turns."""
+TOGETHER_MAX = 256
+"""Calls given to one branch in a row: as many as a message takes, which costs as much as forty of them."""
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -23,8 +25,8 @@ class Link:
     """One branch."""
 
     __slots__ = (
-        "armed", "audited", "beaten", "carrying", "incarnation", "leaving", "level", "name", "on_the_way",
-        "out", "past", "peer", "queue", "seen", "up",
+        "armed", "audited", "beaten", "brought", "carrying", "incarnation", "leaving", "level", "name", "on_disk",
+        "on_the_way", "out", "past", "peer", "queue", "seen", "told", "up",
     )  # fmt: skip
 
     def __init__(self, name: str, peer: Peer) -> None:
@@ -45,6 +47,10 @@ class Link:
         """Calls of the message that is being sent: nobody knows yet whether it was heard."""
         self.seen: set[int] = set()
         """What was out at the last audit."""
+        self.brought = (0, 0)
+        """Number of the last message whose answer brought something, and the last call of that."""
+        self.on_disk = self.told = 0
+        """Up to this message all that came with answers is on disk; and what it was told of that."""
         self.carrying = False
         self.level = -1
         self.beaten = self.audited = 0
@@ -123,6 +129,11 @@ class Links:
         del level[name]
         level[name] = link
         return link
+
+    def together(self, limits: Limits) -> int:
+        """How many calls go to one branch in a row: a message costs as much as forty calls in it, so neighbours travel
+        together; half of a branch's fair share at the most, so that none is left without."""
+        return max(1, min(TOGETHER_MAX, limits.concurrency // (2 * max(1, len(self)))))
 
     def others(self, link: Link) -> bool:
         """Whether somebody else can work now."""

@@ -19,7 +19,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +29,9 @@ from actors.cluster.heap import settle
 from actors.simulator.inprocess import SimulatedModel
 from actors.simulator.settings import SimulatorSettings
 from benchmarks import command, figures
-from benchmarks.towers import solution
+from benchmarks.models import Oracle
 from cortex.programs.hanoi import Hanoi
-from cortex.reply import Reply, Usage
+from cortex.reply import Reply
 from policies.failure import Failure
 
 K = 3
@@ -41,36 +40,6 @@ TURN_BYTES = 1_150
 COMMITS = 1_000
 SHORT_DISKS = 5
 """The shorter of the two chains on Ray."""
-
-
-class Oracle:
-    """Knows the moves, and asks of a prompt only whether it is the next one."""
-
-    endpoint, rate = "oracle", None
-
-    def __init__(self, disks: int) -> None:
-        self._replies = iter([_reply("move = [{}, {}, {}]".format(*move)) for move in solution(disks)])
-        self._asked, self._reply = b"", _reply("")
-
-    async def call(
-        self, body: bytes, *, output_tokens_max: int, timeout_s: float, progress: Callable[[int], None] | None = None
-    ) -> Reply | Failure:
-        """The move."""
-        if body != self._asked:
-            self._asked, self._reply = body, next(self._replies)
-        return self._reply
-
-    async def count_tokens(self, body: bytes) -> int | None:
-        """It is not asked."""
-        return None
-
-    async def close(self) -> None:
-        """Nothing is held."""
-
-
-def _reply(text: str) -> Reply:
-    body = msgspec.json.encode({"id": "msg", "content": [{"type": "text", "text": text}]})
-    return Reply(body, "end_turn", "oracle", Usage(130, 5))
 
 
 class Timed:

@@ -110,8 +110,17 @@ class Scene:
         await self.branch.arm("j", encode(msgspec.structs.replace(own, fallbacks=tuple(others))))
 
     async def send(self, *calls: commands.Call) -> str:
+        said, _ = await self.send_alone(*calls, alone=False)
+        return said
+
+    async def send_alone(
+        self, *calls: commands.Call, on_disk: int = 0, alone: bool = True
+    ) -> tuple[str, tuple[events.Event, ...]]:
+        """What the branch says, and what comes along."""
         self.number += 1
-        return await self.branch.work("j", 1, self.branch.incarnation, self.number, msgspec.msgpack.encode(calls))
+        message = msgspec.msgpack.encode(calls)
+        said = await self.branch.work("j", 1, self.branch.incarnation, self.number, message, (), on_disk, alone)
+        return (said, ()) if isinstance(said, str) else (said[0], journal.decode_batch(said[1]))
 
     def now_s(self) -> float:
         return asyncio.get_running_loop().time()

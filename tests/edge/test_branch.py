@@ -10,6 +10,7 @@ import pytest
 from actors import branch as branch_module
 from actors.armoury import Arming, encode, lend
 from actors.branch import DRAINING, GRACE_S, SWEEP_S, Branch
+from actors.courier import ANSWER_S, QUICK_S
 from cortex import events
 from policies.failure import Failure, FailureKind
 from tests.edge.branches import Model, Scene, call, on_stage
@@ -161,7 +162,8 @@ def test_a_new_key_serves_what_follows_and_ends_nothing_that_is_under_way() -> N
         await scene.send(call(1))
         await asyncio.sleep(1)
         await scene.branch.arm(
-            "j", encode(Arming(endpoint="test", given=lend(second), route_name="r0", pool_name="p0"))  # type: ignore[arg-type]
+            "j",
+            encode(Arming(endpoint="test", given=lend(second), route_name="r0", pool_name="p0")),  # type: ignore[arg-type]
         )
         await scene.send(call(2))
         await asyncio.sleep(10)
@@ -210,3 +212,83 @@ def test_a_branch_without_a_key_asks_the_peers_that_it_is_told_of() -> None:
         await other.close()
 
     on_stage(play)
+
+
+# -- what comes along with an answer ------------------------------------------------------------------------------------
+
+
+def test_what_becomes_of_quick_calls_comes_with_the_answer_and_is_kept_until_it_is_on_disk() -> None:
+    async def play(scene: Scene) -> None:
+        assert await scene.send_alone(call(1)) == (scene.branch.incarnation, ()), "nobody knows yet how quick they are"
+        await asyncio.sleep(1)
+        _, along = await scene.send_alone(call(2), call(3))
+        assert [event.goal for event in along] == [2, 3]
+        assert sorted((await scene.branch.held("j", 1))[2]) == [(2, 1), (3, 1)]
+        assert scene.branch.busy
+        _, along = await scene.send_alone(call(4), on_disk=2)
+        assert [event.goal for event in along] == [4]
+        assert (await scene.branch.held("j", 1))[2] == ((4, 1),)
+        await scene.branch.on_disk("j", 1, 3)
+        assert not scene.branch.busy
+        await asyncio.sleep(2 * ANSWER_S)
+        assert [event.goal for _, event in scene.channel.heard] == [1], "the others are not told a second time"
+
+    on_stage(play)
+
+
+def test_calls_that_take_longer_than_the_last_ones_are_not_waited_for() -> None:
+    model = Model()
+
+    async def play(scene: Scene) -> None:
+        await scene.send_alone(call(1))
+        await asyncio.sleep(1)
+        model.pause_s = 3.0
+        began_s = scene.now_s()
+        assert await scene.send_alone(call(2)) == (scene.branch.incarnation, ())
+        assert scene.now_s() - began_s <= 2 * QUICK_S
+        await asyncio.sleep(4)
+        began_s = scene.now_s()
+        assert await scene.send_alone(call(3)) == (scene.branch.incarnation, ())
+        assert scene.now_s() == began_s, "the last one was slow"
+        await asyncio.sleep(4)
+        assert [event.goal for _, event in scene.channel.heard] == [1, 2, 3]
+
+    on_stage(play, model)
+
+
+@pytest.mark.parametrize("how", ["the message comes again", "another incarnation of the channel", "a long silence"])
+def test_where_the_answer_may_have_been_lost_what_went_with_it_is_told_by_itself(how: str) -> None:
+    async def play(scene: Scene) -> None:
+        await scene.send_alone(call(1))
+        await asyncio.sleep(1)
+        await scene.send_alone(call(2))
+        if how == "the message comes again":
+            scene.number -= 1
+            assert await scene.send_alone(call(2)) == (scene.branch.incarnation, ())
+        elif how == "another incarnation of the channel":
+            assert (await scene.branch.held("j", 2))[2] == ((2, 1),)
+        else:
+            await asyncio.sleep(ANSWER_S)
+        await asyncio.sleep(1)
+        assert [event.goal for _, event in scene.channel.heard] == [1, 2]
+        assert len(scene.models[0].asked) == 2
+        assert not scene.branch.busy
+
+    on_stage(play)
+
+
+def test_another_incarnation_of_the_channel_is_told_what_the_first_still_waits_for() -> None:
+    model = Model()
+
+    async def play(scene: Scene) -> None:
+        await scene.send_alone(call(1))
+        await asyncio.sleep(1)
+        model.pause_s = QUICK_S / 2
+        first = asyncio.create_task(scene.send_alone(call(2)))
+        await asyncio.sleep(QUICK_S / 4)
+        assert (await scene.branch.held("j", 2))[2] == ((2, 1),)
+        assert await first == (scene.branch.incarnation, ())
+        await asyncio.sleep(1)
+        assert [event.goal for _, event in scene.channel.heard] == [1, 2]
+
+    on_stage(play, model)

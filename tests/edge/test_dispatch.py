@@ -12,7 +12,8 @@ import pytest
 from actors import dispatch as module
 from actors.branch import DRAINING
 from actors.dispatch import Dispatch
-from actors.links import Link, Links
+from actors.inbox import Entry
+from actors.links import TOGETHER_MAX, Link, Links
 from actors.ports import Away, Gone
 from cortex import commands, events
 from cortex.limits import Limits
@@ -38,6 +39,10 @@ class FakeBranch:
         self.before: list[Exception] = []
         self.after: list[Exception] = []
         self.told: list[Any] = []
+        self.heard_of: list[tuple[int, bool]] = []
+        """What each message said is on disk, and whether it was alone."""
+        self.along: list[bytes] = []
+        """What goes with the next answers."""
         self.helped: list[tuple[str, ...]] = []
         """Peers that were named to it with each beat."""
         self.holds: list[tuple[int, int]] = []
@@ -72,7 +77,8 @@ class FakeBranch:
                 raise self.before.pop()
             return {"incarnation": self.incarnation, "armed": self.armed}
         assert method == "work"
-        _, _, meant_for, number, blob, _ = args
+        _, _, meant_for, number, blob, _, on_disk, alone = args
+        self.heard_of.append((on_disk, alone))
         if self.gone is not None and not self.gone.is_set():
             await self.gone.wait()
             raise Gone
@@ -88,7 +94,7 @@ class FakeBranch:
             await asyncio.sleep(0.002)
         if self.after:
             raise self.after.pop()
-        return self.incarnation
+        return (self.incarnation, self.along.pop(0)) if self.along else self.incarnation
 
     def tell(self, method: str, *args: Any) -> None:
         self.told.append((method, *args))
@@ -121,7 +127,8 @@ class Scene:
     def __init__(self, *branches: FakeBranch) -> None:
         self.runtime = FakeRuntime(*branches)
         self.lost: list[events.Broke] = []
-        self.dispatch = Dispatch("j", self.runtime, Limits(), self.lost.extend)  # type: ignore[arg-type]
+        self.brought: list[Entry] = []
+        self.dispatch = Dispatch("j", self.runtime, Limits(), self.lost.extend, self.brought.append)  # type: ignore[arg-type]
         self.names = tuple(branch.name for branch in branches)
 
     async def meet(self) -> Dispatch:
@@ -205,7 +212,9 @@ def test_of_many_branches_so_many_are_asked_at_each_beat_in_turn_and_those_that_
         link.out[1] = call(1)
     asked = [[link.name for link in links.to_ask(beat, 10)] for beat in range(1, 9)]
     assert {len(names) for names in asked} == {10}
-    assert sorted(name for names in asked for name in names) == sorted(2 * [link.name for link in many]), "each in its turn, twice in eight beats"
+    assert sorted(name for names in asked for name in names) == sorted(2 * [link.name for link in many]), (
+        "each in its turn, twice in eight beats"
+    )
     many[0].leaving = True
     many[1].up = False
     assert [link.name for link in links.to_ask(9, 10)][:2] == ["b00", "b01"]
@@ -217,7 +226,7 @@ async def test_one_of_many_that_died_is_noticed_when_its_turn_comes(monkeypatch:
     monkeypatch.setattr(module, "BEAT_LINKS", 2)
     many = [FakeBranch(f"b{place}") for place in range(9)]
     dispatch = await (scene := Scene(*many)).meet()
-    dispatch.send([call(goal) for goal in range(1, 9 * module.TOGETHER_MAX)])
+    dispatch.send([call(goal) for goal in range(1, 9 * TOGETHER_MAX)])
     await until(lambda: all(branch.taken for branch in many))
     many[8].die()
     await until(lambda: bool(scene.lost))

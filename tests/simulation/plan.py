@@ -141,6 +141,7 @@ def plan(seed: int) -> Plan:
     _batches(random.Random(f"{seed}/batches"), made)
     _roles(random.Random(f"{seed}/roles"), made)
     _retries(random.Random(f"{seed}/retries"), made)
+    _quick(random.Random(f"{seed}/quick"), made)
     more = random.Random(f"{seed}/more")
     made.troubles_at = sorted((*_troubles(chance, made), *_aimed(more, made)), key=lambda trouble: trouble.at_s)
     if chance.random() < 0.1:
@@ -195,6 +196,12 @@ def _retries(chance: random.Random, made: Plan) -> None:
         if job.program == "batch" and chance.random() < 0.25:
             job.refused, job.max_failed = job.refused or chance.choice((0.05, 0.2)), None
             job.retries = chance.choice((1, 1, 2))
+
+
+def _quick(chance: random.Random, made: Plan) -> None:
+    """Some providers answer at once: then what they say comes along with the answer of a branch."""
+    if chance.random() < 0.2:
+        made.provider.latency_s = chance.choice((0.0, 0.001, 0.004))
 
 
 def _refusals(chance: random.Random, made: Plan) -> None:

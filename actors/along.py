@@ -1,0 +1,65 @@
+"""What came along with the answers of branches (``actors.courier``): it is for the next turn, and a branch keeps it
+until it is told that it is on disk, with the next message or a moment later."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from actors.inbox import Entry
+from actors.links import Link, Links
+from cortex import events, journal
+from cortex.state import flight_key
+
+ALONE_MAX = 16
+"""Calls of a message that may wait for what becomes of them: of more, some are done while others travel."""
+TELL_S = 0.05
+"""How long a branch that is sent nothing may keep what is on disk."""
+
+
+class Along:
+    """Of one channel. ``bring`` puts an entry into its inbox."""
+
+    def __init__(self, job: str, links: Links, bring: Callable[[Entry], None]) -> None:
+        self._job = job
+        self._links = links
+        self._bring = bring
+        self._telling: asyncio.TimerHandle | None = None
+        self.epoch = 0
+
+    def sent(self, link: Link, calls: int) -> tuple[int, bool]:
+        """What a message of so many calls says besides: up to which one all is on disk, and whether nothing else is
+        there, so that its answer may wait for what becomes of them."""
+        link.told = link.on_disk
+        return link.told, len(link.out) == calls <= ALONE_MAX
+
+    def heard(self, link: Link, number: int, answer: str | tuple[str, bytes]) -> str:
+        """The incarnation that has answered this message. What came along is for the next turn."""
+        if isinstance(answer, str):
+            return answer
+        said, blob = answer
+        batch = journal.decode_batch(blob)
+        last = batch[-1]
+        assert isinstance(last, (events.Answered, events.Broke)), "a branch tells of attempts"
+        link.brought = number, flight_key(last.goal, last.attempt)
+        self._bring(Entry(blob, len(batch), None, batch))
+        return said
+
+    def on_disk(self, link: Link) -> None:
+        """What came along last from this branch is on disk."""
+        link.on_disk = link.brought[0]
+        if self._telling is None:
+            self._telling = asyncio.get_running_loop().call_later(TELL_S, self._tell)
+
+    def _tell(self) -> None:
+        """Those that were sent nothing since hear it now."""
+        self._telling = None
+        for link in self._links:
+            if link.told < link.on_disk:
+                link.told = link.on_disk
+                link.peer.tell("on_disk", self._job, self.epoch, link.told)
+
+    def close(self) -> None:
+        """Nobody is told any more."""
+        if self._telling is not None:
+            self._telling.cancel()

@@ -1,0 +1,64 @@
+"""Programs whose calls follow each other: each is asked with what the one before answered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+import cortex
+from cortex.changes import Ask, Change, Resolve
+from cortex.program import Program
+from cortex.prompt import Part, Prompt, Role
+from cortex.reply import Reply
+from cortex.state import Goal, Item, State
+
+OUTPUT_TOKENS_MAX = 16
+
+
+def question(number: int, before: str) -> str:
+    """The prompt of one call: it cannot be written before the answer to the last one is known."""
+    return f"Repeat this and nothing else: {number} after {len(before)}"
+
+
+class Chain(Program, frozen=True):
+    """So many calls, one after another. K stays as small as it begins."""
+
+    name: ClassVar[str] = "chain"
+    keeps: ClassVar[bool] = False
+    rows_are_goals: ClassVar[bool] = False
+    asks_once: ClassVar[bool] = True
+
+    calls: int = 1_000
+
+    def begin(self, k: State) -> Iterable[Change]:
+        """A goal's value: its number, and what was said before it."""
+        yield Goal("link", [0, ""])
+
+    def select(self, k: State) -> Iterable[Ask]:
+        """The one call that is next."""
+        for goal in k.open("link"):
+            prompt = Prompt("link", (Part(Role.GOAL, question(*goal.value)),))
+            yield Ask(goal, prompt, output_tokens_max=OUTPUT_TOKENS_MAX)
+
+    def absorb(self, k: State, goal: Goal, reply: Reply) -> Iterable[Change]:
+        """Go on from there."""
+        number = goal.value[0] + 1
+        yield Resolve(goal)
+        yield Goal("link", [number, reply.text]) if number < self.calls else Item("told", reply.text)
+
+    def satisfied(self, k: State) -> bool:
+        """When the last one has answered."""
+        return any(True for _ in k.items_of("told"))
+
+    def answer(self, k: State) -> Any:
+        """How many calls there were."""
+        return k.tally.calls
+
+
+@cortex.flow
+async def chain(ctx: Any, calls: int) -> int:
+    """The same, as a flow."""
+    said = ""
+    for number in range(calls):
+        said = await ctx.ask(question(number, said), max_tokens=OUTPUT_TOKENS_MAX)
+    return calls

@@ -1,0 +1,218 @@
+"""One call after another, each asked with what the last one answered: ``python -m benchmarks.latency --json``.
+
+What Cortex adds to a call is the time from one turn of its channel to the next, as they stand in the journal, less the
+time that the branch measured for the call itself; the model is in process and answers at once. A step is on disk before
+it is sent, so beside it stands, in turns, what one commit of as many bytes takes by itself on the same disk; and the
+same chain with its state on a memory file system, where there is one, so that what is the disk's can be told.
+
+On Ray (``--cluster local``) the model is the **simulated** provider, and beside it stands what one actor that asks
+another, on the same Ray in the same minutes, waits for the answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sqlite3
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import cortex
+from actors.cluster.heap import settle
+from actors.store import Folder
+from benchmarks import figures
+from benchmarks.chains import Chain, chain
+from benchmarks.rows import Lost
+from cortex import events
+from cortex.reply import Reply, Usage
+from policies.failure import Failure
+
+ADDED_MS_MAX = 0.3
+"""Inline, p50."""
+TRIPS_MAX = 2.0
+"""On Ray: so many bare round trips, p50."""
+TAIL_MAX = 3.0
+"""p99, in those."""
+COMMITS = TRIPS = 1_000
+WARM = 50
+"""Calls at the beginning that do not count: the first permit is waited for, code runs for the first time."""
+MEMORY = Path("/dev/shm")
+
+
+class AtOnce:
+    """A model that has answered before it is asked."""
+
+    endpoint, rate = "at-once", None
+
+    def __init__(self) -> None:
+        body = msgspec.json.encode({"id": "msg", "content": [{"type": "text", "text": "yes"}]})
+        self._reply = Reply(body, "end_turn", "at-once", Usage(20, 1))
+
+    async def call(
+        self, body: bytes, *, output_tokens_max: int, timeout_s: float, progress: Callable[[int], None] | None = None
+    ) -> Reply | Failure:
+        """The answer."""
+        return self._reply
+
+    async def count_tokens(self, body: bytes) -> int | None:
+        """It is not asked."""
+        return None
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def added_ms(state: Path, job: str, calls: int) -> tuple[list[float], list[float], int]:
+    """What was added to each call, what each took by itself, in ms; and the bytes of a turn, of the journal of a
+    finished job. Raises ``Lost`` where an answer is missing or doubled."""
+    journal = Folder(str(state)).journal(job)
+    try:
+        at_s, took_s, goals = [], [], set()
+        for _, turn in journal.turns():
+            for event in (each for batch in turn.batches for each in batch):
+                if type(event) is events.Answered:
+                    at_s.append(turn.at_s)
+                    took_s.append(event.elapsed_s)
+                    goals.add(event.goal)
+        sizes = [len(blob) for _, blob in journal.blobs(journal.seq)]
+    finally:
+        journal.close()
+    if not len(at_s) == len(goals) == calls:
+        raise Lost(f"{calls} calls, {len(at_s)} answers to {len(goals)} goals in the journal")
+    steps = [1e3 * (later - earlier - took) for earlier, later, took in zip(at_s, at_s[1:], took_s[1:], strict=False)]
+    return steps[WARM:], [1e3 * each for each in took_s], int(statistics.median(sizes))
+
+
+def ran(form: str, calls: int, folder: Path, cluster: str) -> tuple[list[float], list[float], int]:
+    """One chain in a state folder of its own, as `added_ms` has it."""
+    program = Chain(calls=calls) if form == "program" else chain(calls=calls)
+    with tempfile.TemporaryDirectory(dir=folder) as state:
+        model: Any = AtOnce() if cluster == "inline" else "sim"
+        done = cortex.run(program, model=model, state=state, cluster=cluster, job="chain", progress=False)
+        if done.outcome != "complete" or done.answer != calls:
+            raise Lost(f"{done!r}")
+        return added_ms(Path(state), "chain", calls)
+
+
+def commits_ms(folder: Path, size_bytes: int) -> list[float]:
+    """What commits of so many bytes take by themselves on the disk of this folder."""
+    with tempfile.TemporaryDirectory(dir=folder) as state:
+        db = sqlite3.connect(Path(state) / "commits.sqlite", isolation_level=None)
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("PRAGMA synchronous=FULL")
+        db.execute("PRAGMA wal_autocheckpoint=250")
+        db.execute("CREATE TABLE turns (seq INTEGER PRIMARY KEY, blob BLOB NOT NULL)")
+        took = []
+        for _ in range(COMMITS):
+            blob = os.urandom(size_bytes)
+            began_s = time.perf_counter()
+            db.execute("INSERT INTO turns (blob) VALUES (?)", (blob,))
+            took.append(1e3 * (time.perf_counter() - began_s))
+        db.close()
+    return took
+
+
+class Ray:
+    """A private Ray, as ``--cluster local`` makes it, kept for all chains of this process; and on it two actors that do
+    nothing but ask and answer."""
+
+    cluster = "local"
+
+    def __init__(self) -> None:
+        import ray
+
+        from actors.runtime import start_runtime
+
+        self._runtime = asyncio.run(start_runtime("local", dict(os.environ), begin=False))
+        self._ray: Any = ray
+
+        class Echo:
+            async def echo(self, blob: bytes) -> bytes:
+                return blob
+
+            async def trips_ms(self, other: Any, count: int, size_bytes: int) -> list[float]:
+                took, blob = [], bytes(size_bytes)
+                for _ in range(count):
+                    began_s = time.perf_counter()
+                    await other.echo.remote(blob)
+                    took.append(1e3 * (time.perf_counter() - began_s))
+                return took
+
+        made: Any = ray.remote(Echo)
+        self._actors = made.options(num_cpus=0).remote(), made.options(num_cpus=0).remote()
+
+    def trips_ms(self, size_bytes: int) -> list[float]:
+        """Round trips of so many bytes each way, one after another."""
+        first, second = self._actors
+        found: list[float] = self._ray.get(first.trips_ms.remote(second, TRIPS + WARM, size_bytes))
+        return found[WARM:]
+
+    def close(self) -> None:
+        """End it."""
+        asyncio.run(self._runtime.close())
+
+
+def told(rounds: list[list[float]]) -> dict[str, float]:
+    """p50 and p99 of each round, and of these the medians."""
+    cuts = [statistics.quantiles(each, n=100) for each in rounds]
+    return {"p50_ms": figures.median([c[49] for c in cuts], 3), "p99_ms": figures.median([c[98] for c in cuts], 3)}
+
+
+def measure(given: argparse.Namespace) -> dict[str, Any]:
+    """All rounds, in turns."""
+    folder = Path(given.state)
+    folder.mkdir(parents=True, exist_ok=True)
+    found: dict[str, Any] = {"benchmark": "latency", "cluster": given.cluster, "calls": given.calls,
+                             "machine": figures.machine()}  # fmt: skip
+    taken: dict[str, list[list[float]]] = {}
+    ray = Ray() if given.cluster == "local" else None
+    places = {"": folder} | ({"_in_memory": MEMORY} if MEMORY.is_dir() and not given.disk_only else {})
+    forms = given.forms.split(",")
+    size = 600
+    try:
+        for round_ in range(given.rounds):
+            for form in forms[round_ % len(forms) :] + forms[: round_ % len(forms)]:
+                for where, place in places.items():
+                    added, took, size = ran(form, given.calls, place, ray.cluster if ray else "inline")
+                    taken.setdefault(f"{form}{where}", []).append(added)
+                    taken.setdefault("bare_call", []).append(took)
+                    found["turn_bytes"] = size
+            taken.setdefault("bare_commit", []).append(commits_ms(folder, size))
+            if ray is not None:
+                taken.setdefault("bare_round_trip", []).append(ray.trips_ms(size))
+            figures.said("  ".join(f"{name} {told(some[-1:])}" for name, some in taken.items()), given.json)
+    finally:
+        if ray is not None:
+            ray.close()
+    found.update({name: told(some) for name, some in taken.items()})
+    bound_ms = TRIPS_MAX * found["bare_round_trip"]["p50_ms"] if ray is not None else ADDED_MS_MAX
+    found["must_reach"] = {"p50_ms": round(bound_ms, 3), "p99_ms": round(TAIL_MAX * bound_ms, 3)}
+    ours = found[forms[0]]
+    found["reached"] = all(ours[cut] < found["must_reach"][cut] for cut in ("p50_ms", "p99_ms"))
+    return found
+
+
+def main() -> None:
+    """From the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.latency", description=__doc__)
+    parser.add_argument("--calls", type=int, default=2_000, help="of each chain")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--cluster", choices=("inline", "local"), default="inline")
+    parser.add_argument("--forms", default="program,flow", help="the first is held against what must be reached")
+    parser.add_argument("--state", default=tempfile.gettempdir(), help="a folder on the disk that is meant")
+    parser.add_argument("--disk-only", action="store_true", help="not on the memory file system, too")
+    parser.add_argument("--json", action="store_true", help="one JSON object and nothing else")
+    given = parser.parse_args()
+    settle()
+    figures.tell(measure(given))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""What comes along with the answers of branches, as a channel hears it and tells of it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from actors.along import TELL_S
+from cortex import events, journal
+from policies.failure import Failure, FailureKind
+from tests.edge.test_dispatch import FakeBranch, Scene, call, until
+
+
+async def test_what_came_with_an_answer_is_for_the_next_turn_and_the_branch_hears_when_it_is_on_disk() -> None:
+    branch = FakeBranch("branch:0")
+    scene = Scene(branch)
+    dispatch = await scene.meet()
+    said = events.Broke(1, "0", 1, Failure(FailureKind.TRANSIENT, "reset"), by="branch:0")
+    branch.along = [journal.encode_batch([said])]
+    dispatch.send([call(1)])
+    await until(lambda: bool(scene.brought))
+    assert scene.brought[0].batch == (said,) and scene.brought[0].blob == journal.encode_batch([said])
+    await asyncio.sleep(2 * TELL_S)
+    assert branch.told == [], "nobody knows yet whether it is on disk"
+    dispatch.settled(1, 1)
+    dispatch.send([call(2)])
+    await until(lambda: len(branch.heard_of) == 2)
+    assert branch.heard_of == [(0, True), (1, True)], "the next message says so"
+    await asyncio.sleep(2 * TELL_S)
+    assert branch.told == []
+    await dispatch.close(forget=False)
+
+
+async def test_a_branch_that_is_sent_nothing_hears_it_all_the_same() -> None:
+    branch = FakeBranch("branch:0")
+    scene = Scene(branch)
+    dispatch = await scene.meet()
+    branch.along = [journal.encode_batch([events.Broke(1, "0", 1, Failure(FailureKind.TRANSIENT, "reset"))])]
+    dispatch.send([call(1)])
+    await until(lambda: bool(scene.brought))
+    dispatch.settled(1, 1)
+    await until(lambda: bool(branch.told))
+    assert branch.told == [("on_disk", "j", 1, 1)]
+    await dispatch.close(forget=False)
+
+
+async def test_a_message_beside_others_waits_for_nothing() -> None:
+    branch = FakeBranch("branch:0")
+    dispatch = await Scene(branch).meet()
+    dispatch.send([call(1)])
+    await until(lambda: len(branch.heard_of) == 1)
+    dispatch.send([call(2)])
+    await until(lambda: len(branch.heard_of) == 2)
+    assert branch.heard_of == [(0, True), (0, False)]
+    await dispatch.close(forget=False)
