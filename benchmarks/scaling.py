@@ -13,7 +13,7 @@ import asyncio
 import os
 import resource
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -31,35 +31,27 @@ from actors.session import Order, Session
 from actors.store import Folder
 from actors.wish import Wish
 from benchmarks import figures, rows
+from benchmarks.models import AtOnce
 from benchmarks.processes import fitted_slope
-from benchmarks.server import DIGITS, MARK
 from cortex import events, journal
 from cortex.limits import Limits
 from cortex.program import Program
 from cortex.programs.batch import Batch
-from cortex.reply import Reply, Usage
+from cortex.reply import Reply
 from cortex.state import State
 from policies.failure import Failure
 
 JOB = "scale"
 CONCURRENCY = 300
-SAMPLE_CALLS = 1_000
+SAMPLE_CALLS = 250
 """How often memory is looked at."""
-_ANSWER = (
-    b'{"id":"msg_%b","type":"message","role":"assistant","model":"bench",'
-    b'"content":[{"type":"text","text":"row %b"}],"stop_reason":"end_turn","stop_sequence":null,'
-    b'"usage":{"input_tokens":40,"output_tokens":4}}'
-)
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
-class AtOnce:
-    """Says the number of a row again without waiting for anything; and notes, as it goes, what the process has used."""
-
-    endpoint, rate = "at-once", None
+class Looking(AtOnce):
+    """Notes, as it is asked, what the process has used."""
 
     def __init__(self) -> None:
-        self._usage = Usage(40, 4)
         self.calls = 0
         self.looks: list[tuple[int, float, float]] = []
         """(calls so far, CPU in seconds, resident memory in bytes)."""
@@ -71,23 +63,12 @@ class AtOnce:
         used = resource.getrusage(resource.RUSAGE_SELF)
         self.looks.append((self.calls, used.ru_utime + used.ru_stime, resident))
 
-    async def call(
-        self, body: bytes, *, output_tokens_max: int, timeout_s: float, progress: Callable[[int], None] | None = None
-    ) -> Reply | Failure:
+    async def call(self, body: bytes, **how: Any) -> Reply | Failure:
         """The answer."""
         if self.calls % SAMPLE_CALLS == 0:
             self.look()
         self.calls += 1
-        start = body.find(MARK) + len(MARK)
-        number = body[start : start + DIGITS]
-        return Reply(_ANSWER % (number, number), "end_turn", "bench", self._usage)
-
-    async def count_tokens(self, body: bytes) -> int | None:
-        """It is not asked."""
-        return None
-
-    async def close(self) -> None:
-        """Nothing is held."""
+        return await super().call(body, **how)
 
 
 class Kept(Program, frozen=True):
@@ -136,7 +117,7 @@ def run(kind: str, calls: int, folder: Path) -> dict[str, Any]:
         program=Batch() if kind == "batch" else Kept(), wish=Wish(model=rows.MODEL), job=JOB, state=str(folder / kind),
         cluster="inline", limits=Limits(concurrency=CONCURRENCY, output_tokens_max=rows.OUTPUT_TOKENS_MAX),
     )  # fmt: skip
-    model = AtOnce()
+    model = Looking()
     settle()
     session = Session(order, {}, source=source, sink=FileSink(str(output)), model=model)
     began_s = time.perf_counter()
