@@ -80,7 +80,7 @@ def added_ms(state: Path, job: str, calls: int) -> tuple[list[float], list[float
                 if type(event) is events.Answered:
                     at_s.append(turn.at_s)
                     took_s.append(event.elapsed_s)
-                    goals.add(event.goal)
+                    goals.add((event.goal, event.sample))
         sizes = [len(blob) for _, blob in journal.blobs(journal.seq)]
     finally:
         journal.close()
