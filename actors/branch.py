@@ -36,6 +36,11 @@ GRACE_S = 5.0
 DRAINING = "draining"
 """The answer of a branch that takes no more calls: the message was not taken."""
 
+MANY = 64
+"""Calls under way beyond which replies wait for each other, since others will follow at once; see ``Courier``."""
+GATHER_S = 0.01
+"""So long at the most, and no longer than a quarter of what a call takes."""
+
 PAST_MAX = 1_000
 """Ended jobs of which a doubled message is still known for what it is."""
 
@@ -74,6 +79,8 @@ class Branch:
         self._preparing = 0
         self._draining = self._closing = False
         self._done = 0
+        self._took_s = 0.0
+        """How long the last call took."""
         self._overdue_s = 0.0
 
     @property
@@ -241,16 +248,18 @@ class Branch:
                     return
 
     def _courier(self, job: str) -> Courier:
-        courier = self._couriers.get(job)
-        if courier is None:
+        if (courier := self._couriers.get(job)) is None:
             channel = self._runtime.peer(f"channel:{job}")
-            courier = self._couriers[job] = Courier(self.name, self.incarnation, channel, lambda: bool(self._under))
+            more = lambda: bool(self._under)  # noqa: E731
+            courier = self._couriers[job] = Courier(self.name, self.incarnation, channel, more, self._gather_s)
         return courier
+
+    def _gather_s(self) -> float:
+        return min(GATHER_S, self._took_s / 4) if len(self._under) > MANY else 0.0
 
     def _again(self, job: str) -> None:
         """An answer may have been lost on its way, with what went with it."""
-        courier = self._couriers.get(job)
-        if courier is not None:
+        if (courier := self._couriers.get(job)) is not None:
             courier.again()
 
     def _enqueue(self, under: Under) -> None:
@@ -326,6 +335,7 @@ class Branch:
         elif type(result) is not Reply:
             return  # it was let go, and brings nothing
         count, under.count = under.count, None
+        self._took_s = elapsed_s
         if count is not None and count.end(result, elapsed_s, call.timeout_s):
             self._reporter.at_once()
         when = elapsed_s, under.waited_s(now_s), self.name

@@ -92,11 +92,11 @@ class Cortex:
 
     async def begin(self, again: bool) -> None:
         """Come to life. ``again``: an earlier incarnation may have granted what nobody here remembers."""
+        found = await self._runtime.names("") if again else ()  # it may fail, and be asked again: nothing has begun yet
         for address in self._runtime.notes.found(ADDRESS).values():
             self._sharing.adopt(address.decode())
         if not again:
             return
-        found = await self._runtime.names("")  # it may fail, and be asked again: nothing has begun yet
         self._step(orders.Started(self._runtime.monotonic_s(), self.incarnation, True))
         self._awaited = {name.partition(":")[2] for name in found if name.startswith("channel:")}
         members = tuple(name for name in found if name.startswith(("branch:", "worker:")))
@@ -246,7 +246,10 @@ class Cortex:
             "jobs": {name: sum(hold.counted for hold in job.holds.values()) for name, job in state.jobs.items()},
             "channels": {
                 name: {
-                    "epoch": job.epoch, "deaths": len(job.deaths), "expired": job.expired, "condemned": job.condemned,
+                    "epoch": job.epoch,
+                    "deaths": len(job.deaths),
+                    "expired": job.expired,
+                    "condemned": job.condemned,
                 }
                 for name, job in state.jobs.items()
             },
@@ -258,8 +261,12 @@ class Cortex:
             },
             "staff": {
                 name: {
-                    "state": one.state, "node": one.node, "phase": one.phase, "in_flight": one.in_flight,
-                    "drained_by": one.drained, "failure_share": health.failure_share(one.seen, at_s),
+                    "state": one.state,
+                    "node": one.node,
+                    "phase": one.phase,
+                    "in_flight": one.in_flight,
+                    "drained_by": one.drained,
+                    "failure_share": health.failure_share(one.seen, at_s),
                     "deaths": len(one.deaths),
                 }
                 for name, one in state.members.items()

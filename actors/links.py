@@ -15,8 +15,8 @@ from cortex.limits import Limits
 
 LEVEL_BITS = 3
 """Branches whose burdens differ by fewer than eight calls are as good as each other: they take turns."""
-TOGETHER_MAX = 64
-"""Calls given to one branch in a row: more in a message gain little."""
+TOGETHER_MAX = 256
+"""Calls given to one branch in a row: as many as a message takes, which costs as much as forty of them."""
 
 _encoder = msgspec.msgpack.Encoder()
 

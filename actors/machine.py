@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 from actors.memory import Memory
 from actors.store import Folder, Journal
 from actors.watching import Nobody, Telemetry
+
+
+def own_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Disk:

@@ -50,7 +50,7 @@ from actors.cluster.start import (
     take_signals_back,
     token_environ,
 )
-from actors.machine import Machine
+from actors.machine import Machine, own_cores
 from actors.opening import Owner, this_owner
 from actors.ports import Away, ClusterError, Gone, Peer
 from cortex import __version__
@@ -266,8 +266,9 @@ class RayRuntime(Machine, Shelved):
         return tuple(sorted(node.hex() for node in found))
 
     async def cores(self) -> int:
-        """CPUs that Ray was told of."""
-        return int((await asyncio.to_thread(ray.cluster_resources)).get("CPU", 0))
+        """CPUs that Ray was told of; of a private one, which was told otherwise, the machine's own."""
+        told = {"CPU": own_cores()} if self.cluster == "local" else await asyncio.to_thread(ray.cluster_resources)
+        return int(told.get("CPU", 0))
 
     async def sees(self, path: str) -> bool:
         """Whether actors with a disk of ours would find a file of this process: they live with the node we are on."""

@@ -74,6 +74,7 @@ class Sharing:
         self._lent: dict[str, Lent] = {}
         self._stir = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._beginning = asyncio.Lock()
         self._said = ""
         self._told: dict[str, int] = {}
         """By pool: what was told last is wanted."""
@@ -82,16 +83,18 @@ class Sharing:
 
     async def begin(self, address: str) -> None:
         """Share accounts from here on. Raises ``StoreError``, also where another database is in use for that."""
-        if self.address == address:
-            return
-        if self.address:
-            raise StoreError(f"this cluster shares its limits at {self.address} already, not at {address}")
-        accounts = accounts_at(address)
-        await asyncio.to_thread(accounts.prepare)
-        self.adopt(address, accounts)
+        async with self._beginning:  # two jobs may come at once
+            if self.address == address:
+                return
+            if self.address:
+                raise StoreError(f"this cluster shares its limits at {self.address} already, not at {address}")
+            accounts = accounts_at(address)
+            await asyncio.to_thread(accounts.prepare)
+            self.adopt(address, accounts)
 
     def adopt(self, address: str, accounts: Accounts | None = None) -> None:
-        """The same for a cortex that comes after one that did. Raises ``StoreError``."""
+        """The same, once, for a cortex that comes after one that did. Raises ``StoreError``."""
+        assert self._task is None, "two that renew would take an older answer after a newer one"
         notes = self._runtime.notes
         there = notes.found(NOTE).get(NOTE, b"")
         self._tenant = there.decode() or os.urandom(8).hex()

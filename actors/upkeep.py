@@ -10,6 +10,12 @@ from actors.thinning import Thinning
 from cortex import journal
 from cortex.state import State
 
+SNAPSHOT_BYTES_MAX = 900_000_000
+"""Neither SQLite nor PostgreSQL takes a value of more than 1 GB: a larger K is replayed from its last smaller one."""
+LAST_EVENTS = 5_000
+"""A job that has ended is opened from a snapshot of its own where more than so many events came after the last one: to
+replay fewer takes less than a tenth of a second."""
+
 
 class Upkeep:
     """Of one channel's journal. ``kept`` hears of each snapshot before it is written."""
@@ -30,7 +36,18 @@ class Upkeep:
         later one. Raises ``StoreError``."""
         with contextlib.suppress(Unreachable):
             self._thinning.look(k, seq)
-            if self._events >= k.terms.limits.snapshot_events:
-                self._kept(seq)
-                self._journal.snapshot(seq, k.emitted, journal.encode_state(k))
+            if self._events >= _enough(k):
+                blob = journal.encode_state(k)
+                if len(blob) <= SNAPSHOT_BYTES_MAX:
+                    self._kept(seq)
+                    self._journal.snapshot(seq, k.emitted, blob)
                 self._events = 0
+
+
+def _enough(k: State) -> int:
+    """Events after which a snapshot is due. A K that grows is written down whenever it has grown by half: else the cost
+    of a call would grow with those before it."""
+    usual = k.terms.limits.snapshot_events
+    if k.outcome and k.terms.keeps_text:
+        return min(usual, LAST_EVENTS)
+    return max(usual, (len(k.goals) + len(k.items)) // 2)

@@ -16,11 +16,8 @@ import argparse
 import resource
 import statistics
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 import cortex
 from actors.cluster.heap import settle
@@ -31,12 +28,10 @@ from actors.wish import Wish
 from benchmarks import figures
 from benchmarks.chains import Towers
 from benchmarks.latency import MEMORY, Ray, commits_ms
+from benchmarks.models import Oracle
 from benchmarks.rows import Lost
-from benchmarks.towers import solution
 from cortex import events
 from cortex.programs.hanoi import Hanoi
-from cortex.reply import Reply, Usage
-from policies.failure import Failure
 
 K = 3
 REACH = {"inline": 4_000, "local": 300}
@@ -44,39 +39,6 @@ REACH = {"inline": 4_000, "local": 300}
 SIDE_BY_SIDE = 16
 SIDE_BY_SIDE_MIN = 8.0
 """So many chains beside each other make so many times the steps of one, on Ray."""
-
-
-class Oracle:
-    """Knows the moves: one reply for each configuration, asked of no prompt but which configuration it shows."""
-
-    endpoint, rate = "oracle", None
-
-    def __init__(self, disks: int) -> None:
-        self._replies = [_reply("move = [{}, {}, {}]".format(*move)) for move in solution(disks)]
-        self._made: dict[bytes, int] = {}
-        """Which move each prompt asks for: that after the last one, the first time that it is seen."""
-
-    async def call(
-        self, body: bytes, *, output_tokens_max: int, timeout_s: float, progress: Callable[[int], None] | None = None
-    ) -> Reply | Failure:
-        """The move."""
-        made = self._made
-        number = made.get(body)
-        if number is None:
-            number = made[body] = len(made)
-        return self._replies[number]
-
-    async def count_tokens(self, body: bytes) -> int | None:
-        """It is not asked."""
-        return None
-
-    async def close(self) -> None:
-        """Nothing is held."""
-
-
-def _reply(text: str) -> Reply:
-    body = msgspec.json.encode({"id": "msg", "content": [{"type": "text", "text": text}]})
-    return Reply(body, "end_turn", "oracle", Usage(130, 5))
 
 
 def cpu_s() -> float:

@@ -1,7 +1,8 @@
 """A provider cheap enough not to be the limit: `POST /v1/messages` answers after a fixed delay, for about 30 µs of CPU.
 
 Runs in a process of its own: ``python -m benchmarks.server``, or ``RunningServer`` from a benchmark. It reads nothing
-of a request but its number (``row 000123`` in the prompt), says it again in the answer, and counts how often each came.
+of a request but its number (``row 000123`` in the prompt) and whether it wants structured output, says the number again
+in the answer, plain or as JSON with the fields of ``benchmarks.table``, and counts how often each came.
 ``GET /counts`` tells the counts, ``POST /reset`` forgets them.
 """
 
@@ -34,6 +35,8 @@ _ANSWER = (
     b'"usage":{"input_tokens":40,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":4,'
     b'"service_tier":"standard"}}'
 )
+_FITTING = _ANSWER.replace(b'"row %06d"', rb'"{\"number\":%d,\"parity\":\"%b\",\"share\":%.3f,\"said\":\"row %06d\"}"')
+_STRUCTURED = b'"output_config"'
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nrequest-id: req_%06d\r\ncontent-length: %d\r\n\r\n"
 
 
@@ -58,12 +61,22 @@ class Counts(msgspec.Struct):
         return self.requests / (self.last_s - self.first_s) if self.last_s > self.first_s else 0.0
 
 
+def answer(number: int, fitting: bool = False) -> bytes:
+    """A whole response to the request of this number; ``fitting``: to one with a schema."""
+    if fitting:
+        parity = (b"even", b"odd")[number & 1]
+        body = _FITTING % (number, number, parity, number % 1_000 / 1_000, number)
+    else:
+        body = _ANSWER % (number, number)
+    return _HEAD % (number, len(body)) + body
+
+
 class Board:
     """The counts, and the answers that wait for their time."""
 
     def __init__(self, delay_s: float) -> None:
         self._delay_s = delay_s
-        self._waiting: deque[tuple[float, asyncio.Transport, int]] = deque()
+        self._waiting: deque[tuple[float, asyncio.Transport, int, bool]] = deque()
         self._sweeping = False
         self._loop = asyncio.get_running_loop()
         self.reset()
@@ -91,7 +104,7 @@ class Board:
         self.counts.doubled += before == 1
         if not self.counts.first_s:
             self.counts.first_s = now_s
-        self._waiting.append((now_s + self._delay_s, transport, number))
+        self._waiting.append((now_s + self._delay_s, transport, number, _STRUCTURED in body))
         if not self._sweeping:
             self._sweeping = True
             self._loop.call_later(self._delay_s, self._sweep)
@@ -101,10 +114,9 @@ class Board:
         waiting = self._waiting
         self.counts.in_flight_max = max(self.counts.in_flight_max, len(waiting))
         while waiting and waiting[0][0] <= now_s:
-            _, transport, number = waiting.popleft()
+            _, transport, number, fitting = waiting.popleft()
             if not transport.is_closing():
-                body = _ANSWER % (number, number)
-                transport.write(_HEAD % (number, len(body)) + body)
+                transport.write(answer(number, fitting))
         self.counts.last_s = now_s
         if waiting:
             self._loop.call_later(max(SWEEP_S, waiting[0][0] - now_s), self._sweep)

@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks import command, figures, rows
 
 OVER_S_MAX = {"inline": 1.0, "local": 2.0}
-"""How long the whole command may take on top of ``import anthropic`` alone; on Ray on top of a bare start of it, too."""
+"""How long the whole command may take on top of ``import anthropic``; on Ray on top of a bare start of it, too."""
 BARE_RAY = """
 import ray
 ray.init(address="local", include_dashboard=False, num_cpus=3, log_to_driver=False, logging_level="ERROR")

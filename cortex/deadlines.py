@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 
 from cortex.authored import Out, give_up
+from cortex.goals import NEVER
 from cortex.moves import begin_timeout, end
 from cortex.program import Program
 from cortex.state import ENDED, Goal, State, Status
@@ -32,7 +33,7 @@ def look(k: State, program: Program, out: Out) -> None:
         if stale or goal is None:
             continue
         if due_at_s == goal.timeout_at_s and due_at_s != goal.deadline_at_s and k.paused is not None:
-            goal.timeout_at_s = 0.0  # its clock begins anew when it is asked again
+            goal.timeout_at_s = NEVER  # its clock begins anew when it is asked again
             continue
         _time_out(k, program, goal, out)
     if len(heap) > _STALE_MIN + 4 * k.live:
@@ -57,6 +58,6 @@ def begin_anew(k: State) -> None:
     """The job is resumed: the time that it lay still is nobody's fault."""
     for goal in k.goals.values():
         if goal.timeout_at_s and goal.status not in ENDED:
-            goal.timeout_at_s = 0.0
+            goal.timeout_at_s = NEVER
             if goal.status != Status.OPEN:
                 begin_timeout(k, goal)

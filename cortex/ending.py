@@ -7,6 +7,7 @@ from collections.abc import Callable
 from cortex import commands, pauses, purse, submissions
 from cortex.attempts import asked_by, assume
 from cortex.authored import Out, said, stop
+from cortex.goals import NEVER
 from cortex.moves import reopen
 from cortex.program import Program
 from cortex.results import emit_held
@@ -150,7 +151,7 @@ def finish(k: State, out: Out) -> None:
         share.probing = sum(flight.route == place and flight.probe for flight in out_there.values())
     for key, task in list(k.errands.items()):
         if task.due_at_s and k.outcome == "partial":
-            k.goals[task.goal].due_at_s, task.due_at_s = 0.0, HELD
+            k.goals[task.goal].due_at_s, task.due_at_s = NEVER, HELD
             continue
         if not task.abandoned:
             rests = task.is_shard and k.outcome == "partial"

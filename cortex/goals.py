@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -50,7 +51,13 @@ class Missing(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Its place in the job's routes; -1: the job has given that route up, and its price is known no more."""
 
 
-class Goal(msgspec.Struct):
+NEVER = 0.0
+"""A time that is none. A snapshot leaves out what is the default itself, the very object: hence one zero for all."""
+_FIRST_SAMPLE = partial(str, "0")
+"""Texts that are equal are many objects, so this one is never left out."""
+
+
+class Goal(msgspec.Struct, omit_defaults=True):
     """A thing to achieve. A program makes one with ``kind``, ``value`` and ``parent``; the loop fills in the rest.
 
     ``due_at_s`` may be given too: the goal is open from then on. And ``deadline_at_s``: it fails, TIMED_OUT, where it
@@ -64,7 +71,7 @@ class Goal(msgspec.Struct):
     id: int = 0
     status: Status = Status.OPEN
     depth: int = 0
-    sample: str = "0"
+    sample: str = msgspec.field(default_factory=_FIRST_SAMPLE)
     """Which sample of the question is asked; a resample takes the next number."""
     tries: int = 0
     """Attempts made so far, over all samples."""
@@ -84,11 +91,11 @@ class Goal(msgspec.Struct):
     """How often its prompt was found too large: select sees it and must ask for less."""
     constructor: str = ""
     """The framing of the prompt that was sent last."""
-    due_at_s: float = 0.0
+    due_at_s: float = NEVER
     """An open goal is not offered to select before this time."""
-    deadline_at_s: float = 0.0
+    deadline_at_s: float = NEVER
     """When it fails unless it was met; 0: never."""
-    timeout_at_s: float = 0.0
+    timeout_at_s: float = NEVER
     """The same, by the job's ``goal_timeout_s``; 0 before its first attempt."""
     join: Join | None = None
     expects: str | None = None
@@ -105,7 +112,7 @@ class Goal(msgspec.Struct):
     failure: Failure | None = None
     ended: int = 0
     """Its number among the goals of the job that have ended, where the program is traced; 0 while it lives."""
-    ended_at_s: float = 0.0
+    ended_at_s: float = NEVER
     kept: Any = None
     """What its program set down at its last checkpoint."""
     row: str = ""

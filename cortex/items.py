@@ -18,7 +18,7 @@ class Observation(msgspec.Struct, frozen=True):
     """When K took it in: within that turn it is believed, however short the trust. Below zero: it was never read."""
 
 
-class Item(msgspec.Struct):
+class Item(msgspec.Struct, omit_defaults=True):
     """A thing in K: a source artefact, or one derived by a call. Large values are stored once and referred to by id."""
 
     kind: str

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from cortex import commands
+from cortex.goals import NEVER
 from cortex.program import Program
 from cortex.results import emit
 from cortex.state import ENDED, HELD, TRANSITIONS, Errand, Goal, IllegalTransition, State, Status, flight_key
@@ -38,7 +39,7 @@ def set_status(k: State, goal: Goal, to: Status) -> None:
     if now == OPEN:
         take_back(k, goal)
         if goal.due_at_s:
-            goal.due_at_s = 0.0
+            goal.due_at_s = NEVER
             k.resting -= 1
     elif now == WAITING:
         goal.expects = None
@@ -80,7 +81,7 @@ def offer(k: State, goal: Goal, due_at_s: float) -> None:
         k.resting += 1
         be_woken(k, goal, due_at_s)
     else:
-        goal.due_at_s = 0.0
+        goal.due_at_s = NEVER
         index[goal.id] = None
 
 
@@ -185,7 +186,7 @@ def send(k: State, goal: Goal, task: Errand, out: Out) -> None:
     assert task.command is not None
     k.errands.pop(flight_key(goal.id, task.attempt), None)
     goal.tries += 1
-    goal.due_at_s, task.due_at_s = 0.0, HELD if k.closing else 0.0
+    goal.due_at_s, task.due_at_s = NEVER, HELD if k.closing else 0.0
     task.attempt = goal.tries
     k.errands[flight_key(goal.id, task.attempt)] = task
     task.command = msgspec.structs.replace(task.command, attempt=goal.tries)
@@ -229,7 +230,7 @@ def close(k: State, goal: Goal, to: Status, out: Out, program: Program) -> None:
         k.ended += 1
         goal.ended, goal.ended_at_s = k.ended, k.at_s
     goal.join = goal.assumed = None
-    goal.due_at_s = goal.timeout_at_s = 0.0
+    goal.due_at_s = goal.timeout_at_s = NEVER
     if goal.question:
         leave_call(k, goal, out)
     if k.elections:

@@ -16,6 +16,7 @@ import msgspec
 from cortex import changes as c
 from cortex.commands import Decided, Log, Made
 from cortex.election import VOTE
+from cortex.goals import NEVER
 from cortex.moves import (
     RESOLVED,
     WAITING,
@@ -316,7 +317,7 @@ def _wait(k: State, change: c.Wait, within_s: float | None, out: Out, program: P
         goal.join, goal.expects = None, ""
     else:
         goal.join = msgspec.structs.replace(change.join, deadline_s=within_s)
-    goal.partial, goal.due_at_s = False, 0.0
+    goal.partial, goal.due_at_s = False, NEVER
     begin_timeout(k, goal)
     if within_s is not None:
         be_woken(k, goal, k.at_s + within_s)

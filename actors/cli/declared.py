@@ -150,7 +150,7 @@ DECLARED: dict[str, tuple[Any, Any]] = {
         str,
         _option("--accept-failed", "this share of failed rows still counts as complete", "SHARE"),
     ),
-    "accept_partial": (bool, _option("--accept-partial", "a partial result counts as complete")),
+    "accept_partial": (bool, _option("--accept-partial", "a partial result counts as complete, if it was not drained")),
     "wait": (bool, _option("--wait", "where another run has the job, wait for it and take what came of it")),
     "no_keep_text": (
         bool, _option("--no-keep-text", "let prompts and replies leave the disk once their results are in the output")

@@ -47,7 +47,11 @@ def _ran(arguments: list[str]) -> int:
     from typer.main import get_command
 
     from actors.cli.app import app
+    from actors.cli.variables import misspelt
 
+    if said := misspelt(os.environ):
+        say(said, error=True)
+        return USAGE
     if arguments[:1] == ["run"] and "--help" in arguments[2:] and not arguments[1].startswith("-"):
         from actors.cli.beginning import told
 

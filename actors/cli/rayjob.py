@@ -36,6 +36,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     entrypoint: tuple[str, ...]
     image: str
+    """Of the submitter, and of Ray in a cluster of its own."""
     namespace: str = "cortex"
     cluster: str = "cortex"
     """The standing cluster that it goes to, where it has none of its own."""
@@ -120,9 +121,25 @@ def _submitter(wanted: Wanted, labels: dict[str, str]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def image_of(spec: Mapping[str, Any]) -> str:
+    """The image of Ray on the head of a RayCluster, whose container is the pod's first; empty where none is said."""
+    return str(spec["headGroupSpec"]["template"]["spec"]["containers"][0].get("image", ""))
+
+
+def _put_image(spec: Mapping[str, Any], image: str) -> None:
+    """This image in place of Ray's, wherever that stands; what has another beside it keeps it."""
+    ours = image_of(spec)
+    for group in (spec["headGroupSpec"], *spec.get("workerGroupSpecs", ())):
+        pod = group["template"]["spec"]
+        for container in (*pod["containers"], *pod.get("initContainers", ())):
+            if container.get("image", "") == ours:
+                container["image"] = image
+
+
 def _own(wanted: Wanted) -> dict[str, Any]:
     """The cluster that a job gets for itself, with its files on the head."""
     spec = copy.deepcopy(dict(wanted.own or {}))
+    _put_image(spec, wanted.image)
     if wanted.queue:  # Kueue counts a cluster as large as it may become, from its first moment to its last
         spec.pop("autoscalerOptions", None)
         spec["enableInTreeAutoscaling"] = False

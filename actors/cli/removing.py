@@ -66,7 +66,8 @@ def gc(older_than: str, dry_run: bool, resumable: bool, options: Options) -> int
         removed.append({"job": job, "size_bytes": size})
         say(f"{said}: {'would be removed' if dry_run else 'removed'}, {size_text(size)}")
     total = size_text(sum(int(str(each["size_bytes"])) for each in removed))
-    say(f"{len(removed):,} jobs {'would be removed' if dry_run else 'removed'}, {total}")
+    jobs = "1 job" if len(removed) == 1 else f"{len(removed):,} jobs"
+    say(f"{jobs} {'would be removed' if dry_run else 'removed'}, {total}")
     if kept:
         more = ", ..." if len(kept) > 5 else ""
         say(f"kept, since they can be resumed or cannot be read: {', '.join(kept[:5])}{more}")

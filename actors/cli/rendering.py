@@ -19,7 +19,7 @@ import cortex
 from actors.cli.job_file import SOURCES, TEXTS, JobFile, read
 from actors.cli.options import keys
 from actors.cli.problems import COMPLETE, CommandError, say
-from actors.cli.rayjob import Wanted, job_name, objects
+from actors.cli.rayjob import Wanted, image_of, job_name, objects
 
 FILES = "/var/lib/cortex/files"
 """Where the head has the files of users, unless told otherwise: on the volume that outlives it."""
@@ -36,6 +36,7 @@ def render(path: str, *, cluster: str, cluster_of: str, queue: str, namespace: s
     known = keys()
     found = read(path, known)
     folder = Path(path).parent
+    _refuse_what_stays(found, own_cluster=bool(cluster_of))
     try:
         name = job_name(str(found.values.get("job", "")), Path(path).stem)
         there = f"{files.rstrip('/')}/{name}"
@@ -43,7 +44,8 @@ def render(path: str, *, cluster: str, cluster_of: str, queue: str, namespace: s
         own = _cluster_spec(cluster_of, cluster) if cluster_of else None
         made = objects(
             Wanted(
-                name=name, entrypoint=_entrypoint(found, f"{there}/{Path(path).name}", name), image=image or IMAGE,
+                name=name, entrypoint=_entrypoint(found, f"{there}/{Path(path).name}", name),
+                image=image or (own and image_of(own)) or IMAGE,
                 namespace=namespace, cluster=cluster, own=own, queue=queue, folder=there,
                 files=_texts(found, folder, beside) if own is not None else {},
             )
@@ -57,6 +59,21 @@ def render(path: str, *, cluster: str, cluster_of: str, queue: str, namespace: s
         say(f"copy to {there} on the head first: {' '.join(beside)}")
     print(yaml.dump_all(made, Dumper=_Dumper, sort_keys=False, width=118, allow_unicode=True), end="", flush=True)
     return COMPLETE
+
+
+def _refuse_what_stays(found: JobFile, own_cluster: bool) -> None:
+    """What a job file may say on a laptop and must not say there. Raises ``CommandError``."""
+    key_file = str(found.values.get("api_key_file", ""))
+    if key_file and not Path(key_file).is_absolute():
+        raise CommandError(
+            f"{found.origin('api_key_file')}: api-key-file: the key goes to no cluster with a job: take it out, and "
+            "make the secret cortex-provider (k8s/README.md), or name a file that the head has"
+        )
+    if own_cluster and "notify" in found.values:
+        raise CommandError(
+            f"{found.origin('notify')}: notify: its URL may be a secret, and would stand in a ConfigMap: take it out, "
+            "and set CORTEX_NOTIFY on the head from a secret"
+        )
 
 
 class _Dumper(yaml.SafeDumper):  # type: ignore[misc]  # it comes without types

@@ -15,7 +15,7 @@ from actors.destination import Wish
 from actors.provider.credential import CredentialError, absolute, checked_url, without_password
 from actors.sharing import PLACE
 from actors.simulator.settings import SimulatorSettings
-from actors.store import Folder, is_database
+from actors.store import Folder, StoreError, is_database
 from actors.wording import fallback, labels, provider, role, simulated
 from cortex.limits import BATCHES, MESSAGES, Limits
 from cortex.shards import checked
@@ -27,12 +27,13 @@ def folder_of(options: Options) -> Folder:
 
 
 def shared_at(options: Options) -> dict[str, str]:
-    """Where limits are shared with other clusters, as one of a job's places. Raises ``CommandError``."""
+    """Where limits are shared with other clusters, as one of a job's places. Raises ``CommandError``, or
+    ``StoreError`` for an address that cannot be one."""
     address = options.limits.strip()
     if address and not is_database(address):
         raise CommandError(f"--limits {without_password(address)}: limits are shared in a database, at postgresql://…")
     if address:
-        Folder(address)  # raises for one that cannot be one
+        _folder("--limits", address)
     return {PLACE: address} if address else {}
 
 
@@ -41,7 +42,14 @@ def named_folder(options: Options) -> Folder:
     if "://" in options.state and not is_database(options.state):
         said = without_password(options.state)
         raise CommandError(f"--state {said}: journals are kept in a folder of this machine, or at postgresql://…")
-    return Folder(options.state)
+    return _folder("--state", options.state)
+
+
+def _folder(option: str, address: str) -> Folder:
+    try:
+        return Folder(address)
+    except StoreError as error:
+        raise StoreError(f"{option}: {error}") from None
 
 
 def wish_of(options: Options, model: str) -> Wish:

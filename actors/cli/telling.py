@@ -105,7 +105,8 @@ class Standing(msgspec.Struct, kw_only=True):
     def code(self, failed_share_max: Decimal, partial_is_complete: bool) -> int:
         """The exit code of a run that ended so, signals apart."""
         facts = self.facts
-        if self.outcome != "complete" and not (partial_is_complete and self.outcome in RESUMABLE):
+        drained = facts["why"].startswith("drain: by ")  # no result, a rest: whoever waits for it goes on with it
+        if self.outcome != "complete" and (drained or not (partial_is_complete and self.outcome in RESUMABLE)):
             return PARTIAL if self.outcome in RESUMABLE else FAILED
         failed, refused = facts["rows_failed"], facts["rows_refused"]
         bad, lines = failed + self.unreadable, facts["rows"] + self.unreadable

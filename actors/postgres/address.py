@@ -1,4 +1,4 @@
-"""What ``--state postgresql://…`` may say, and how a connection is made.
+"""What a database's address may say, of ``--state`` as of ``--limits``, and how a connection is made.
 
 Whatever it leaves out libpq finds in its usual places: PGPASSWORD, PGPASSFILE or ~/.pgpass, PGSERVICE, PGSSLMODE,
 PGSSLROOTCERT, PGSSLCERT and PGSSLKEY, …
@@ -22,7 +22,7 @@ try:
     from psycopg import ProgrammingError
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
 except ImportError as missing:
-    said = "--state postgresql://… needs the extra postgres: pip install 'cortex-bounded-calls[postgres]'"
+    said = "a database needs the extra postgres: pip install 'cortex-bounded-calls[postgres]'"
     raise StoreError(f"{said} ({missing})") from None
 
 SECRETS = ("password", "sslpassword")
@@ -54,7 +54,7 @@ def conninfo_of(address: str, environ: Mapping[str, str]) -> str:
         whole: Mapping[str, Any] = {**own, **given}
         return make_conninfo("", **whole)
     except ProgrammingError as error:
-        raise StoreError(f"--state {address}: {str(error).strip()}") from None
+        raise StoreError(f"{address}: {str(error).strip()}") from None
 
 
 def _holds_secret(address: str) -> bool:

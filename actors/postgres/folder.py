@@ -12,21 +12,26 @@ import weakref
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from actors.postgres.address import conninfo_of, own_folder
 from actors.postgres.index import TableIndex
-from actors.postgres.link import Link
+from actors.postgres.link import Link, ran
 from actors.postgres.lock import hold, is_held, key_of
 from actors.postgres.register import TableRegister
 from actors.postgres.schema import VERSION, bring_up, version
 from actors.postgres.storage import TableStorage, made, size_bytes
 from actors.store import Folder, Journal, NoSuchJob, StoreError, checked_name
 
+if TYPE_CHECKING:  # where it is missing, it is said in one line
+    from psycopg import Connection
+
 _MAKING = "+"
 """Before the name of a journal that is being made: no job's begins so."""
 _LINE = "+"
 """Before the name of a line that stays when jobs are removed."""
 _ASK_AT_ONCE = 10_000
+_NOTE = "SELECT value FROM cortex_notes WHERE kind = %s AND name = %s"
 
 
 class DatabaseFolder(Folder):
@@ -208,8 +213,7 @@ class DatabaseFolder(Folder):
 
     def note(self, kind: str, name: str) -> bytes | None:
         """What a row holds."""
-        asked = "SELECT value FROM cortex_notes WHERE kind = %s AND name = %s"
-        rows = self._link.rows(asked, (kind, name)) if self._ready() else []
+        rows = self._link.rows(_NOTE, (kind, name)) if self._ready() else []
         return bytes(rows[0][0]) if rows else None
 
     def note_mark(self, kind: str, name: str) -> Hashable:
@@ -232,13 +236,24 @@ class DatabaseFolder(Folder):
     def swap_note(self, kind: str, name: str, before: bytes | None, value: bytes) -> bool:
         """Put a row there only in place of the one that was seen."""
         if before is None:
-            asked = "INSERT INTO cortex_notes (value, kind, name) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
-            return self._link.count(asked, (value, kind, name)) == 1
-        asked = (
-            "UPDATE cortex_notes SET value = %s, changed_at = clock_timestamp() "
-            "WHERE kind = %s AND name = %s AND value = %s"
-        )
-        return self._link.count(asked, (value, kind, name, before)) == 1
+            swap = "INSERT INTO cortex_notes (value, kind, name) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
+        else:
+            swap = (
+                "UPDATE cortex_notes SET value = %s, changed_at = clock_timestamp() "
+                "WHERE kind = %s AND name = %s AND value = %s"
+            )
+        given = (value, kind, name) if before is None else (value, kind, name, before)
+        tries = 0
+
+        def run(connection: Connection[Any]) -> bool:
+            nonlocal tries
+            tries += 1
+            if ran(connection, swap, given).rowcount == 1:
+                return True
+            # What was sent before may have been done, and only its confirmation lost.
+            return tries > 1 and ran(connection, _NOTE, (kind, name)).fetchall() == [(value,)]
+
+        return self._link.transaction(run)
 
     def drop_note(self, kind: str, name: str) -> None:
         """Remove the row."""

@@ -1,8 +1,8 @@
 """Who works on a job at this moment: an advisory lock of a session that lives as long as its holder.
 
 The server lets go of it when that process ends, however it ends, and within half a minute when its host is gone. Where
-the session itself is lost, because the server was started again, it is taken again as soon as that answers; the epoch
-keeps writers apart meanwhile.
+the session itself is lost, because the server was started again, it is taken again as soon as that answers, or as
+whoever has it meanwhile lets go; the epoch keeps writers apart until then.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from actors.postgres.link import Link
 from actors.store import Held, StoreError
 
 BEAT_S = 5.0
-"""How often the holder looks whether its session still lives."""
+"""How often the holder looks whether it still has it."""
 _TRIES = 20
 _TRY_AGAIN_S = 0.05  # the session of a process that has just died ends a moment later
+_TAKE = "SELECT pg_try_advisory_lock(%s)"
 _HELD = """
 SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted
 AND classid = %s::bigint::oid AND objid = %s::bigint::oid
@@ -38,12 +39,15 @@ def key_of(schema: str, job: str) -> int:
 @contextlib.contextmanager
 def hold(conninfo: str, address: str, key: int) -> Iterator[None]:
     """Hold it as long as the block runs. Raises ``Held``, or ``StoreError``."""
-    first = True
+    first, ours = True, False
 
     def take(connection: psycopg.Connection[Any]) -> None:
+        nonlocal ours
+        ours = False  # what an earlier session had went with it
         for _ in range(_TRIES if first else 1):
-            row = connection.execute("SELECT pg_try_advisory_lock(%s)", (key,)).fetchone()
-            if row is not None and row[0]:
+            row = connection.execute(_TAKE, (key,)).fetchone()
+            ours = row is not None and bool(row[0])
+            if ours:
                 return
             time.sleep(_TRY_AGAIN_S if first else 0)
         if first:
@@ -56,9 +60,13 @@ def hold(conninfo: str, address: str, key: int) -> Iterator[None]:
     over = threading.Event()
 
     def beat() -> None:
+        nonlocal ours
         while not over.wait(BEAT_S):
             with contextlib.suppress(StoreError):
-                link.rows("SELECT 1")
+                if ours:
+                    link.rows("SELECT 1")
+                else:  # somebody was quicker, for a moment or for longer
+                    ours = bool(link.rows(_TAKE, (key,))[0][0])
 
     beating = threading.Thread(target=beat, name="cortex-hold", daemon=True)
     beating.start()

@@ -1,4 +1,8 @@
-"""The index of remembered replies in a SQLite file, written without waiting for the disk."""
+"""The index of remembered replies in a SQLite file, written without waiting for the disk.
+
+What a job pays for is put down as it comes, some thousand replies in one row, and sorted in when somebody looks for a
+question: hashes are random keys, and most jobs pay for what nobody asks again.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +11,23 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import msgspec
+
 from actors.store import StoreError
 
 _ASK_AT_ONCE = 500  # SQLite takes at most 999 variables in a statement on old builds
+_SORT_AT_ONCE = 64
+"""Rows of unsorted replies that are sorted in together: nobody else can write meanwhile."""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS replies (hash BLOB PRIMARY KEY, job TEXT, seq INTEGER, position INTEGER) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS indexed (job TEXT PRIMARY KEY, seq INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS unsorted (id INTEGER PRIMARY KEY, job TEXT, replies BLOB);
 """
+_ANYTHING = "SELECT 1 FROM replies UNION ALL SELECT 1 FROM unsorted LIMIT 1"
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[tuple[bytes, int, int]]).decode
 
 
 class FileIndex:
@@ -39,22 +52,45 @@ class FileIndex:
 
     def empty(self) -> bool:
         """Whether nothing is in it."""
-        return self._db.execute("SELECT 1 FROM replies LIMIT 1").fetchone() is None
+        return self._db.execute(_ANYTHING).fetchone() is None
 
     def put(self, job: str, seq: int, rows: Sequence[tuple[bytes, int, int]]) -> None:
         """Add replies of a job."""
+        with self._writing() as db:
+            if rows:
+                db.execute("INSERT INTO unsorted (job, replies) VALUES (?, ?)", (job, _encode(rows)))
+            db.execute("INSERT OR REPLACE INTO indexed VALUES (?, ?)", (job, seq))
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
         try:
             self._db.execute("BEGIN IMMEDIATE")
-            self._db.executemany("INSERT OR REPLACE INTO replies VALUES (?, ?, ?, ?)", _of(job, rows))
-            self._db.execute("INSERT OR REPLACE INTO indexed VALUES (?, ?)", (job, seq))
+            yield self._db
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
             with contextlib.suppress(sqlite3.Error):
                 self._db.execute("ROLLBACK")  # a full disk leaves it open: nobody else could write the index
             raise StoreError(f"the index of replies: {error}") from None
 
+    def _sort_in(self) -> None:
+        """All that was put down unsorted, by whomever."""
+        while self._db.execute("SELECT 1 FROM unsorted LIMIT 1").fetchone() is not None:
+            with self._writing() as db:
+                some = db.execute(
+                    "SELECT id, job, replies FROM unsorted ORDER BY id LIMIT ?", (_SORT_AT_ONCE,)
+                ).fetchall()
+                rows = [(hash_, job, seq, at) for _, job, blob in some for hash_, seq, at in _decode(blob)]
+                rows.sort(key=_hash_of)  # neighbours share a page; of equal ones the last put down stays the last
+                db.executemany("INSERT OR REPLACE INTO replies VALUES (?, ?, ?, ?)", rows)
+                db.executemany("DELETE FROM unsorted WHERE id = ?", [(number,) for number, _, _ in some])
+
     def find(self, hashes: Sequence[bytes]) -> Iterator[tuple[bytes, str, int, int]]:
         """Those that are there."""
+        with contextlib.suppress(StoreError):  # a full disk: it is looked through as it is
+            self._sort_in()
+        wanted = set(hashes)
+        for job, replies in unsorted(self._db):
+            yield from ((hash_, job, seq, at) for hash_, seq, at in replies if hash_ in wanted)
         for start in range(0, len(hashes), _ASK_AT_ONCE):
             some = hashes[start : start + _ASK_AT_ONCE]
             marks = ",".join("?" * len(some))
@@ -66,14 +102,18 @@ class FileIndex:
             self._db.close()
 
 
-def _of(job: str, rows: Sequence[tuple[bytes, int, int]]) -> Iterator[tuple[bytes, str, int, int]]:
-    return ((hash_, job, seq, position) for hash_, seq, position in rows)
+def _hash_of(row: tuple[bytes, str, int, int]) -> bytes:
+    return row[0]
 
 
 def whose(path: Path, question: bytes) -> tuple[str, int]:
     """The job that has paid for a reply, and in which turn; nothing is made where no index is."""
     try:
         with contextlib.closing(_read_only(path, 2.0)) as db:
+            for job, replies in unsorted(db):
+                for hash_, seq, _ in replies:
+                    if hash_ == question:
+                        return job, seq
             row = db.execute("SELECT job, seq FROM replies WHERE hash = ?", (question,)).fetchone()
     except sqlite3.Error:
         return "", 0
@@ -85,6 +125,9 @@ def known(path: Path, questions: Sequence[bytes]) -> set[bytes]:
     found: set[bytes] = set()
     try:
         with contextlib.closing(_read_only(path, 10.0)) as db:
+            wanted = set(questions)
+            for _, replies in unsorted(db):
+                found.update(hash_ for hash_, _, _ in replies if hash_ in wanted)
             for start in range(0, len(questions), _ASK_AT_ONCE):
                 some = questions[start : start + _ASK_AT_ONCE]
                 rows = db.execute(f"SELECT hash FROM replies WHERE hash IN ({','.join('?' * len(some))})", some)
@@ -98,9 +141,18 @@ def anything(path: Path) -> bool:
     """Whether anything is in the index."""
     try:
         with contextlib.closing(_read_only(path, 10.0)) as db:
-            return db.execute("SELECT 1 FROM replies LIMIT 1").fetchone() is not None
+            sorted_in = db.execute("SELECT 1 FROM replies LIMIT 1").fetchone() is not None
+            return sorted_in or next(unsorted(db), None) is not None
     except sqlite3.Error:
         return False
+
+
+def unsorted(db: sqlite3.Connection) -> Iterator[tuple[str, list[tuple[bytes, int, int]]]]:
+    """What was put down and nobody has looked for yet, the latest first; for those who only read."""
+    if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'unsorted'").fetchone() is None:
+        return  # an index that no release after 0.1 has opened
+    for job, blob in db.execute("SELECT job, replies FROM unsorted ORDER BY id DESC"):
+        yield str(job), _decode(blob)
 
 
 def _read_only(path: Path, timeout_s: float) -> sqlite3.Connection:
@@ -114,7 +166,8 @@ def unremember(path: Path, jobs: Sequence[str]) -> None:
     try:
         with contextlib.closing(sqlite3.connect(path, isolation_level=None, timeout=10.0)) as db:
             db.execute("PRAGMA secure_delete=ON")
-            for table in ("replies", "indexed"):
+            db.executescript(_SCHEMA)
+            for table in ("replies", "unsorted", "indexed"):
                 db.executemany(f"DELETE FROM {table} WHERE job = ?", [(name,) for name in jobs])
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     except sqlite3.Error as error:

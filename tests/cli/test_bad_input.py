@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,10 @@ def test_rows_that_name_several_models(cortex):
         (["--cluster", "nowhere"], ["--cluster 'nowhere'", "host:6379"]),
         (["--job", "a/b"], ["job name 'a/b'"]),
         (["--state", "postgresql://me:secret@host/db"], ["the database holds a password", "PGPASSWORD"]),
+        (["--state", "postgresql://h/d?colour=red"], ["--state: postgresql://h/d?colour=red: invalid", '"colour"']),
+        (["--limits", "postgresql://h/d?colour=red"], ["--limits: postgresql://h/d?colour=red: invalid", '"colour"']),
+        (["--limits", "postgresql://me:secret@host/db"], ["--limits: the address of the database holds a password"]),
+        (["--limits", "mysql://me:secret@host/db"], ["--limits mysql://host/db"]),
         (["--state", "mysql://me:secret@host/db"], ["--state mysql://host/db"]),
         (["--base-url", "ftp://x"], ["--base-url must be"]),
         (["--base-url", "https://me:secret@host"], ["holds a password", "ANTHROPIC_BASE_URL"]),
@@ -123,6 +128,16 @@ def test_options_that_make_no_sense(cortex, options, words):
     line = cortex("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", *options).refused(*words)
     assert "secret" not in line
     assert _jobs() == []
+
+
+@pytest.mark.parametrize("option", ["--state", "--limits"])
+def test_a_database_without_its_extra(cortex, option, monkeypatch):
+    for name in [name for name in sys.modules if name.startswith(("psycopg", "actors.postgres."))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    Path("in.jsonl").write_text(ONE)
+    command = ("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", option, "postgresql://h/d")
+    cortex(*command).refused(f"{option}: a database needs the extra postgres: pip install")
 
 
 def test_settings_of_the_simulation_for_another_model(cortex):

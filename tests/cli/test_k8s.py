@@ -24,8 +24,13 @@ metadata: {name: cortex}
 spec:
   enableInTreeAutoscaling: true
   autoscalerOptions: {version: v2}
-  headGroupSpec: {template: {spec: {containers: [{name: ray-head}], volumes: [{name: tmp}]}}}
-  workerGroupSpecs: [{groupName: branch, replicas: 1, minReplicas: 1, maxReplicas: 5}]
+  headGroupSpec: {template: {spec: {containers: [{name: ray-head, image: c:1}, {name: beside, image: b:1}], volumes: [{name: tmp}]}}}
+  workerGroupSpecs:
+    - groupName: branch
+      replicas: 1
+      minReplicas: 1
+      maxReplicas: 5
+      template: {spec: {containers: [{name: ray-worker, image: c:1}], initContainers: [{name: first, image: c:1}]}}
 '''
 
 
@@ -80,10 +85,18 @@ def test_a_cluster_of_its_own_takes_the_files_along_and_may_wait_in_a_queue(cort
         {"name": "job-files", "mountPath": "/var/lib/cortex/files/tickets", "readOnly": True}
     ]
     assert head["volumes"][-1] == {"name": "job-files", "configMap": {"name": "tickets-files"}}
-    assert spec["submitterPodTemplate"]["spec"]["containers"][0]["image"] == "i:1"
+    assert _images(spec) == ["i:1", "i:1", "b:1", "i:1", "i:1"], "Ray's, wherever it stands; what is beside it keeps its own"
     assert cortex("k8s", "render", job, "--cluster-of", "cluster.yaml").code == 0
     plain = list(yaml.safe_load_all(cortex("k8s", "render", job, "--cluster-of", "cluster.yaml").out))[1]["spec"]
+    assert _images(plain) == ["c:1", "c:1", "b:1", "c:1", "c:1"], "the submitter has the cluster's"
     assert "suspend" not in plain and plain["rayClusterSpec"]["enableInTreeAutoscaling"] is True
+
+
+def _images(spec: dict) -> list[str]:
+    """Of the submitter, the head, and the first group."""
+    own = spec["rayClusterSpec"]
+    pods = [spec["submitterPodTemplate"], own["headGroupSpec"]["template"], own["workerGroupSpecs"][0]["template"]]
+    return [each["image"] for pod in pods for each in (*pod["spec"]["containers"], *pod["spec"].get("initContainers", ()))]
 
 
 @pytest.mark.parametrize(
@@ -101,6 +114,8 @@ def test_a_cluster_of_its_own_takes_the_files_along_and_may_wait_in_a_queue(cort
         ('input = "a.csv"', ("--cluster-of", "none.yaml"), "none.yaml cannot be read: No such file"),
         ('input = "a.csv"', ("--cluster-of", "tickets.toml"), "tickets.toml holds no RayCluster cortex"),
         ('input = "a.csv"', ("--cluster-of", "cluster.yaml"), "tickets.toml line 1: a cluster of the job's own keeps no file: give input as s3://"),
+        ('api-key-file = "key.txt"\ninput = "a.csv"', (), "tickets.toml line 1: api-key-file: the key goes to no cluster with a job"),
+        ('notify = "https://h/x"\ninput = "s3://b/a"', ("--cluster-of", "cluster.yaml"), "tickets.toml line 1: notify: its URL may be a secret"),
         ('input = "s3://b/a.csv"\nprompt = "@none.txt"', ("--cluster-of", "cluster.yaml"), "none.txt cannot go to the cluster: No such file"),
     ],
 )  # fmt: skip

@@ -38,11 +38,12 @@ async def _asked(runtime: Any, job: str, method: str) -> Any:
         return None
 
 
-async def _put_there(runtime: Any, job: str, state: str, node: int) -> None:
+async def _put_there(runtime: Any, job: str, state: str, node: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a job's channel made on that node, as Ray might do by itself."""
     here = ray.get_runtime_context().get_node_id()
     (there,) = [each["NodeID"] for each in ray.nodes() if each["Alive"] and each["NodeID"] != here]
-    runtime._where = lambda role, args: NodeAffinitySchedulingStrategy(there, soft=True)
+    monkeypatch.setattr(runtime, "_where", lambda role, args: NodeAffinitySchedulingStrategy(there, soft=True))
+    monkeypatch.setattr("actors.runtime.home_of", lambda node, nodes: "")  # a place in particular would tie it to this host
     for _ in range(20):  # soft: Ray may choose another until it knows the node well
         await runtime.start_actor("channel", f"channel:{job}", job, state)
         _, pid = await runtime.peer(f"channel:{job}").ask("hello")
@@ -75,7 +76,7 @@ async def test_a_node_that_dies_with_a_channel_on_it_stops_no_job(
         runtime = await start_runtime(head.address, {})
         try:
             with another_node(head) as started:
-                await _put_there(runtime, "j", state, started.pid)
+                await _put_there(runtime, "j", state, started.pid, monkeypatch)
                 driver = commands.start("batch", "in.jsonl", "-o", "out.jsonl", "--job", "j")
                 permits = (await _begun(runtime, "j", driver))["permits"]
                 for pid, _ in below(started.pid):

@@ -11,6 +11,7 @@ import pytest
 
 from actors.memory import Memory
 from actors.sqlite import backup as module
+from actors.sqlite.index import unsorted
 from actors.store import Folder, Journal, StoreError, replies_in
 from cortex import events, journal
 from cortex.reply import Reply, Usage
@@ -66,6 +67,7 @@ def _lacking(copy: Folder) -> list[str]:
     """What the index of a copy says that stands in a journal, and does not."""
     with closing(sqlite3.connect(copy.path / "replies.sqlite")) as db:
         rows = db.execute("SELECT hash, job, seq FROM replies").fetchall()
+        rows += [(hash_, job, seq) for job, replies in unsorted(db) for hash_, seq, _ in replies]
     lacking = []
     assert rows
     for hash_, job, seq in rows:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from actors.observing.otlp import Encoder
 from actors.telemetry import Told
-from benchmarks import claims_rlm, http, limits, loops, processes, rows, telemetry
+from benchmarks import claims_rlm, http, limits, loops, processes, rows, table, telemetry
 from benchmarks.memory import read
 from benchmarks.processes import Sample
-from benchmarks.server import RunningServer
+from benchmarks.server import RunningServer, answer
 from cortex.programs.batch import failed_line, succeeded_line
 from policies.failure import Failure, FailureKind
 
@@ -47,9 +49,34 @@ def test_a_row_that_failed_is_no_answer(tmp_path: Path) -> None:
         rows.check_all(rows.results(path), 2)
 
 
+def test_a_table_of_answers_with_one_lost_doubled_or_mixed_up_has_no_figure(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    def answers(*numbers: int) -> list[dict[str, Any]]:
+        messages = [msgspec.json.decode(answer(number, True).split(b"\r\n\r\n", 1)[1]) for number in numbers]
+        return [msgspec.json.decode(each["content"][0]["text"]) for each in messages]
+
+    def written(given: list[dict[str, Any]], ids: tuple[int, ...] = (0, 1, 2)) -> Path:
+        around = {"answer": None, "error": None}
+        found = [{"id": f"r{number:06d}"} | each | around for number, each in zip(ids, given, strict=True)]
+        pq.write_table(pa.Table.from_pylist(found), tmp_path / "answers.parquet")
+        return tmp_path / "answers.parquet"
+
+    table.check_table(written(answers(0, 1, 2)), 3)
+    with pytest.raises(rows.Lost, match="2 rows have another's answer, the first is r000000"):
+        table.check_table(written(answers(1, 0, 2)), 3)
+    with pytest.raises(rows.Lost, match="1 of 3 calls have no result"):
+        table.check_table(written(answers(0, 2), (0, 2)), 3)
+    with pytest.raises(rows.Lost, match="r000001 has two results"):
+        table.check_table(written(answers(0, 1, 1), (0, 1, 1)), 3)
+
+
 def test_spans_that_did_not_come_or_came_twice_leave_no_figure() -> None:
     def request(*ids: int) -> bytes:
-        return Encoder([]).request([Encoder([]).span(Told(1, number, 0, "x", 1, 1, 2, False, [], ())) for number in ids])
+        return Encoder([]).request(
+            [Encoder([]).span(Told(1, number, 0, "x", 1, 1, 2, False, [], ())) for number in ids]
+        )
 
     sink = telemetry.Sink()
     sink.bodies += [request(*range(1, 8)), request(8, 9, 10, 11)]
@@ -68,7 +95,9 @@ def test_lines_of_the_input_have_the_size_that_was_asked_for(tmp_path: Path) -> 
 
 def test_what_is_reached_of_a_limit_is_read_from_what_the_provider_counted() -> None:
     looks = [limits.Look(100.0 + at_s, 40 * min(at_s, 5) + 10 * max(at_s - 5, 0), at_s // 5) for at_s in range(-3, 50)]
-    found = limits.reached([limits.Look(look.at_s, max(look.accepted, 0), look.throttled) for look in looks], 10.0, 20, 40)
+    found = limits.reached(
+        [limits.Look(look.at_s, max(look.accepted, 0), look.throttled) for look in looks], 10.0, 20, 40
+    )
     assert (found["sustained"], found["throttled"], found["converged_s"]) == (1.0, round(4 / 204, 4), 0.0)
     slow = [limits.Look(float(at_s), 9 * at_s if at_s < 20 else 10 * at_s - 20, 0) for at_s in range(40)]
     assert limits.reached(slow, 10.0, 0, 10)["sustained"] == 0.9
@@ -101,9 +130,13 @@ def test_a_leak_is_seen_and_a_plateau_is_not() -> None:
 def test_the_claims_about_rlm_know_what_is_right() -> None:
     text, right = claims_rlm.reviews(300, 1)
     lines = text.split("\n")
-    assert len(lines) == 300 and right[claims_rlm.PLAIN] == sum("late delivery" in line or "came late" in line for line in lines)
+    assert len(lines) == 300 and right[claims_rlm.PLAIN] == sum(
+        "late delivery" in line or "came late" in line for line in lines
+    )
     assert 0 < right[claims_rlm.KEYED] < right[claims_rlm.PLAIN]
     (keyed, plain) = claims_rlm.tokens((60,), (1,))
-    assert keyed["rlm"]["right"] == plain["rlm"]["right"] == keyed["one_shot"]["right"] == plain["one_shot"]["right"] == 1
+    assert (
+        keyed["rlm"]["right"] == plain["rlm"]["right"] == keyed["one_shot"]["right"] == plain["one_shot"]["right"] == 1
+    )
     first, then = claims_rlm.kept(2, 60)
     assert first["calls"] == first["written_each_time"]["calls"] and then["calls"] < then["written_each_time"]["calls"]

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.courier import Courier
+from actors.courier import GATHERED, Courier
 from cortex import events
 from policies.failure import Failure, FailureKind
 
@@ -52,6 +52,28 @@ async def test_where_nothing_more_is_under_way_it_goes_a_round_earlier(more: boo
         assert channel.messages == []
         await asyncio.sleep(0)
         assert passed < rounds or channel.messages == [2]
+
+
+async def test_where_many_are_under_way_the_first_wait_a_moment_for_more() -> None:
+    channel = Channel()
+    courier = Courier("branch:1", "1", channel, lambda: True, lambda: 0.02)
+    courier.add(_event(1))
+    await _rounds(4)
+    assert channel.messages == [], "it waits"
+    courier.add(_event(2))
+    async with asyncio.timeout(5):
+        while not channel.messages:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.005)
+    assert channel.messages == [2]
+
+
+async def test_a_message_that_is_large_enough_waits_for_nothing() -> None:
+    channel = Channel()
+    courier = Courier("branch:1", "1", channel, lambda: True, lambda: 3600.0)
+    for goal in range(GATHERED):
+        courier.add(_event(goal + 1))
+    await _rounds(4)
+    assert channel.messages == [GATHERED]
 
 
 async def test_a_message_that_nobody_answers_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:

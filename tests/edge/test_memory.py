@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from actors.memory import Memory
-from actors.sqlite.index import FileIndex
+from actors.sqlite.index import FileIndex, anything, known, unremember, whose
 from actors.store import Folder
 
 
 def _kept(path: Path) -> set[str]:
     with sqlite3.connect(path / "replies.sqlite") as db:
-        return {job for (job,) in db.execute("SELECT DISTINCT job FROM replies")}
+        return {job for (job,) in db.execute("SELECT job FROM replies UNION SELECT job FROM unsorted")}
 
 
 class _Full:
@@ -41,7 +41,11 @@ def test_a_full_disk_holds_up_neither_other_jobs_nor_this_one_later(tmp_path: Pa
     first.note(1, [(b"a" * 16, 1, 0)])
     first.flush()
     assert _kept(tmp_path) == set()
-    other = Memory(folder, "other", FileIndex(tmp_path, sqlite3.connect(tmp_path / "replies.sqlite", isolation_level=None, timeout=0.0)))
+    other = Memory(
+        folder,
+        "other",
+        FileIndex(tmp_path, sqlite3.connect(tmp_path / "replies.sqlite", isolation_level=None, timeout=0.0)),
+    )
     other.note(1, [(b"b" * 16, 1, 0)])
     other.flush()
     assert _kept(tmp_path) == {"other"}, "the write lock was given back"
@@ -52,3 +56,52 @@ def test_a_full_disk_holds_up_neither_other_jobs_nor_this_one_later(tmp_path: Pa
         first.flush()
     assert _kept(tmp_path) == {"first", "other"}
     other.close()
+
+
+def _opened(path: Path) -> FileIndex:
+    return FileIndex(path / "replies.sqlite")
+
+
+def test_what_was_put_down_is_sorted_in_when_somebody_looks(tmp_path: Path) -> None:
+    index = _opened(tmp_path)
+    for seq in range(200):
+        index.put("one", seq, [(bytes([seq, place]) * 8, seq, place) for place in range(10)])
+    with sqlite3.connect(tmp_path / "replies.sqlite") as db:
+        assert db.execute("SELECT count(*) FROM replies").fetchone() == (0,)
+        assert list(index.find([bytes([7, 3]) * 8])) == [(bytes([7, 3]) * 8, "one", 7, 3)]
+        assert db.execute("SELECT count(*) FROM replies").fetchone() == (2_000,)
+        assert db.execute("SELECT count(*) FROM unsorted").fetchone() == (0,)
+    index.close()
+
+
+def test_the_latest_reply_to_a_question_is_the_one_that_is_found(tmp_path: Path) -> None:
+    index = _opened(tmp_path)
+    index.put("one", 1, [(b"a" * 16, 1, 0)])
+    index.put("two", 5, [(b"a" * 16, 4, 2)])
+    assert whose(tmp_path / "replies.sqlite", b"a" * 16) == ("two", 4)
+    assert list(index.find([b"a" * 16])) == [(b"a" * 16, "two", 4, 2)]
+    assert whose(tmp_path / "replies.sqlite", b"a" * 16) == ("two", 4)
+    index.close()
+
+
+def test_what_cannot_be_sorted_in_is_found_all_the_same(tmp_path: Path) -> None:
+    db = _Full(sqlite3.connect(tmp_path / "replies.sqlite", isolation_level=None, timeout=0.0))
+    db.full = False
+    index = FileIndex(tmp_path, db)  # type: ignore[arg-type]
+    index.put("one", 1, [(b"a" * 16, 1, 0)])
+    db.full = True
+    assert list(index.find([b"a" * 16, b"b" * 16])) == [(b"a" * 16, "one", 1, 0)]
+    index.close()
+
+
+def test_an_index_of_the_first_release_is_read_by_those_who_only_read(tmp_path: Path) -> None:
+    path = tmp_path / "replies.sqlite"
+    index = _opened(tmp_path)
+    index.put("one", 1, [(b"a" * 16, 1, 0)])
+    list(index.find([]))
+    index.close()
+    with sqlite3.connect(path) as db:
+        db.execute("DROP TABLE unsorted")
+    assert (anything(path), known(path, [b"a" * 16]), whose(path, b"a" * 16)) == (True, {b"a" * 16}, ("one", 1))
+    unremember(path, ["one"])
+    assert not anything(path)

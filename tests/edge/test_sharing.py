@@ -11,12 +11,14 @@ import msgspec
 import pytest
 
 from actors import sharing
+from actors.ports import Away
 from actors.store import StoreError, Unreachable
 from cortex import tenancy
 from cortex.tenancy import Account, Asked, Share
 from policies.limit import Caps
 from policies.route import pool_name
 from tests.edge.jobs import FunctionModel, ListSource, Run, rows
+from tests.edge.leasing import World, act
 
 ADDRESS = "postgresql://h/d"
 POOL = pool_name("test", "", "m")
@@ -29,8 +31,10 @@ class Here:
         self.account = Account(Caps(**caps))
         self.away = ""
         self.ask_s: list[float] = []
+        self.prepared = 0
 
     def prepare(self) -> None:
+        self.prepared += 1
         if self.away:
             raise StoreError(self.away)
 
@@ -106,3 +110,53 @@ async def test_a_database_that_refuses_lets_nothing_begin(tmp_path: Path, monkey
     with pytest.raises(StoreError, match="it refuses"):
         await _run(tmp_path, model, 5).to_end()
     assert model.asked == []
+
+
+def _renewing() -> int:
+    """So many loops renew shares."""
+    return sum(getattr(task.get_coro(), "__qualname__", "") == "Sharing._run" for task in asyncio.all_tasks())
+
+
+def test_a_cortex_that_came_back_at_the_second_try_renews_its_shares_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two that renew share what they know: an older answer after a newer one would raise what was given back."""
+    _shared(monkeypatch)
+
+    async def play(world: World) -> None:
+        world.notes.put(sharing.ADDRESS, ADDRESS.encode())
+        names, tries = world.names, iter((True, False))
+
+        async def first_away(prefix: str) -> tuple[str, ...]:
+            if next(tries):
+                raise Away("the cluster's head")
+            return await names(prefix)
+
+        monkeypatch.setattr(world, "names", first_away)
+        cortex = world.start(again=True)
+        with pytest.raises(Away):
+            await cortex.begin(True)
+        assert _renewing() == 0, "nothing has begun"
+        await cortex.begin(True)
+        assert _renewing() == 1
+
+    act(play)
+
+
+async def test_two_jobs_that_come_at_once_are_one_tenant(monkeypatch: pytest.MonkeyPatch) -> None:
+    there, world = _shared(monkeypatch), World()
+    cortex = world.start()
+    await asyncio.gather(*(cortex.share(ADDRESS) for _ in range(2)))
+    assert (there.prepared, _renewing()) == (1, 1)
+    with pytest.raises(StoreError, match="already, not at postgresql://h/other"):
+        await cortex.share("postgresql://h/other")
+    await world.end()
+
+
+async def test_of_two_places_that_are_named_at_once_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    _shared(monkeypatch)
+    world = World()
+    cortex = world.start()
+    said = await asyncio.gather(
+        cortex.share(ADDRESS), cortex.share("postgresql://h/other"), return_exceptions=True
+    )  # fmt: skip
+    assert [type(each) for each in said] == [type(None), StoreError]
+    await world.end()

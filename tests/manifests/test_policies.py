@@ -156,7 +156,14 @@ INSTALLATION = [
     (("overlays/production", "NetworkPolicy", "provider"), put("spec.egress.0.ports.0.port", 80), "reaches the Internet on other ports"),
     (("overlays/production", "NetworkPolicy", "provider"), put("spec.egress.0.to.0.ipBlock.except", None), "one into private networks too"),
     (("overlays/production", "NetworkPolicy", "head-dashboard"), put("spec.ingress.0.from", None), "anybody in the cluster may come in"),
+    (("overlays/production", "NetworkPolicy", "provider"), put("spec.egress.0.to.1.ipBlock.except", None), "one into private networks too"),
+    (("overlays/production", "NetworkPolicy", "collector"), put("spec.egress.0.to", None), "a way out leads anywhere"),
     (("overlays/production", "PodDisruptionBudget", "cortex-branch"), put("spec.selector.matchLabels", {"a": "b"}), "branch has no disruption budget"),
+    (("overlays/production", "PodDisruptionBudget", "cortex-head"), put("spec.selector.matchLabels", {"ray.io/cluster": "cortex", "ray.io/node-type": "worker"}), "head has no disruption budget"),
+    (("overlays/production", "PodDisruptionBudget", "cortex-branch"), put("spec.minAvailable", "50%"), "no branch may ever be evicted"),
+    (("overlays/production", "PodDisruptionBudget", "cortex-branch"), put("spec.minAvailable", None), "no branch may ever be evicted"),
+    (("overlays/production", "PodDisruptionBudget", "cortex-branch"), put("spec.minAvailable", 2), "the last pods of branch may not be evicted"),
+    (("overlays/local", "PodDisruptionBudget", "cortex-head"), put("spec.selector.matchLabels", {"ray.io/node-type": "head"}), "counts other clusters' pods too"),
 ]
 
 OPERATOR = [

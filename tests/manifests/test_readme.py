@@ -57,7 +57,7 @@ def test_names_are_those_of_the_manifests():
 
 def _commands() -> list[str]:
     """Commands of ours in the page's blocks, each as it would be given."""
-    found = re.findall(r"(?:^|-- |\| )(cortex [a-z][^|>\n#&]*)", BLOCKS, re.MULTILINE)
+    found = re.findall(r"(?:^|-- |\| |on_head )(cortex [a-z][^|>\n#&]*)", BLOCKS, re.MULTILINE)
     return [one.strip() for one in found]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -15,11 +15,14 @@ COMPONENTS = sorted(path.parent for path in K8S.rglob("kustomization.yaml") if "
 
 
 def with_components(folder: Path, tmp_path: Path, *components: Path) -> list[rendering.Object]:
-    """An overlay with components added, as a user would write it."""
-    lines = [f"resources: [{os.path.relpath(folder, tmp_path)}]", "components:"]
-    lines += [f"  - {os.path.relpath(one, tmp_path)}" for one in components]
-    (tmp_path / "kustomization.yaml").write_text("\n".join(lines) + "\n")
-    return objects(kustomized(tmp_path))
+    """An overlay with components in it, as README.md has a user write it."""
+    copied = tmp_path / "k8s"
+    shutil.copytree(K8S, copied, ignore=shutil.ignore_patterns("image", "boards"))
+    overlay = copied / folder.relative_to(K8S)
+    text = (overlay / "kustomization.yaml").read_text().replace("components: []\n", "")
+    listed = "".join(f"  - ../../{one.relative_to(K8S)}\n" for one in components)
+    (overlay / "kustomization.yaml").write_text(f"{text}components:\n{listed}")
+    return objects(kustomized(overlay))
 
 
 def complaints(found: list[rendering.Object], ray: bool) -> list[str]:
@@ -62,7 +65,9 @@ def test_every_manifest_is_in_a_folder_that_is_rendered():
         assert path.name in (path.parent / "kustomization.yaml").read_text(), path
 
 
-def test_the_overlays_say_what_is_the_users_own():
-    cluster = named(rendered("overlays/production"), "RayCluster", "cortex")
-    images = {each["image"] for _, pod in schemas.pod_templates(cluster) for each in pod["spec"]["containers"]}
+def test_the_overlays_say_what_is_the_users_own(tmp_path):
+    """With the components too, whose containers have the same image."""
+    cluster = named(with_components(K8S / "overlays" / "production", tmp_path, *COMPONENTS), "RayCluster", "cortex")
+    pods = [pod["spec"] for _, pod in schemas.pod_templates(cluster)]
+    images = {each["image"] for spec in pods for each in (*spec["containers"], *spec.get("initContainers", ()))}
     assert images == {"registry.example.com/cortex:0.1.0"}

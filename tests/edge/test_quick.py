@@ -1,0 +1,88 @@
+"""The guard counts what a road does, the same each time, and fails where the same calls take more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from actors.store import Journal
+from benchmarks import counting, quick
+from cortex import journal
+from cortex.programs.batch import Batch
+from policies.budget import too_many_failed
+
+
+def _batch() -> quick.Case:
+    work = counting.batch(1_200).less(counting.batch(200))
+    return quick.Case(work.figures(quick.PER), work.by_part(quick.PER))
+
+
+@pytest.fixture(scope="module")
+def before() -> quick.Case:
+    counting.batch(200)
+    return _batch()
+
+
+def _more(before: quick.Case) -> list[str]:
+    found = quick.verdict({"batch": _batch()}, quick.kept_of({"batch": before}), lambda line: None)
+    assert not found["less"]
+    return [name for name in found["more"] if "messages" not in name]
+
+
+def test_the_same_work_is_counted_the_same(before: quick.Case) -> None:
+    assert _more(before) == []
+    again = _batch().figures
+    assert again.pop("functions") == pytest.approx(before.figures["functions"], rel=1e-4)  # threads wake up as they may
+    assert again == {name: count for name, count in before.figures.items() if name != "functions"}
+
+
+def test_a_second_commit_a_turn_is_seen(before: quick.Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    append = Journal.append
+
+    def twice(self: Journal, blobs: Sequence[bytes]) -> int:
+        append(self, blobs)
+        return append(self, [journal.encode_turn(journal.decode_turn(blobs[0]).at_s, [])])
+
+    monkeypatch.setattr(Journal, "append", twice)
+    assert "batch: commits" in _more(before)
+
+
+def test_functions_that_are_called_besides_are_seen(before: quick.Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    absorb: Callable[..., Any] = Batch.absorb
+
+    def slower(self: Batch, *given: Any) -> Any:
+        for _ in range(12):  # of about 110 a call
+            too_many_failed(None, 0, 0)
+        return absorb(self, *given)
+
+    monkeypatch.setattr(Batch, "absorb", slower)
+    assert _more(before) == ["batch: functions", "batch: functions of ours"]
+    assert quick.grown(_batch().functions_by_part, before.functions_by_part).startswith("select +120,000")
+
+
+def test_only_what_differs_by_more_than_a_tenth_is_told() -> None:
+    def told(kept: float, now: float) -> str:
+        (line,) = quick.compared("case", {"commits": now}, {"commits": kept})
+        return line.verdict
+
+    assert [told(1_000, now) for now in (899, 900, 1_100, 1_101)] == ["less", "", "", "more"]
+    assert (told(20, 29), told(20, 30)) == ("", "more")  # one in a thousand calls
+    assert told(0, 50) == "more"
+
+
+def test_kinds_of_messages_that_are_rare_stand_together() -> None:
+    now = {"messages: a": 500.0, "messages: b": 4.0, "messages: c": 3.0}
+    kept = quick.kept_of({"case": quick.Case(now, {})}).cases["case"].figures
+    assert kept == {"messages: a": 500.0, "messages: others": 7.0}
+    lines = quick.compared("case", now | {"messages: new": 100.0}, kept)
+    assert {line.name: line.verdict for line in lines} == {"case: messages: a": "", "case: messages: others": "more"}
+
+
+def test_with_another_python_functions_of_its_libraries_are_not_judged() -> None:
+    kept = quick.Kept("3.0", quick.PER, {"case": quick.Case({"functions": 100.0, "functions of ours": 100.0}, {})})
+    said: list[str] = []
+    now = quick.Case({"functions": 200.0, "functions of ours": 200.0}, {"step": 100.0})
+    assert quick.verdict({"case": now}, kept, said.append)["more"] == ["case: functions of ours"]
+    assert "case: it grew in step +100" in said

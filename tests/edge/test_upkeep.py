@@ -1,0 +1,78 @@
+"""When K is written down: often enough to open a job quickly, not so often that a call costs more the more went before."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from actors import upkeep
+from actors.upkeep import LAST_EVENTS, Upkeep
+from cortex import journal
+from cortex.goals import Goal, Status
+from cortex.items import Item
+from cortex.limits import Limits, Route, Terms
+from cortex.state import State
+
+
+class Kept:
+    """A journal that keeps snapshots alone."""
+
+    def __init__(self) -> None:
+        self.snapshots: list[tuple[int, int, bytes]] = []
+
+    def snapshot(self, seq: int, emitted: int, blob: bytes) -> None:
+        self.snapshots.append((seq, emitted, blob))
+
+    def zero_what_goes(self) -> None: ...
+
+
+def opened(snapshot_events: int = 100) -> State:
+    limits, route = Limits(snapshot_events=snapshot_events), Route(endpoint="e", model="m")
+    return journal.open_job(
+        Terms(job="j", program="p", params_json=b"{}", fingerprint="", limits=limits, route=route, streams=False)
+    )
+
+
+def looked(k: State, *, events: int, turns: int, grows: int = 0) -> list[int]:
+    """After which turns K was written down."""
+    source = Kept()
+    look = Upkeep(source, k, lambda seq: None)  # type: ignore[arg-type]
+    for seq in range(1, turns + 1):
+        for _ in range(grows):
+            k.goals[len(k.goals) + 1] = Goal("row")
+        look.took(events)
+        look.look(k, seq)
+    return [seq for seq, _, _ in source.snapshots]
+
+
+def test_a_small_k_is_written_down_every_so_many_events() -> None:
+    assert looked(opened(), events=25, turns=12) == [4, 8, 12]
+
+
+def test_a_k_that_grows_is_written_down_when_it_has_grown_by_half() -> None:
+    at = looked(opened(), events=100, turns=100, grows=100)
+    assert at[:4] == [1, 2, 4, 8] and len(at) < 14  # not 100: each is as large as all that went before
+    assert all(later <= 2 * before + 1 for before, later in pairwise(at))
+
+
+def test_a_job_that_has_ended_is_written_down_unless_little_came_since() -> None:
+    for events, told in ((LAST_EVENTS - 1, []), (LAST_EVENTS, [1])):
+        k = opened(50_000)
+        k.outcome = "complete"
+        assert looked(k, events=events, turns=1) == told
+
+
+def test_a_k_too_large_for_a_value_is_not_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "SNAPSHOT_BYTES_MAX", 10)
+    assert looked(opened(), events=100, turns=3) == []
+
+
+def test_a_snapshot_says_of_a_goal_what_is_not_usual_and_gives_the_same_back() -> None:
+    goal = Goal("row", b"text", id=7, status=Status.RESOLVED, answer="yes", tries=1, row="7")
+    k = opened()
+    k.goals[7] = goal
+    k.items[1] = Item("note", "text", id=1)
+    blob = journal.encode_state(k)
+    assert journal.decode_state(blob) == k and journal.encode_state(journal.decode_state(blob)) == blob
+    assert len(blob) - len(journal.encode_state(opened())) < 150
