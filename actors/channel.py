@@ -322,7 +322,7 @@ class Channel(Kin):
         self._account, before = journal.encode_account(self._k), self._account
         news = b"" if self._account == before else self._account
         blob = journal.encode_turn(at_s, (each.blob for each in taken), news)
-        seq = await patiently(self._journal, lambda: self._journal.append([blob]))
+        seq = await patiently(self._journal, lambda: self._journal.append([blob]), self._runtime.apart(self._journal))
         self._whole = True
         self._watch.took(self._stopwatch.over(turn))
         self._watch.turn(seq, turn, out, self._k)

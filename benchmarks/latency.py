@@ -43,6 +43,8 @@ TAIL_MAX = 3.0
 COMMITS = TRIPS = 1_000
 WARM = 50
 """Calls at the beginning that do not count: the first permit is waited for, code runs for the first time."""
+STEP_BYTES = 1_150
+"""What a voted step adds to a journal: three replies of the simulated provider."""
 MEMORY = Path("/dev/shm")
 
 
@@ -80,7 +82,7 @@ def added_ms(state: Path, job: str, calls: int) -> tuple[list[float], list[float
                 if type(event) is events.Answered:
                     at_s.append(turn.at_s)
                     took_s.append(event.elapsed_s)
-                    goals.add(event.goal)
+                    goals.add((event.goal, event.sample))
         sizes = [len(blob) for _, blob in journal.blobs(journal.seq)]
     finally:
         journal.close()
@@ -117,6 +119,11 @@ def commits_ms(folder: Path, size_bytes: int) -> list[float]:
             took.append(1e3 * (time.perf_counter() - began_s))
         db.close()
     return took
+
+
+def commit_us(folder: Path) -> float:
+    """Microseconds of one commit of the bytes of a voted step; the median."""
+    return 1e3 * statistics.median(commits_ms(folder, STEP_BYTES))
 
 
 class Ray:
