@@ -128,13 +128,13 @@ class Began:
         self.cpu_s = time.process_time()
 
 
-def told(answers: Iterable[tuple[int, str]], calls: int, began: Began) -> None:
+def told(answers: Iterable[tuple[int, str]], calls: int, began: Began, starts: bool = False) -> None:
     """Check every answer and say what the run came to. Raises ``AssertionError`` where one is missing or not its own.
 
-    The time runs from the first question, where the model that answers at once is in this process, so that no start
-    counts. The CPU is this process's alone.
+    ``starts``: what was begun had its own start in it, which is left out: the time is from the first question. What is
+    made for every call before the first is asked is no start. The CPU is this process's alone.
     """
-    took_s = time.perf_counter() - max(began.at_s, instant.first_s)
+    took_s = time.perf_counter() - (max(began.at_s, instant.first_s) if starts else began.at_s)
     cpu_s = time.process_time() - began.cpu_s
     found = dict(answers)
     wrong = [number for number in range(calls) if found.get(number) != answer(number)]

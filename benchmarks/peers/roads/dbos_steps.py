@@ -36,7 +36,7 @@ async def main() -> None:
     with SetWorkflowID("bench"):
         handle = await DBOS.start_workflow_async(everything, GIVEN.calls, GIVEN.at_once)
     answers = await handle.get_result()
-    common.told(answers, GIVEN.calls, began)
+    common.told(answers, GIVEN.calls, began, starts=True)
 
 
 def launched() -> None:

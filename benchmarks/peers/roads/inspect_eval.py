@@ -55,7 +55,7 @@ def main() -> None:
             log_realtime=False, **options,
         )[0]  # fmt: skip
     answers = [(int(sample.id), sample.output.completion) for sample in ended.samples or []]
-    common.told(answers, GIVEN.calls, began)
+    common.told(answers, GIVEN.calls, began, starts=True)
 
 
 if __name__ == "__main__":  # it reads this file again for the task of a log

@@ -41,7 +41,7 @@ async def main() -> None:
     ASK.append(common.sdk(client) if GIVEN.work == "http" else common.at_once)
     began = common.Began()
     answers = await everything(GIVEN.calls, GIVEN.at_once)
-    common.told(answers, GIVEN.calls, began)
+    common.told(answers, GIVEN.calls, began, starts=True)
     await client.close()
 
 
