@@ -122,9 +122,11 @@ class Bench:
             try:
                 said, _ = running.communicate(timeout=RUN_S)
             except subprocess.TimeoutExpired:
-                os.killpg(running.pid, signal.SIGKILL)
-                running.communicate()
                 raise Failed(f"not through after {RUN_S} s") from None
+            finally:  # it is a session of its own, and would outlive this one where that is interrupted
+                if running.poll() is None:
+                    os.killpg(running.pid, signal.SIGKILL)
+                    running.communicate()
         if running.returncode:
             last = [line for line in errors.read_text(errors="replace").splitlines() if line.strip()][-1:]
             raise Failed(f"exit code {running.returncode}: {''.join(last)[:300]}")
