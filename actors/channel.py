@@ -19,7 +19,7 @@ import msgspec
 from actors.batches import PERMITS, Submissions
 from actors.dispatch import Dispatch
 from actors.editions import opens_again
-from actors.inbox import Entry, Traces, entry, settle, split
+from actors.inbox import Entry, Traces, entry, fed_entry, settle, split
 from actors.kin import Kin
 from actors.lease import Lease
 from actors.memory import Memory
@@ -176,8 +176,8 @@ class Channel(Kin):
 
     async def feed(self, rows: bytes, start: int, position: int, ended: bool) -> int:
         """A window of the source. Returns, once it is on disk, how many more rows are wanted now."""
-        window = msgspec.msgpack.decode(rows, type=tuple[events.Row, ...])
-        await self._put(journal.encode_batch([events.Fed(window, start, position, ended)]), len(window))
+        fed = fed_entry(rows, start, position, ended)
+        await self._put(fed.blob, fed.size, fed.batch)
         return self._k.rows_wanted()
 
     async def written(self, rows: int, size_bytes: int, parts: tuple[int, ...] = ()) -> None:
@@ -260,12 +260,12 @@ class Channel(Kin):
 
     # -- turns -----------------------------------------------------------------------------------------------------
 
-    async def _put(self, blob: bytes, size: int) -> None:
+    async def _put(self, blob: bytes, size: int, batch: tuple[events.Event, ...] | None = None) -> None:
         """Give events to the next turn and wait until they are on disk. Raises where the channel is broken."""
         if self.broken:
             raise StoreError(self.broken)
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._enter(Entry(blob, size, durable, None))
+        self._enter(Entry(blob, size, durable, batch))
         await durable
 
     def _put_events(self, batch: list[events.Event]) -> None:
@@ -322,7 +322,7 @@ class Channel(Kin):
         self._account, before = journal.encode_account(self._k), self._account
         news = b"" if self._account == before else self._account
         blob = journal.encode_turn(at_s, (each.blob for each in taken), news)
-        seq = await patiently(self._journal, lambda: self._journal.append([blob]))
+        seq = await patiently(self._journal, lambda: self._journal.append([blob]), self._runtime.apart(self._journal))
         self._whole = True
         self._watch.took(self._stopwatch.over(turn))
         self._watch.turn(seq, turn, out, self._k)

@@ -6,7 +6,7 @@ A results file is a projection of the journal, so whoever comes late, or again, 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any
 
@@ -55,12 +55,19 @@ class Outlet:
         skip = index - first
         some: list[tuple[int, Any]] = []
         total = 0
-        for result, size in islice(self._recent, skip, skip + READ_MAX):
+        for result, size in self._from(skip):
             some.append((result.index, result.value))
             total += size
             if total >= READ_BYTES_MAX:
                 break
         return some
+
+    def _from(self, skip: int) -> Iterable[tuple[Emit, int]]:
+        """The next ones; who reads as they come is near the end, and walks from there."""
+        left = max(0, len(self._recent) - skip)
+        if left >= min(skip, READ_MAX):
+            return islice(self._recent, skip, skip + READ_MAX)
+        return [*islice(reversed(self._recent), left)][::-1]
 
 
 def _size(value: Any) -> int:

@@ -53,10 +53,11 @@ def test_a_small_k_is_written_down_every_so_many_events() -> None:
     assert looked(opened(), events=25, turns=12) == [4, 8, 12]
 
 
-def test_a_k_that_grows_is_written_down_when_it_has_grown_by_half() -> None:
+def test_a_k_that_grows_is_written_down_when_it_has_grown_by_a_fifth() -> None:
     at = looked(opened(), events=100, turns=100, grows=100)
-    assert at[:4] == [1, 2, 4, 8] and len(at) < 14  # not 100: each is as large as all that went before
-    assert all(later <= 2 * before + 1 for before, later in pairwise(at))
+    assert at[:7] == [1, 2, 3, 4, 5, 6, 8] and at[-1] - at[-2] == 14 and len(at) < 24  # not 100
+    assert sum(at) < 7 * 100  # each goal is written so often
+    assert all(later - before <= 1 + before / 5 for before, later in pairwise(at))
 
 
 def test_a_job_that_has_ended_is_written_down_unless_little_came_since() -> None:
