@@ -56,8 +56,8 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 def wanted(k: State) -> bool:
-    """Whether this is written down of a job when it ends."""
-    return k.terms.keeps_text and not is_ready(k.terms.program)
+    """Whether this is written down of a job when it ends. What a child job answers is in the journal of its parent."""
+    return k.terms.keeps_text and "~" not in k.terms.job and not is_ready(k.terms.program)
 
 
 def stands(outcome: str, batch: Iterable[events.Event]) -> bool:

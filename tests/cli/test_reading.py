@@ -176,6 +176,10 @@ def test_a_job_from_standard_input_is_read_by_any_other_process(cortex):
     assert json.loads(cortex("results", "nbk").out)[0] == "OLD"
     assert cortex("status", "nbk", "--json").last["answer"][0] == "OLD"
     assert re.search(r"(?m)^nbk +complete +1/1 ", cortex("jobs").out)
+    waits = WAITS.format(ends="OLD") + '\ncortex.run(asks(), job="more", model="sim", progress=False)\n'
+    assert python(waits).returncode == 0
+    assert cortex("status", "more", "--json").last["awaited"] == ["more"]
+    cortex("resume", "more").refused("was given in a notebook or on standard input: go on with its job there")
 
 
 WAITS = """
