@@ -16,6 +16,7 @@ import pytest
 
 import cortex
 from actors.destination import SetupError
+from actors.outcome import NoAnswer
 from actors.store import StoreError
 from cortex.testing import NoReply, RecordedModel, ScriptedModel
 from tests.structure import ROOT
@@ -143,7 +144,9 @@ def test_failures_are_scripted_by_their_kind():
     model = ScriptedModel([cortex.FailureKind.REFUSED])
     assert cortex.run(careful(), model=model).answer == "refused"
     failed = cortex.run(says(["a"]), model=ScriptedModel([cortex.FailureKind.REFUSED]))
-    assert (failed.answer, failed.failures) == (None, {"refused": 1})
+    assert (failed.outcome, failed.failures) == ("failed", {"refused": 1})
+    with pytest.raises(NoAnswer, match=r"is failed and has no answer: refused: .*the script says refused"):
+        failed.answer  # noqa: B018 - to ask for it is an error
     assert "1 failed, the last: " in repr(failed) and "the script says refused" in repr(failed)
 
 
