@@ -50,6 +50,7 @@ _WAITING = frozenset({"wait", "select", "poll", "epoll", "accept", "readinto", "
 _LOOPS = frozenset({"run", "run_until_complete", "run_forever", "_run_once", "main_loop"})
 """What turns an event loop: asyncio's, uvloop's and Ray's."""
 _BOX = re.compile(r"<g><title>[^<]*? samples, ([0-9.]+)%\)</title>.*?</g>", re.DOTALL)
+_TITLE = re.compile(r'(<text id="title"[^>]*>).*?(</text>)', re.DOTALL)
 WIDTHS_MIN = (0.15, 0.3, 0.6, 1.2)
 """Of the whole, in percent."""
 GRAPH_BYTES_MAX = 290_000
@@ -177,8 +178,9 @@ class Target:
 
 
 def trimmed(graph: Path) -> None:
-    """Leave out of a flame graph what is too narrow to be read, and as much more as makes it too large a file."""
-    text = graph.read_text()
+    """Leave out of a flame graph what is too narrow to be read, and as much more as makes it too large a file. Its
+    title is its name: py-spy's is a command line, with paths of the machine."""
+    text = _TITLE.sub(lambda found: f"{found[1]}{graph.stem}{found[2]}", graph.read_text())
     for width in WIDTHS_MIN:
         text = _BOX.sub(lambda found: found[0] if float(found[1]) >= width else "", text)  # noqa: B023
         if len(text) <= GRAPH_BYTES_MAX:
