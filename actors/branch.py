@@ -95,8 +95,8 @@ class Branch:
             prepare = getattr(model, "prepare", None)
             if prepare is not None:
                 self._in_background(self._prepare(prepare))
-        for under in self._unarmed.pop(family, []):
-            self._enqueue(under)
+        if waiting := self._unarmed.pop(family, []):
+            self._enqueue(waiting)
 
     async def hand_over(self, job: str) -> bytes | None:
         """Give a peer branch, which was restarted, what it needs to work for this job."""
@@ -127,16 +127,17 @@ class Branch:
         self._heard[job] = (epoch, number)
         self._past.pop(job, None)
         calls = _calls_decoder.decode(blob)
-        armed = family_of(job) in self._keys
+        armed = (family := family_of(job)) in self._keys
         if not armed:
             self._in_background(self._ask_peers(job, peers))
         now_s = self._runtime.monotonic_s()
-        for call in calls:
-            under = self._under[job, call.goal, call.attempt] = Under(job, call, now_s)
-            if armed:
-                self._enqueue(under)
-            else:
-                self._unarmed.setdefault(family_of(job), []).append(under)
+        taken = [Under(job, family, call, now_s) for call in calls]
+        for under in taken:
+            self._under[job, under.call.goal, under.call.attempt] = under
+        if armed:
+            self._enqueue(taken)
+        else:
+            self._unarmed.setdefault(family, []).extend(taken)
         self._reporter.stir()
         courier = self._courier(job)
         brought = await courier.answer(epoch, number, len(calls)) if alone and armed and courier.quick else b""
@@ -260,8 +261,8 @@ class Branch:
         if (courier := self._couriers.get(job)) is not None:
             courier.again()
 
-    def _enqueue(self, under: Under) -> None:
-        self._hands.give(under)
+    def _enqueue(self, some: list[Under]) -> None:
+        self._hands.give(some)
         if self._sweeper is None or self._sweeper.done():
             self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
 
@@ -277,7 +278,7 @@ class Branch:
         call = under.call
         under.begin(self._runtime.monotonic_s())
         try:
-            door = self._keys.door(family_of(under.job), call.route)
+            door = self._keys.door(under.family, call.route)
             model = door.model
             if self._bound.of(call.body) > call.prompt_tokens_max:
                 refused = await over_bound(model, call)
@@ -318,13 +319,13 @@ class Branch:
         self._took_s = elapsed_s
         if count is not None and count.end(result, elapsed_s, call.timeout_s):
             self._reporter.at_once()
-        when = elapsed_s, under.waited_s(now_s), self.name
+        when = elapsed_s, now_s - elapsed_s - under.taken_s, self.name
         event: events.Event
         if isinstance(result, Reply):
             event = events.Answered(call.goal, call.sample, call.attempt, call.hash, result, *when)
         else:
             event = events.Broke(call.goal, call.sample, call.attempt, result, *when)
-        courier = self._courier(under.job)
+        courier = self._couriers.get(under.job) or self._courier(under.job)
         courier.quick = now_s - under.taken_s < QUICK_S
         courier.add(event)
 
@@ -333,7 +334,7 @@ class Branch:
         if under.verdict is None:
             under.verdict = why
             under.stop_s = self._runtime.monotonic_s()
-            waiting = self._unarmed.get(family_of(under.job), [])
+            waiting = self._unarmed.get(under.family, [])
             if under.task is not None:
                 under.task.cancel()
             elif under in waiting:

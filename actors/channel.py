@@ -120,7 +120,7 @@ class Channel(Kin):
         self._batched = any(route.batched for route in terms.routes)
         names = self._dispatch.names
         self._submissions = Submissions(self.job, self._runtime, lambda: self._k, self._put_events, names)
-        self._upkeep = Upkeep(self._journal, k, self._watch.kept)
+        self._upkeep = Upkeep(self._journal, k, self._watch.kept, self._program, self._outlet)
         await self._turn([entry(batch)])
         url = opening.notify if opening else ""
         herald = Herald(url, self._journal, self._runtime, lambda: self._k, self._lease.allowance)
@@ -350,7 +350,7 @@ class Channel(Kin):
                 position += 1
         if paid and self._k.terms.keeps_text:
             self._memory.note(seq, paid)
-        self._upkeep.took(position)
+        self._upkeep.took(position, turn, self._k.outcome)
 
     async def _carry_out(self, out: list[commands.Command]) -> None:
         calls: list[commands.Call] = []
@@ -359,7 +359,7 @@ class Channel(Kin):
             if type(command) is commands.Call:
                 calls.append(command)
             elif type(command) is commands.Emit:
-                self._outlet.add(command.index, command.value)
+                self._outlet.add(command)
                 self._news.set()
             elif type(command) is commands.Abandon:
                 abandoned.append((command.goal, command.attempt))

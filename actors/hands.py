@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from actors.under_way import Under
 
@@ -30,10 +30,13 @@ class Hands:
         """Calls that nobody has taken up yet."""
         return len(self._queue)
 
-    def give(self, under: Under) -> None:
-        """One more call is to be made."""
-        self._queue.append(under)
-        if self._woken < WOKEN_MAX:
+    def give(self, some: Iterable[Under]) -> None:
+        """These calls are to be made, too."""
+        self._queue.extend(some)
+        self._call_others()
+
+    def _call_others(self) -> None:
+        while self._woken < min(WOKEN_MAX, len(self._queue)):
             self._wake()
 
     def _wake(self) -> None:
@@ -59,8 +62,8 @@ class Hands:
                 await waiter
                 self._woken -= 1
             under = self._queue.popleft()
-            while self._woken < min(WOKEN_MAX, len(self._queue)):  # this one may be away for as long as its call takes
-                self._wake()
+            if self._queue and self._woken < WOKEN_MAX:
+                self._call_others()  # this one may be away for as long as its call takes
             await self._make(under, task)
 
     async def close(self) -> None:

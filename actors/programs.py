@@ -72,6 +72,11 @@ def place_of(type_: type[Program]) -> str:
     return where
 
 
+def is_ready(where: str) -> bool:
+    """Whether a program is part of this package: no author's code is run to find it."""
+    return READY.get(where, where).startswith("cortex.programs.")
+
+
 def find(where: str) -> type[Program]:
     """The class at a place. Raises ``NoSuchProgram``."""
     place = READY.get(where, where)

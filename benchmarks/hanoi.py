@@ -27,7 +27,7 @@ from actors.store import Folder
 from actors.wish import Wish
 from benchmarks import figures
 from benchmarks.chains import Towers
-from benchmarks.latency import MEMORY, Ray, commits_ms
+from benchmarks.latency import MEMORY, Ray, another, commits_ms
 from benchmarks.models import Oracle
 from benchmarks.rows import Lost
 from cortex import events
@@ -47,10 +47,10 @@ def cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def rate(state: Path, moves: int) -> tuple[float, int]:
+def rate(state: Path, job: str, moves: int) -> tuple[float, int]:
     """Steps a second of a finished job, by its journal, and the bytes of a turn. Raises ``Lost``: a vote came twice, or
     there are too few for so many moves."""
-    journal = Folder(str(state)).journal("steps")
+    journal = Folder(str(state)).journal(job)
     try:
         at_s, seen = [], set()
         for _, turn in journal.turns():
@@ -72,12 +72,13 @@ def ran(model: Any, disks: int, chains: int, folder: Path, cluster: str) -> dict
     moves = chains * (2**disks - 1)
     with tempfile.TemporaryDirectory(dir=folder) as state:
         before_s = cpu_s()
+        job = another("steps")
         to = {"wish": model} if isinstance(model, Wish) else {"model": model}
-        done = cortex.run(program, **to, state=state, cluster=cluster, job="steps", progress=False)
+        done = cortex.run(program, **to, state=state, cluster=cluster, job=job, progress=False)
         used_s = cpu_s() - before_s
         if not done.answer or not done.answer["solved"] or done.answer["moves"] != moves:
             raise Lost(f"{done!r}")
-        steps_per_s, size = rate(Path(state), moves)
+        steps_per_s, size = rate(Path(state), job, moves)
     found = {"steps_per_s": steps_per_s, "turn_bytes": size}
     return found | ({"cpu_us_per_step": used_s / moves * 1e6} if cluster == "inline" else {})
 

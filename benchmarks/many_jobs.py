@@ -37,7 +37,7 @@ from actors.simulator.settings import SimulatorSettings
 from actors.store import Folder
 from actors.wish import Wish
 from benchmarks import figures
-from benchmarks.latency import Ray
+from benchmarks.latency import Ray, another
 from benchmarks.rows import Lost, params
 from cortex import events
 from cortex.limits import Limits
@@ -135,7 +135,7 @@ def order(number: int, state: Path, given: argparse.Namespace, **more: Any) -> t
     """What the user of one job asks for, and its weight."""
     weight = WEIGHTS[number % len(WEIGHTS)]
     limits = Limits(concurrency=given.concurrency, priority=weight)
-    job = f"job-{number:03d}"
+    job = another("job")
     return Order(program=Batch(), job=job, state=str(state), limits=limits, cluster=given.cluster, **more), weight
 
 

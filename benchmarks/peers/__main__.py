@@ -62,6 +62,7 @@ class Table:
         row["calls"] = calls
         row["rounds"].append(rate)
         row.setdefault("cpu_us", []).append(round(cpu_us))
+        row.setdefault("loads_1min", []).append(round(os.getloadavg()[0], 1))
 
     def failed(self, peer: Peer, work: str, why: str) -> None:
         """A road that failed once has no figure, whatever it did before."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from benchmarks.server import CALLS_MAX
+
 
 class Peer(msgspec.Struct, frozen=True):
     """One row of the table."""
@@ -19,6 +21,8 @@ class Peer(msgspec.Struct, frozen=True):
     """What it says that it keeps: nothing, steps (of a program written as such), all. ``--kill`` counts."""
     keeps: bool = False
     kill_calls: int = 0
+    at_once_max: int = CALLS_MAX
+    """Calls at once of a peer so slow that more would be all that it is given."""
 
     @property
     def processes_seen(self) -> bool:
@@ -53,7 +57,7 @@ _PEERS = (
     Peer("curator", {"http": 1_000}, "curator", "curator_llm", "", "all", True, 1_000),
     Peer("litellm", {"http": 1_500, "null": 1_500}, "litellm", "litellm_router"),
     Peer("pydantic_ai", {"http": 1_000, "null": 1_500}, "pydantic_ai", "pydantic_ai_agent"),
-    Peer("prefect", {"http": 100, "null": 100}, "prefect", "prefect_tasks", "", "steps", True, 250),
+    Peer("prefect", {"http": 100, "null": 100}, "prefect", "prefect_tasks", "", "steps", True, 250, 20),
     Peer("huey", {"http": 800, "null": 1_500}, "huey", "huey_queue"),
 )
 PEERS = {peer.name: peer for peer in _PEERS}

@@ -19,6 +19,8 @@ from benchmarks.peers.known import Peer
 from benchmarks.server import RunningServer
 
 RUN_S = 300
+ROUNDS_OF_CALLS = 3
+"""Least calls of a run, in those that are made at once."""
 ROADS = Path(__file__).with_name("roads")
 
 
@@ -44,6 +46,10 @@ class Bench:
 
         That of ours has its start in it. Raises ``Failed``, and ``rows.Lost`` where one of ours loses a call.
         """
+        if calls < ROUNDS_OF_CALLS * self._at_once_of(peer):
+            raise Failed(
+                f"{calls} calls, {self._at_once_of(peer)} at once, are no rate: all are asked at the beginning"
+            )
         state = self._state(peer)
         self._server.reset()
         if work == "null" or peer.environment:
@@ -94,6 +100,9 @@ class Bench:
         state.mkdir()
         return state
 
+    def _at_once_of(self, peer: Peer) -> int:
+        return min(self._at_once, peer.at_once_max)
+
     @staticmethod
     def _cwd(peer: Peer, state: Path) -> Path | None:
         return state if peer.environment else None  # a peer finds nothing of ours; ours is found where this runs
@@ -107,7 +116,7 @@ class Bench:
             rows.write_input(asked, calls)
             where = ["--base-url", self._server.url, "--model", rows.MODEL, "--cluster", peer.name]
             return command.arguments(asked, output, state / "state", *where, "--concurrency", str(self._concurrency))
-        how = ["--url", self._server.url, "--work", work, "--at-once", str(self._at_once)]
+        how = ["--url", self._server.url, "--work", work, "--at-once", str(self._at_once_of(peer))]
         more = ["--cpus", str(os.cpu_count() or 1), "--variant", peer.variant]
         return [str(self._pythons[peer.environment]), str(ROADS / f"{peer.road}.py"), *shape, *how, *more]
 

@@ -7,11 +7,14 @@ from itertools import pairwise
 import pytest
 
 from actors import upkeep
+from actors.outlet import Outlet
 from actors.upkeep import LAST_EVENTS, Upkeep
 from cortex import journal
+from cortex.events import Turn
 from cortex.goals import Goal, Status
 from cortex.items import Item
 from cortex.limits import Limits, Route, Terms
+from cortex.programs.batch import Batch
 from cortex.state import State
 
 
@@ -30,18 +33,18 @@ class Kept:
 def opened(snapshot_events: int = 100) -> State:
     limits, route = Limits(snapshot_events=snapshot_events), Route(endpoint="e", model="m")
     return journal.open_job(
-        Terms(job="j", program="p", params_json=b"{}", fingerprint="", limits=limits, route=route, streams=False)
+        Terms(job="j", program="batch", params_json=b"{}", fingerprint="", limits=limits, route=route, streams=False)
     )
 
 
 def looked(k: State, *, events: int, turns: int, grows: int = 0) -> list[int]:
     """After which turns K was written down."""
     source = Kept()
-    look = Upkeep(source, k, lambda seq: None)  # type: ignore[arg-type]
+    look = Upkeep(source, k, lambda seq: None, Batch(), Outlet(0))  # type: ignore[arg-type]
     for seq in range(1, turns + 1):
         for _ in range(grows):
             k.goals[len(k.goals) + 1] = Goal("row")
-        look.took(events)
+        look.took(events, Turn(0.0, ()), k.outcome)
         look.look(k, seq)
     return [seq for seq, _, _ in source.snapshots]
 

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.peers import environments
 from benchmarks.peers.__main__ import Table, aims
 from benchmarks.peers.known import PEERS
-from benchmarks.peers.runs import ROADS
+from benchmarks.peers.runs import ROADS, Bench, Failed
 
 
 def test_every_peer_has_its_environment_and_its_road():
@@ -17,6 +17,12 @@ def test_every_peer_has_its_environment_and_its_road():
             assert (ROADS / f"{peer.road}.py").exists()
             assert all("==" in pin for pin in pins[peer.environment])
     assert {peer.environment for peer in PEERS.values() if peer.environment} == set(pins)
+
+
+def test_calls_that_are_all_asked_at_the_beginning_are_no_rate(tmp_path):
+    bench = Bench(tmp_path, None, {}, 100, 300)
+    with pytest.raises(Failed, match="are no rate"):
+        bench.measured(PEERS["dask"], "http", 299)
 
 
 def test_a_peer_that_fails_once_has_no_figure():
