@@ -39,7 +39,7 @@ def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]
     output_tokens_max = wish.output_tokens_max or limits.output_tokens_max
     tokens_max = terms.prompt_tokens_max(output_tokens_max, place)
     body, constructor, text_bytes, bound = wish.made or rendered(k, wish, output_tokens_max, tokens_max, lane)
-    sample = wish.sample if wish.sample is not None else goal.sample
+    sample = goal.sample if wish.sample is None else wish.sample
     route = terms.role_routes[lane - 1] if lane else terms.route
     question = sent = question_hash(route.endpoint, body, sample)
     if not once and (shared := _same_question(k, question)) is not None:
@@ -64,17 +64,17 @@ def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]
         return False
     if goal.tries >= TRIES_MAX:
         raise ValueError(f"more than {TRIES_MAX} attempts at one goal: {goal.story()}")
-    k.tally.retries += goal.question == question
+    if goal.question == question:
+        k.tally.retries += 1
     _asks_now(k, goal, sample, constructor, question, lane)
     attempt = goal.tries = goal.tries + 1
     k.ledger.reserve(charge)
     paced = begin(k, place, charge.tokens - output_tokens_max, output_tokens_max)
     key = flight_key(goal.id, attempt)
-    elsewhere = b"" if sent is question else sent
     share = k.shares[place]
     flight = k.flights[key] = Flight(
-        goal.id, attempt, sample, question, k.at_s, charge, text_bytes, place, elsewhere, output_tokens_max, paced,
-        share.blocked is not None,
+        goal.id, attempt, sample, question, k.at_s, charge, text_bytes, place, b"" if sent is question else sent,
+        output_tokens_max, paced, share.blocked is not None,
     )  # fmt: skip
     if not once:
         k.asking[question] = key
@@ -106,12 +106,16 @@ def _fits_there(k: State, bound: int, tokens_max: int, output_tokens_max: int) -
 
 def _asks_now(k: State, goal: Goal, sample: str, constructor: str, question: bytes, lane: int) -> None:
     set_status(k, goal, ASKED)
-    goal.lane = lane
+    if goal.lane != lane:
+        goal.lane = lane
     if k.reading:
         k.reading.pop(goal.id, None)
     if goal.question != question:
         k.tally.calls += 1
-    goal.sample, goal.constructor, goal.question, goal.hedge = sample, constructor, question, 0
+        goal.question = question
+    goal.sample, goal.constructor = sample, constructor
+    if goal.hedge:
+        goal.hedge = 0
     if k.terms.limits.goal_timeout_s is not None:
         begin_timeout(k, goal)
 

@@ -39,51 +39,70 @@ def answered(k: State, event: events.Answered, out: list[commands.Command]) -> l
     """
     goal = k.goals.get(event.goal)
     flight = k.flights.pop(flight_key(event.goal, event.attempt), None)
-    goal_ids: tuple[int, ...] = (event.goal,)
-    if flight is not None:
-        question, place, day = flight.hash, flight.route, flight.charge.day
-        came_back(k, flight, event.reply.usage)
-        if flight.prefix:
-            came_home(k, flight, warmed=True)
-        if k.asking:
-            no_longer_asking(k, flight)
-        k.ledger.release(flight.charge)
-        if flight.text_bytes:
-            k.estimate = k.estimate.update(flight.text_bytes, event.reply.usage.input_tokens_billed)
-        if flight.followers:
-            goal_ids += tuple(flight.followers)
-    elif goal is not None and goal.assumed and event.attempt in goal.assumed:
-        missing = goal.assumed.pop(event.attempt)
-        question, place, day = missing.question, missing.route, missing.charge.day
-        if place >= 0:
-            k.ledger.unassume(missing.charge)
+    if flight is None:
+        return _late(k, goal, event, out)
+    usage, question, place = event.reply.usage, flight.hash, flight.route
+    came_back(k, flight, usage)
+    if flight.prefix:
+        came_home(k, flight, warmed=True)
+    if k.asking:
+        no_longer_asking(k, flight)
+    if flight.text_bytes:
+        k.estimate = k.estimate.update(flight.text_bytes, usage.input_tokens_billed)
+    price = k.terms.routes[place].price if place else k.terms.route.price
+    k.took = Took(event.elapsed_s, k.ledger.settle(flight.charge, usage, price))
+    asked_again = question in k.asking
+    if flight.followers or asked_again:
+        sharing = (event.goal, *flight.followers, *_asking_again(k, question))
+        waiting = _awaiting(k, sharing, question)
     else:
+        waiting = _asks(goal, question)
+    if not waiting or (goal is not None and goal.assumed):
+        k.ledger.paid_again += 1
+    _count(k, waiting)
+    alone = not asked_again and goal is not None and event.attempt == goal.tries and not goal.hedge
+    _take(k, waiting, alone, out)
+    return waiting
+
+
+def _late(k: State, goal: Goal | None, event: events.Answered, out: list[commands.Command]) -> list[Goal]:
+    """The same for a reply to an attempt that was given up for lost; or for one that nobody knows of any more."""
+    missing = goal.assumed.pop(event.attempt, None) if goal is not None and goal.assumed else None
+    if missing is None:
         k.tally.dropped += 1
         if k.tell is not None:
             k.tell(event.goal, "dropped", {"attempt": event.attempt})
         return []
-    known_nusd, price = k.ledger.known_nusd, None
-    if place >= 0:  # else it stays charged as was assumed
-        price = k.terms.routes[place].price if place else k.terms.route.price
-        k.ledger.know(event.reply.usage, price, day)
-    k.took = Took(event.elapsed_s, k.ledger.known_nusd - known_nusd if price is not None else None)
+    nusd = None
+    if missing.route >= 0:  # else it stays charged as was assumed
+        k.ledger.unassume(missing.charge)
+        price = k.terms.routes[missing.route].price
+        nusd = k.ledger.know(event.reply.usage, price, missing.charge.day)
+    k.took = Took(event.elapsed_s, nusd)
+    waiting = _awaiting(k, (event.goal, *_asking_again(k, missing.question)), missing.question)
+    _count(k, waiting)
+    _take(k, waiting, False, out)
+    return waiting
+
+
+def _count(k: State, waiting: list[Goal]) -> None:
+    """A reply was paid for, and these goals awaited it."""
     k.successes += 1
-    k.alike = 0
-    asked_again = k.asking.get(question)
-    if asked_again is not None:
-        other = k.flights[asked_again]
-        goal_ids += (other.goal, *other.followers)
-    waiting = _awaiting(k, goal_ids, question) if len(goal_ids) > 1 else _asks(goal, question)
+    if k.alike:
+        k.alike = 0
     if waiting:
         k.tally.answered += len(waiting)
     else:
         k.tally.dropped += 1
-    if flight is not None and (not waiting or (goal is not None and goal.assumed)):
-        k.ledger.paid_again += 1
-    latest = goal is not None and event.attempt == goal.tries and not goal.hedge
-    alone = flight is not None and latest and asked_again is None
-    _take(k, waiting, alone, out)
-    return waiting
+
+
+def _asking_again(k: State, question: bytes) -> tuple[int, ...]:
+    """The goals for which the same is being asked at this moment, by another attempt."""
+    key = k.asking.get(question)
+    if key is None:
+        return ()
+    other = k.flights[key]
+    return (other.goal, *other.followers)
 
 
 def recalled(k: State, event: events.Recalled, out: list[commands.Command]) -> list[Goal]:
@@ -134,8 +153,10 @@ def _take(k: State, goals: list[Goal], alone: bool, out: list[commands.Command])
             goal.question = b""
         else:
             leave_call(k, goal, out)
-        goal.broken = goal.throttles = 0
-        goal.failure = None
+        if goal.broken:
+            goal.broken = goal.throttles = 0
+        if goal.failure is not None:
+            goal.failure = None
 
 
 def no_longer_asking(k: State, flight: Flight) -> None:

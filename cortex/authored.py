@@ -40,12 +40,13 @@ def fold(k: State, program: Program, goal: Goal, where: Literal["absorb", "absor
     except Exception as error:  # an author's code may raise anything
         faulty(k, program, goal, where, error, out)
         return
-    if _still_asked(goal):
+    if goal.status == ASKED:
         if where == "absorb":
             faulty(k, program, goal, where, RuntimeError(f"it left the goal as it was: {goal.story()}"), out)
             return
         reopen(k, goal)  # what a worker brought is in K: select goes on from there
-    k.faulty_in_row = 0
+    if k.faulty_in_row:
+        k.faulty_in_row = 0
 
 
 def fold_reply(k: State, program: Program, goal: Goal, reply: Reply, out: Out) -> None:
@@ -91,10 +92,6 @@ def _malformed(k: State, program: Program, goal: Goal, error: Malformed, out: Ou
 def _too_late(changed: Sequence[Change]) -> bool:
     """Whether these changes need a worker, or a child job, though the job has ended."""
     return any(type(change) in ERRANDS for change in changed)
-
-
-def _still_asked(goal: Goal) -> bool:
-    return goal.status == ASKED
 
 
 def give_up(k: State, program: Program, goal: Goal, failure: Failure, out: Out) -> None:

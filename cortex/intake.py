@@ -62,14 +62,16 @@ def _fed(k: State, program: Program, event: events.Fed, out: Out) -> None:
     if k.source_ended or event.start != k.position:
         return  # the same window twice: its driver did not hear our answer, or another took over from it
     k.position, k.source_ended = event.position, event.ended
+    read, tally = program.read, k.tally
     for row in event.rows:
         if row.place < 0:
-            k.tally.rows_read += 1
-            k.tally.rows_refused += bool(row.refusal)
+            tally.rows_read += 1
+            if row.refusal:
+                tally.rows_refused += 1
         try:
-            made = list(program.read(k, row))
+            made = list(read(k, row))
             for change in made:
-                if isinstance(change, Goal) and not change.parent:
+                if type(change) is Goal and not change.parent:
                     change.row = row.key
             apply(k, made, out, by=None, program=program)
         except Exception as error:

@@ -104,10 +104,19 @@ class Ledger(msgspec.Struct):
 
     def reserve(self, charge: Charge) -> None:
         """An attempt is asked for."""
-        self.reserved_nusd += charge.nusd
-        self.reserved_tokens += charge.tokens
         self.attempts += 1
-        self._counts(charge.day, charge.nusd)
+        self.reserved_tokens += charge.tokens
+        if charge.nusd:
+            self.reserved_nusd += charge.nusd
+            self._counts(charge.day, charge.nusd)
+
+    def settle(self, charge: Charge, usage: Usage, price: Price | None) -> int | None:
+        """The answer takes the place of what was reserved. What it cost; None where no price is known."""
+        self.reserved_tokens -= charge.tokens
+        if charge.nusd:
+            self.reserved_nusd -= charge.nusd
+            self._counts(charge.day, -charge.nusd)
+        return self.know(usage, price, charge.day)
 
     def set_aside(self, charge: Charge) -> None:
         """A child job may spend this much; ``release`` gives it back when the child's own bill is in."""
@@ -144,19 +153,23 @@ class Ledger(msgspec.Struct):
         self.input_tokens += input_tokens
         self.output_tokens += output_tokens
 
-    def know(self, usage: Usage, price: Price | None, day: int = ELSEWHERE) -> None:
-        """A reply was paid for, with this usage, that was asked for on this day."""
+    def know(self, usage: Usage, price: Price | None, day: int = ELSEWHERE) -> int | None:
+        """A reply was paid for, with this usage, that was asked for on this day. What it cost; None without a price."""
+        nusd = None
         if price is not None:
             nusd = cost_nusd(price, usage)
             self.known_nusd += nusd
             self._counts(day, nusd)
         read, written = usage.cache_read_tokens, usage.cache_creation_tokens
-        self.known_tokens += usage.input_tokens + read + written + usage.output_tokens
-        self.input_tokens += usage.input_tokens
-        self.output_tokens += usage.output_tokens
-        self.cache_read_tokens += read
-        self.cache_creation_tokens += written
+        given, said = usage.input_tokens, usage.output_tokens
+        self.known_tokens += given + read + written + said
+        self.input_tokens += given
+        self.output_tokens += said
+        if read or written:
+            self.cache_read_tokens += read
+            self.cache_creation_tokens += written
         self.paid_calls += 1
+        return nusd
 
 
 def worst_charge(

@@ -81,7 +81,8 @@ def offer(k: State, goal: Goal, due_at_s: float) -> None:
         k.resting += 1
         be_woken(k, goal, due_at_s)
     else:
-        goal.due_at_s = NEVER
+        if goal.due_at_s is not NEVER:
+            goal.due_at_s = NEVER
         index[goal.id] = None
 
 
@@ -229,8 +230,10 @@ def close(k: State, goal: Goal, to: Status, out: Out, program: Program) -> None:
     if program.traced:
         k.ended += 1
         goal.ended, goal.ended_at_s = k.ended, k.at_s
-    goal.join = goal.assumed = None
-    goal.due_at_s = goal.timeout_at_s = NEVER
+    if goal.join is not None or goal.assumed is not None:
+        goal.join = goal.assumed = None
+    if goal.due_at_s is not NEVER or goal.timeout_at_s is not NEVER:
+        goal.due_at_s = goal.timeout_at_s = NEVER
     if goal.question:
         leave_call(k, goal, out)
     if k.elections:
@@ -276,7 +279,9 @@ def after(k: State, goal: Goal, out: Out, program: Program) -> None:
         if parent is not None:
             look_at_join(k, parent, out, program)
     elif not program.keeps:
-        _forget(k, goal)
+        del k.goals[goal.id]
+        if goal.children:
+            _forget_all(k, list(goal.children))
 
 
 def _abandon_children(k: State, goal: Goal, out: Out, program: Program) -> None:
@@ -288,11 +293,6 @@ def _abandon_children(k: State, goal: Goal, out: Out, program: Program) -> None:
             if child is not None and child.status not in ENDED:
                 close(k, child, Status.ABANDONED, out, program)
                 parents.append(child)
-
-
-def _forget(k: State, goal: Goal) -> None:
-    del k.goals[goal.id]
-    _forget_all(k, list(goal.children))
 
 
 def forget_children(k: State, goal: Goal, kept: int, out: Out, program: Program) -> None:

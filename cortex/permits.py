@@ -60,9 +60,7 @@ class Share(msgspec.Struct):
 
     def free(self, at_s: float) -> int:
         """Attempts that may be begun here now, as far as permits go; 0 while the provider or the pace says to wait."""
-        if self.hold_until_s > at_s:
-            return 0
-        if self.pace is not None and due_at_s(self.pace) > at_s:
+        if self.hold_until_s > at_s or (self.pace is not None and due_at_s(self.pace) > at_s):
             return 0
         free = self.permits - self.in_flight
         if 0 <= self.starts < free:

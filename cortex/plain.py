@@ -23,12 +23,14 @@ def plain(value: Any, depth: int = DEPTH_MAX) -> Any:
     Raises ``TypeError`` for objects, ``ValueError`` or ``OverflowError`` for whole numbers beyond 64 bits, broken text
     and what nests too deep.
     """
+    if value is None:
+        return None
     kind = type(value)
+    if kind in _AS_IS:
+        return value
     if kind is str:
         if not value.isascii():
             value.encode()  # half of a surrogate pair is no text: it raises UnicodeEncodeError, a ValueError
-        return value
-    if kind in _AS_IS:
         return value
     if kind is int:
         if not _INT_MIN <= value <= _INT_MAX:

@@ -74,6 +74,8 @@ def affords(k: State, charge: Charge, wanted: bool = False) -> bool:
     ``wanted``: a call is held back if not, and the purse remembers what it lacks.
     """
     limits, purse = k.terms.limits, k.purse
+    if purse is None and limits.max_cost_nusd is None and limits.max_job_tokens is None:
+        return True
     if not k.ledger.allows(charge, limits.max_cost_nusd, limits.max_job_tokens):
         if purse is not None and wanted:
             purse.lacks_nusd = 0

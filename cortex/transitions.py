@@ -62,19 +62,20 @@ def apply(k: State, changed: Sequence[c.Change], out: Out, *, by: Goal | None, p
     """
     view = _View(by, program)
     checked = _checked(k, changed, view)
-    if k.tell is not None:
-        k.tell(by.id if by is not None else 0, "changes", {"changed": changed})
+    tell = k.tell
+    if tell is not None:
+        tell(by.id if by is not None else 0, "changes", {"changed": changed})
     for make, change, value in checked:
         make(k, change, value, out, program)
-    if k.tell is not None and view.goals:
-        k.tell(by.id if by is not None else 0, "made", {"changed": changed})
+    if tell is not None and view.goals:
+        tell(by.id if by is not None else 0, "made", {"changed": changed})
     for goal_id in view.status:
         goal = k.goals.get(goal_id)
         if goal is None:
             continue
         if goal.status > WAITING:  # it has ended
             after(k, goal, out, program)
-        else:
+        elif goal.join is not None:
             look_at_join(k, goal, out, program)
 
 
@@ -99,10 +100,7 @@ def _checked(k: State, changed: Sequence[c.Change], view: _View) -> list[tuple[_
     status = view.status
     try:
         for change in changed:
-            kind = _KINDS.get(type(change))
-            if kind is None:
-                raise TypeError(f"a program may not yield {change!r:.80} here")
-            to, check, make = kind
+            to, check, make = _KINDS.get(type(change)) or _no_change(change)
             if to is not None:
                 goal = k.goals.get(change.goal.id) or _unknown(change.goal.id)  # type: ignore[union-attr]
                 now = status.get(goal.id, goal.status)
@@ -113,17 +111,17 @@ def _checked(k: State, changed: Sequence[c.Change], view: _View) -> list[tuple[_
     finally:
         for one in view.made:
             one.id = 0
-    if view.goals:
-        _within_bounds(k, view.goals, planned=view.by is not None)
+    if added := view.goals:
+        limits = k.terms.limits
+        if view.by is not None and added > limits.plan_goals_max:
+            raise Malformed(f"a plan of {added} goals; at most {limits.plan_goals_max} at once")
+        if k.next_goal - 1 + added > limits.goals_max:
+            raise Malformed(f"more than {limits.goals_max} goals in one job")
     return checked
 
 
-def _within_bounds(k: State, added: int, planned: bool) -> None:
-    limits = k.terms.limits
-    if planned and added > limits.plan_goals_max:
-        raise Malformed(f"a plan of {added} goals; at most {limits.plan_goals_max} at once")
-    if k.next_goal - 1 + added > limits.goals_max:
-        raise Malformed(f"more than {limits.goals_max} goals in one job")
+def _no_change(change: Any) -> NoReturn:
+    raise TypeError(f"a program may not yield {change!r:.80} here")
 
 
 def _unknown(goal_id: int) -> NoReturn:
@@ -254,25 +252,26 @@ def _emit(k: State, change: c.Emit, value: Any, out: Out, program: Program) -> N
 
 
 def _add_goal(k: State, goal: Goal, value: Any, out: Out, program: Program) -> None:
-    goal.id = k.next_goal
-    k.next_goal += 1
+    number = goal.id = k.next_goal
+    k.next_goal = number + 1
     goal.value = value
-    k.goals[goal.id] = goal
+    k.goals[number] = goal
     k.live += 1
-    goal.depth = 0
     if goal.parent:
         parent = k.goals[goal.parent]
         goal.depth = parent.depth + 1
-        parent.children.append(goal.id)
+        parent.children.append(number)
+    elif goal.depth:
+        goal.depth = 0
     if program.keeps or goal.parent:
-        k.goals_by_kind.setdefault(goal.kind, {})[goal.id] = None
+        k.goals_by_kind.setdefault(goal.kind, {})[number] = None
     if goal.deadline_at_s:
-        heapq.heappush(k.deadlines, (goal.deadline_at_s, goal.id))
+        heapq.heappush(k.deadlines, (goal.deadline_at_s, number))
     offer(k, goal, goal.due_at_s)
     if type(out) is Decided:
         out.made.append(goal)
     if program.traced:
-        out.append(Made(goal.id, goal.kind, value))
+        out.append(Made(number, goal.kind, value))
 
 
 def _add_item(k: State, item: Item, value: tuple[Any, int, str], out: Out, program: Program) -> None:
@@ -294,7 +293,8 @@ def _add_item(k: State, item: Item, value: tuple[Any, int, str], out: Out, progr
 def _resolve(k: State, change: c.Resolve, answer: Any, out: Out, program: Program) -> None:
     goal = k.goals[change.goal.id]
     goal.answer = answer
-    goal.failure = None
+    if goal.failure is not None:
+        goal.failure = None
     close(k, goal, RESOLVED, out, program)
 
 

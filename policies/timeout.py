@@ -51,7 +51,9 @@ def attempt_timeout_s(policy: TimeoutPolicy, output_tokens_max: int, input_token
         + input_tokens_bound * policy.per_input_token_s
         + output_tokens_max * policy.per_output_token_s
     )
-    return min(max(whole_s, policy.floor_s), policy.ceiling_s)
+    if whole_s <= policy.floor_s:
+        return policy.floor_s
+    return min(whole_s, policy.ceiling_s)
 
 
 def silence_max_s(policy: TimeoutPolicy, input_tokens_bound: int, answer_begun: bool) -> float:

@@ -17,11 +17,7 @@ from cortex.reply import Reply
 from cortex.state import Goal, State
 from policies.failure import RULES, Failure, FailureKind
 
-_encoder = msgspec.json.Encoder()
-
-
-class _Succeeded(msgspec.Struct, tag="succeeded", gc=False):
-    message: msgspec.Raw
+_encode = msgspec.json.Encoder().encode
 
 
 class _Canceled(msgspec.Struct, tag="canceled", gc=False):
@@ -34,20 +30,20 @@ class _Errored(msgspec.Struct, tag="errored", gc=False):
 
 class _Line(msgspec.Struct, gc=False):
     custom_id: str
-    result: _Succeeded | _Errored | _Canceled
+    result: _Errored | _Canceled
 
 
 def succeeded_line(custom_id: str, message: bytes) -> bytes:
     """The result line of a row for which the provider gave a message: whatever its stop reason, it was paid for."""
-    return _encoder.encode(_Line(custom_id, _Succeeded(msgspec.Raw(message))))
+    return b'{"custom_id":%b,"result":{"type":"succeeded","message":%b}}' % (_encode(custom_id), message)
 
 
 def failed_line(custom_id: str, failure: Failure) -> bytes:
     """The result line of a row that failed for good, or was cancelled by the user."""
     if failure.kind == FailureKind.CANCELLED:
-        return _encoder.encode(_Line(custom_id, _Canceled()))
+        return _encode(_Line(custom_id, _Canceled()))
     error = {"type": RULES[failure.kind].batch_error or "api_error", "message": failure.message}
-    return _encoder.encode(_Line(custom_id, _Errored({"type": "error", "error": error})))
+    return _encode(_Line(custom_id, _Errored({"type": "error", "error": error})))
 
 
 class Batch(Program, frozen=True):
