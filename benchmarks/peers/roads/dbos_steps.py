@@ -59,6 +59,8 @@ def launched() -> None:
         DBOS.launch()
         common.on_uvloop(main())
         DBOS.destroy()
+    if (pid := GIVEN.state / "postgres" / "postmaster.pid").exists():  # it waits for the process that was killed
+        os.kill(int(pid.read_text().split()[0]), signal.SIGINT)
 
 
 launched()
