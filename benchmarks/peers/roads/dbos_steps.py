@@ -6,6 +6,8 @@ machine).
 A workflow of the same name goes on where it was killed.
 """
 
+import os
+import signal
 from contextlib import nullcontext
 from typing import Any
 
