@@ -6,10 +6,15 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
 
+from actors.files.lines import InputFile
+from actors.files.source import RowSource
+from actors.postgres.folder import DatabaseFolder
+from actors.sqlite.folder import FileFolder
 from actors.store import Fenced, Folder, Forgotten, Held, Journal, NoSuchJob, OtherRelease, StoreError, TextGone
 from cortex import events, journal
 from tests.cli.commands import ROOT
@@ -320,3 +325,17 @@ def test_a_plan_knows_what_is_remembered(state: str, folder: Folder) -> None:
     assert folder.remembers()
     questions = [bytes([at % 256]) * 16 for at in range(150, 250)]
     assert folder.remembered(questions) == {bytes([at]) * 16 for at in range(150, 200)}
+
+
+def test_a_place_for_journals_that_lacks_something_cannot_be_made(tmp_path: Path) -> None:
+    """A gap shows when the object is made, and not when a job first comes to it."""
+    for kind in (FileFolder, DatabaseFolder):
+        assert not kind.__abstractmethods__
+    missing = {name for name in vars(Folder) if getattr(getattr(Folder, name), "__isabstractmethod__", False)}
+    assert missing == Folder.__abstractmethods__ and {"journal", "hold", "swap_note"} <= missing
+    half = type("Half", (FileFolder,), {name: vars(Folder)[name] for name in ("swap_note", "hold")})
+    with pytest.raises(TypeError, match="abstract methods hold, swap_note"):
+        half(tmp_path)
+    assert isinstance(Folder(tmp_path), FileFolder)
+    with pytest.raises(TypeError, match="abstract method judge"):
+        RowSource(InputFile("in", tmp_path / "spool"))  # type: ignore[abstract]
