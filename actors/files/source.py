@@ -8,6 +8,7 @@ first ten bad lines.
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_left
 from collections.abc import Collection
@@ -116,7 +117,7 @@ class Notice(Protocol):
         """One more, in the order of the input."""
 
 
-class RowSource:
+class RowSource(ABC):
     """Rows of an input: ``judge`` makes a row of a piece, or raises ``BadLine``."""
 
     noun = "line"
@@ -135,11 +136,11 @@ class RowSource:
 
     # -- what a kind of source says ----------------------------------------------------------------------------------
 
+    @abstractmethod
     def judge(self, piece: Any, number: int) -> Row | None:
         """The row in this piece; None where it is blank. Raises `BadLine`."""
-        raise NotImplementedError
 
-    def begin(self, reading: Reading) -> None:
+    def begin(self, reading: Reading) -> None:  # noqa: B027 - most look at nothing
         """A whole reading begins: raises `SourceError` where what comes is surely something else."""
 
     def asks(self, row: Row) -> str | None:
