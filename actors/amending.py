@@ -8,11 +8,11 @@ from contextlib import closing
 from itertools import islice, takewhile
 from typing import Any
 
-from actors import programs
+from actors import endings, programs
 from actors.editions import lines, shard_names
 from actors.opening import owner_record, this_owner
 from actors.outlet import Projection
-from actors.records import last_state, said_in_use
+from actors.records import as_it_was, last_state, said_in_use
 from actors.store import Folder, Held, Journal, StoreError
 from actors.thinning import Thinning
 from cortex import events, journal, shards
@@ -22,14 +22,6 @@ from cortex.loop import step
 from cortex.program import Program
 from cortex.state import State
 from policies.failure import Failure, FailureKind
-
-
-class _Programs:
-    """What a projection needs of a runtime."""
-
-    @staticmethod
-    def load_program(where: str, params_json: bytes) -> Program:
-        return programs.load(where, params_json)
 
 
 def amend(folder: Folder, job: str, batch_of: Callable[[int, State], list[events.Event]]) -> State:
@@ -47,17 +39,33 @@ def amend(folder: Folder, job: str, batch_of: Callable[[int, State], list[events
 
 def _amended(source: Journal, batch_of: Callable[[int, State], list[events.Event]]) -> State:
     epoch = source.take_epoch(owner_record(this_owner("inline")))
+    ended = endings.read(source)
+    if ended is not None and endings.stands(ended.k.outcome, batch := batch_of(epoch, ended.k)):
+        turn = _turn(ended.k, batch)
+        endings.fold(ended.k, turn)
+        _append(source, ended.k, turn)
+        return ended.k
     snapshot = source.latest_snapshot()
     k = journal.decode_state(snapshot[1]) if snapshot else None
     turns = (turn for _, turn in source.turns(snapshot[0] if snapshot else source.opened_at()))
     k = journal.replay(k, turns, loaded)
     journal.put_right(k, source.account(source.seq))
-    batch = batch_of(epoch, k)
-    turn = events.Turn(max(k.at_s, time.time()), (tuple(batch),))
-    step(k, loaded(k.terms), turn)
-    seq = source.append([journal.encode_turn(turn.at_s, [journal.encode_batch(batch)], journal.encode_account(k))])
+    turn, program = _turn(k, batch_of(epoch, k)), loaded(k.terms)
+    step(k, program, turn)
+    seq = _append(source, k, turn)
     Thinning(source, k).look(k, seq)
+    if k.outcome and endings.wanted(k):
+        endings.write(source, k, program, seq, ended.lines if ended is not None else None)
     return k
+
+
+def _turn(k: State, batch: list[events.Event]) -> events.Turn:
+    return events.Turn(max(k.at_s, time.time()), (tuple(batch),))
+
+
+def _append(source: Journal, k: State, turn: events.Turn) -> int:
+    batches = map(journal.encode_batch, turn.batches)
+    return source.append([journal.encode_turn(turn.at_s, batches, journal.encode_account(k))])
 
 
 def loaded(terms: Terms) -> Program:
@@ -123,7 +131,7 @@ def copy_results(
         index = sink.open(rows, size_bytes, own)
         if index > 0 and (parts := _parts(folder, job)) and index < sum(parts):
             index = sink.open(0, 0, own)  # nobody knows which results of which shard these are
-        reader = Projection(folder.journal(job), _Programs(), index)  # type: ignore[arg-type]
+        reader = Projection(folder.journal(job), as_it_was, index)
         while some := reader.read():
             sink.write([value for _, value in some])
         written = sink.flush()
@@ -146,7 +154,7 @@ def copy_some(
     source = folder.journal(job)
     try:
         sink.open(0, 0, False)
-        found = pick(takewhile(lambda line: line is not None, lines(source, loaded)))  # type: ignore[arg-type]
+        found = pick(takewhile(lambda line: line is not None, lines(source, as_it_was)))  # type: ignore[arg-type]
         while some := [line.value for line in islice(found, together)]:
             sink.write(some)
         return int(sink.flush()[0])

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -19,6 +18,7 @@ from actors.batch_desk import Desk
 from actors.bound import Bound, over_bound
 from actors.counting import Counts
 from actors.courier import QUICK_S, Courier
+from actors.hands import Hands
 from actors.keyring import Keyring, family_of
 from actors.model_port import TRACEPARENT, Model
 from actors.ports import Away, Gone, Runtime
@@ -64,13 +64,11 @@ class Branch:
         """Epoch and number of the last message of each job."""
         self._past: dict[str, None] = {}
         """Jobs that have ended: a message of theirs may still come a second time."""
-        self._queue: deque[Under] = deque()
         self._unarmed: dict[str, list[Under]] = {}
         self._under: dict[tuple[str, int, int], Under] = {}
         self._stuck: set[Under] = set()
         """Told as timed out or abandoned, and still not at an end."""
-        self._idle: deque[asyncio.Future[None]] = deque()
-        self._hands: set[asyncio.Task[None]] = set()
+        self._hands = Hands(self._make)
         self._errands: set[asyncio.Task[None]] = set()
         self._couriers: dict[str, Courier] = {}
         self._sweeper: asyncio.Task[None] | None = None
@@ -97,8 +95,8 @@ class Branch:
             prepare = getattr(model, "prepare", None)
             if prepare is not None:
                 self._in_background(self._prepare(prepare))
-        for under in self._unarmed.pop(family, []):
-            self._enqueue(under)
+        if waiting := self._unarmed.pop(family, []):
+            self._enqueue(waiting)
 
     async def hand_over(self, job: str) -> bytes | None:
         """Give a peer branch, which was restarted, what it needs to work for this job."""
@@ -129,16 +127,17 @@ class Branch:
         self._heard[job] = (epoch, number)
         self._past.pop(job, None)
         calls = _calls_decoder.decode(blob)
-        armed = family_of(job) in self._keys
+        armed = (family := family_of(job)) in self._keys
         if not armed:
             self._in_background(self._ask_peers(job, peers))
         now_s = self._runtime.monotonic_s()
-        for call in calls:
-            under = self._under[job, call.goal, call.attempt] = Under(job, call, now_s)
-            if armed:
-                self._enqueue(under)
-            else:
-                self._unarmed.setdefault(family_of(job), []).append(under)
+        taken = [Under(job, family, call, now_s) for call in calls]
+        for under in taken:
+            self._under[job, under.call.goal, under.call.attempt] = under
+        if armed:
+            self._enqueue(taken)
+        else:
+            self._unarmed.setdefault(family, []).extend(taken)
         self._reporter.stir()
         courier = self._courier(job)
         brought = await courier.answer(epoch, number, len(calls)) if alone and armed and courier.quick else b""
@@ -215,10 +214,10 @@ class Branch:
     async def close(self) -> None:
         """Stop everything now."""
         self._closing = True
-        for task in [*self._hands, *self._errands, *([self._sweeper] if self._sweeper else [])]:
+        for task in [*self._errands, *([self._sweeper] if self._sweeper else [])]:
             task.cancel()
+        await self._hands.close()
         await self._reporter.close()
-        await asyncio.gather(*self._hands, return_exceptions=True)
         for job in list(self._couriers):
             await self.forget(job)
         await self._keys.close()
@@ -262,42 +261,24 @@ class Branch:
         if (courier := self._couriers.get(job)) is not None:
             courier.again()
 
-    def _enqueue(self, under: Under) -> None:
-        self._queue.append(under)
-        while self._idle:
-            waiter = self._idle.popleft()
-            if not waiter.done():
-                waiter.set_result(None)  # wakes one hand, not all of them
-                break
-        else:
-            hand = asyncio.get_running_loop().create_task(self._hand())
-            self._hands.add(hand)
-            hand.add_done_callback(self._hands.discard)
+    def _enqueue(self, some: list[Under]) -> None:
+        self._hands.give(some)
         if self._sweeper is None or self._sweeper.done():
             self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
 
-    async def _hand(self) -> None:
-        """One coroutine of the pool: takes call after call; there are as many as calls were ever under way at once."""
-        task = asyncio.current_task()
-        assert task is not None
-        while True:
-            while not self._queue:
-                waiter = asyncio.get_running_loop().create_future()
-                self._idle.append(waiter)
-                await waiter
-            under = self._queue.popleft()
-            if under.verdict is None:
-                under.task = task
-                result = await self._call(under, task)
-            else:
-                result = _UNSENT
-            self._ended(under, result)
+    async def _make(self, under: Under, task: asyncio.Task[None]) -> None:
+        if under.verdict is None:
+            under.task = task
+            result = await self._call(under, task)
+        else:
+            result = _UNSENT
+        self._ended(under, result)
 
     async def _call(self, under: Under, task: asyncio.Task[None]) -> Reply | Failure:
         call = under.call
         under.begin(self._runtime.monotonic_s())
         try:
-            door = self._keys.door(family_of(under.job), call.route)
+            door = self._keys.door(under.family, call.route)
             model = door.model
             if self._bound.of(call.body) > call.prompt_tokens_max:
                 refused = await over_bound(model, call)
@@ -338,13 +319,13 @@ class Branch:
         self._took_s = elapsed_s
         if count is not None and count.end(result, elapsed_s, call.timeout_s):
             self._reporter.at_once()
-        when = elapsed_s, under.waited_s(now_s), self.name
+        when = elapsed_s, now_s - elapsed_s - under.taken_s, self.name
         event: events.Event
         if isinstance(result, Reply):
             event = events.Answered(call.goal, call.sample, call.attempt, call.hash, result, *when)
         else:
             event = events.Broke(call.goal, call.sample, call.attempt, result, *when)
-        courier = self._courier(under.job)
+        courier = self._couriers.get(under.job) or self._courier(under.job)
         courier.quick = now_s - under.taken_s < QUICK_S
         courier.add(event)
 
@@ -353,7 +334,7 @@ class Branch:
         if under.verdict is None:
             under.verdict = why
             under.stop_s = self._runtime.monotonic_s()
-            waiting = self._unarmed.get(family_of(under.job), [])
+            waiting = self._unarmed.get(under.family, [])
             if under.task is not None:
                 under.task.cancel()
             elif under in waiting:
@@ -380,7 +361,7 @@ class Branch:
     # -- what it reports -------------------------------------------------------------------------------------------
 
     def _phase(self) -> str:
-        queued = len(self._queue) + sum(map(len, self._unarmed.values()))
+        queued = self._hands.queued + sum(map(len, self._unarmed.values()))
         if self._draining:
             return "draining"
         if len(self._under) > queued:
@@ -390,7 +371,7 @@ class Branch:
         return "starting" if self._preparing else "idle"
 
     def _report(self, number: int) -> Report:
-        queued = len(self._queue) + sum(map(len, self._unarmed.values()))
+        queued = self._hands.queued + sum(map(len, self._unarmed.values()))
         return Report(
             self.name, self.incarnation, self._runtime.node(), number, self._phase(), len(self._under) - queued, queued,
             self._overdue_s, sum(under.streamed for under in self._under.values()), self._done, self._counts.told(),

@@ -19,7 +19,7 @@ import msgspec
 from actors.batches import PERMITS, Submissions
 from actors.dispatch import Dispatch
 from actors.editions import opens_again
-from actors.inbox import Entry, Traces, entry, settle, split
+from actors.inbox import Entry, Traces, entry, fed_entry, settle, split
 from actors.kin import Kin
 from actors.lease import Lease
 from actors.memory import Memory
@@ -120,7 +120,7 @@ class Channel(Kin):
         self._batched = any(route.batched for route in terms.routes)
         names = self._dispatch.names
         self._submissions = Submissions(self.job, self._runtime, lambda: self._k, self._put_events, names)
-        self._upkeep = Upkeep(self._journal, k, self._watch.kept)
+        self._upkeep = Upkeep(self._journal, k, self._watch.kept, self._program, self._outlet)
         await self._turn([entry(batch)])
         url = opening.notify if opening else ""
         herald = Herald(url, self._journal, self._runtime, lambda: self._k, self._lease.allowance)
@@ -176,8 +176,8 @@ class Channel(Kin):
 
     async def feed(self, rows: bytes, start: int, position: int, ended: bool) -> int:
         """A window of the source. Returns, once it is on disk, how many more rows are wanted now."""
-        window = msgspec.msgpack.decode(rows, type=tuple[events.Row, ...])
-        await self._put(journal.encode_batch([events.Fed(window, start, position, ended)]), len(window))
+        fed = fed_entry(rows, start, position, ended)
+        await self._put(fed.blob, fed.size, fed.batch)
         return self._k.rows_wanted()
 
     async def written(self, rows: int, size_bytes: int, parts: tuple[int, ...] = ()) -> None:
@@ -260,12 +260,12 @@ class Channel(Kin):
 
     # -- turns -----------------------------------------------------------------------------------------------------
 
-    async def _put(self, blob: bytes, size: int) -> None:
+    async def _put(self, blob: bytes, size: int, batch: tuple[events.Event, ...] | None = None) -> None:
         """Give events to the next turn and wait until they are on disk. Raises where the channel is broken."""
         if self.broken:
             raise StoreError(self.broken)
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._enter(Entry(blob, size, durable, None))
+        self._enter(Entry(blob, size, durable, batch))
         await durable
 
     def _put_events(self, batch: list[events.Event]) -> None:
@@ -322,7 +322,7 @@ class Channel(Kin):
         self._account, before = journal.encode_account(self._k), self._account
         news = b"" if self._account == before else self._account
         blob = journal.encode_turn(at_s, (each.blob for each in taken), news)
-        seq = await patiently(self._journal, lambda: self._journal.append([blob]))
+        seq = await patiently(self._journal, lambda: self._journal.append([blob]), self._runtime.apart(self._journal))
         self._whole = True
         self._watch.took(self._stopwatch.over(turn))
         self._watch.turn(seq, turn, out, self._k)
@@ -350,7 +350,7 @@ class Channel(Kin):
                 position += 1
         if paid and self._k.terms.keeps_text:
             self._memory.note(seq, paid)
-        self._upkeep.took(position)
+        self._upkeep.took(position, turn, self._k.outcome)
 
     async def _carry_out(self, out: list[commands.Command]) -> None:
         calls: list[commands.Call] = []
@@ -359,7 +359,7 @@ class Channel(Kin):
             if type(command) is commands.Call:
                 calls.append(command)
             elif type(command) is commands.Emit:
-                self._outlet.add(command.index, command.value)
+                self._outlet.add(command)
                 self._news.set()
             elif type(command) is commands.Abandon:
                 abandoned.append((command.goal, command.attempt))

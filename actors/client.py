@@ -27,7 +27,7 @@ from actors.destination import SetupError, Wish, remembered
 from actors.driver import Sink, Source
 from actors.errors import ClearError
 from actors.model_port import Model
-from actors.programs import load
+from actors.programs import load, refuse_in_import
 from actors.provider.credential import absolute
 from actors.records import last_places, last_state
 from actors.session import STATE_DEFAULT, Ended, Order, Session, who
@@ -296,6 +296,7 @@ def submit(
 
     Raises ``SetupError`` for a bound that makes no sense, and from ``result`` for what shows when the job is begun.
     """
+    refuse_in_import()
     asked = {
         "max_cost": max_cost, "max_job_tokens": max_job_tokens, "max_output_tokens": max_output_tokens,
         "prompt_tokens_max": prompt_tokens_max, "concurrency": concurrency, "rpm": rpm, "itpm": itpm, "otpm": otpm,
@@ -367,6 +368,7 @@ def run(program: Program, **options: Any) -> Result:
 
 def attach(job: str, *, state: str = "", progress: bool = False) -> Job:
     """Go on with a job, or look at one that has ended, by its name alone. Raises ``NoSuchJob``."""
+    refuse_in_import()
     folder = state or os.environ.get("CORTEX_STATE", STATE_DEFAULT)
     k = last_state(Folder(folder), job)
     if k.terms.streams:

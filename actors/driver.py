@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import msgspec
 
 from actors import caps, control
+from actors.appetite import PAUSE_S, Appetite
 from actors.armoury import Arming, encode
 from actors.dealing import Dealing, Steering
 from actors.errors import ClearError
@@ -33,15 +34,12 @@ from cortex.programs.shards import Shards
 FLUSH_S = 0.5
 """How long a finished row may wait before it is on disk in the results file."""
 FLUSH_ROWS = 5_000
-GATHER_S = 0.04
+GATHER_S, GATHER_MANY_S = 0.04, 0.1
 """Results that come within so short a time are fetched together: each fetching costs both sides a message."""
-GATHER_ROWS = 1_000
-"""So many are fetched without a pause: there are more."""
+MANY, GATHER_ROWS = 100, 1_000
+"""From so many on it is the longer time; so many are fetched without a pause: there are more."""
 OPEN_BYTES_MAX = 64_000_000
 """Of rows that are open in a channel at once."""
-FEED_PAUSE_S = 0.04
-FEED_PAUSE_MAX_S = 0.16
-"""How often a channel whose window is full is asked for room, at first and at the most."""
 LOOK_S = 0.5
 KEY_READ = "the key was read again"
 ARM_S = 5.0
@@ -252,16 +250,17 @@ class Driver:
         position = int(self._facts["position"])
         ended = bool(self._facts["source_ended"])
         enough = max(1, self._opening.terms.limits.window_rows // 4)
-        pause_s, narrower = FEED_PAUSE_S, 0
+        loop, narrower = asyncio.get_running_loop(), 0
+        appetite = Appetite(self._opening.terms.limits.window_rows)
         while not ended and not self._over():
             if wanted < enough:  # each window is a commit of its own: a small one waits a moment to grow
-                await asyncio.sleep(pause_s)
+                await asyncio.sleep(appetite.pause_s(wanted))
                 wanted = (await self._refresh())["rows_wanted"]
-                pause_s = FEED_PAUSE_S if wanted > 0 else min(2 * pause_s, FEED_PAUSE_MAX_S)
+                appetite.looked(loop.time(), wanted)
             wanted -= narrower
             if wanted <= 0:
                 if narrower:  # the channel would take more rows than fit into memory at this size
-                    await asyncio.sleep(pause_s)
+                    await asyncio.sleep(PAUSE_S)
                     wanted = (await self._refresh())["rows_wanted"]
                 continue
             window = await asyncio.to_thread(source.read, wanted)
@@ -271,6 +270,7 @@ class Driver:
                 wanted = await self._ask("feed", blob, position, window.position, window.ended)
             except StoreError:
                 return  # a broken journal is told when the results are drained
+            appetite.fed(loop.time(), wanted)
             position, ended = window.position, window.ended
 
     async def _drain(self, index: int) -> None:
@@ -284,7 +284,7 @@ class Driver:
                 unwritten += len(some)
             index += len(some)
             if 0 < len(some) < GATHER_ROWS:
-                await asyncio.sleep(GATHER_S)
+                await asyncio.sleep(GATHER_S if len(some) < MANY else GATHER_MANY_S)
             over = not some and self._over(await self._refresh())
             if over and not self._facts["broken"]:  # a broken channel counts results that it could not commit
                 over = index >= self._facts["results"]

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator
 from typing import NamedTuple
 
-from actors import programs
+from actors import endings, programs
 from actors.store import Journal
 from actors.store_errors import TextGone
 from cortex import commands, events, journal
@@ -54,6 +54,10 @@ def lines(source: Journal, load: Load, index: int = 0) -> Generator[commands.Emi
     this moment: asked again, it is looked at again."""
     if names := shard_names(source, load):
         yield from _together(source, load, names, index)
+        return
+    ended = endings.read(source)
+    if ended is not None and ended.lines is not None:
+        yield from ended.lines[index:]
         return
     parts, reopened = parts_of(source)
     if not reopened:

@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
 from cortex import commands, events, journal
 
 TURN_EVENTS_MAX = 4_096
@@ -15,6 +17,12 @@ TURN_EVENTS_MAX = 4_096
 LINES_KEPT = 1_000
 LINE_CHARACTERS_MAX = 2_000
 """Of what a program says to whoever watches: they look several times a second."""
+
+
+FED = str(events.Fed.__struct_config__.tag)
+
+_encoder = msgspec.msgpack.Encoder()
+_rows_decoder = msgspec.msgpack.Decoder(tuple[events.Row, ...])
 
 
 class Entry:
@@ -32,6 +40,13 @@ def entry(batch: Iterable[events.Event]) -> Entry:
     """Events of the channel's own."""
     known = tuple(batch)
     return Entry(journal.encode_batch(known), len(known), None, known)
+
+
+def fed_entry(rows: bytes, start: int, position: int, ended: bool) -> Entry:
+    """A window of a source, as it came: its rows are decoded once, and encoded no more. Raises ``DecodeError``."""
+    window = _rows_decoder.decode(rows)
+    blob = _encoder.encode(([FED, msgspec.Raw(rows), start, position, ended],))
+    return Entry(blob, len(window), None, (events.Fed(window, start, position, ended),))
 
 
 def split(inbox: list[Entry]) -> tuple[list[Entry], list[Entry]]:

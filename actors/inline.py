@@ -16,9 +16,13 @@ from actors.cortex_actor import Cortex
 from actors.machine import Machine, Notes
 from actors.opening import Owner, this_owner
 from actors.ports import Gone, Peer
+from actors.store import Journal
 from actors.watching import Telemetry
 from actors.worker import Worker
 from cortex.program import Program
+
+SLOW_S = 0.0005
+"""A commit that takes longer is worth a thread, where others could work meanwhile."""
 
 
 class InlineRuntime(Machine):
@@ -35,6 +39,7 @@ class InlineRuntime(Machine):
         self._models = models
         self._clock = clock
         self._actors: dict[str, Any] = {}
+        self._channels = 0
         self._tasks: set[asyncio.Task[Any]] = set()
         self.notes = Notes()
         self._actors["cortex"] = Cortex(self, branches=branches)
@@ -50,6 +55,10 @@ class InlineRuntime(Machine):
     def peer(self, name: str) -> Peer:
         """An actor by name."""
         return _InlinePeer(name, self)
+
+    def apart(self, journal: Journal) -> bool:
+        """Where there are several channels, and the disk is slow at this moment: each commit would hold up all."""
+        return self._channels > 1 and journal.took_s > SLOW_S
 
     async def is_dead(self, name: str, incarnation: str) -> bool:
         """Whether the actor of this name is another now, or none."""
@@ -73,6 +82,7 @@ class InlineRuntime(Machine):
             if role == "channel":
                 job, folder = args
                 self._actors[name] = Channel(job, folder, self)
+                self._channels += 1
             elif role == "branch":
                 self._actors[name] = Branch(name, self, self._models)
             else:
@@ -81,15 +91,20 @@ class InlineRuntime(Machine):
 
     async def end_actor(self, name: str) -> None:
         """End an actor."""
-        actor = self._actors.pop(name, None)
+        actor = self._gone(name)
         if actor is not None:
             await actor.close()
 
     async def kill_actor(self, name: str) -> None:
         """Forget an actor; what it does not stop goes on for nobody."""
-        actor = self._actors.pop(name, None)
+        actor = self._gone(name)
         if actor is not None:
             self.background(actor.close())
+
+    def _gone(self, name: str) -> Any:
+        actor = self._actors.pop(name, None)
+        self._channels -= isinstance(actor, Channel)
+        return actor
 
     def owner(self) -> Owner:
         """This process, as owner of a run."""

@@ -18,6 +18,9 @@ LEVEL_BITS = 3
 TOGETHER_MAX = 256
 """Calls given to one branch in a row: as many as a message takes, which costs as much as forty of them."""
 
+CALL_BYTES = 160
+"""Of a call beside its body, about."""
+
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -62,21 +65,31 @@ class Link:
 
     def packed(self, limits: Limits) -> tuple[bytes, list[int]]:
         """The next message, whose calls are on their way from now on, and their keys; the queue is not empty."""
-        blobs: list[msgspec.Raw] = []
-        keys: list[int] = []
-        size = 0
-        for key, call in self.queue.items():
-            blob = _encoder.encode(call)
-            if blobs and size + len(blob) > limits.message_bytes_max:
-                break
-            size += len(blob)
-            blobs.append(msgspec.Raw(blob))
-            keys.append(key)
-            if len(keys) >= limits.message_calls_max:
-                break
+        some = dict(islice(self.queue.items(), limits.message_calls_max))
+        if sum([len(call.body) + CALL_BYTES for call in some.values()]) <= limits.message_bytes_max:
+            blob = _encoder.encode(list(some.values()))
+            if len(blob) > limits.message_bytes_max:  # names may be long, too
+                blob = self._cut(some, limits.message_bytes_max)
+        else:
+            blob = self._cut(some, limits.message_bytes_max)
+        keys = list(some)
         for key in keys:
             self.out[key] = self.queue.pop(key)
-        return _encoder.encode(blobs), keys
+        return blob, keys
+
+    def _cut(self, some: dict[int, commands.Call], bytes_max: int) -> bytes:
+        """A message of the first of these, as many as fit; the others are taken out of ``some``."""
+        blobs: list[msgspec.Raw] = []
+        size = 0
+        for call in some.values():
+            blob = _encoder.encode(call)
+            size += len(blob)
+            if blobs and size > bytes_max:
+                break
+            blobs.append(msgspec.Raw(blob))
+        for key in list(some)[len(blobs) :]:
+            del some[key]
+        return _encoder.encode(blobs)
 
 
 class Links:

@@ -16,10 +16,7 @@ from actors.store import Folder, Journal, StoreError, Unreachable, replies_in
 from cortex import events
 from cortex.reply import Reply
 
-_FLUSH_AT = 16_384
-"""Replies that wait until they are written together. Hashes are random, so each goes into a page of its own once the
-index is large; those that share a page share its writing. Up to a million replies 4,096 at a time cost 7 µs each, and
-16,384 at a time 4.8."""
+_FLUSH_AT = 4_096
 
 
 def remembered(folder: Folder, hashes: Sequence[bytes]) -> frozenset[int]:

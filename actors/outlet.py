@@ -6,13 +6,14 @@ A results file is a projection of the journal, so whoever comes late, or again, 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any
 
-from actors.editions import lines
+from actors.editions import Load, lines
 from actors.ports import Runtime
 from actors.store import Journal
+from cortex.commands import Emit
 
 BUFFER_BYTES_MAX = 8_000_000
 READ_MAX = 2_000
@@ -24,36 +25,49 @@ class Outlet:
     """The latest results of a running job."""
 
     def __init__(self, next_index: int) -> None:
-        self._recent: deque[tuple[int, Any, int]] = deque()
+        self._recent: deque[tuple[Emit, int]] = deque()
         self._bytes = 0
         self.next_index = next_index
 
-    def add(self, index: int, value: Any) -> None:
+    def add(self, result: Emit) -> None:
         """One more result; the oldest leave where there are too many bytes."""
-        if index != self.next_index:  # what is between is read back out of the journal
+        if result.index != self.next_index:  # what is between is read back out of the journal
             self._recent.clear()
             self._bytes = 0
-        size = _size(value)
-        self._recent.append((index, value, size))
+        size = _size(result.value)
+        self._recent.append((result, size))
         self._bytes += size
-        self.next_index = index + 1
+        self.next_index = result.index + 1
         while self._bytes > BUFFER_BYTES_MAX:
-            self._bytes -= self._recent.popleft()[2]
+            self._bytes -= self._recent.popleft()[1]
+
+    def all(self, count: int) -> list[Emit] | None:
+        """All so many results of the job; None where not all of them are in memory."""
+        found = [result for result, _ in self._recent]
+        whole = len(found) == count == self.next_index and (not found or found[0].index == 0)
+        return found if whole else None
 
     def read(self, index: int) -> list[tuple[int, Any]] | None:
         """Results from an index on; None where they have left memory and the journal must be asked."""
-        first = self._recent[0][0] if self._recent else self.next_index
+        first = self._recent[0][0].index if self._recent else self.next_index
         if index < first:
             return None
         skip = index - first
         some: list[tuple[int, Any]] = []
         total = 0
-        for at, value, size in islice(self._recent, skip, skip + READ_MAX):
-            some.append((at, value))
+        for result, size in self._from(skip):
+            some.append((result.index, result.value))
             total += size
             if total >= READ_BYTES_MAX:
                 break
         return some
+
+    def _from(self, skip: int) -> Iterable[tuple[Emit, int]]:
+        """The next ones; who reads as they come is near the end, and walks from there."""
+        left = max(0, len(self._recent) - skip)
+        if left >= min(skip, READ_MAX):
+            return islice(self._recent, skip, skip + READ_MAX)
+        return [*islice(reversed(self._recent), left)][::-1]
 
 
 def _size(value: Any) -> int:
@@ -67,10 +81,10 @@ class Projection:
     ``source`` is a reader of its own, closed with the projection. It may be read again when the journal has grown.
     """
 
-    def __init__(self, source: Journal, runtime: Runtime, index: int) -> None:
+    def __init__(self, source: Journal, load: Load, index: int) -> None:
         self._journal = source
         self.index = index
-        self._lines = lines(source, lambda terms: runtime.load_program(terms.program, terms.params_json), index)
+        self._lines = lines(source, load, index)
 
     def read(self, count: int = READ_MAX) -> list[tuple[int, Any]]:
         """The next results; an empty list at the journal's end."""
@@ -103,7 +117,8 @@ class Past:
         """The next results from an index on. Raises ``StoreError``, and may be asked again."""
         if self._reading is None or self._reading.index != index:
             self.close()
-            self._reading = Projection(self._opened(), self._runtime, index)
+            load = self._runtime.load_program
+            self._reading = Projection(self._opened(), lambda terms: load(terms.program, terms.params_json), index)
         try:
             return self._reading.read()
         except BaseException:

@@ -95,6 +95,9 @@ class Runtime(Protocol):
     def store(self, folder: str) -> Store:
         """The state folder of that name."""
 
+    def apart(self, journal: Journal) -> bool:
+        """Whether a channel had better wait for its commits in a thread: others work in the same event loop."""
+
     def peer(self, name: str) -> Peer:
         """An actor by name, whether it lives or not."""
 

@@ -7,7 +7,8 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from hashlib import sha256
 from pathlib import Path
 
@@ -22,10 +23,36 @@ _sources: dict[str, bytes] = {}
 _places: dict[type, str] = {}
 """Where such classes are found in the process that they came from."""
 _FILE_MODULE = "cortex_program_"
+_importing: ContextVar[bool] = ContextVar("importing", default=False)
+_cut: set[str] = set()
+"""Names of modules that were imported up to the line at which they would have begun a job."""
+GUARD = 'put that below `if __name__ == "__main__":`'
 
 
 class NoSuchProgram(ClearError, ValueError):
     """No program is found at that place. The message is one clear line."""
+
+
+class _Begins(BaseException):
+    """A module that is imported for its programs would begin a job. No author's ``except Exception`` is to catch it."""
+
+
+def refuse_in_import() -> None:
+    """Called before a job is begun from Python. A module that is imported for a program of it, to read or resume a job,
+    ends there: what stands above is all that there was when the job was begun by that line, and nothing is paid."""
+    if _importing.get():
+        raise _Begins
+
+
+@contextlib.contextmanager
+def _import() -> Iterator[None]:
+    """An author's module is imported meanwhile; what it prints is no part of a result."""
+    token = _importing.set(True)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _importing.reset(token)
 
 
 def place_of(type_: type[Program]) -> str:
@@ -45,6 +72,11 @@ def place_of(type_: type[Program]) -> str:
     return where
 
 
+def is_ready(where: str) -> bool:
+    """Whether a program is part of this package: no author's code is run to find it."""
+    return READY.get(where, where).startswith("cortex.programs.")
+
+
 def find(where: str) -> type[Program]:
     """The class at a place. Raises ``NoSuchProgram``."""
     place = READY.get(where, where)
@@ -60,17 +92,19 @@ def find(where: str) -> type[Program]:
         near = f"did you mean {where}.py? " if Path(f"{where}.py").is_file() else ""
         raise NoSuchProgram(f"no program {where!r}: {near}ready ones are {ready}; else module:Class or file.py:Class")
     try:
-        with contextlib.redirect_stdout(sys.stderr):  # what a module says while it is imported is no part of a result
+        with _import():
             if module_name.endswith(".py"):
                 module = _file(Path(module_name))
             else:
                 _look_in(Path.cwd())
                 module = importlib.import_module(module_name)
-    except (Exception, SystemExit) as error:  # an author's module may raise anything while it is imported
+    except (Exception, SystemExit, _Begins) as error:  # an author's module may raise anything while it is imported
         raise _not_imported(where, error) from None
     found: object = module
     for part in class_name.split("."):
         found = getattr(found, part, None)
+    if found is None and getattr(module, "__name__", "") in _cut:
+        raise NoSuchProgram(f"{module_name} begins a job before it has {class_name}: {GUARD}")
     if found is None:
         raise NoSuchProgram(f"{module_name} has no {class_name}")
     if not (isinstance(found, type) and issubclass(found, Program)):
@@ -124,8 +158,9 @@ def forget(where: str) -> None:
 def programs_in(path: str) -> list[str]:
     """Names of the programs that a file defines. Raises ``NoSuchProgram``."""
     try:
-        module = _file(Path(path))
-    except (Exception, SystemExit) as error:  # an author's module may raise anything while it is imported
+        with _import():
+            module = _file(Path(path))
+    except (Exception, SystemExit, _Begins) as error:  # an author's module may raise anything while it is imported
         raise _not_imported(path, error) from None
     own = _FILE_MODULE + sha256(str(Path(path).resolve()).encode()).hexdigest()[:12]
     return [
@@ -135,6 +170,8 @@ def programs_in(path: str) -> list[str]:
 
 
 def _not_imported(where: str, error: BaseException) -> NoSuchProgram:
+    if isinstance(error, _Begins):
+        return NoSuchProgram(f"program {where!r} begins a job when it is imported: {GUARD}")
     said = " ".join(str(error).split())
     return NoSuchProgram(f"program {where!r} cannot be imported: {type(error).__name__}: {said}")
 
@@ -148,8 +185,11 @@ def _file(path: Path) -> object:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     _look_in(path.resolve().parent)
+    _cut.discard(name)
     try:
         spec.loader.exec_module(module)
+    except _Begins:
+        _cut.add(name)
     except BaseException:
         del sys.modules[name]
         raise

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import msgspec
 
-from actors import programs
+from actors import endings, programs
 from actors.cluster.heap import unwatched
 from actors.opening import Owner
 from actors.programs import load
@@ -79,9 +81,14 @@ def last_terms(folder: Folder, job: str) -> Terms | None:
         source.close()
 
 
-def program_of(terms: Terms) -> Program | None:
-    """The program of a job; None where it is gone, or another now than the one that took the job's turns."""
+def program_of(terms: Terms, strict: bool = True) -> Program | None:
+    """The program of a job; None where it is gone, or another now than the one that took the job's turns.
+
+    Not ``strict``: a ready one of another release will do.
+    """
     try:
+        if programs.is_ready(terms.program) and not strict:
+            return programs.load(terms.program, terms.params_json)
         same = programs.fingerprint(terms.program, terms.params_json) == terms.fingerprint
         return programs.load(terms.program, terms.params_json) if same else None
     except ValueError:
@@ -109,11 +116,107 @@ def said_in_use(folder: Folder, job: str) -> str:
     return f"job {job} is in use by {whom}: wait for it, end it with `cortex cancel {job}`, or give another --job"
 
 
-def last_state(folder: Folder, job: str) -> State:
-    """K of a job as its journal has it, read without touching it. Raises ``NoSuchJob``."""
+class Told(msgspec.Struct):
+    """What a job's journal tells. ``untold``: what it cannot, and why, in one line; empty where it tells all."""
+
+    k: State
+    answer: Any = None
+    untold: str = ""
+
+
+def told(folder: Folder, job: str, k: State | None = None) -> Told:
+    """K and the answer of a job: as they were when it ended, if it has; else by the program that took its turns, as
+    long as that is what it was; else what the journal alone tells. ``k``: where that is known. Raises ``NoSuchJob``."""
     source = folder.journal(job)
     try:
         with source.as_it_is():
+            ended = endings.read(source)
+            if ended is not None:
+                return Told(k or ended.k, ended.answer)
+            terms = k.terms if k is not None else last_terms(folder, job)
+            if terms is None:
+                raise NoSuchJob(f"job {job} never began")
+            program = program_of(terms, strict=False)
+            if program is None:
+                return Told(k or by_events(source), untold=untold(job))
+    finally:
+        source.close()
+    k = k or last_state(folder, job)
+    return Told(k, _answer(k, program))
+
+
+def untold(job: str) -> str:
+    """Why a job is told of in part."""
+    return (
+        f"the program of {job} has changed since, or is gone: what that alone can tell is left out (its answer and its "
+        "results, which of its rows failed)"
+    )
+
+
+def as_it_was(terms: Terms) -> Program:
+    """The program of a job. Raises ``NoSuchProgram`` where it is not the one that took the job's turns."""
+    program = program_of(terms, strict=False)
+    if program is None:
+        raise programs.NoSuchProgram(untold(terms.job))
+    return program
+
+
+def _answer(k: State, program: Program) -> Any:
+    if k.outcome not in ("complete", "partial"):
+        return None
+    with contextlib.suppress(Exception):  # an author's code may raise anything, above all on half of what it needs
+        return msgspec.to_builtins(program.answer(k))
+    return None
+
+
+def by_events(source: Journal) -> State:
+    """What can be said of K without the program that took its turns: the last snapshot, and since then what events say
+    by themselves. How many rows failed, and which, they do not. Raises ``NoSuchJob``."""
+    snapshot = source.latest_snapshot()
+    k = journal.decode_state(snapshot[1]) if snapshot else None
+    for _, turn in source.turns(source.replay_from()):
+        terms = journal.opening(turn)
+        if terms is not None:
+            k = journal.open_job(terms)
+            k.began_at_s = turn.at_s
+        if k is not None:
+            k.at_s = max(k.at_s, turn.at_s)
+            for batch in turn.batches:
+                for event in batch:
+                    _hear(k, event)
+    if k is None:
+        raise NoSuchJob(f"job {source.job} never began")
+    journal.put_right(k, source.account(source.seq))
+    return k
+
+
+def _hear(k: State, event: events.Event) -> None:
+    tally = k.tally
+    if isinstance(event, (events.Answered, events.Recalled)):
+        tally.calls += 1
+    elif isinstance(event, events.Broke):
+        tally.failures[event.failure.kind] = tally.failures.get(event.failure.kind, 0) + 1
+    elif isinstance(event, events.Fed) and event.start == k.position:
+        k.position, k.source_ended = event.position, event.ended
+        tally.rows_read += sum(row.place < 0 for row in event.rows)
+        tally.rows_refused += sum(row.place < 0 and bool(row.refusal) for row in event.rows)
+    elif isinstance(event, events.Written):
+        k.written_rows, k.written_bytes = event.rows, event.size_bytes
+    elif isinstance(event, events.LimitsSet):
+        k.terms = msgspec.structs.replace(k.terms, limits=event.limits, route=event.route or k.terms.route)
+    elif isinstance(event, (events.Opened, events.Rejoined)):
+        k.epoch = max(k.epoch, event.epoch)
+        k.source_ended = k.source_ended and not (isinstance(event, events.Opened) and event.terms.streams)
+
+
+def last_state(folder: Folder, job: str) -> State:
+    """K of a job as its journal has it, read without touching it. Raises ``NoSuchJob``; ``NoSuchProgram`` where the job
+    has not ended and its program is gone."""
+    source = folder.journal(job)
+    try:
+        with source.as_it_is():
+            if (ended := endings.read(source)) is not None:
+                return ended.k
             last = source.seq
             k = replayed(source, lambda terms: load(terms.program, terms.params_json), last)
             if k is None:

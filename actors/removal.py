@@ -43,7 +43,7 @@ def _rows_of(folder: Folder, job: str) -> list[Path]:
     except (ClearError, ValueError):
         return []
     output = terms.places.get("output", "") if terms is not None else ""
-    return kept_rows(folder.path, output) if output not in ("", "-") else []
+    return kept_rows(folder.path, output, job) if output not in ("", "-") else []
 
 
 def size_bytes(folder: Folder, job: str) -> int:

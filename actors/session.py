@@ -279,7 +279,8 @@ class Session:
         try:
             with hidden(self._credentials()):
                 wishes = (self.order.wish, *self.order.wish.fallbacks, *self.order.wish.roles.values())
-                needs = needs_of({wish.provider for wish in wishes}, self.order.state)
+                limits = self.order.places.get(PLACE, "")
+                needs = needs_of({wish.provider for wish in wishes}, self.order.state, limits)
                 runtime = await start_runtime(cluster, self._environ, needs=needs)
             await hand_over(runtime.peer("cortex"), self._environ, cluster)
             return runtime

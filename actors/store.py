@@ -8,6 +8,7 @@ epoch is still the writer's own, so that an orphan of a killed run can write not
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
@@ -35,6 +36,8 @@ class Journal:
         """``folder``: that it stands in. Raises ``StoreError``; for a job that was forgotten ``Forgotten``, unless
         ``forgotten_too``."""
         self._storage = storage
+        self.took_s = 0.0
+        """How long the last commit took."""
         self.folder = folder
         self.job = storage.job
         self.remote = storage.remote
@@ -118,7 +121,9 @@ class Journal:
     def append(self, blobs: Sequence[bytes]) -> int:
         """Commit turns, durable when this returns, and the last one's number. Raises ``Fenced`` or ``DiskFull``; or
         ``Unreachable``, and then nobody knows: give the same turns again."""
+        began_s = time.perf_counter()
         self._storage.append(self.epoch, self.seq + 1, blobs)
+        self.took_s = time.perf_counter() - began_s
         self._seq = self.seq + len(blobs)
         return self._seq
 

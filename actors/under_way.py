@@ -12,10 +12,12 @@ from policies.failure import Failure, FailureKind
 class Under:
     """Taken at ``taken_s``; its time begins with ``begin``: nothing counts for which it was queued."""
 
-    __slots__ = ("call", "count", "deadline_s", "job", "stop_s", "streamed", "taken_s", "task", "verdict")
+    __slots__ = ("call", "count", "deadline_s", "family", "job", "stop_s", "streamed", "taken_s", "task", "verdict")
 
-    def __init__(self, job: str, call: commands.Call, taken_s: float) -> None:
+    def __init__(self, job: str, family: str, call: commands.Call, taken_s: float) -> None:
         self.job = job
+        self.family = family
+        """The job that its user started, whose credential it is made with."""
         self.call = call
         self.taken_s = taken_s
         self.count: Count | None = None
@@ -39,10 +41,6 @@ class Under:
     def elapsed_s(self, now_s: float) -> float:
         """How long it has been going on; 0 before it began."""
         return 0.0 if self.deadline_s == float("inf") else now_s - self.deadline_s + self.call.timeout_s
-
-    def waited_s(self, now_s: float) -> float:
-        """How long it was here before it began."""
-        return now_s - self.elapsed_s(now_s) - self.taken_s
 
     def stopped(self, now_s: float) -> Failure:
         """What became of it, where it was asked to stop."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
+from actors import endings
+from actors.endings import SNAPSHOT_BYTES_MAX
+from actors.outlet import Outlet
 from actors.store import Journal, Unreachable
 from actors.thinning import Thinning
-from cortex import journal
+from cortex import events, journal
+from cortex.program import Program
 from cortex.state import State
 
-SNAPSHOT_BYTES_MAX = 900_000_000
-"""Neither SQLite nor PostgreSQL takes a value of more than 1 GB: a larger K is replayed from its last smaller one."""
 LAST_EVENTS = 5_000
 """A job that has ended is opened from a snapshot of its own where more than so many events came after the last one: to
 replay fewer takes less than a tenth of a second."""
@@ -20,16 +22,21 @@ replay fewer takes less than a tenth of a second."""
 class Upkeep:
     """Of one channel's journal. ``kept`` hears of each snapshot before it is written."""
 
-    def __init__(self, source: Journal, k: State, kept: Callable[[int], object]) -> None:
+    def __init__(
+        self, source: Journal, k: State, kept: Callable[[int], object], program: Program, outlet: Outlet
+    ) -> None:
         self._journal = source
+        self._program, self._outlet = program, outlet
+        self._closes, self._closed = endings.wanted(k), False
         self._kept = kept
         self._thinning = Thinning(source, k, kept)
         self._events = 0
         """That came since the last snapshot."""
 
-    def took(self, count: int) -> None:
-        """So many events came in a turn."""
+    def took(self, count: int, turn: events.Turn, outcome: str) -> None:
+        """So many events came in a turn, after which the job has ended so, or goes on."""
         self._events += count
+        self._closed = self._closed and all(endings.stands(outcome, batch) for batch in turn.batches)
 
     def look(self, k: State, seq: int) -> None:
         """A turn is on disk, and K is as it left it. What cannot be done now, a database being away, is done after a
@@ -42,12 +49,15 @@ class Upkeep:
                     self._kept(seq)
                     self._journal.snapshot(seq, k.emitted, blob)
                 self._events = 0
+            if self._closes and k.outcome and not self._closed:
+                endings.write(self._journal, k, self._program, seq, self._outlet.all(k.emitted), self._kept)
+                self._closed = True
 
 
 def _enough(k: State) -> int:
-    """Events after which a snapshot is due. A K that grows is written down whenever it has grown by half: else the cost
-    of a call would grow with those before it."""
+    """Events after which a snapshot is due. A large K is written down whenever it has grown by a fifth: else the cost
+    of a call would grow with those before it. So each is written some six times, for 2 µs altogether."""
     usual = k.terms.limits.snapshot_events
     if k.outcome and k.terms.keeps_text:
         return min(usual, LAST_EVENTS)
-    return max(usual, (len(k.goals) + len(k.items)) // 2)
+    return max(usual, (len(k.goals) + len(k.items)) // 6)

@@ -172,14 +172,13 @@ class Watches:
 
     def child_of(self, goal: int, attempt: int) -> str:
         """What a child job that was launched just now is told to hang below; empty where nobody tells of it."""
-        found = (watch.child_of(goal, attempt) for watch in self._each if isinstance(watch, Rewatch))
+        found = (watch.child_of(goal, attempt) for watch in self._rewatch)
         return next(filter(None, found), "")
 
     def marked(self, calls: list[commands.Call]) -> list[commands.Call]:
         """The calls as they go out."""
-        for watch in self._each:
-            if isinstance(watch, Rewatch):
-                calls = watch.marked(calls)
+        for watch in self._rewatch:  # whether one is such is found out once: it takes 10 us each time
+            calls = watch.marked(calls)
         return calls
 
     def _close(self) -> None:
@@ -199,6 +198,7 @@ class Watches:
     def _let_go(self, watch: object) -> None:
         self._are([each for each in self._each if each is not watch])
         _log.exception("%s looks on no more", type(watch).__name__)
+
 
 class Oversights:
     """Several as one."""

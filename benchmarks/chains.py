@@ -8,11 +8,13 @@ from typing import Any, ClassVar
 import cortex
 from cortex.changes import Ask, Change, Resolve
 from cortex.program import Program
+from cortex.programs.hanoi import Hanoi
 from cortex.prompt import Part, Prompt, Role
 from cortex.reply import Reply
 from cortex.state import Goal, Item, State
 
 OUTPUT_TOKENS_MAX = 16
+SAMPLES_APART = 1_000
 
 
 def question(number: int, before: str) -> str:
@@ -53,6 +55,32 @@ class Chain(Program, frozen=True):
     def answer(self, k: State) -> Any:
         """How many calls there were."""
         return k.tally.calls
+
+
+class Towers(Hanoi, frozen=True):
+    """Several towers at once, each a chain of its own: their samples are apart, so no two questions are the same."""
+
+    name: ClassVar[str] = "towers"
+
+    chains: int = 16
+
+    def begin(self, k: State) -> Iterable[Change]:
+        """All disks of all towers on peg 0."""
+        for chain_ in range(self.chains):
+            yield Goal("move", [0, "0" * self.disks, None], sample=str(chain_ * SAMPLES_APART))
+
+    def absorb(self, k: State, goal: Goal, reply: Reply) -> Iterable[Change]:
+        """Make the move that won, and go on from there, on the same tower."""
+        for change in super().absorb(k, goal, reply):
+            yield Goal("move", change.value, sample=goal.sample) if type(change) is Goal else change
+
+    def satisfied(self, k: State) -> bool:
+        """When all disks of all towers are on peg 2."""
+        return sum(1 for _ in k.items_of("solved")) == self.chains
+
+    def answer(self, k: State) -> Any:
+        """As of one tower."""
+        return {"solved": self.satisfied(k), "moves": k.emitted, "samples": k.tally.calls}
 
 
 @cortex.flow

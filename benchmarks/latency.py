@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import os
 import sqlite3
 import statistics
@@ -43,6 +44,8 @@ TAIL_MAX = 3.0
 COMMITS = TRIPS = 1_000
 WARM = 50
 """Calls at the beginning that do not count: the first permit is waited for, code runs for the first time."""
+STEP_BYTES = 1_150
+"""What a voted step adds to a journal: three replies of the simulated provider."""
 MEMORY = Path("/dev/shm")
 
 
@@ -69,6 +72,14 @@ class AtOnce:
         """Nothing is held."""
 
 
+_numbers = itertools.count()
+
+
+def another(job: str) -> str:
+    """A name that no job of this process had: to a Ray that goes on, the same name is the same job."""
+    return f"{job}-{next(_numbers):03d}"
+
+
 def added_ms(state: Path, job: str, calls: int) -> tuple[list[float], list[float], int]:
     """What was added to each call, what each took by itself, in ms; and the bytes of a turn, of the journal of a
     finished job. Raises ``Lost`` where an answer is missing or doubled."""
@@ -80,7 +91,7 @@ def added_ms(state: Path, job: str, calls: int) -> tuple[list[float], list[float
                 if type(event) is events.Answered:
                     at_s.append(turn.at_s)
                     took_s.append(event.elapsed_s)
-                    goals.add(event.goal)
+                    goals.add((event.goal, event.sample))
         sizes = [len(blob) for _, blob in journal.blobs(journal.seq)]
     finally:
         journal.close()
@@ -93,12 +104,13 @@ def added_ms(state: Path, job: str, calls: int) -> tuple[list[float], list[float
 def ran(form: str, calls: int, folder: Path, cluster: str) -> tuple[list[float], list[float], int]:
     """One chain in a state folder of its own, as `added_ms` has it."""
     program = Chain(calls=calls) if form == "program" else chain(calls=calls)
+    job = another("chain")
     with tempfile.TemporaryDirectory(dir=folder) as state:
         model: Any = AtOnce() if cluster == "inline" else "sim"
-        done = cortex.run(program, model=model, state=state, cluster=cluster, job="chain", progress=False)
+        done = cortex.run(program, model=model, state=state, cluster=cluster, job=job, progress=False)
         if done.outcome != "complete" or done.answer != calls:
             raise Lost(f"{done!r}")
-        return added_ms(Path(state), "chain", calls)
+        return added_ms(Path(state), job, calls)
 
 
 def commits_ms(folder: Path, size_bytes: int) -> list[float]:
@@ -117,6 +129,11 @@ def commits_ms(folder: Path, size_bytes: int) -> list[float]:
             took.append(1e3 * (time.perf_counter() - began_s))
         db.close()
     return took
+
+
+def commit_us(folder: Path) -> float:
+    """Microseconds of one commit of the bytes of a voted step; the median."""
+    return 1e3 * statistics.median(commits_ms(folder, STEP_BYTES))
 
 
 class Ray:

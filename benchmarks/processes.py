@@ -45,7 +45,7 @@ class Watch:
             for pid in family(self._root):
                 rss_mb = _rss_mb(pid)
                 if rss_mb:
-                    self._names[pid] = _name(pid)
+                    self._names[pid] = name_of(pid)
                     self._by_pid.setdefault(pid, []).append(Sample(at_s, done, rss_mb))
             self._over.wait(self._every_s)
 
@@ -80,14 +80,14 @@ def _rss_mb(pid: int) -> float:
     return pages * _PAGE_BYTES / 1e6
 
 
-def _name(pid: int) -> str:
+def name_of(pid: int) -> str:
     """What a process is: `driver`, a Ray actor by its class, else the name that the system has for it."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").split()
         comm = Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
         return "?"
-    if "actors.cli" in words:
+    if {"actors.cli", "benchmarks.at_once"} & set(words) and not words[0].endswith("py-spy"):
         return "driver"
     if words and words[0].startswith("ray::"):
         return words[0].partition(".")[0]  # the method that it runs at the moment comes after the class
@@ -102,3 +102,59 @@ def fitted_slope(points: list[tuple[float, float]]) -> float:
     middle_y = sum(y for _, y in points) / len(points)
     spread = sum((x - middle_x) ** 2 for x, _ in points)
     return sum((x - middle_x) * (y - middle_y) for x, y in points) / spread if spread else 0.0
+
+
+class Cpu:
+    """Looks at the CPU time of all that this process starts, while the block runs."""
+
+    def __init__(self, every_s: float = 0.1) -> None:
+        self._looks: dict[int, list[tuple[float, float]]] = {}
+        """By process: (seconds since 1970, seconds of CPU)."""
+        self._names: dict[int, str] = {}
+        self._every_s = every_s
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Cpu:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *ended: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._over.wait(self._every_s):
+            for pid in family(os.getpid()):
+                spent_s = _cpu_s(pid)
+                if spent_s and pid != os.getpid():
+                    self._names[pid] = name_of(pid)
+                    self._looks.setdefault(pid, []).append((time.time(), spent_s))
+
+    def between(self, first_s: float, last_s: float) -> dict[str, float]:
+        """Seconds of CPU between two moments, by what the processes are; those that took next to nothing left out."""
+        found: dict[str, float] = {}
+        for pid, looks in self._looks.items():
+            spent_s = _at(looks, last_s) - _at(looks, first_s)
+            found[self._names[pid]] = found.get(self._names[pid], 0.0) + spent_s
+        whole_s = sum(found.values())
+        return {name: spent_s for name, spent_s in sorted(found.items()) if spent_s > 0.01 * whole_s}
+
+
+def _cpu_s(pid: int) -> float:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except (OSError, IndexError):
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _at(looks: list[tuple[float, float]], at_s: float) -> float:
+    """CPU time at a moment, on the line between the looks before and after it."""
+    before = (looks[0][0], looks[0][1])
+    for look in looks:
+        if look[0] >= at_s:
+            share = (at_s - before[0]) / (look[0] - before[0]) if look[0] > before[0] else 0.0
+            return before[1] + max(0.0, share) * (look[1] - before[1])
+        before = look
+    return before[1]

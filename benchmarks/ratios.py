@@ -23,9 +23,9 @@ from actors.files.source import BatchSource
 from actors.session import Order, Session
 from actors.wish import Wish
 from benchmarks import loops, rows
+from benchmarks.latency import commit_us
 from benchmarks.models import AtOnce, Oracle
 from benchmarks.server import RunningServer
-from benchmarks.steps import commit_us
 from cortex.limits import Limits
 from cortex.programs.batch import Batch
 from cortex.programs.hanoi import Hanoi

@@ -13,7 +13,8 @@ import asyncio
 import os
 import resource
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -28,38 +29,30 @@ from actors.files.source import BatchSource
 from actors.programs import load
 from actors.records import last_state
 from actors.session import Order, Session
-from actors.store import Folder
+from actors.store import Folder, Journal
 from actors.wish import Wish
 from benchmarks import figures, rows
+from benchmarks.models import AtOnce
 from benchmarks.processes import fitted_slope
-from benchmarks.server import DIGITS, MARK
 from cortex import events, journal
-from cortex.limits import Limits
+from cortex.limits import Limits, Terms
 from cortex.program import Program
 from cortex.programs.batch import Batch
-from cortex.reply import Reply, Usage
+from cortex.reply import Reply
 from cortex.state import State
 from policies.failure import Failure
 
 JOB = "scale"
 CONCURRENCY = 300
-SAMPLE_CALLS = 1_000
+SAMPLE_CALLS = 250
 """How often memory is looked at."""
-_ANSWER = (
-    b'{"id":"msg_%b","type":"message","role":"assistant","model":"bench",'
-    b'"content":[{"type":"text","text":"row %b"}],"stop_reason":"end_turn","stop_sequence":null,'
-    b'"usage":{"input_tokens":40,"output_tokens":4}}'
-)
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
-class AtOnce:
-    """Says the number of a row again without waiting for anything; and notes, as it goes, what the process has used."""
-
-    endpoint, rate = "at-once", None
+class Looking(AtOnce):
+    """Notes, as it is asked, what the process has used."""
 
     def __init__(self) -> None:
-        self._usage = Usage(40, 4)
         self.calls = 0
         self.looks: list[tuple[int, float, float]] = []
         """(calls so far, CPU in seconds, resident memory in bytes)."""
@@ -71,23 +64,12 @@ class AtOnce:
         used = resource.getrusage(resource.RUSAGE_SELF)
         self.looks.append((self.calls, used.ru_utime + used.ru_stime, resident))
 
-    async def call(
-        self, body: bytes, *, output_tokens_max: int, timeout_s: float, progress: Callable[[int], None] | None = None
-    ) -> Reply | Failure:
+    async def call(self, body: bytes, **how: Any) -> Reply | Failure:
         """The answer."""
         if self.calls % SAMPLE_CALLS == 0:
             self.look()
         self.calls += 1
-        start = body.find(MARK) + len(MARK)
-        number = body[start : start + DIGITS]
-        return Reply(_ANSWER % (number, number), "end_turn", "bench", self._usage)
-
-    async def count_tokens(self, body: bytes) -> int | None:
-        """It is not asked."""
-        return None
-
-    async def close(self) -> None:
-        """Nothing is held."""
+        return await super().call(body, **how)
 
 
 class Kept(Program, frozen=True):
@@ -136,7 +118,7 @@ def run(kind: str, calls: int, folder: Path) -> dict[str, Any]:
         program=Batch() if kind == "batch" else Kept(), wish=Wish(model=rows.MODEL), job=JOB, state=str(folder / kind),
         cluster="inline", limits=Limits(concurrency=CONCURRENCY, output_tokens_max=rows.OUTPUT_TOKENS_MAX),
     )  # fmt: skip
-    model = AtOnce()
+    model = Looking()
     settle()
     session = Session(order, {}, source=source, sink=FileSink(str(output)), model=model)
     began_s = time.perf_counter()
@@ -183,21 +165,55 @@ def reopened(kind: str, folder: Path) -> dict[str, Any]:
     opened_s, opened_cpu_s = time.perf_counter() - began_s, time.process_time() - cpu_s
     encoded = journal.encode_state(k)
     source = state.journal(JOB)
+    recovered = recovery(source)
     began_s, cpu_s = time.perf_counter(), time.process_time()
     with unwatched():
         turns = (turn for _, turn in source.turns(source.opened_at()))
-        again = journal.replay(None, turns, lambda terms: load(terms.program, terms.params_json))
+        again = journal.replay(None, turns, made)
     replayed_s, replayed_cpu_s = time.perf_counter() - began_s, time.process_time() - cpu_s
-    found = sum(len(batch) for _, turn in source.turns() for batch in turn.batches)
-    answers = sum(type(e) is events.Answered for _, turn in source.turns() for batch in turn.batches for e in batch)
+    found = sum(map(length, source.turns()))
     source.close()
     if journal.encode_state(again) != encoded:
         raise rows.Lost("K from the snapshot is not K from the journal")
     return {
         "opened_s": round(opened_s, 2), "opened_cpu_s": round(opened_cpu_s, 2), "replayed_s": round(replayed_s, 2),
-        "replayed_cpu_s": round(replayed_cpu_s, 2), "events": found, "answers": answers,
-        "us_per_event": round(replayed_cpu_s / found * 1e6, 2), "k_mb": round(len(encoded) / 1e6, 2),
+        "replayed_cpu_s": round(replayed_cpu_s, 2), "events": found,
+        "us_per_event": round(replayed_cpu_s / found * 1e6, 2), "k_mb": round(len(encoded) / 1e6, 2), **recovered,
     }  # fmt: skip
+
+
+def made(terms: Terms) -> Program:
+    """The program of a job."""
+    return load(terms.program, terms.params_json)
+
+
+def length(found: tuple[int, events.Turn]) -> int:
+    """Events of a turn."""
+    return sum(map(len, found[1].batches))
+
+
+def _between(source: Journal, after: int, upto: int) -> Iterator[tuple[int, events.Turn]]:
+    return takewhile(lambda found: found[0] <= upto, source.turns(after))
+
+
+def recovery(source: Journal) -> dict[str, Any]:
+    """The job killed at the worst moment, just before a snapshot: from the one before it to that turn. It must come to
+    the very K that was written down."""
+    kept = [(0, b""), *sorted(source.snapshots(0, source.seq))]
+    counted = [sum(map(length, _between(source, a, b))) for (a, _), (b, _) in pairwise(kept)] or [0]
+    worst = counted.index(max(counted))
+    if not counted[worst]:
+        return {}
+    (after, blob), (upto, wanted) = kept[worst], kept[worst + 1]
+    del kept
+    began_s, cpu_s = time.perf_counter(), time.process_time()
+    with unwatched():
+        k = journal.decode_state(blob) if blob else None
+        k = journal.replay(k, (turn for _, turn in _between(source, after, upto)), made)
+    found = {"recovered_s": time.perf_counter() - began_s, "recovered_cpu_s": time.process_time() - cpu_s}
+    if journal.encode_state(k) != wanted:
+        raise rows.Lost("K that was recovered is not K that was written down")
+    return {name: round(took_s, 2) for name, took_s in found.items()} | {"recovered_events": counted[worst]}
 
 
 def main() -> None:

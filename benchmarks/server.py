@@ -95,7 +95,11 @@ class Board:
     def take(self, transport: asyncio.Transport, body: bytes | bytearray) -> None:
         """One request; its answer leaves when its delay has passed."""
         now_s = time.monotonic()
-        start = body.find(MARK) + len(MARK)
+        if (at := body.find(MARK)) < 0:  # a client that looks at the limits first; not one of the calls
+            self._waiting.append((now_s + self._delay_s, transport, 0, _STRUCTURED in body))
+            self._wake()
+            return
+        start = at + len(MARK)
         number = int(body[start : start + DIGITS])
         before = self._seen[number]
         self._seen[number] = before + 1
@@ -105,6 +109,9 @@ class Board:
         if not self.counts.first_s:
             self.counts.first_s = now_s
         self._waiting.append((now_s + self._delay_s, transport, number, _STRUCTURED in body))
+        self._wake()
+
+    def _wake(self) -> None:
         if not self._sweeping:
             self._sweeping = True
             self._loop.call_later(self._delay_s, self._sweep)

@@ -1,7 +1,10 @@
-"""Time to the first result, beside ``import anthropic`` alone: ``python -m benchmarks.start --json``.
+"""Ten calls of `cortex batch`, cold: ``python -m benchmarks.start --json``.
 
-Both from the start of a fresh process, in turns, medians over the rounds. The first result counts when its bytes are in
-the output file. The provider is simulated and answers at once, so what is measured is ours.
+Beside it ``import anthropic`` alone, and a bare start of Ray.
+
+Each from the start of a fresh process to its end, in turns, medians over the rounds; the first result counts when its
+bytes are in the output file. The provider is simulated and answers at once, so what is measured is ours. The bare Ray
+(``--clusters inline,local``) is ``import ray``, ``ray.init`` as for a private Ray, and one actor that has answered.
 """
 
 from __future__ import annotations
@@ -16,8 +19,18 @@ from typing import Any
 
 from benchmarks import command, figures, rows
 
-OVER_S_MAX = 1.0
-"""How long after ``import anthropic`` alone the first result may come."""
+OVER_S_MAX = {"inline": 1.0, "local": 2.0}
+"""How long the whole command may take on top of ``import anthropic``; on Ray on top of a bare start of it, too."""
+BARE_RAY = """
+import ray
+ray.init(address="local", include_dashboard=False, num_cpus=3, log_to_driver=False, logging_level="ERROR")
+class Echo:
+    async def echo(self):
+        return 1
+assert ray.get(ray.remote(Echo).options(num_cpus=0).remote().echo.remote()) == 1
+print("there", flush=True)
+ray.shutdown()
+"""
 LOOK_S = 0.002
 PATIENCE_S = 120.0
 
@@ -50,6 +63,20 @@ def alone(statement: str) -> float:
     return time.perf_counter() - began
 
 
+def bare_ray() -> float:
+    """Seconds from the start of a fresh process until an actor on a Ray of its own has answered."""
+    began = time.perf_counter()
+    process = subprocess.Popen(
+        [sys.executable, "-c", BARE_RAY], env=command.environment(), stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    there = process.stdout.readline()
+    took_s = time.perf_counter() - began
+    if process.wait(PATIENCE_S) or there.strip() != "there":
+        raise RuntimeError("no bare Ray started")
+    return took_s
+
+
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """All rounds."""
     clusters = given.clusters.split(",")
@@ -59,6 +86,8 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         rows.write_input(input_, given.calls)
         for round_ in range(-1, given.rounds):  # one round before the first: byte code is made, files are read
             found = {"import_anthropic": alone("import anthropic"), "nothing": alone("pass")}
+            if "local" in clusters:
+                found["bare_ray"] = bare_ray()
             for cluster in clusters:
                 folder = Path(name) / f"{cluster}-{round_}"
                 folder.mkdir()
@@ -77,15 +106,17 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         "rounds": given.rounds,
         "machine": figures.machine(),
     }
+    if "local" in clusters:
+        told["bare_ray_s"] = figures.median(times["bare_ray"], 3)
     for cluster in clusters:
-        first_s = figures.median(times[cluster], 3)
+        whole_s = figures.median(times[f"{cluster}_whole"], 3)
+        beside = [times["import_anthropic"], *([times["bare_ray"]] if cluster == "local" else [])]
+        over = [whole - sum(each) for whole, *each in zip(times[f"{cluster}_whole"], *beside, strict=True)]
         told[cluster] = {
-            "first_result_s": first_s,
-            "over_import_anthropic_s": round(first_s - alone_s, 3),
-            "whole_s": figures.median(times[f"{cluster}_whole"], 3),
-        }
-    if "inline" in told:
-        told["reached"] = told["inline"]["over_import_anthropic_s"] <= OVER_S_MAX
+            "first_result_s": figures.median(times[cluster], 3), "whole_s": whole_s,
+            "over_s": figures.median(over, 3), "over_s_max": OVER_S_MAX[cluster],
+        }  # fmt: skip
+    told["reached"] = all(told[cluster]["over_s"] <= OVER_S_MAX[cluster] for cluster in clusters)
     return told
 
 
@@ -93,7 +124,7 @@ def main() -> None:
     """From the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="nothing but the JSON object")
-    parser.add_argument("--calls", type=int, default=1_000)
+    parser.add_argument("--calls", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--clusters", default="inline", help="inline, local, or both with a comma")
     figures.tell(measure(parser.parse_args()))

@@ -32,11 +32,12 @@ packed, and tools that the provider runs, which read on their own."""
 # In a string of JSON every quote is escaped, so these match keys and values of the request, never its text.
 _IMAGE: Final = re.compile(rb'"type"\s*:\s*"image"')
 _TOOLS: Final = re.compile(rb'"(?:tools|output_config|output_format)"\s*:')
-_TOOL: Final = re.compile(rb'"type"\s*:\s*"(?:bash|text_editor|computer|memory)_\d+"')
-_UNBOUNDED: Final = re.compile(
-    rb'"type"\s*:\s*"(?:document|file|url|container_upload|(?:web_search|web_fetch|code_execution)_\w+)"'
-    rb'|"mcp_servers"\s*:'
-)
+_TYPES: Final = re.compile(rb'"type"\s*:\s*"(\w+)"')
+_TOOL: Final = re.compile(rb"(?:bash|text_editor|computer|memory)_\d+")
+_UNBOUNDED: Final = re.compile(rb"document|file|url|container_upload|(?:web_search|web_fetch|code_execution)_\w+")
+_SERVERS: Final = re.compile(rb'"mcp_servers"\s*:')
+# Types that schemas, texts and messages are full of.
+_TEXTS: Final = frozenset(b"text object array string integer number boolean null json_schema message".split())
 
 # Each of the patterns above begins like this: where none is found, they need not be searched for.
 _MORE_THAN_TEXT: Final = re.compile(rb'"(?:type"|mcp_servers"|tools"|output_)')
@@ -66,12 +67,18 @@ def body_tokens_bound(body: bytes) -> int:
         if body.isascii() and b"\\u" not in body:
             return len(body) + FRAMING_TOKENS
         return tokens_bound(_plain(body))
-    if _UNBOUNDED.search(body):
+    if _SERVERS.search(body):
         return UNBOUNDED
-    bound = tokens_bound(_plain(_without_pictures(body) if _IMAGE.search(body) else body))
-    tools = TOOLS_TOKENS + len(_TOOL.findall(body)) * TOOL_TOKENS if _TOOLS.search(body) else 0
-    images = len(_IMAGE.findall(body)) * IMAGE_TOKENS
-    return bound + tools + images
+    images = tools = 0
+    for kind in _TYPES.findall(body):
+        if kind in _TEXTS:
+            continue
+        if _UNBOUNDED.fullmatch(kind):
+            return UNBOUNDED
+        images += kind == b"image"
+        tools += _TOOL.fullmatch(kind) is not None
+    bound = tokens_bound(_plain(_without_pictures(body) if images else body)) + images * IMAGE_TOKENS
+    return bound + TOOLS_TOKENS + tools * TOOL_TOKENS if _TOOLS.search(body) else bound
 
 
 def body_size(body: bytes) -> int:

@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -43,7 +44,7 @@ from actors.cli.texts import files_of
 from actors.destination import Wish, remember, remembered
 from actors.files.line_source import LineSource
 from actors.files.lines import keep
-from actors.files.place import digest_of
+from actors.files.place import digest_of, is_remote
 from actors.files.sink import FileSink
 from actors.files.source import BatchSource, Check
 from actors.files.table_source import TableSource
@@ -262,6 +263,7 @@ def _begun(order: Order, options: Options, folder: Folder, source: Any, check: C
         if order.labels and order.labels != before.labels and _same(order, before):
             kept = " ".join(f"{name}={value}" for name, value in before.labels.items()) or "none"
             say(f"job {job} keeps the labels that it began with: {kept}")
+        _refuse_losing(order, options, before, last_state(folder, job).outcome)
         code = _already_over(order, options, folder, before, job)
         if code is not None:
             return code
@@ -271,7 +273,8 @@ def _begun(order: Order, options: Options, folder: Folder, source: Any, check: C
     sink = own_sink(folder, order, options.overwrite)
     if sink is not None:
         own = before is not None and before.places.get("output") == whole(order.output)
-        check_output(sink, order.output, own or options.overwrite)
+        goes_on = own and not (order.fresh or options.overwrite) and before is not None and _same(order, before)
+        check_output(sink, order.output, own or options.overwrite, goes_on)
     session = Session(order, taken_environ(), source=source, sink=sink)
     note = "" if before is None or order.fresh else GOES_ON if _same(order, before) else BEGINS_ANEW
     work = Work(session=session, options=options, source=source, sink=sink, note=note)
@@ -302,6 +305,18 @@ def refuse_other_places(order: Order, before: Terms, job: str) -> None:
         was = then.get("output") or "no file"
         raise CommandError(
             f"job {job} writes to {was}: give another --job, or `cortex results {job} -o FILE`"
+        )
+
+
+def _refuse_losing(order: Order, options: Options, before: Terms, outcome: str) -> None:
+    """What a complete job has written is not written over because the same name now asks another model."""
+    asks_as_then = before.places.get("wish") == remember(order.wish)
+    if outcome != "complete" or options.overwrite or asks_as_then or order.output in ("", "-"):
+        return
+    if is_remote(order.output) or Path(order.output).is_file():
+        raise CommandError(
+            f"job {order.named()} is complete, and now asks in another way: its results in {order.output} would be "
+            "written over: give --overwrite, or another --job and -o"
         )
 
 

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -27,11 +27,15 @@ from actors.cli.carrying import answer_text
 from actors.cli.options import Options
 from actors.cli.packing import JOB_FILE, Package, package
 from actors.cli.problems import FAILED, PARTIAL, CommandError, Stopped, say
-from actors.cluster.jobs_api import JobsApi, Submission
+from actors.cluster.jobs_api import JobsApi, Submission, Unanswered
 from actors.files.place import is_remote
+from actors.ports import ClusterError
 
+T = TypeVar("T")
 COMMANDS = ("batch", "run", "resume", "attach")
 LOOK_S = 1.0
+AWAY_S = 60.0
+"""A dashboard that does not answer while a job is followed is asked again for so long: the job is not ended by that."""
 OUTPUT = "cortex_output"
 """Among a submission's metadata: where its results are brought."""
 RESULTS_BYTES_MAX = 200_000_000
@@ -82,17 +86,17 @@ def carry_out(command: str, given: Mapping[str, Any], options: Options) -> int:
     here = f"{socket.gethostname()}:{Path(output).resolve()}" if kept else output
     name, before = _last(api, job)
     _see_output(output, kept, here, before, options)
-    if before is None or before.over:
-        name = _next(name, job, before)
+    running = before is not None and not before.over
+    name = name if running else _next(name, job, before)
+    following = _Following(api, name, job, output, options)
+    if not running:
         line = _line(command, job, output, options, given, made)
         if fresh:
             api.upload(made.name(), made.zipped())
-        api.submit(name, line, made.name() if fresh else "", {OUTPUT: here, "cortex_job": job})
-        said = f"job {job} runs on the head of {address}"
-    else:
-        said = f"job {job} runs on the head of {address} already: attached"
-    say(f"{said}; it goes on there without this command: cortex attach {job} --cluster {address}")
-    return _Following(api, name, job, output, options).to_its_end()
+        following.submit(name, line, made.name() if fresh else "", {OUTPUT: here, "cortex_job": job})
+    said = f"job {job} runs on the head of {address}" + (" already: attached" if running else "")
+    say(f"{said}; it goes on there without this command: {following.attach}")
+    return following.to_its_end()
 
 
 def _kept(output: str) -> bool:
@@ -182,12 +186,54 @@ class _Following:
         self._seen = 0
         self._summary = ""
         self._stopped = 0
+        self.attach = f"cortex attach {job} --cluster {api.address}"
+        """The command that follows the job, or brings its results, from anywhere."""
+        self._begun = False
+        self._meanwhile = f"job {job} may have begun there"
+        """What is true, should nobody answer any more."""
+
+    def submit(self, name: str, line: str, made: str = "", metadata: Mapping[str, str] | None = None) -> None:
+        """Have the head run a command once, however often it has to be asked. Raises ``CommandError``, with the code of
+        a job that has not ended unless it was refused."""
+        tried = False
+
+        def ask() -> None:
+            nonlocal tried
+            if tried and self._api.submission(name) is not None:
+                return  # it was heard, and only the answer was lost
+            first, tried = not tried, True
+            try:
+                self._api.submit(name, line, made, metadata)
+            except Unanswered:
+                raise
+            except ClusterError as error:
+                if first and not self._begun:
+                    raise CommandError(str(error)) from None
+                raise
+
+        self._asked(ask)
+
+    def _asked(self, ask: Callable[[], T]) -> T:
+        """What the Ray there answers, sooner or later. Raises ``CommandError`` where it does not for a minute."""
+        until_s = 0.0
+        while True:
+            try:
+                return ask()
+            except ClusterError as error:
+                now_s = time.monotonic()
+                if not until_s:
+                    until_s = now_s + AWAY_S
+                    say(f"{error}; asking again")
+                elif now_s >= until_s:
+                    raise CommandError(f"{error}; {self._meanwhile}: {self.attach}", PARTIAL) from None
+            time.sleep(LOOK_S)
 
     def to_its_end(self) -> int:
         """Show what it says until it is over; the exit code."""
-        ended = self._patiently(self._watch)
+        self._begun, self._meanwhile = True, f"job {self._job} goes on there"
+        ended = self._patiently()
         if self._stopped and (ended is None or not ended.over):
-            say(f"the job goes on there: cortex attach {self._job} --cluster {self._api.address}")
+            say(f"the job goes on there: {self.attach}")
             return self._stopped
         if ended is None:
             said = f"the Ray at {self._api.address} has forgotten job {self._job}: was its head lost?"
@@ -209,23 +255,28 @@ class _Following:
             print(answer_text(facts["answer"]), flush=True)
         return self._stopped or (ended.code if ended.code is not None else FAILED)
 
-    def _patiently(self, watch: Callable[[], Submission | None]) -> Submission | None:
+    def _patiently(self) -> Submission | None:
+        drain: tuple[str, str] | None = None
         while True:
             try:
-                return watch()
+                if drain is not None:
+                    self.submit(*drain)
+                    drain = None
+                return self._watch()
             except Stopped as stopped:
                 if self._stopped:
                     return None
                 self._stopped = stopped.code
                 say("draining: the calls in flight are finished first; once more leaves the job to go on there")
-                line = f"{_STATE}; {_DRAIN.format(self._job)}"
-                with _deaf():  # who sends a signal may send it to the whole group besides
-                    self._api.submit(f"{self._name}-drain-{time.time_ns():x}", line)
+                drain = f"{self._name}-drain-{time.time_ns():x}", f"{_STATE}; {_DRAIN.format(self._job)}"
+                with _deaf(), contextlib.suppress(ClusterError):  # who sends a signal may send it to the whole group
+                    self._api.submit(*drain)
+                    drain = None
 
     def _watch(self) -> Submission | None:
         while True:
-            found = self._api.submission(self._name)
-            self._show(self._api.logs(self._name), found is None or found.over)
+            found = self._asked(lambda: self._api.submission(self._name))
+            self._show(self._asked(lambda: self._api.logs(self._name)), found is None or found.over)
             if found is None or found.over:
                 return found
             time.sleep(LOOK_S)
@@ -266,10 +317,12 @@ class _Following:
             f"[ $(wc -c < $f) -le {RESULTS_BYTES_MAX} ] && base64 -w 16000 $f; code=$?; rm -f $f; exit $code"
         )
         name = f"{self._name}-results-{time.time_ns():x}"
-        self._api.submit(name, line)
-        while (found := self._api.submission(name)) is not None and not found.over:
+        self._meanwhile = f"the results of job {self._job} stand at {there} on the head"
+        self.submit(name, line)
+        while (found := self._asked(lambda: self._api.submission(name))) is not None and not found.over:
             time.sleep(LOOK_S / 4)
-        lines = [each for each in self._api.logs(name).splitlines() if each.strip() and not _RAYS_OWN.match(each)]
+        said = self._asked(lambda: self._api.logs(name))
+        lines = [each for each in said.splitlines() if each.strip() and not _RAYS_OWN.match(each)]
         with contextlib.suppress(Exception):
             self._api.forget(name)
         content = _unpacked(lines)

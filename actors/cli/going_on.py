@@ -95,7 +95,7 @@ def _resumed(folder: Folder, job: str, k: State, options: Options, attaching: bo
     source = _source(folder, order, k)
     sink = own_sink(folder, order)
     if sink is not None:
-        check_output(sink, order.output, True)
+        check_output(sink, order.output, True, goes_on=not options.overwrite)
     session = Session(order, taken_environ(), source=source, sink=sink)
     note = "nobody runs it now, so it is resumed" if attaching else "resumed"
     if _anew(k):

@@ -115,6 +115,8 @@ def _head(folder: Folder, job: str) -> None:
         return
     reason = why(standing) or standing.facts["waits"]
     say(headline(standing) + (f"; {reason}" if reason else ""))
+    if standing.untold:
+        say(standing.untold)
 
 
 def time_of(at_s: float) -> str:

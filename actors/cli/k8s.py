@@ -12,7 +12,7 @@ from actors.cli.options import Options, takes
 @takes("verbose")
 def render(
     options: Options,
-    job: Annotated[str, typer.Argument(help="a job file, as `-f` takes it", metavar="JOB.TOML")],
+    job_toml: Annotated[str, typer.Argument(help="a job file, as `-f` takes it", metavar="JOB.TOML")],
     cluster: Annotated[
         str, typer.Option("--to", help="the standing RayCluster that it goes to", metavar="NAME")
     ] = "cortex",
@@ -24,7 +24,9 @@ def render(
     ] = "",
     queue: Annotated[str, typer.Option("--queue", help="Kueue's queue that it waits in", metavar="NAME")] = "",
     namespace: Annotated[str, typer.Option("--namespace", help="where it goes", metavar="NAME")] = "cortex",
-    image: Annotated[str, typer.Option("--image", help="of the pod that submits it", metavar="IMAGE")] = "",
+    image: Annotated[
+        str, typer.Option("--image", help="of the pod that submits it, and of a cluster of its own", metavar="IMAGE")
+    ] = "",
     files: Annotated[
         str, typer.Option("--files", help="the folder on the head that has your files", metavar="FOLDER")
     ] = "/var/lib/cortex/files",
@@ -33,7 +35,7 @@ def render(
     from actors.cli.rendering import render as show
 
     return show(
-        job, cluster=cluster, cluster_of=cluster_of, queue=queue, namespace=namespace, image=image, files=files
+        job_toml, cluster=cluster, cluster_of=cluster_of, queue=queue, namespace=namespace, image=image, files=files
     )
 
 

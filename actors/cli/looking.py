@@ -48,6 +48,9 @@ def jobs(options: Options) -> int:
         if told["outcome"] == UNREADABLE:
             why = str(told["why"])
             say(why if str(told["job"]) in why else f"{told['job']}: {why}")
+    for told, _ in found:
+        if told.get("untold"):
+            say(str(told["untold"]))
     return COMPLETE
 
 
@@ -79,9 +82,11 @@ def _row(folder: Folder, name: str, at_s: float) -> tuple[dict[str, Any], tuple[
         told = {"job": name, "outcome": UNREADABLE, "why": said, "size_bytes": size}
         return told, (name, UNREADABLE, "", "", size_text(size), ago(at_s))
     facts = standing.facts
-    rows = f"{facts['rows_succeeded'] + facts['rows_failed']:,}/{max(standing.rows, facts['rows']):,}"
+    ended = "?" if standing.untold else f"{facts['rows_succeeded'] + facts['rows_failed']:,}"
+    rows = f"{ended}/{max(standing.rows, facts['rows']):,}"
     money = least_and_most(facts) if facts["cost_usd"] is not None else ""
     told = {**msgspec.json.decode(standing.as_json()), "size_bytes": size, "labels": facts["labels"]}
+    told |= {"untold": standing.untold} if standing.untold else {}
     return told, (name, state_words(standing), rows, money, size_text(size), ago(at_s))
 
 
@@ -104,6 +109,8 @@ def status(job: str, options: Options) -> int:
     cluster = shared_cluster(options) if options.cluster else ""
     seen = asyncio.run(_of_cluster(cluster)) if cluster else live.read(folder, job)
     add_times(standing, seen)
+    if standing.untold:
+        say(standing.untold)
     if options.as_json:
         print(standing.as_json(STATUS_FIELDS))
         return COMPLETE

@@ -120,6 +120,8 @@ def _program(made: Package, where: str) -> str:
 
     type_ = program_named(where)
     luggage = packed(type_)
+    if luggage.left:
+        raise CommandError(f"{where} cannot travel: {luggage.too_large()}: put it into the image of the nodes")
     if ":" in where and not luggage.files and not type_.__module__.startswith(("cortex.", "actors.")):
         return where  # it is installed, there as here
     made.files |= luggage.files

@@ -103,6 +103,8 @@ def _rows(standing: Standing) -> str:
     expected = max(standing.rows, facts["rows"])
     if not expected:
         return ""
+    if standing.untold:
+        return f"{expected:,}"
     said = f"{facts['rows_succeeded']:,} of {expected:,} succeeded"
     kinds = failed_kinds(facts)
     if facts["rows_failed"]:

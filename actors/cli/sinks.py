@@ -59,9 +59,16 @@ def sink_of(folder: Folder, job: str, output: str, overwrite: bool = False) -> F
     return results_sink(folder, job, output, "", overwrite, terms.places, terms.program, own=False)
 
 
-def check_output(sink: FileSink | TableSink, output: str, may_exist: bool) -> None:
-    """Refuse an output before anything is asked, rather than after. Raises ``SinkError``."""
+def check_output(
+    sink: FileSink | TableSink, output: str, may_exist: bool, goes_on: bool = False
+) -> None:
+    """Refuse an output before anything is asked, rather than after; ``goes_on``: this job has not come to its end, and
+    has written there before. Raises ``SinkError``."""
     sink.check()
+    if goes_on and isinstance(sink, TableSink) and not sink.begun():
+        raise SinkError(f"{output} is not as this job left it: move it away")
     taken = sink.there() if isinstance(sink, TableSink) else Path(output).exists()
     if sink.cuts_back and not may_exist and taken:
         raise SinkError(f"{output} exists: give --overwrite to write over it, or name another output")
+    if not may_exist and isinstance(sink, TableSink):
+        sink.see_alone()

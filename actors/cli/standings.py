@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from actors.cli.telling import OVER, Standing
-from actors.programs import load
-from actors.records import forgotten, last_owner, last_state
+from actors.records import forgotten, last_owner, told
 from actors.store import Folder
 from actors.summary import summary
 from cortex.state import State
 
 
 def standing_of(folder: Folder, job: str, k: State | None = None) -> Standing:
-    """The job's standing. Raises ``NoSuchJob``, or ``NoSuchProgram`` where its program is gone."""
+    """The job's standing. Raises ``NoSuchJob``."""
     if k is None and (figures := forgotten(folder, job)):
-        told: dict[str, Any] = msgspec.json.decode(figures)
-        rows, unreadable = told["rows_counted"], told["lines_unreadable"]
-        return Standing(facts=told, state=folder.address, rows=rows, unreadable=unreadable)
-    k = last_state(folder, job) if k is None else k
+        facts: dict[str, Any] = msgspec.json.decode(figures)
+        rows, unreadable = facts["rows_counted"], facts["lines_unreadable"]
+        return Standing(facts=facts, state=folder.address, rows=rows, unreadable=unreadable)
+    found = told(folder, job, k)
+    k = found.k
     facts = facts_of(folder, job, k)
     places = k.terms.places
     return Standing(
-        facts=facts, state=folder.address, answer=_answer(k), rows=number(places, "rows"),
-        unreadable=number(places, "unreadable"),
+        facts=facts, state=folder.address, answer=found.answer, rows=number(places, "rows"),
+        unreadable=number(places, "unreadable"), untold=found.untold,
     )  # fmt: skip
 
 
@@ -47,17 +46,6 @@ def living(folder: Folder, job: str) -> str:
     owner = last_owner(folder, job)
     alone = owner is not None and owner.cluster not in ("inline", "local", "child")
     return "detached" if alone else "interrupted"
-
-
-def _answer(k: State) -> Any:
-    if k.outcome not in ("complete", "partial"):
-        return None
-    with contextlib.suppress(
-        Exception
-    ):  # an author's code may raise anything, above all on half of what it needs
-        program = load(k.terms.program, k.terms.params_json)
-        return msgspec.to_builtins(program.answer(k))
-    return None
 
 
 def spool_of(folder: Folder, job: str) -> Path:

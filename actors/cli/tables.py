@@ -12,7 +12,7 @@ from actors.cli.options import Options
 from actors.cli.problems import CommandError, say
 from actors.cli.standings import spool_of
 from actors.files.columns import PLAIN, Columns, columns_of, decoded
-from actors.files.place import hidden_beside, is_remote, passing
+from actors.files.place import is_remote, rows_of
 from actors.files.sink import FileSink, SinkError
 from actors.files.table_file import CSV, PARQUET, form_of
 from actors.files.table_sink import TableSink
@@ -136,7 +136,7 @@ def results_sink(
         return FileSink(output, overwrite=overwrite, keep_off=keep_off)
     columns = PLAIN if form_of(output) not in (CSV, PARQUET) else _columns(places, program, output)
     flatten = columns is PLAIN and form_of(output) in (CSV, PARQUET)
-    rows = hidden_beside(output) if own and not is_remote(output) else passing(folder.path, whole(output))
+    rows = rows_of(folder.path, whole(output), job, copy=not own)
     return TableSink(
         output, rows, columns, job=job, flatten=flatten, overwrite=overwrite, keep_off=keep_off,
         copy=not own,

@@ -33,10 +33,11 @@ class Noted(Protocol):
         """What stands under names that begin so."""
 
 
-def needs_of(providers: Collection[str], state: str) -> tuple[str, ...]:
-    """Distributions that nodes must have for jobs of these providers, whose journal is there."""
+def needs_of(providers: Collection[str], *places: str) -> tuple[str, ...]:
+    """Distributions that nodes must have for jobs of these providers, whose journal and limits are at these places."""
     asked = [_PROVIDERS[each] for each in sorted(providers) if each in _PROVIDERS]
-    return (*asked, POSTGRESQL) if state.startswith(("postgresql:", "postgres:")) else tuple(asked)
+    in_database = any(place.startswith(("postgresql:", "postgres:")) for place in places)
+    return (*asked, POSTGRESQL) if in_database else tuple(asked)
 
 
 def versions(names: Collection[str]) -> dict[str, str]:

@@ -25,8 +25,13 @@ PACKAGE_BYTES_MAX = 100_000_000
 STARTING_S = 60.0
 """How long a head that is starting is waited for."""
 _LATER = "try again later"
+_BY_A_PROXY = frozenset({502, 503, 504})  # what stands before the head did not reach it
 OVER = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
 _EXIT_CODE = re.compile(r"exit code (\d+)")
+
+
+class Unanswered(ClusterError):
+    """Nobody answered, or no Ray did: it may have heard all the same."""
 
 
 class Submission(msgspec.Struct, frozen=True):
@@ -76,20 +81,23 @@ class JobsApi:
         try:
             return str(json.loads(said)["ray_version"])
         except (ValueError, KeyError, TypeError):
-            raise ClusterError(f"no Ray answers at {self.address}: something else listens there") from None
+            raise ClusterError(_other(self.address)) from None
 
     def submission(self, name: str) -> Submission | None:
         """How a submission stands; None where there is none of this name."""
         try:
             told = json.loads(self._asked("GET", f"/api/jobs/{_quoted(name)}"))
+            status = str(told["status"])
         except _NotThere:
             return None
+        except (ValueError, KeyError, TypeError):
+            raise Unanswered(_other(self.address)) from None
         message = told.get("message") or ""
         code = told.get("driver_exit_code")
-        if code is None and told["status"] in OVER:
+        if code is None and status in OVER:
             found = _EXIT_CODE.search(message)
-            code = 0 if told["status"] == "SUCCEEDED" else int(found[1]) if found else None
-        return Submission(told["status"], message, code, told.get("metadata") or {})
+            code = 0 if status == "SUCCEEDED" else int(found[1]) if found else None
+        return Submission(status, message, code, told.get("metadata") or {})
 
     def submit(self, name: str, entrypoint: str, package: str = "", metadata: Mapping[str, str] | None = None) -> None:
         """Have the head run a command, in a folder of its own with what the package holds."""
@@ -143,7 +151,7 @@ class JobsApi:
             said = "no answer" if isinstance(reason, TimeoutError) else getattr(reason, "strerror", None)
             other = isinstance(error, http.client.HTTPException)
             said = said or ("something else listens there" if other else str(reason))
-            raise ClusterError(f"no Ray answers at {self.address}: {said}") from None
+            raise Unanswered(f"no Ray answers at {self.address}: {said}") from None
 
 
 class _NotThere(ClusterError):
@@ -160,15 +168,20 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 _OPENER = urllib.request.build_opener(_NoRedirect)
 
 
+def _other(address: str) -> str:
+    return f"no Ray answers at {address}: something else listens there"
+
+
 def _refused(address: str, code: int, said: str, token: str) -> ClusterError:
     if code == 404 or (code in (401, 403) and "authentication token" not in said):
-        return _NotThere(f"no Ray answers at {address}: something else listens there")
+        return _NotThere(_other(address))
     if code in (401, 403):
         if token:
             return ClusterError(f"the Ray at {address} refuses our token: RAY_AUTH_TOKEN, or its file, is another's")
         return ClusterError(f"the Ray at {address} asks for a token: set RAY_AUTH_MODE=token, and give RAY_AUTH_TOKEN")
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    return ClusterError(f"the Ray at {address} answers {code}: {(lines or ['nothing more'])[-1][:300]}")
+    told = f"the Ray at {address} answers {code}: {(lines or ['nothing more'])[-1][:300]}"
+    return Unanswered(told) if code in _BY_A_PROXY else ClusterError(told)
 
 
 def _quoted(name: str) -> str:

@@ -1,8 +1,9 @@
 """The files of a program, on their way to machines that do not have them.
 
 Those go along that the author wrote: the program's module, what of its folder is imported, and whole packages there;
-what is installed does not. Over there they stand in a folder of their own, named by what is in it, so
-that a program that has changed is another; a machine that has the same files under the same paths takes its own.
+what is installed does not, nor what is too large, and a machine that lacks that says so. Over there they stand in a
+folder of their own, named by what is in it, so that a program that has changed is another; a machine that has the same
+files under the same paths takes its own.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from cortex.program import Program
 BYTES_MAX = 8_000_000
 """Of all files of one program: they stand in the memory of the cluster's head."""
 FILE_BYTES_MAX = 1_000_000
+"""Of one of them."""
 TEXTS = (".py", ".pyi", ".txt", ".md", ".json", ".toml", ".yaml", ".yml", ".jinja", ".j2", ".csv", ".prompt")
 
 
@@ -40,32 +42,57 @@ class Luggage(msgspec.Struct, array_like=True, frozen=True):
     """By their paths in it."""
     modules: tuple[str, ...] = ()
     """Names under which modules of them may have been imported."""
+    left: dict[str, tuple[int, bytes]] = msgspec.field(default_factory=dict)
+    """Files that are too large to travel, by their paths: bytes, and their digest."""
+
+    def too_large(self) -> str:
+        """What is too large, and by what measure."""
+        name, (size, _) = max(self.left.items(), key=lambda each: each[1][0])
+        if size > FILE_BYTES_MAX:
+            return f"{Path(self.root) / name} has {size:,} bytes, and at most {FILE_BYTES_MAX:,} travel of one file"
+        whole = sum(size for size, _ in self.left.values())
+        return f"its files below {self.root} have {whole:,} bytes, and at most {BYTES_MAX:,} travel"
 
 
 def packed(type_: type[Program]) -> Luggage:
-    """The files that hold a program, or that a notebook's imports: of more than can travel, none."""
+    """The files that hold a program, or that a notebook's imports. Of more than can travel, none does."""
     own = sys.modules.get(type_.__module__)
     main = _file_of(own)
     if own is None or (main is None and own.__name__ != "__main__") or (main is not None and not _is_authors(main)):
         return Luggage()
     root = _root(own.__name__, main) if main is not None else Path.cwd().resolve()
-    files = {}
+    files, left = {}, {}
     for path in _wanted(root, main):
-        if path.stat().st_size <= FILE_BYTES_MAX:
-            files[path.relative_to(root).as_posix()] = path.read_bytes()
+        content = path.read_bytes()
+        if len(content) <= FILE_BYTES_MAX:
+            files[path.relative_to(root).as_posix()] = content
+        else:
+            left[path.relative_to(root).as_posix()] = _told(content)
     if sum(map(len, files.values())) > BYTES_MAX:
-        return Luggage()
-    return Luggage(str(root), files, tuple(sorted({_module(name) for name in files if name.endswith(".py")})))
+        left |= {name: _told(content) for name, content in files.items()}
+        files = {}
+    modules = tuple(sorted({_module(name) for name in (*files, *left) if name.endswith(".py")}))
+    return Luggage(str(root), files, modules, left)
 
 
 def unpacked(luggage: Luggage) -> dict[str, str]:
-    """Where each file stands here, by where it stood; empty where this machine has the same under the same paths."""
+    """Where each file stands here, by where it stood; empty where this machine has the same under the same paths.
+
+    Raises ``ClusterError`` where this machine lacks what was too large to travel.
+    """
     root = Path(luggage.root)
-    if not luggage.files or all(_same(root / name, content) for name, content in luggage.files.items()):
+    files = dict(luggage.files)
+    files |= {name: own for name, told in luggage.left.items() if (own := _found(name, told, root)) is not None}
+    if len(files) < len(luggage.files) + len(luggage.left):
+        raise ClusterError(
+            f"the program cannot be brought to this machine, which does not have it: {luggage.too_large()}: "
+            "put it into the image of the nodes, or name it as an input"
+        )
+    if not files or all(_same(root / name, content) for name, content in files.items()):
         return {}
-    digest = sha256(msgspec.msgpack.encode(sorted(luggage.files.items()))).hexdigest()[:24]
+    digest = sha256(msgspec.msgpack.encode(sorted(files.items()))).hexdigest()[:24]
     folder = _private() / digest
-    for name, content in luggage.files.items():
+    for name, content in files.items():
         path = folder / name
         if not path.resolve().is_relative_to(folder.resolve()):
             raise ClusterError(f"{name} does not stand below the folder of its program")
@@ -80,7 +107,20 @@ def unpacked(luggage: Luggage) -> dict[str, str]:
         sys.path.remove(str(folder))
     sys.path.insert(0, str(folder))
     importlib.invalidate_caches()
-    return {str(root / name): str(folder / name) for name in luggage.files}
+    return {str(root / name): str(folder / name) for name in files}
+
+
+def _told(content: bytes) -> tuple[int, bytes]:
+    return len(content), sha256(content).digest()
+
+
+def _found(name: str, told: tuple[int, bytes], root: Path) -> bytes | None:
+    """The same file, as this machine has it: under its own path, or where modules are found."""
+    for path in (Path(each or ".") / name for each in (str(root), *sys.path)):
+        with contextlib.suppress(OSError):
+            if path.stat().st_size == told[0] and _told(content := path.read_bytes()) == told:
+                return content
+    return None
 
 
 def _private() -> Path:

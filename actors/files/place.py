@@ -21,25 +21,42 @@ def protocol_of(path: str) -> str:
     return found[1].lower() if found else ""
 
 
-def hidden_beside(path: str) -> Path:
-    """Where the rows of a table are kept beside it until it is made."""
-    whole = Path(path)
-    return whole.with_name(f".{whole.name}.rows")
+def rows_of(folder: Path, path: str, job: str, copy: bool = False) -> Path:
+    """Where a job keeps the rows of a table until it is made: hidden beside it, or in the state folder where the table
+    goes elsewhere. Two jobs, or a job and a copy of its results, never share them."""
+    whose = _digest(f"{job}\0copy" if copy else job)
+    return _common(folder, path).with_name(f"{_common(folder, path).name}-{whose}")
 
 
-def passing(folder: Path, whole: str) -> Path:
-    """Where they are kept in a state folder, if the table goes elsewhere or is a copy. ``whole``: its whole name."""
-    return folder / "jobs" / f".rows-{blake2b(whole.encode(), digest_size=8).hexdigest()}"
+def rows_of_others(rows: Path) -> list[Path]:
+    """Rows that another job keeps for a table of the same name; those of 0.1, which had no job in their name, too."""
+    common = rows.with_name(rows.name.rpartition("-")[0])
+    return [each for each in (common, *common.parent.glob(f"{common.name}-*")) if each.exists() and each != rows]
 
 
-def kept_rows(folder: Path, whole: str) -> list[Path]:
-    """All files of rows that may stand for a table of this name, and what a kill left of making it."""
-    rows = passing(folder, whole)
-    found = [rows, *rows.parent.glob(f".{rows.name}-*.part")]
-    if not is_remote(whole):
-        path = Path(whole)
-        found += [hidden_beside(whole), path.with_name(f".{path.name}.part")]
-    return found
+def adopt(rows: Path) -> None:
+    """Take over what 0.1 kept under the name that all jobs shared."""
+    common = rows.with_name(rows.name.rpartition("-")[0])
+    if common.exists() and not rows.exists():
+        common.rename(rows)
+
+
+def kept_rows(folder: Path, path: str, job: str) -> list[Path]:
+    """All files of rows that a job may have for a table of this name, and what a kill left of making it."""
+    found = [rows_of(folder, path, job, copy) for copy in (False, True)]
+    if not is_remote(path):
+        return [*found, Path(path).with_name(f".{Path(path).name}.part")]
+    return [*found, *(part for rows in found for part in rows.parent.glob(f".{rows.name}-*.part"))]
+
+
+def _common(folder: Path, path: str) -> Path:
+    if is_remote(path):
+        return folder / "jobs" / f".rows-{_digest(path)}"
+    return Path(path).with_name(f".{Path(path).name}.rows")
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def digest_of(path: Path) -> str:

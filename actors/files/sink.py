@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import io
 import os
 import stat
@@ -129,6 +130,8 @@ class FileSink:
             raise SinkError(f"{self.name} cannot be written: {why(error)}") from None
         disk = _Disk(fd, self._fsync, Path(self._path).parent)
         try:
+            if not _locked(fd):
+                raise SinkError(f"{self.name} is being written by another run: name another output")
             found = held(fd, rows, size_bytes, self._packs) if own else (0, 0)
             if found is None and not self._overwrite:
                 raise SinkError(
@@ -292,6 +295,29 @@ def _line(value: Any) -> bytes:
     line: bytes = value if type(value) is bytes else _encode(value)
     # A break between the parts of a value would end the line; inside a string JSON has none.
     return line.replace(b"\n", b" ") + b"\n" if b"\n" in line else line + b"\n"
+
+
+def is_written(path: Path) -> bool:
+    """Whether another process writes to this file now."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return not _locked(fd)
+    finally:
+        os.close(fd)
+
+
+def _locked(fd: int) -> bool:
+    """Hold a file for this process while it is open; False where another process does. Not all file systems can."""
+    try:
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _mode(path: str) -> int | None:

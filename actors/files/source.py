@@ -369,6 +369,9 @@ class Survey:
             if not self._rows:
                 noun = self._source.noun
                 raise SourceError(f"{name}: no {noun} of it is a row; {noun} {first.line}: {first.said}")
+        if (twice := len(self.doubled)) > 3 * self._rows:  # no slip of a few: it does not name them
+            noun, named = self._source.noun, self._source.named
+            raise SourceError(f"{name}: {twice:,} {noun}s have the {named} of one before: it must tell rows apart")
         return Check(
             rows=self._rows,
             refused=self._refused,

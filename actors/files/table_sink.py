@@ -21,9 +21,9 @@ from typing import Any, Final
 import msgspec
 
 from actors.files.columns import Columns, arrow_column, arrow_schema, cell, flat
-from actors.files.place import is_remote
+from actors.files.place import adopt, is_remote, rows_of_others
 from actors.files.remote import put, there, try_out
-from actors.files.sink import FileSink, SinkError, why
+from actors.files.sink import FileSink, SinkError, is_written, why
 from actors.files.table_file import CSV, NO_PARQUET, PARQUET, form_of
 
 ROWS_AT_ONCE: Final = 20_000
@@ -78,12 +78,32 @@ class TableSink:
         self.check()
         if not own and not self._overwrite and self.there():
             raise SinkError(f"{self.name} exists: give --overwrite to write over it, or name another output")
-        if not own:
-            self._rows_path.unlink(missing_ok=True)
+        if own:
+            adopt(self._rows_path)
+        else:
+            self.see_alone()
+            for other in rows_of_others(self._rows_path):
+                other.unlink(missing_ok=True)
         self._rows_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        kept = self._rows.open(rows, size_bytes, own)
+        kept = self._rows.open(rows if own else 0, size_bytes if own else 0, True)
         self._open = True
         return kept
+
+    def begun(self) -> bool:
+        """Whether rows are kept for it: of one that stands there without any it is not known who made it."""
+        adopt(self._rows_path)
+        return self._rows_path.exists() or not self.there()
+
+    def see_alone(self) -> None:
+        """Nobody else makes a table of this name; ``overwrite`` takes it from a job at rest. Raises ``SinkError``."""
+        for other in rows_of_others(self._rows_path):
+            if is_written(other):
+                raise SinkError(f"{self.name} is being written by another job: name another output")
+            if not self._overwrite:
+                raise SinkError(
+                    f"{self.name} is the output of another job, which has not ended: resume that, name another output, "
+                    "or give --overwrite"
+                )
 
     def there(self) -> bool:
         """Whether something stands there already. Raises ``SinkError`` where a store refuses."""

@@ -19,7 +19,7 @@ from actors.postgres.index import TableIndex
 from actors.postgres.link import Link, ran
 from actors.postgres.lock import hold, is_held, key_of
 from actors.postgres.register import TableRegister
-from actors.postgres.schema import VERSION, bring_up, version
+from actors.postgres.schema import bring_up, is_there
 from actors.postgres.storage import TableStorage, made, size_bytes
 from actors.store import Folder, Journal, NoSuchJob, StoreError, checked_name
 
@@ -61,13 +61,7 @@ class DatabaseFolder(Folder):
     def _ready(self) -> bool:
         """Whether the tables are there. Raises ``StoreError`` for those of another release."""
         if not self._there:
-            found = version(self._link)
-            if 0 < found < VERSION:
-                raise StoreError(
-                    f"the database {self.address} is of an older release (schema {found}): begin or resume a job in "
-                    "it, that brings it up to this one's"
-                )
-            self._there = found == VERSION
+            self._there = is_there(self._link)
         return self._there
 
     # -- journals --------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from actors.postgres.wrong import plain
 from actors.store import StoreError
 
 VERSION = 1
+VERSIONS = Path(__file__).parent / "versions"
 TABLE = "cortex_schema"
 _one_at_a_time = threading.Lock()  # Alembic keeps what it works on in its modules
 _LOCK = 0x636F72746578  # "cortex": two that begin at once make the tables once
@@ -35,6 +36,17 @@ def version(link: Link) -> int:
     return found
 
 
+def is_there(link: Link) -> bool:
+    """Whether there are tables, as this release has them. Raises ``StoreError`` for those of another one."""
+    found = version(link)
+    if 0 < found < VERSION:
+        raise StoreError(
+            f"the database {link.address} is of an older release (schema {found}): begin or resume a job in it, that "
+            "brings it up to this one's"
+        )
+    return found == VERSION
+
+
 def bring_up(link: Link, conninfo: str) -> None:
     """Make the tables, or bring them to this release's. Raises ``StoreError``."""
     if version(link) == VERSION:
@@ -46,8 +58,7 @@ def bring_up(link: Link, conninfo: str) -> None:
     from sqlalchemy.exc import DBAPIError
     from sqlalchemy.pool import NullPool
 
-    here = Path(__file__).parent
-    script = ScriptDirectory(str(here), version_locations=[str(here / "versions")])
+    script = ScriptDirectory(str(VERSIONS.parent), version_locations=[str(VERSIONS)])
     engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(conninfo), poolclass=NullPool)
 
     def steps_from(revision: Any, _context: Any) -> Any:

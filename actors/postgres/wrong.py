@@ -11,8 +11,10 @@ from actors.store import DiskFull, StoreError, Unreachable
 
 _HINTS = (
     ("no password supplied", "give a password in PGPASSWORD, ~/.pgpass or the file that PGPASSFILE names"),
-    ("password authentication failed", "look at PGPASSWORD, ~/.pgpass and the user in --state or PGUSER"),
-    ("does not exist", "create it first, or look at --state, PGDATABASE and PGUSER"),
+    ("password authentication failed", "look at PGPASSWORD, ~/.pgpass and the user in the address or PGUSER"),
+    ("certificate file", "look at PGSSLROOTCERT, PGSSLCERT and PGSSLKEY"),
+    ("does not match host name", "give the name in the address that its certificate is for"),
+    ("does not exist", "create it first, or look at the address, PGDATABASE and PGUSER"),
     ("too many clients", "end other connections, or raise max_connections there"),
     ("too many connections", "end other connections, or raise that limit"),
     ("connection slots", "end other connections, or raise max_connections there"),

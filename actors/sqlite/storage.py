@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -34,6 +35,8 @@ class FileStorage:
             raise NoSuchJob(f"no job {path.stem!r} in {path.parent.parent}; `cortex jobs` lists what is there")
         self.path = path
         self.job = path.stem
+        self._lock = threading.Lock()
+        """One thread writes: a channel may commit in one, while its notices are noted in the event loop."""
         try:
             if create and db is None:
                 os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
@@ -47,25 +50,26 @@ class FileStorage:
 
     def close(self) -> None:
         """Fold the write-ahead log in and let go of the file."""
-        with contextlib.suppress(sqlite3.Error):
+        with self._lock, contextlib.suppress(sqlite3.Error):
             self._db.close()
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def _writing(self, epoch: int = 0) -> Iterator[None]:
-        try:
-            self._db.execute("BEGIN IMMEDIATE")
-            if epoch and self.meta("epoch") != b"%d" % epoch:
-                raise self._fenced()
-            yield
-            self._db.execute("COMMIT")
-        except BaseException as error:
-            with contextlib.suppress(sqlite3.Error):
-                self._db.execute("ROLLBACK")
-            if isinstance(error, (sqlite3.Error, OSError)):
-                raise plain(error, self.path) from None
-            raise
+        with self._lock:
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+                if epoch and self.meta("epoch") != b"%d" % epoch:
+                    raise self._fenced()
+                yield
+                self._db.execute("COMMIT")
+            except BaseException as error:
+                with contextlib.suppress(sqlite3.Error):
+                    self._db.execute("ROLLBACK")
+                if isinstance(error, (sqlite3.Error, OSError)):
+                    raise plain(error, self.path) from None
+                raise
 
     def _fenced(self) -> Fenced:
         return Fenced(f"{self.job}: another run has taken the job over")
@@ -90,7 +94,8 @@ class FileStorage:
                 self._appended(epoch, seq, blobs)
         else:  # a statement alone is a transaction of its own, and half the work of BEGIN, SELECT, INSERT, COMMIT
             try:
-                self._appended(epoch, seq, blobs)
+                with self._lock:  # else it might become a part of another thread's transaction, and not be on disk yet
+                    self._appended(epoch, seq, blobs)
             except (sqlite3.Error, OSError) as error:
                 raise plain(error, self.path) from None
 

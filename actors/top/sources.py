@@ -15,7 +15,7 @@ import msgspec
 from actors import live
 from actors.cli.standings import facts_of, living
 from actors.errors import ClearError
-from actors.records import last_owner, last_state
+from actors.records import last_owner, told
 from actors.store import Folder
 
 READ_SHARE = 0.05
@@ -103,7 +103,7 @@ class FolderSource:
             began_s = time.monotonic()
             known.mark = mark
             try:
-                k = last_state(self.folder, job)
+                k = told(self.folder, job).k
                 known.facts, known.turn_s = facts_of(self.folder, job, k), k.at_s
                 owner = last_owner(self.folder, job)
                 known.owner = f"process {owner.pid} on {owner.host}, {owner.cluster}" if owner is not None else ""

@@ -102,7 +102,6 @@ class Table(Program, frozen=True):
     def absorb(self, k: State, goal: Goal, reply: Reply) -> Iterable[Change]:
         """The answer, checked where there is a schema."""
         key, row, _, place, _ = goal.value
-        spent = _added(goal.kept, reply, k.took)
         text = reply.text
         failure: Failure | None = None
         fields: dict[str, Any] | None = None
@@ -110,18 +109,20 @@ class Table(Program, frozen=True):
             failure = Failure(FailureKind.REFUSED, "the model declined")
         elif self.schema:
             try:
-                text = self._said(reply)
+                text = self._said(reply, text)
                 fields = _shape(self.schema).read(text)
             except Malformed as error:
                 said = str(error)
                 if reply.stop_reason == "max_tokens":
                     said = f"it was cut at max_tokens ({reply.usage.output_tokens}); {said}"
                 if not goal.resamples:
-                    yield Checkpoint(goal, spent)
+                    yield Checkpoint(goal, _added(goal.kept, reply, k.took))
                     yield Reopen(goal, refused=said)
                     return
                 failure = Failure(FailureKind.MALFORMED, said)
-        about = self._about(k, goal, failure, reply, spent) if self.meta else None
+        about = None
+        if self.meta:
+            about = self._about(k, goal, failure, reply, _added(goal.kept, reply, k.took))
         line = self._line(key, row, failure, about, text, fields)
         order = place if self.ordered else None
         if failure is None:
@@ -147,8 +148,17 @@ class Table(Program, frozen=True):
     def request(self, row: bytes, model: str, tokens: int, refused: str = "") -> bytes:
         """The request of a row: its fields by name, so that a request has one form. ``refused``: what was wrong with
         an answer before."""
-        request = self._own_request(row) if self.prompt else _raw(row)
-        request["model"] = msgspec.Raw(_encode(model)) if self.prompt else request["model"]
+        if not self.prompt:
+            return self.completed(_raw(row), tokens, refused)
+        before, after = _around(self, model, tokens, refused)
+        return b"%b%b%b" % (before, _encode(self.asked(row))[1:-1], after)
+
+    def asked(self, row: bytes) -> str:
+        """The prompt of a row, where it has none of its own."""
+        return _template(self.prompt).render(_decode(row))
+
+    def completed(self, request: dict[str, msgspec.Raw], tokens: int, refused: str) -> bytes:
+        """A request with all that these rows' requests have in common."""
         request["max_tokens"] = msgspec.Raw(_encode(tokens))
         note = f"An earlier answer to this was refused: {refused}" if refused else ""
         if self.schema:
@@ -161,22 +171,12 @@ class Table(Program, frozen=True):
             request["messages"] = _noted(request["messages"], note)
         return _encode({name: request[name] for name in sorted(request)})
 
-    def asked(self, row: bytes) -> str:
-        """The prompt of a row, where it has none of its own."""
-        return _template(self.prompt).render(_decode(row))
-
-    def _own_request(self, row: bytes) -> dict[str, msgspec.Raw]:
-        request = {"messages": msgspec.Raw(_encode([{"role": "user", "content": self.asked(row)}]))}
-        if self.system:
-            request["system"] = msgspec.Raw(_encode(self.system))
-        return request
-
-    def _said(self, reply: Reply) -> str:
+    def _said(self, reply: Reply, text: str) -> str:
         """The text that is to be JSON. Raises ``Malformed``."""
         if self.schema_as != "tool":
-            return reply.text
+            return text
         uses = as_said(reply).uses
-        return _encode(uses[0].input).decode() if uses else reply.text
+        return _encode(uses[0].input).decode() if uses else text
 
     # -- results ---------------------------------------------------------------------------------------------------
 
@@ -229,6 +229,20 @@ def _added(before: Any, reply: Reply, took: Took | None) -> list[Any]:
         input_tokens + reply.usage.input_tokens_billed, output_tokens + reply.usage.output_tokens,
         None if took.reused else round(took.elapsed_s, 4), took.reused,
     ]  # fmt: skip
+
+
+_MARK = "\0"
+
+
+@lru_cache(maxsize=64)
+def _around(program: Table, model: str, tokens: int, refused: str) -> tuple[bytes, bytes]:
+    """What stands before and behind a row's own text in its request: nearly all of it is the same for all rows."""
+    messages = [{"role": "user", "content": _MARK}]
+    request = {"messages": msgspec.Raw(_encode(messages)), "model": msgspec.Raw(_encode(model))}
+    if program.system:
+        request["system"] = msgspec.Raw(_encode(program.system))
+    before, _, after = program.completed(request, tokens, refused).partition(_encode(_MARK)[1:-1])
+    return before, after
 
 
 @lru_cache(maxsize=64)

@@ -15,6 +15,8 @@ SUBJECT = ("namespace", "cortex_subject_kind", "cortex_subject")
 PLACE = ("namespace", "instance")
 FAILED, BLOCKED = 'cortex_outcome="failed"', 'cortex_kind=~"blocked|unauthorised"'
 DRAINED = 'cortex_state="drained"'
+CLUSTER = ("namespace",)
+NODES = matching("cortex_nodes")
 
 
 @dataclass(frozen=True)
@@ -173,6 +175,16 @@ ALERTS = (
         "warning",
         "{{ $value }} node(s) get no more work",
         "Branches on them kept dying, or somebody drained them. The cluster is that much smaller.",
+    ),
+    Alert(
+        "CortexHeadLost",  # nothing of a head that is gone says anything: what was there a moment ago is what tells
+        f"{by('count', CLUSTER, 'last_over_time(cortex_job:rows_left[15m]) > 0')} "
+        f"and on (namespace) {by('count', CLUSTER, f'last_over_time({NODES}[15m])')} "
+        f"unless on (namespace) {by('count', CLUSTER, NODES)}",
+        "2m",
+        "critical",
+        "The cortex is gone, and {{ $value }} job(s) were not done",
+        "Its head was lost, evicted or replaced. Nothing is lost, and nothing goes on before the jobs are resumed.",
     ),
 )
 

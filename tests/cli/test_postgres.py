@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from actors.ports import ClusterError
 from actors.postgres.link import close_idle
 from tests.cli.commands import Done, requests
 from tests.postgres import Server
@@ -144,3 +145,20 @@ def test_budgets_bills_and_plans_stand_in_the_database_too(
     assert after["spent_usd"] == held["spent_usd"]
     assert cortex("budget", "team=search", "--remove").code == 0
     close_idle()
+
+
+def test_who_shares_limits_has_it_looked_at_whether_the_cortex_can_reach_them(
+    cortex: Callable[..., Done], tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The journal is a file here: it is the cortex, on some node, that needs psycopg."""
+    asked: list[tuple[str, ...]] = []
+
+    async def start(cluster: str, environ: object, needs: tuple[str, ...] = ()) -> None:
+        asked.append(needs)
+        raise ClusterError(f"{cluster} does not fit: node n has no psycopg, which this job needs there")
+
+    monkeypatch.setattr("actors.runtime.start_runtime", start)
+    words = ("batch", requests(tmp_path / "in.jsonl", 3), "-o", "out.jsonl", "--model", "sim", "--cluster", "h:6379")
+    cortex(*words, "--limits", database).refused("node n has no psycopg")
+    cortex(*words).refused("does not fit")
+    assert asked == [("psycopg",), ()]

@@ -258,3 +258,37 @@ def test_killed_at_any_moment_no_row_is_lost_and_none_stands_twice(
         assert all(row["row"] == int(row["ticket_id"][1:]) + 1 for row in rows)
     left = [path.name for path in tmp_path.iterdir() if path.name not in ("t.csv", "state", form)]
     assert left == [], (seed, left)
+
+
+def test_a_column_that_tells_no_rows_apart_is_refused_before_anything_is_asked(cortex: Any) -> None:
+    table(Path("in.csv"), 30)
+    done = cortex("batch", "in.csv", "-o", "o.csv", "--prompt", "Which? {{text}}", "--id", "team", *SIM)
+    done.refused("in.csv: 27 lines have the team of one before: it must tell rows apart")
+
+
+def test_results_of_a_complete_job_are_not_written_over_by_another_model(cortex: Any) -> None:
+    table(Path("in.csv"), 3)
+    given = ("batch", "in.csv", "-o", "o.csv", *ASK, "--job", "j", "--model", "sim")
+    assert cortex(*given).code == 0
+    before = Path("o.csv").read_bytes()
+    said = "job j is complete, and now asks in another way: its results in o.csv would be written over"
+    cortex(*given, "--sim", "seed=7").refused(said)
+    assert Path("o.csv").read_bytes() == before
+    assert cortex(*given).code == 0, "the same command shows it again"
+    assert cortex(*given, "--sim", "seed=7", "--overwrite").code == 0
+
+
+def test_a_table_that_another_job_has_made_meanwhile_is_not_written_over(cortex: Any) -> None:
+    table(Path("in.csv"), 30)
+    first = ("batch", "in.csv", "-o", "o.csv", *ASK, *SIM, "--job", "a", "--max-job-tokens", "600")
+    assert cortex(*first).code == 3
+    Path("o.csv").unlink()
+    second = ("batch", "in.csv", "-o", "o.csv", *ASK, *SIM, "--job", "b")
+    cortex(*second).refused("o.csv is the output of another job, which has not ended")
+    assert cortex(*second, "--overwrite").code == 0
+    made = Path("o.csv").read_bytes()
+    cortex("resume", "a", "--max-job-tokens", "none").refused("o.csv is not as this job left it: move it away")
+    assert Path("o.csv").read_bytes() == made
+    Path("o.csv").rename("b.csv")
+    assert cortex("resume", "a", "--max-job-tokens", "none").code == 0
+    assert len(Path("o.csv").read_text().splitlines()) == len(Path("b.csv").read_text().splitlines())

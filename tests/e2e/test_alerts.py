@@ -19,6 +19,7 @@ PLACE = 'namespace="n",instance="i"'
 
 # A sample a minute for two hours; looked at after one hour. `100+5x120` rises by 5 each minute, `7x120` stands still.
 ROWS = {"cortex_rows_expected": "10000x120", 'cortex_rows_total{cortex_outcome="succeeded"}': "0+10x120"}
+UNDONE = {"cortex_rows_expected": "10000x55 stale", 'cortex_rows_total{cortex_outcome="succeeded"}': "0+10x55 stale"}
 WORK = {"cortex_queue": "9x120", "cortex_calls_in_flight": "3x120"}
 SPENDING = {"cortex_cost_USD_total": "0+0.1x120", "cortex_cost_assumed_USD": "0x120", "cortex_cost_reserved_USD": "0.5x120"}
 GIB = 1 << 30
@@ -80,6 +81,15 @@ CASES: dict[str, tuple[dict[str, str], list[dict[str, str]]]] = {
         {'cortex_nodes{cortex_state="drained"}': "1x120"},
         [{'cortex_nodes{cortex_state="drained"}': "0x120", 'cortex_nodes{cortex_state="up"}': "3x120"}],
     ),
+    "CortexHeadLost": (
+        {**UNDONE, 'cortex_nodes{cortex_state="up"}': "3x55 stale"},
+        [
+            {**UNDONE, 'cortex_nodes{cortex_state="up"}': "3x120"},  # a job that ended partial
+            {**UNDONE, "cortex_rows_expected": "550x55 stale", 'cortex_nodes{cortex_state="up"}': "3x55 stale"},  # all was done
+            {**UNDONE, 'cortex_nodes{cortex_state="up"}': "3x30 stale"},  # long ago
+            UNDONE,  # a process of its own, without a cluster
+        ],
+    ),
 }
 
 
@@ -110,6 +120,7 @@ LABELS = {
     "CortexBreakerOpen": 'cortex_subject="sonnet",cortex_subject_kind="route"',
     **dict.fromkeys(["CortexDiskFilling", "CortexDiskFull", "CortexChannelOrphaned", "CortexNodeDrained"], PLACE),
     "CortexRestarting": 'cortex_role="branch",namespace="n"',
+    "CortexHeadLost": 'namespace="n"',
 }
 
 

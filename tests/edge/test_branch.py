@@ -52,7 +52,7 @@ def test_a_client_that_ignores_its_cancellation_holds_up_nobody_and_is_told() ->
         assert scene.cortex.reports[-1][1].done == 1
         await scene.send(call(2))
         await asyncio.sleep(10 + 2 * SWEEP_S)
-        (hand,) = scene.branch._hands
+        (hand,) = scene.branch._hands.tasks
         assert len(scene.models[0].asked) == 2, "the hand that was held takes on calls again"
         assert hand.cancelling() == 1, "and is asked to stop for this one alone"
 

@@ -109,4 +109,5 @@ def test_rays_own_words_are_told_in_one_line(said: str, told: str) -> None:
 def test_what_jobs_need_on_nodes() -> None:
     assert needs_of((), ".cortex") == ()
     assert needs_of({"anthropic"}, "/x") == ()
-    assert needs_of({"vertex", "bedrock"}, "postgresql://h/d") == ("boto3", "google-auth", "psycopg")
+    assert needs_of((), ".cortex", "postgres://limits/d") == ("psycopg",)
+    assert needs_of({"vertex", "bedrock"}, "postgresql://h/d", "") == ("boto3", "google-auth", "psycopg")

@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from actors import programs
+from actors.cli.options import Options
+from actors.cli.packing import package
+from actors.cli.problems import CommandError
 from actors.cluster import luggage
-from actors.cluster.luggage import Luggage, unpacked
+from actors.cluster.luggage import Luggage, packed, unpacked
 from actors.ports import ClusterError
 from tests.structure import ROOT
 
@@ -123,3 +128,67 @@ def test_code_is_not_read_from_a_folder_that_others_may_write_to(tmp_path: Path,
     folder.chmod(0o777)
     with pytest.raises(ClusterError, match="somebody else's"):
         unpacked(Luggage("/author", {"a.py": b""}, ()))
+
+
+def small(monkeypatch: pytest.MonkeyPatch, file_bytes: int, bytes_: int) -> None:
+    monkeypatch.setattr(luggage, "FILE_BYTES_MAX", file_bytes)
+    monkeypatch.setattr(luggage, "BYTES_MAX", bytes_)
+
+
+@pytest.fixture
+def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, str]]:
+    """A program in a package of its author's, with a text that it reads."""
+    folder = tmp_path / "author"
+    (folder / "sorting").mkdir(parents=True)
+    (folder / "sorting" / "__init__.py").write_text("")
+    (folder / "sorting" / "all.py").write_text("import cortex\nclass Sort(cortex.Program):\n    pass\n")
+    (folder / "sorting" / "words.csv").write_text("sky\n" * 100)
+    monkeypatch.setattr(luggage.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
+    yield folder, "sorting.all:Sort"
+    programs.forget("sorting.all:Sort")
+    for name in ("sorting.all", "sorting"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "said"),
+    [
+        ((300, 9_000), r"author/sorting/words\.csv has 400 bytes, and at most 300 travel of one file: put it"),
+        ((9_000, 300), r"its files below .*author have 4\d\d bytes, and at most 300 travel: put it"),
+    ],
+)
+def test_what_is_too_large_is_said_where_it_is_missing_and_there_alone(
+    written: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bounds: tuple[int, int], said: str
+) -> None:
+    """It was left at home silently: the program failed there, or ran without, as if it had been installed."""
+    folder, where = written
+    small(monkeypatch, *bounds)
+    made = packed(programs.find(where))
+    assert unpacked(made) == {}, "this machine has all of it"
+
+    (folder / "sorting").rename(tmp_path / "sorting")
+    with pytest.raises(ClusterError, match=f"which does not have it: .*{said}") as caught:
+        unpacked(made)
+    assert "\n" not in str(caught.value)
+
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])  # another folder on the image of the nodes
+    moved = unpacked(made)
+    assert Path(moved[f"{folder}/sorting/words.csv"]).read_text() == "sky\n" * 100
+    (tmp_path / "sorting" / "words.csv").write_text("sea\n" * 100)
+    sys.path.pop(0)  # where it was brought to
+    with pytest.raises(ClusterError, match=said):
+        unpacked(made)
+
+
+def test_what_is_too_large_is_not_sent_over_http_either(
+    written: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small(monkeypatch, 300, 9_000)
+    with pytest.raises(CommandError, match=r"sorting\.all:Sort cannot travel: .*words\.csv has 400 bytes"):
+        package({"program": written[1]}, Options())
+    small(monkeypatch, 9_000, 300)
+    with pytest.raises(CommandError, match=r"cannot travel: its files below .* have 4\d\d bytes, and at most 300"):
+        package({"program": written[1]}, Options())
+    small(monkeypatch, 9_000, 9_000)
+    assert len(package({"program": written[1]}, Options()).files) == 3

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 
 from actors.files import table_sink
 from actors.files.columns import PLAIN, Columns
-from actors.files.place import hidden_beside
+from actors.files.place import rows_of
 from actors.files.sink import SinkError
 from actors.files.table_sink import TableSink
 
@@ -27,7 +28,7 @@ ROWS = [b'{"id":%d,"text":"a \\"b\\",\\nc","more":[%d]}' % (n, n) for n in range
 def sink(tmp_path: Path) -> Callable[..., TableSink]:
     def make(name: str = "o.csv", **options: Any) -> TableSink:
         path = str(tmp_path / name)
-        return TableSink(path, hidden_beside(path), options.pop("columns", COLUMNS), job="j", **options)
+        return TableSink(path, rows_of(tmp_path, path, job := options.pop("job", "j")), options.pop("columns", COLUMNS), job=job, **options)
 
     return make
 
@@ -52,7 +53,7 @@ def test_it_is_made_when_the_run_ends(sink: Any, tmp_path: Path, name: str) -> N
     assert not (tmp_path / name).exists()
     one.close()
     assert table(tmp_path / name) == [{"id": n, "text": 'a "b",\nc', "more": f"[{n}]"} for n in range(5)]
-    assert (one.holds(5), one.holds(4), (tmp_path / f".{name}.rows").exists()) == (True, False, True)
+    assert (one.holds(5), one.holds(4), rows_of(tmp_path, str(tmp_path / name), "j").exists()) == (True, False, True)
     two = sink(name)
     assert two.open(rows, size, True) == 5
     two.write(ROWS[:1])
@@ -70,6 +71,7 @@ def test_rows_beyond_what_the_journal_knows_are_cut_back(sink: Any, tmp_path: Pa
     rows, size = one.flush()
     one.write(ROWS[3:])  # and killed: nothing was closed
     one._rows._opened().sync()
+    one._rows._opened().close()
     (tmp_path / ".o.csv.part").write_text("half a table")
     two = sink()
     assert two.open(rows, size, True) == 3
@@ -89,7 +91,7 @@ def test_a_full_disk_while_it_is_made_loses_nothing(
     one.close()
     before = (tmp_path / "o.csv").read_bytes()
     two = sink()
-    two.open(3, (tmp_path / ".o.csv.rows").stat().st_size, True)
+    two.open(3, rows_of(tmp_path, str(tmp_path / "o.csv"), "j").stat().st_size, True)
     two.write(ROWS[3:])
     two.flush()
 
@@ -102,19 +104,65 @@ def test_a_full_disk_while_it_is_made_loses_nothing(
             two.close()
     assert (tmp_path / "o.csv").read_bytes() == before
     three = sink()
-    assert three.open(5, (tmp_path / ".o.csv.rows").stat().st_size, True) == 5
+    assert three.open(5, rows_of(tmp_path, str(tmp_path / "o.csv"), "j").stat().st_size, True) == 5
     three.close()
     assert len(table(tmp_path / "o.csv")) == 5
 
 
-def test_rows_that_were_left_by_another_are_not_taken_for_ours(sink: Any, tmp_path: Path) -> None:
-    (tmp_path / ".o.csv.rows").write_bytes(ROWS[0] + b"\n")
-    one = sink()
-    assert one.open(0, 0, False) == 0
-    one.write(ROWS[1:2])
+@contextlib.contextmanager
+def _held(path: Path) -> Iterator[None]:
+    """Another process writes to this file."""
+    held = "import fcntl, sys; file = open(sys.argv[1], 'r+b'); fcntl.lockf(file, fcntl.LOCK_EX); print(flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", held, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        yield
+        other.kill()
+
+
+def test_two_jobs_never_make_a_table_of_one_name(sink: Any, tmp_path: Path) -> None:
+    one, two = sink(), sink(job="k")
+    one.open(0, 0, False)
+    one.write(ROWS[:1])
+    rows, size = one.flush()
+    one._rows._opened().close()
+    with _held(rows_of(tmp_path, str(tmp_path / "o.csv"), "j")):
+        for other in (two, sink(job="k", overwrite=True)):
+            with pytest.raises(SinkError, match=r"o\.csv is being written by another job"):
+                other.open(0, 0, False)
+        with pytest.raises(SinkError, match="is being written by another run"):
+            sink().open(rows, size, True)
+    with pytest.raises(SinkError, match=r"o\.csv is the output of another job, which has not ended"):
+        two.open(0, 0, False)
+    again = sink()
+    assert (again.begun(), again.open(rows, size, True)) == (True, 1)
+    again.close()
+    assert [row["id"] for row in table(tmp_path / "o.csv")] == [0]
+
+
+def test_who_says_overwrite_takes_the_name_from_a_job_at_rest(sink: Any, tmp_path: Path) -> None:
+    one, two = sink(), sink(job="k", overwrite=True)
+    one.open(0, 0, False)
+    one.write(ROWS[:1])
     one.flush()
-    one.close()
+    one._rows._opened().close()  # killed
+    assert two.open(0, 0, False) == 0
+    two.write(ROWS[1:2])
+    two.flush()
+    two.close()
+    two.forget()
     assert [row["id"] for row in table(tmp_path / "o.csv")] == [1]
+    assert not sink().begun(), "what stands there is another's: whoever goes on asks before it is written over"
+
+
+def test_rows_of_the_first_release_are_taken_over(sink: Any, tmp_path: Path) -> None:
+    """They had no job in their name."""
+    (tmp_path / ".o.csv.rows").write_bytes(ROWS[0] + b"\n")
+    assert sink().begun()
+    one = sink()
+    assert one.open(1, len(ROWS[0]) + 1, True) == 1
+    one.close()
+    assert [row["id"] for row in table(tmp_path / "o.csv")] == [0]
 
 
 def test_parquet_of_another_job_is_not_ours(sink: Any, tmp_path: Path) -> None:
@@ -184,7 +232,7 @@ from actors.files.table_sink import TableSink
 import pyarrow.parquet
 def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 columns = Columns([("id", "integer"), ("text", "text")])
-sink = TableSink(sys.argv[1], Path(sys.argv[1] + ".rows"), columns, job="j")
+sink = TableSink(sys.argv[1], Path(sys.argv[1] + ".rows-j"), columns, job="j")
 sink.open(0, 0, False)
 text = ("It crashes. " * 25)[:300]
 for start in range(0, 200_000, 2_000):

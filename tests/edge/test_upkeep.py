@@ -7,11 +7,14 @@ from itertools import pairwise
 import pytest
 
 from actors import upkeep
+from actors.outlet import Outlet
 from actors.upkeep import LAST_EVENTS, Upkeep
 from cortex import journal
+from cortex.events import Turn
 from cortex.goals import Goal, Status
 from cortex.items import Item
 from cortex.limits import Limits, Route, Terms
+from cortex.programs.batch import Batch
 from cortex.state import State
 
 
@@ -30,18 +33,18 @@ class Kept:
 def opened(snapshot_events: int = 100) -> State:
     limits, route = Limits(snapshot_events=snapshot_events), Route(endpoint="e", model="m")
     return journal.open_job(
-        Terms(job="j", program="p", params_json=b"{}", fingerprint="", limits=limits, route=route, streams=False)
+        Terms(job="j", program="batch", params_json=b"{}", fingerprint="", limits=limits, route=route, streams=False)
     )
 
 
 def looked(k: State, *, events: int, turns: int, grows: int = 0) -> list[int]:
     """After which turns K was written down."""
     source = Kept()
-    look = Upkeep(source, k, lambda seq: None)  # type: ignore[arg-type]
+    look = Upkeep(source, k, lambda seq: None, Batch(), Outlet(0))  # type: ignore[arg-type]
     for seq in range(1, turns + 1):
         for _ in range(grows):
             k.goals[len(k.goals) + 1] = Goal("row")
-        look.took(events)
+        look.took(events, Turn(0.0, ()), k.outcome)
         look.look(k, seq)
     return [seq for seq, _, _ in source.snapshots]
 
@@ -50,10 +53,11 @@ def test_a_small_k_is_written_down_every_so_many_events() -> None:
     assert looked(opened(), events=25, turns=12) == [4, 8, 12]
 
 
-def test_a_k_that_grows_is_written_down_when_it_has_grown_by_half() -> None:
+def test_a_k_that_grows_is_written_down_when_it_has_grown_by_a_fifth() -> None:
     at = looked(opened(), events=100, turns=100, grows=100)
-    assert at[:4] == [1, 2, 4, 8] and len(at) < 14  # not 100: each is as large as all that went before
-    assert all(later <= 2 * before + 1 for before, later in pairwise(at))
+    assert at[:7] == [1, 2, 3, 4, 5, 6, 8] and at[-1] - at[-2] == 14 and len(at) < 24  # not 100
+    assert sum(at) < 7 * 100  # each goal is written so often
+    assert all(later - before <= 1 + before / 5 for before, later in pairwise(at))
 
 
 def test_a_job_that_has_ended_is_written_down_unless_little_came_since() -> None:

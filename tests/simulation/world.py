@@ -226,6 +226,10 @@ class SimRuntime:
     def store(self, folder: str) -> Any:
         return self._world.disk.store(self._life)
 
+    def apart(self, journal: Any) -> bool:
+        """In some worlds commits are waited for in a thread."""
+        return bool(self._world.plan.seed % 4 == 1)
+
     def peer(self, name: str) -> Any:
         return _Peer(name, self._world.transport, self._life)
 

@@ -37,6 +37,13 @@ asyncio.run(put(*sys.argv[1:]))
 """
 
 
+_TOLD = """
+import sys, psycopg
+with psycopg.connect(sys.argv[1]) as connection:
+    print(*connection.execute("SELECT epoch, seq FROM cortex_jobs WHERE name = %s", sys.argv[2:]).fetchone())
+"""
+
+
 class Database(Host):
     """The host, with a server that waits for its disk, as in production, and lets in who knows its password."""
 
@@ -74,6 +81,12 @@ class Database(Host):
             told = member.disk / "home" / ".pgpass"
             told.touch(0o600)
             told.write_text(f"{self.outward}:{_PORT}:*:{_USER}:{self._password}\n")
+
+
+def journal(database: Database, at: Member, job: str) -> tuple[int, int]:
+    """How often a job's channel has been started, and its last turn: what a host finds in the database."""
+    epoch, seq = ended(at.start(sys.executable, "-c", _TOLD, database.state, job, environ=at.environ())).split()
+    return int(epoch), int(seq)
 
 
 def put_channel(hosts: Ground, at: Member, job: str, state: str) -> str:

@@ -1,0 +1,51 @@
+"""`cortex`, but ``--model sim`` answers at once: ``python -m benchmarks.at_once batch INPUT -o OUTPUT``.
+
+The simulated provider reads each prompt as a reader would, which takes longer than all that Cortex does. Here its place
+is taken by ``models.AtOnce``, in this process and in every actor of the private Ray that this process starts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from actors.cluster import seat
+from actors.simulator import inprocess
+from benchmarks.models import AtOnce
+
+_process_class = seat.process_class
+
+
+def _at_once(settings: Any = None) -> AtOnce:
+    return AtOnce()
+
+
+def _hosting(role: str) -> type:
+    """The class that Ray runs for a role; in its process, too, the model answers at once."""
+    given: Any = _process_class(role)
+
+    class Hosted(given):  # type: ignore[misc]
+        def __init__(self, paths: tuple[str, ...], *args: Any) -> None:
+            import sys
+
+            sys.path[:] = dict.fromkeys([*paths, *sys.path])
+            from benchmarks.at_once import install
+
+            install()
+            super().__init__(paths, *args)
+
+    Hosted.__name__ = Hosted.__qualname__ = given.__name__
+    return Hosted
+
+
+def install() -> None:
+    """From here on, in this process: before Ray is connected to, or an actor made."""
+    inprocess.SimulatedModel = _at_once  # type: ignore[assignment, misc]
+    seat.process_class = _hosting
+
+
+if __name__ == "__main__":
+    from actors.cli import main
+    from benchmarks.at_once import install as install_once
+
+    install_once()
+    main()

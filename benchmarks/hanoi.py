@@ -1,0 +1,158 @@
+"""Steps a second of the voting program, each step voted on with k = 3: ``python -m benchmarks.hanoi --json``.
+
+A chain cannot hurry: a step begins when the one before is decided and on disk. One chain, and several towers in one job
+beside each other, each a chain of its own. Steps are counted in the journal, from the first turn with an answer to the
+last, so starts count for nobody. Two models: one in process that knows the moves and answers at once, so that what
+remains is Cortex alone; and the **simulated** provider, whose bounded reasoner reads each prompt. Beside them, in turns
+and on the same disk: what commits of as many bytes as a step does can be made in a second, above which no chain that is
+on disk step by step can be; and the same chain on a memory file system, where there is one.
+
+On Ray (``--cluster local``) the simulated provider alone, and beside it round trips between two bare actors of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import cortex
+from actors.cluster.heap import settle
+from actors.simulator.inprocess import SimulatedModel
+from actors.simulator.settings import SimulatorSettings
+from actors.store import Folder
+from actors.wish import Wish
+from benchmarks import figures
+from benchmarks.chains import Towers
+from benchmarks.latency import MEMORY, Ray, another, commits_ms
+from benchmarks.models import Oracle
+from benchmarks.rows import Lost
+from cortex import events
+from cortex.programs.hanoi import Hanoi
+
+K = 3
+REACH = {"inline": 4_000, "local": 300}
+"""Steps a second of one chain."""
+SIDE_BY_SIDE = 16
+SIDE_BY_SIDE_MIN = 8.0
+"""So many chains beside each other make so many times the steps of one, on Ray."""
+
+
+def cpu_s() -> float:
+    """Seconds of a core that this process has used."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def rate(state: Path, job: str, moves: int) -> tuple[float, int]:
+    """Steps a second of a finished job, by its journal, and the bytes of a turn. Raises ``Lost``: a vote came twice, or
+    there are too few for so many moves."""
+    journal = Folder(str(state)).journal(job)
+    try:
+        at_s, seen = [], set()
+        for _, turn in journal.turns():
+            for event in (each for batch in turn.batches for each in batch):
+                if type(event) is events.Answered:
+                    at_s.append(turn.at_s)
+                    seen.add((event.goal, event.sample))
+        size = int(statistics.median(len(blob) for _, blob in journal.blobs(journal.seq)))
+    finally:
+        journal.close()
+    if len(seen) != len(at_s) or len(seen) < K * moves:
+        raise Lost(f"{moves} moves, {len(at_s)} answers to {len(seen)} votes in the journal")
+    return (moves - 1) / (at_s[-1] - at_s[0]), size
+
+
+def ran(model: Any, disks: int, chains: int, folder: Path, cluster: str) -> dict[str, float]:
+    """One job in a state folder of its own: its steps a second; inline also its CPU a step, its start included."""
+    program = Hanoi(disks=disks, k=K) if chains == 1 else Towers(disks=disks, k=K, chains=chains)
+    moves = chains * (2**disks - 1)
+    with tempfile.TemporaryDirectory(dir=folder) as state:
+        before_s = cpu_s()
+        job = another("steps")
+        to = {"wish": model} if isinstance(model, Wish) else {"model": model}
+        done = cortex.run(program, **to, state=state, cluster=cluster, job=job, progress=False)
+        used_s = cpu_s() - before_s
+        if not done.answer or not done.answer["solved"] or done.answer["moves"] != moves:
+            raise Lost(f"{done!r}")
+        steps_per_s, size = rate(Path(state), job, moves)
+    found = {"steps_per_s": steps_per_s, "turn_bytes": size}
+    return found | ({"cpu_us_per_step": used_s / moves * 1e6} if cluster == "inline" else {})
+
+
+def measure(given: argparse.Namespace) -> dict[str, Any]:
+    """All rounds, in turns."""
+    folder = Path(given.state)
+    folder.mkdir(parents=True, exist_ok=True)
+    found: dict[str, Any] = {
+        "benchmark": "hanoi", "machine": figures.machine(), "steps": 2**given.disks - 1, "k": K,
+        "cluster": given.cluster, "rounds": [],
+    }  # fmt: skip
+    ray = Ray() if given.cluster == "local" else None
+    inline = ray is None
+    places = {"": folder} | ({"_in_memory": MEMORY} if MEMORY.is_dir() else {})
+    try:
+        for _ in range(given.rounds):
+            measured: dict[str, Any] = {}
+            for where, place in places.items():
+                for chains in (1, SIDE_BY_SIDE):
+                    disks = given.disks if chains == 1 else max(4, given.disks - 4)
+                    name = f"{'one' if chains == 1 else 'side_by_side'}{where}"
+                    if inline:
+                        measured[name] = ran(Oracle(disks), disks, chains, place, "inline")
+                    if inline and where:
+                        continue
+                    errs_never = SimulatorSettings(error=0.0)
+                    simulated: Any = SimulatedModel(errs_never) if inline else Wish(model="sim", simulated=errs_never)
+                    measured[f"{name}_simulated"] = ran(simulated, disks, chains, place, given.cluster)
+            size = int(measured["one_simulated"]["turn_bytes"])
+            measured["bare_commits_per_s"] = 1e3 / statistics.median(commits_ms(folder, size))
+            if ray is not None:
+                measured["bare_round_trips_per_s"] = 1e3 / statistics.median(ray.trips_ms(size))
+            found["rounds"].append(measured)
+            figures.said(f"{measured}", given.json)
+    finally:
+        if ray is not None:
+            ray.close()
+    return found | summary(found["rounds"], given.cluster)
+
+
+def summary(rounds: list[dict[str, Any]], cluster: str) -> dict[str, Any]:
+    """Medians and bests over the rounds, and whether they reach what they must."""
+    told: dict[str, Any] = {}
+    for name, first in rounds[0].items():
+        if isinstance(first, dict):
+            rates = [each[name]["steps_per_s"] for each in rounds]
+            told[name] = {"best": round(max(rates)), "median": round(statistics.median(rates))}
+            if "cpu_us_per_step" in first:
+                told[name]["cpu_us_per_step"] = round(min(each[name]["cpu_us_per_step"] for each in rounds))
+        else:
+            told[name] = round(statistics.median(each[name] for each in rounds))
+    kind = "" if cluster == "inline" else "_simulated"
+    ratios = [each[f"side_by_side{kind}"]["steps_per_s"] / each[f"one{kind}"]["steps_per_s"] for each in rounds]
+    told["side_by_side_times"] = figures.median(ratios)
+    told["must_reach"] = REACH[cluster]
+    told["reached"] = told[f"one{kind}"]["median"] >= REACH[cluster]
+    if cluster != "inline":
+        told["reached"] &= told["side_by_side_times"] >= SIDE_BY_SIDE_MIN
+    return told
+
+
+def main() -> None:
+    """From the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.hanoi", description=__doc__)
+    parser.add_argument("--disks", type=int, default=11, help="a chain of 2^disks - 1 steps; beside others 4 less")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--cluster", choices=("inline", "local"), default="inline")
+    parser.add_argument("--state", default=tempfile.gettempdir(), help="a folder on the disk that is meant")
+    parser.add_argument("--json", action="store_true", help="one JSON object and nothing else")
+    given = parser.parse_args()
+    settle()
+    figures.tell(measure(given))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,322 @@
+"""1, 10 and 200 jobs at once under one limit: ``python -m benchmarks.many_jobs --json``.
+
+All draw on one pool that allows so many calls at once, through one cortex, each with a channel and a journal of its
+own; half of them have twice the weight (`--priority`) of the others, and all have more rows than can be asked. What is
+counted, by the model, which answers after a fixed time: calls a second of all together, and each job's share of them,
+from the moment at which all are at work until none has ended yet. The share that a weight should bring is
+weight / sum of weights.
+
+Inline the jobs are channels of one process, as child jobs and shards are: one event loop, one cortex, one branch. On a
+private Ray (``--cluster local``) each is begun as its user would, and has a process of its own (150 MB): 200 of these
+want a larger machine, so by default 1 and 10. There the journals tell what was answered when.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import itertools
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import cortex
+from actors import caps
+from actors.client import new_loop
+from actors.cluster.heap import settle
+from actors.destination import destination
+from actors.inline import InlineRuntime
+from actors.session import Order, Session
+from actors.simulator.settings import SimulatorSettings
+from actors.store import Folder
+from actors.wish import Wish
+from benchmarks import figures
+from benchmarks.latency import Ray, another
+from benchmarks.rows import Lost, params
+from cortex import events
+from cortex.limits import Limits
+from cortex.programs.batch import Batch
+from cortex.reply import Reply, Usage
+from policies.failure import Failure
+from policies.limit import Caps
+from policies.route import pool_name
+
+RATE_OFF_MAX, SHARE_OFF_MAX = 0.15, 0.10
+WEIGHTS = (1.0, 2.0)
+SETTLE_S = 180.0
+"""How long it may take until all jobs are at work."""
+
+
+class Steady:
+    """A model that answers after a fixed time, and counts by the job that the prompt names."""
+
+    endpoint, rate = "steady", None
+
+    def __init__(self, latency_s: float) -> None:
+        self._latency_s = latency_s
+        body = msgspec.json.encode({"id": "msg", "content": [{"type": "text", "text": "yes"}]})
+        self._reply = Reply(body, "end_turn", "steady", Usage(20, 1))
+        self.answered: Counter[str] = Counter()
+
+    async def call(
+        self, body: bytes, *, output_tokens_max: int, timeout_s: float, progress: Callable[[int], None] | None = None
+    ) -> Reply | Failure:
+        """The answer."""
+        await asyncio.sleep(self._latency_s)
+        self.answered[job_of(body)] += 1
+        return self._reply
+
+    async def count_tokens(self, body: bytes) -> int | None:
+        """It is not asked."""
+        return None
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def job_of(body: bytes) -> str:
+    """The job that a request says it is of."""
+    at = body.index(b"job-")
+    return body[at : at + 7].decode()
+
+
+class Endless:
+    """Rows of one job, as many as are wanted."""
+
+    def __init__(self, job: str) -> None:
+        self._body = msgspec.json.encode(params(0) | {"messages": [{"role": "user", "content": f"{job}: yes or no?"}]})
+        self._numbers = itertools.count()
+
+    def seek(self, position: int) -> None:
+        """It begins at the beginning."""
+
+    def read(self, rows_max: int) -> Any:
+        """The next rows."""
+        rows = tuple(events.Row(str(n), self._body, 16) for n in itertools.islice(self._numbers, rows_max))
+        return _Window(rows, int(rows[-1].key) + 1)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class _Window(msgspec.Struct):
+    rows: tuple[events.Row, ...]
+    position: int
+    ended: bool = False
+
+
+class Shared(InlineRuntime):
+    """One runtime for all jobs: who is done with it leaves it to the others."""
+
+    async def close(self) -> None:
+        """Not yet."""
+
+    async def close_all(self) -> None:
+        """Now."""
+        await super().close()
+
+
+class _Session(Session):
+    def __init__(self, runtime: Shared, order: Order, **rest: Any) -> None:
+        super().__init__(order, {}, **rest)
+        self._shared = runtime
+
+    async def _runtime(self, cluster: str) -> Any:
+        return self._shared
+
+
+def order(number: int, state: Path, given: argparse.Namespace, **more: Any) -> tuple[Order, float]:
+    """What the user of one job asks for, and its weight."""
+    weight = WEIGHTS[number % len(WEIGHTS)]
+    limits = Limits(concurrency=given.concurrency, priority=weight)
+    job = another("job")
+    return Order(program=Batch(), job=job, state=str(state), limits=limits, cluster=given.cluster, **more), weight
+
+
+def judged(counts: dict[str, int], weights: dict[str, float], took_s: float) -> dict[str, float]:
+    """Calls a second of all, and by how much the share that is furthest from its weight's is off; and the mean."""
+    total, all_weights = sum(counts.values()), sum(weights.values())
+    off = [abs(counts.get(job, 0) / total / (weight / all_weights) - 1) for job, weight in weights.items()]
+    by_weight = {w: sum(counts.get(job, 0) for job, weight in weights.items() if weight == w) for w in WEIGHTS}
+    found = {"calls_per_s": round(total / took_s), "share_off_worst": round(max(off), 3),
+             "share_off_mean": round(sum(off) / len(off), 3)}  # fmt: skip
+    if len(weights) > 1:
+        found["heavy_to_light"] = round(by_weight[WEIGHTS[1]] / by_weight[WEIGHTS[0]], 3)
+    return found
+
+
+def capped(state: Path, wish: Wish, model: Any, concurrency: int) -> None:
+    """Have the pool allow so many calls at once, as `cortex limit` does."""
+    folder = Folder(str(state))
+    folder.prepare()
+    route = destination(wish, Limits(), {}, model).route
+    pool = pool_name(route.endpoint, route.credential, route.model)
+    caps.put(folder, pool, Caps(concurrency=concurrency, who="the benchmark"))
+
+
+async def inline(jobs: int, state: Path, given: argparse.Namespace) -> dict[str, float]:
+    """So many jobs in this process."""
+    model, runtime = Steady(given.latency_ms / 1e3), Shared()
+    capped(state, Wish(), model, given.concurrency)
+    sessions, weights = [], {}
+    for number in range(jobs):
+        asked, weight = order(number, state, given)
+        sessions.append(_Session(runtime, asked, source=Endless(asked.job), model=model))
+        weights[asked.job] = weight
+    running = [asyncio.create_task(session.run()) for session in sessions]
+    try:
+        began_s = time.monotonic()
+        while len(model.answered) < jobs:
+            if time.monotonic() - began_s > SETTLE_S or any(task.done() for task in running):
+                raise Lost(f"of {jobs} jobs {len(model.answered)} were answered in {time.monotonic() - began_s:.0f} s")
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(given.warm_s)
+        before, began_s = Counter(model.answered), time.monotonic()
+        await asyncio.sleep(given.seconds)
+        counts, took_s = Counter(model.answered) - before, time.monotonic() - began_s
+    finally:
+        for session in sessions:
+            with contextlib.suppress(Exception):
+                await session.stop("drain", "the benchmark")
+        ended = await asyncio.gather(*running, return_exceptions=True)
+        await runtime.close_all()
+    for session, each in zip(sessions, ended, strict=True):
+        if isinstance(each, BaseException):
+            raise each
+        if each.facts["rows_succeeded"] != model.answered[session.job]:
+            raise Lost(f"{session.job}: {model.answered[session.job]} answers, {each.facts['rows_succeeded']} results")
+    return judged(counts, weights, took_s)
+
+
+class _Rows:
+    """Rows for `cortex.submit`, as it wants them."""
+
+    sink = None
+
+    def __init__(self, job: str) -> None:
+        self.source = Endless(job)
+
+    def begin(self, asked: Order) -> None:
+        """They were looked at."""
+
+    def read(self, value: Any) -> Any:
+        """Nobody looks at the results."""
+        return None
+
+    def end(self, outcome: str) -> None:
+        """Nothing is held."""
+
+
+def on_ray(jobs: int, state: Path, given: argparse.Namespace) -> dict[str, float]:
+    """So many jobs on the private Ray of this process."""
+    wish = Wish(model="sim", simulated=SimulatorSettings(error=0.0, latency_ms=given.latency_ms, latency_spread=0.0))
+    capped(state, wish, None, given.concurrency)
+    running, weights = [], {}
+    for number in range(jobs):
+        asked, weight = order(number, state, given)
+        weights[asked.job] = weight
+        rows: Any = _Rows(asked.job)
+        running.append(
+            cortex.submit(Batch(), wish=wish, rows=rows, job=asked.job, state=str(state), cluster="local",
+                          limits=asked.limits)
+        )  # fmt: skip
+    began_s = time.monotonic()
+    while not all(job.status().get("rows_succeeded") for job in running):
+        if time.monotonic() - began_s > SETTLE_S + 10 * jobs:
+            raise Lost(f"not all of {jobs} jobs were answered in {time.monotonic() - began_s:.0f} s")
+        time.sleep(0.5)
+    time.sleep(given.warm_s)
+    from_s = time.time()
+    time.sleep(given.seconds)
+    until_s = time.time()
+    for job in running:
+        job.drain()
+    done = {job.name: job.result() for job in running}
+    counts = {}
+    for name, result in done.items():
+        at_s = answered_at_s(state, name)
+        if len(at_s) != result.facts["rows_succeeded"]:
+            raise Lost(f"{name}: {len(at_s)} answers in the journal, {result.facts['rows_succeeded']} results")
+        counts[name] = sum(from_s <= each < until_s for each in at_s)
+    return judged(counts, weights, until_s - from_s)
+
+
+def answered_at_s(state: Path, job: str) -> list[float]:
+    """When the answers of a job were taken in. Raises ``Lost`` where one came twice."""
+    journal = Folder(str(state)).journal(job)
+    try:
+        found = [
+            (turn.at_s, event.goal)
+            for _, turn in journal.turns()
+            for batch in turn.batches
+            for event in batch
+            if type(event) is events.Answered
+        ]
+    finally:
+        journal.close()
+    if len({goal for _, goal in found}) != len(found):
+        raise Lost(f"{job}: an answer came twice")
+    return [at_s for at_s, _ in found]
+
+
+def measure(given: argparse.Namespace) -> dict[str, Any]:
+    """All rounds; the numbers of jobs take turns."""
+    counts = [int(each) for each in (given.jobs or ("1,10,200" if given.cluster == "inline" else "1,10")).split(",")]
+    folder = Path(given.state)
+    folder.mkdir(parents=True, exist_ok=True)
+    taken: dict[int, list[dict[str, float]]] = {count: [] for count in counts}
+    found: dict[str, Any] = {
+        "benchmark": "many_jobs", "machine": figures.machine(), "cluster": given.cluster,
+        "concurrency": given.concurrency, "latency_ms": given.latency_ms,
+        "limit_calls_per_s": round(given.concurrency / given.latency_ms * 1e3),
+    }  # fmt: skip
+    ray = Ray() if given.cluster == "local" else None
+    try:
+        for round_ in range(given.rounds):
+            for count in counts[round_ % len(counts) :] + counts[: round_ % len(counts)]:
+                with tempfile.TemporaryDirectory(dir=folder) as state:
+                    if ray is None:
+                        with asyncio.Runner(loop_factory=new_loop) as runner:
+                            each = runner.run(inline(count, Path(state), given))
+                    else:
+                        each = on_ray(count, Path(state), given)
+                taken[count].append(each)
+                figures.said(f"{count} jobs: {each}", given.json)
+    finally:
+        if ray is not None:
+            ray.close()
+    for count, rounds in taken.items():
+        found[f"jobs_{count}"] = {name: figures.median([each[name] for each in rounds], 3) for name in rounds[0]}
+    one = found[f"jobs_{counts[0]}"]["calls_per_s"]
+    rates = {count: found[f"jobs_{count}"]["calls_per_s"] / one for count in counts}
+    found["rate_to_one"] = {str(count): round(rate, 3) for count, rate in rates.items()}
+    shares = max(found[f"jobs_{count}"]["share_off_mean"] for count in counts)
+    found["reached"] = min(rates.values()) >= 1 - RATE_OFF_MAX and shares <= SHARE_OFF_MAX
+    return found
+
+
+def main() -> None:
+    """From the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.many_jobs", description=__doc__)
+    parser.add_argument("--jobs", default="", help="so many at once, with commas; the first is what is compared with")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--cluster", choices=("inline", "local"), default="inline")
+    parser.add_argument("--concurrency", type=int, default=300, help="calls that the pool allows at once")
+    parser.add_argument("--latency-ms", type=float, default=500.0, help="of an answer")
+    parser.add_argument("--seconds", type=float, default=8.0, help="that are counted")
+    parser.add_argument("--warm-s", type=float, default=4.0, help="after all are at work, that are not")
+    parser.add_argument("--state", default=tempfile.gettempdir(), help="a folder on the disk that is meant")
+    parser.add_argument("--json", action="store_true", help="one JSON object and nothing else")
+    given = parser.parse_args()
+    settle()
+    figures.tell(measure(given))
+
+
+if __name__ == "__main__":
+    main()

