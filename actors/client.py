@@ -27,6 +27,7 @@ from actors.destination import SetupError, Wish, remembered
 from actors.driver import Sink, Source
 from actors.errors import ClearError
 from actors.model_port import Model
+from actors.outcome import Result as Result
 from actors.programs import load, refuse_in_import
 from actors.provider.credential import absolute
 from actors.records import last_places, last_state
@@ -41,51 +42,6 @@ from cortex.shards import checked
 _END = object()
 Given = str | Model | Callable[..., Any]
 """A model by its name, an object, or a function of the prompt."""
-
-
-class Result:
-    """What a job came to. ``rows`` are its results in the order in which they finished."""
-
-    def __init__(self, ended: Ended, rows: list[Any]) -> None:
-        facts = ended.facts
-        self.job: str = facts["job"]
-        self.outcome: str = facts["outcome"]
-        self.why: str = facts["why"] or facts["broken"]
-        self.answer: Any = ended.answer
-        self.rows = rows
-        self.calls: int = facts["calls"]
-        self.failures: dict[str, int] = facts["failures"]
-        self.cost_usd: float | None = facts["cost_usd"]
-        self.facts = facts
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.rows)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __repr__(self) -> str:
-        said = [f"{self.job}: {self.outcome}", _many(len(self.rows), "row"), _many(self.calls, "call")]
-        if self.cost_usd is not None:
-            said.append(f"{self.cost_usd:.4f} USD")
-        if self.facts["rows_failed"]:
-            last = self.facts["failed_said"]
-            said.append(f"{self.facts['rows_failed']} failed" + (f", the last: {last}" if last else ""))
-        if self.failures:
-            said.append("failed attempts: " + ", ".join(f"{n} {kind}" for kind, n in self.failures.items()))
-        if self.why:
-            said.append(self.why)
-        answer = "" if self.answer is None or self.answer == self.rows else f"\nanswer: {_short(self.answer)}"
-        return f"<{'; '.join(said)}>{answer}"
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
-def _short(value: Any, length: int = 400) -> str:
-    text = value if isinstance(value, str) else repr(value)
-    return text if len(text) <= length else text[: length - 1] + "…"
 
 
 class _QueueSink:

@@ -83,9 +83,16 @@ def _copying(folder: Folder, job: str, copy: str, options: Options) -> Any:
 def _over(folder: Folder, job: str, k: State, options: Options) -> int:
     """A job that has ended for good: its results file is made whole, nothing is asked."""
     standing = standing_of(folder, job, k)
-    say(f"job {job} is {k.outcome} already: nothing is left to do")
+    say(f"job {job} is {k.outcome} already: nothing is left to do{put_right(k)}")
     complete_output(folder, job, standing.facts, k.terms.places, k.terms.program, options.overwrite)
     return report(standing, options)
+
+
+def put_right(k: State) -> str:
+    """What to do about a job that its author's own program made fail; empty where it did not."""
+    if k.outcome != "failed" or programs.is_ready(k.terms.program):
+        return ""
+    return ". Put right what it says and give the command that began it again: what was answered is not paid again"
 
 
 def _resumed(folder: Folder, job: str, k: State, options: Options, attaching: bool, decided: Decided) -> int:

@@ -253,10 +253,10 @@ def _failures(source: Journal, wanted: Wanted, options: Options) -> int:
             continue
         failure = each["failure"]
         row = f"row {each['row']}" if each["row"] else ""
-        goal = f"goal {each['goal']}" if each["goal"] else "refused"
+        goal = f"goal:{each['goal']}" if each["goal"] else "refused"
         said = f"{failure.get('kind', '')}: {' '.join(failure.get('message', '').split())}"
         print(tame(f"{goal:<12} {row:<20} turn {each['turn']:>7,}  {each['attempts']:>2} attempts  {said}"))
     if not options.as_json:
-        more = f": `cortex inspect {wanted.job} GOAL` tells the story of one" if count else ""
+        more = f": `cortex inspect {wanted.job} goal:N` tells the story of one" if count else ""
         say(f"{count:,} failed of the goals and rows of {wanted.job}{more}")
     return COMPLETE

@@ -12,7 +12,7 @@ from actors import amending, programs
 from actors.asked_again import Rows, reopening
 from actors.cli.beginning import body_model
 from actors.cli.carrying import Work, carry_out
-from actors.cli.going_on import order_of
+from actors.cli.going_on import order_of, put_right
 from actors.cli.keys import taken_environ
 from actors.cli.options import Options
 from actors.cli.problems import CommandError
@@ -74,12 +74,14 @@ def _refuse_what_cannot(k: State, options: Options) -> None:
     """Only what has come to rest, and still is what it was, has failed rows that can be asked again by themselves."""
     terms = k.terms
     job, first = terms.job, f"cortex resume {terms.job} first"
+    if not programs.is_ready(terms.program) and k.outcome == "failed":
+        raise CommandError(f"job {job} has failed as a whole{put_right(k)}")
     program = programs.load(terms.program, terms.params_json)
     if isinstance(program, Shards):
         ways = f"cortex results {job} --failed tells which these are: ask them as a job of their own"
         raise CommandError(f"job {job} has shards, whose failed rows cannot be asked again one by one; {ways}")
     if not (program.asks_again and terms.streams):
-        raise CommandError(f"the rows of job {job} cannot be asked again one by one: its program is {terms.program}")
+        raise CommandError(f"the rows of job {job} cannot be asked again one by one{_anew(k)}")
     if k.outcome not in ("complete", "partial"):
         how = f"is {k.outcome} for good: begin another" if k.outcome else f"was interrupted: {first}"
         raise CommandError(f"job {job} {how}")
@@ -92,6 +94,16 @@ def _refuse_what_cannot(k: State, options: Options) -> None:
             f"the program of job {job} has changed since, or the release: cortex resume {job} begins it anew, from "
             "what it remembers, and asks what had failed again"
         )
+
+
+def _anew(k: State) -> str:
+    """What to do instead, where the program is one of the author's own."""
+    if programs.is_ready(k.terms.program):
+        return f": its program is {k.terms.program}"
+    return (
+        ". If the program made them fail, put it right and give the command that began the job again: what was "
+        "answered is not paid again"
+    )
 
 
 def _kept(event: Reopened, k: State, sink: FileSink | TableSink | None) -> Reopened:

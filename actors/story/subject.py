@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
@@ -93,10 +94,31 @@ def subject_of(source: Journal, text: str) -> tuple[Subject, Span]:
         found += _rows(source, last, name)
     if not found:
         raise NoSubject(f"{job} has no goal, call or row {text!r}: `cortex inspect {job} --failed` lists what failed")
+    if [each.sample for each in found] == ["", ""] and _goal_of(source, last, found[1]) == found[0].goal:
+        found.pop()  # the goal of this number is that of the row of this key
     if len(found) > 1:
         forms = " or ".join(_form(each, name) for each in found)
         raise NoSubject(f"{name!r} may be more than one thing in {job}: give {forms}")
     return found[0], _span(source, last, found[0])
+
+
+def _goal_of(source: Journal, span: Span, row: Subject) -> int:
+    """The goal that a row became; 0 where it became none, or its program cannot take the turn again in which it did."""
+    from actors.story.replaying import begun, taken_again
+
+    if span.program is None or row.refusal:
+        return 0
+    for taken in taken_again(source, span, begun(source, span, row.fed_at - 1), _unheard, row.fed_at):
+        before = taken.k.next_goal
+        taken.take()
+        if taken.seq == row.fed_at:
+            made = (goal for goal in range(before, taken.k.next_goal) if goal in taken.k.goals)
+            return next((goal for goal in made if taken.k.goals[goal].row == row.row), 0)
+    return 0
+
+
+def _unheard(goal: int, what: str, seen: dict[str, Any]) -> None:
+    """Only what K holds after the turn is looked at."""
 
 
 def _form(subject: Subject, name: str) -> str:

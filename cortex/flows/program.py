@@ -13,7 +13,7 @@ from cortex.events import Row
 from cortex.flows.awaits import FlowError, Outside, Question, Request, ToolRun
 from cortex.flows.context import Context, hints_of
 from cortex.flows.pure import first
-from cortex.flows.returns import SAID
+from cortex.flows.returns import SAID, Returns, declared
 from cortex.flows.running import Differs, Run, Start, named
 from cortex.program import Program
 from cortex.reply import Malformed, Reply
@@ -59,7 +59,8 @@ class _Live:
         run = self._runs.get(goal.id)
         if run is None:
             program = self._program
-            start = Start(goal.id, self.k.terms.drawn_as, goal.value["at_s"], program.own_file(), program.begun(goal))
+            own, made = program.own_file(), program.begun(goal)
+            start = Start(goal.id, self.k.terms.drawn_as, goal.value["at_s"], own, made, program._returns)
             run = Run(start)
             run.remake(self.k, goal)
             self._runs[goal.id] = run
@@ -97,6 +98,7 @@ class Flow(Program, frozen=True, dict=True):
     function: ClassVar[Callable[..., Any]]
     traced: ClassVar[bool] = True
     asks_at_once: ClassVar[bool] = True
+    _returns: ClassVar[Returns | None] = None
     required: ClassVar[tuple[str, ...]] = ()
     """Parameters without a default."""
 
@@ -338,6 +340,7 @@ def flow(function: Callable[..., Any]) -> type[Flow]:
         namespace={
             "__doc__": function.__doc__, "__qualname__": function.__qualname__, "function": staticmethod(function),
             "required": tuple(required), "tools": _Tools(function),
+            "_returns": declared(hints.get("return", Any)),
         },
     )  # fmt: skip
     program: type[Flow] = made

@@ -84,6 +84,12 @@ class Returns:
             raise Malformed(_line(error)) from None
         return value
 
+    def held(self, value: Any) -> None:
+        """What an author's own function returns, as plain data. Raises ``Malformed`` where it is of another type."""
+        if self.type_ is bool and not isinstance(value, bool):
+            raise Malformed(f"expected true or false; got {value!r:.60}")
+        self.told(value)
+
     def value(self, kept: Any) -> Any:
         """The typed answer, from what K keeps of it."""
         if self._choices or self.is_text:
@@ -135,6 +141,23 @@ def _taken(value: Any) -> Any:
     if hasattr(value, "__await__"):
         raise TypeError(f"{type(value).__name__} is not awaited: write await before it")
     raise TypeError(f"{type(value).__name__} cannot be kept: give text, numbers, lists, dicts, structs or models")
+
+
+def declared(type_: Any) -> Returns | None:
+    """What an author's return type asks of an answer; None where it asks nothing, or what cannot be checked."""
+    if type_ in (Any, None, NoneType):
+        return None
+    try:
+        return Returns(type_)
+    except TypeError:
+        return None
+
+
+def holds_failure(value: Any) -> bool:
+    """Whether failures that the author kept are among these answers, in place of what they would be."""
+    if isinstance(value, dict):
+        return value.keys() == {"failed", "story"} or any(map(holds_failure, value.values()))
+    return isinstance(value, list) and any(map(holds_failure, value))
 
 
 _PLAIN = (str, int, float, bool, bytes, list, dict, NoneType)

@@ -22,8 +22,9 @@ from cortex.attempts import drawn
 from cortex.changes import Abandon, Ask, Change, Checkpoint, Fail, Log, Resolve, Wait
 from cortex.flows.awaits import CallFailed, FlowError, Question, Request, Saved
 from cortex.flows.places import raised_at, route
-from cortex.flows.returns import as_plain
+from cortex.flows.returns import Returns, as_plain, holds_failure
 from cortex.flows.tasks import Task, Tasks
+from cortex.reply import Malformed
 from cortex.state import ENDED, Goal, State, Status
 from policies.failure import FailureKind
 
@@ -42,6 +43,8 @@ class Start(msgspec.Struct, frozen=True):
     own: str
     """The author's file."""
     body: Callable[[Run], Coroutine[Any, Any, Any]]
+    returns: Returns | None = None
+    """What its answer must be, where the author said so."""
 
 
 class _Mark(msgspec.Struct):
@@ -284,7 +287,7 @@ class Run:
         ended = self._tasks.ended
         if ended is not None:
             self.close()
-            yield _end(goal, ended, self._start.own)
+            yield _end(goal, ended, self._start)
             return
         self._since = k.next_goal
         for _, request in sorted(self._fresh.items()) if len(self._fresh) > 1 else self._fresh.items():
@@ -324,17 +327,22 @@ def _came_to(request: Request, goal: Goal) -> tuple[Any, Exception | None]:
     return (failed, None) if request.keeps else (None, failed)
 
 
-def _end(goal: Goal, ended: tuple[Any, BaseException | None], own: str) -> Change:
+def _end(goal: Goal, ended: tuple[Any, BaseException | None], start: Start) -> Change:
     value, error = ended
     if error is None:
         try:
-            return Resolve(goal, as_plain(value))
+            answer = as_plain(value)
+            if start.returns is not None and not holds_failure(answer):
+                start.returns.held(answer)
+            return Resolve(goal, answer)
+        except Malformed as other:
+            return Fail(goal, f"it returns what it does not say it returns: {other}", FailureKind.FAULTY)
         except (TypeError, ValueError, OverflowError) as refused:
             return Fail(goal, f"what it returns cannot be an answer: {refused}", FailureKind.FAULTY)
     if isinstance(error, CallFailed):
         return Fail(goal, error.story, error.kind)
     if isinstance(error, FlowError):
         return Fail(goal, str(error), FailureKind.FAULTY)
-    place = raised_at(error.__traceback__, own)
+    place = raised_at(error.__traceback__, start.own)
     words = " ".join(str(error).split())
     return Fail(goal, f"{place + ': ' if place else ''}{type(error).__name__}: {words}", FailureKind.FAULTY)

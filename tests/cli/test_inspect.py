@@ -234,7 +234,7 @@ def test_a_refused_reply_tells_why_and_which_sample_is_next(cortex):
     (listed,) = (json.loads(line) for line in cortex("inspect", "Picky", "--failed", "--json").out.splitlines())
     assert (listed["goal"], listed["failure"]["kind"], listed["attempts"]) == (1, "malformed", 5)
     done = cortex("inspect", "Picky", "--failed")
-    assert "1 failed of the goals and rows of Picky" in done.err and "goal 1 " in done.out
+    assert "1 failed of the goals and rows of Picky" in done.err and "goal:1 " in done.out
 
 
 def test_a_remembered_reply_tells_who_paid_for_it(cortex):
@@ -284,6 +284,19 @@ def test_a_name_that_may_be_two_things_is_said(cortex):
     cortex("inspect", "two", "99").refused("two has no 99")
     cortex("inspect", "two", "--from", "9999").refused("and no turn 9,999")
     cortex("inspect", "two", "--failed", "2").refused("--failed")
+
+
+def test_a_number_that_is_the_row_and_its_goal_is_one_thing_and_what_is_listed_is_taken(cortex):
+    Path("rows.csv").write_text("text\na\nb\nc\n")
+    assert cortex("batch", "rows.csv", "-o", "out.jsonl", "--prompt", "Say {{text}}", *SIM, "--job", "t").code == 0
+    assert _story(cortex, "t", 2)["goal"]["row"] == "2"
+    assert _story(cortex, "t", 2)["entries"] == _story(cortex, "t", "row:2")["entries"]
+    failing = ("--prompt", "Name {{text}}", "--model", "sim", "--sim", "refusal=1", "--job", "mal")
+    assert cortex("batch", "rows.csv", "-o", "mal.jsonl", *failing).code == 1
+    listed = cortex("inspect", "mal", "--failed")
+    assert "`cortex inspect mal goal:N` tells" in listed.err
+    for line in listed.out.splitlines():
+        assert cortex("inspect", "mal", line.split()[0]).code == 0, line
 
 
 def test_a_row_that_was_refused_says_so(cortex):

@@ -216,3 +216,26 @@ def test_what_only_the_program_can_tell_is_said_in_one_line_and_all_else_is_show
     assert "the program of ed has changed since, or is gone" in status.said()[0] and len(status.said()) == 1
     assert re.search(r"(?m)^ed +complete +\?/", cortex("jobs").out)
     cortex("results", "ed").refused("the program of ed has changed since, or is gone")
+
+
+def test_a_job_that_its_program_made_fail_says_how_it_is_put_right_and_that_is_so(cortex, fresh):
+    text = FLOW.format(ends="OLD", asks="Say")
+    command = ("run", "ed.py:tell", "--job", "ed", "--model", "sim", "--json")
+    Path("ed.py").write_text(text.replace("    return [", "    await ctx.ask('First')\n    return [{}['oops'], "))
+    assert cortex(*command).last["outcome"] == "failed"
+    how = "Put right what it says and give the command that began it again: what was answered is not paid again"
+    assert how in cortex("resume", "ed").err
+    cortex("retry", "ed").refused("job ed has failed as a whole", how)
+    Path("ed.py").write_text(text.replace("    return [", "    await ctx.ask('First')\n    return ["))
+    fresh()
+    done = cortex(*command)
+    assert (done.code, done.last["outcome"], done.last["reused_calls"]) == (0, "complete", 1)
+
+
+def test_an_answer_that_there_is_not_is_an_error_that_says_why():
+    broken = FLOW.format(ends="OLD", asks="Say").replace("    return [", "    {}['oops']\n    return [")
+    done = python(broken + '\nprint("answer:", cortex.run(tell(), model="sim", progress=False).answer)\n')
+    assert done.returncode == 1 and "answer:" not in done.stdout
+    assert re.search(r"NoAnswer: job \S+ is failed and has no answer: faulty: .*KeyError: 'oops'", done.stderr)
+    looked = python(broken + '\nfound = cortex.run(tell(), model="sim", progress=False)\nprint(found.outcome, found)\n')
+    assert looked.returncode == 0 and looked.stdout.startswith("failed <")

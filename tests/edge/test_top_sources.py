@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from actors.records import last_state
+from actors.records import told
 from actors.store import Folder
 from actors.top import sources
 from actors.top.sources import FolderSource, JobSeen
@@ -48,9 +48,9 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def reading(folder: Folder, job: str) -> Any:
         found.append(job)
-        return last_state(folder, job)
+        return told(folder, job)
 
-    monkeypatch.setattr(sources, "last_state", reading)
+    monkeypatch.setattr(sources, "told", reading)
     return found
 
 
