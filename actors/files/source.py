@@ -353,10 +353,8 @@ class Survey:
         try:
             return self._hashes.repeated()
         except TooManyDoubled:
-            name, named = self._file.name, self._source.named
-            raise SourceError(
-                f"{name}: more than {SUSPECTS_MAX:,} {named}s stand twice: give each row one of its own"
-            ) from None
+            more = f"more than {SUSPECTS_MAX:,} {self._source.named}s"
+            raise SourceError(f"{self._file.name}: {more} stand twice: give each row one of its own") from None
 
     def result(self) -> Check:
         """What was found. Raises `SourceError` where none of it can be used."""
@@ -371,8 +369,8 @@ class Survey:
                 noun = self._source.noun
                 raise SourceError(f"{name}: no {noun} of it is a row; {noun} {first.line}: {first.said}")
         if (twice := len(self.doubled)) > 3 * self._rows:  # no slip of a few: it does not name them
-            noun, named = self._source.noun, self._source.named
-            raise SourceError(f"{name}: {twice:,} {noun}s have the {named} of one before: it must tell rows apart")
+            said = f"{self._source.noun}s have the {self._source.named} of one before"
+            raise SourceError(f"{name}: {twice:,} {said}: it must tell rows apart")
         return Check(
             rows=self._rows,
             refused=self._refused,
