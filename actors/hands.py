@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from actors.under_way import Under
 
-WOKEN_MAX = 2
-"""Hands that are called at once: each calls as many more before its own call goes out, so that a hundred calls are out
-after seven rounds of the loop; and where a model answers at once, one hand makes all of them."""
+CALLED = 2
+"""Hands that are called at first; each calls as many more when it begins, so that a hundred calls are out after seven
+rounds of the loop. Where a model answers at once, the first has made all of them before another begins."""
 
 
 class Hands:
@@ -33,10 +33,11 @@ class Hands:
     def give(self, some: Iterable[Under]) -> None:
         """These calls are to be made, too."""
         self._queue.extend(some)
-        self._call_others()
+        if self._woken < CALLED:
+            self._call_others()
 
     def _call_others(self) -> None:
-        while self._woken < min(WOKEN_MAX, len(self._queue)):
+        for _ in range(min(CALLED, len(self._queue) - self._woken)):
             self._wake()
 
     def _wake(self) -> None:
@@ -54,17 +55,18 @@ class Hands:
     async def _work(self) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._woken -= 1
         while True:
-            while not self._queue:
-                waiter = asyncio.get_running_loop().create_future()
-                self._idle.append(waiter)
-                await waiter
-                self._woken -= 1
-            under = self._queue.popleft()
-            if self._queue and self._woken < WOKEN_MAX:
-                self._call_others()  # this one may be away for as long as its call takes
-            await self._make(under, task)
+            self._woken -= 1
+            begins = True
+            while self._queue:
+                under = self._queue.popleft()
+                if begins:
+                    begins = False
+                    self._call_others()  # this one may be away for as long as its call takes
+                await self._make(under, task)
+            waiter = asyncio.get_running_loop().create_future()
+            self._idle.append(waiter)
+            await waiter
 
     async def close(self) -> None:
         """Stop what they do."""

@@ -104,6 +104,10 @@ def fitted_slope(points: list[tuple[float, float]]) -> float:
     return sum((x - middle_x) * (y - middle_y) for x, y in points) / spread if spread else 0.0
 
 
+_ENDING = frozenset({"python", "python3", "?"})
+"""What a process of ours is called once it has let go of its command line."""
+
+
 class Cpu:
     """Looks at the CPU time of all that this process starts, while the block runs."""
 
@@ -128,7 +132,8 @@ class Cpu:
             for pid in family(os.getpid()):
                 spent_s = _cpu_s(pid)
                 if spent_s and pid != os.getpid():
-                    self._names[pid] = name_of(pid)
+                    if (name := name_of(pid)) not in _ENDING or pid not in self._names:
+                        self._names[pid] = name
                     self._looks.setdefault(pid, []).append((time.time(), spent_s))
 
     def between(self, first_s: float, last_s: float) -> dict[str, float]:

@@ -9,7 +9,8 @@ A look counts for the deepest function of ours on the stack, and so for the part
 library does is on account of who asked it, and what an event loop does by itself is its own. Shares become microseconds
 a call by the CPU time that the process took between the first call and the last; for ``latency``, where nothing is done
 side by side, by the time that passed. A commit that waits for its disk is seen as busy, so ``journal`` has its waiting
-in it. What is imported, and what runs before and after, is left out by its functions, not by its time.
+in it; and so is a thread that waits inside Ray or uvloop, now and then: on Ray ``event loop`` is at most that. What is
+imported, and what runs before and after, is left out by its functions, not by its time.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ _WAITING = frozenset({"wait", "select", "poll", "epoll", "accept", "readinto", "
 _LOOPS = frozenset({"run", "run_until_complete", "run_forever", "_run_once", "main_loop"})
 """What turns an event loop: asyncio's, uvloop's and Ray's."""
 _BOX = re.compile(r"<g><title>[^<]*? samples, ([0-9.]+)%\)</title>.*?</g>", re.DOTALL)
+_TITLE = re.compile(r'(<text id="title"[^>]*>).*?(</text>)', re.DOTALL)
 WIDTHS_MIN = (0.15, 0.3, 0.6, 1.2)
 """Of the whole, in percent."""
 GRAPH_BYTES_MAX = 290_000
@@ -63,6 +65,8 @@ class Profile(msgspec.Struct):
 
     looks: int
     us: float
+    cpu_us: float
+    """Of CPU; the same where ``us`` is no time that passed."""
     parts: dict[str, float]
     top: dict[str, float]
 
@@ -90,7 +94,7 @@ def owner(stack: list[tuple[str, str]]) -> tuple[str, str]:
     return part, f"{part}: {stack[0][0]}"
 
 
-def read(raw: str, us: float) -> Profile:
+def read(raw: str, us: float, cpu_us: float = 0.0) -> Profile:
     """What collapsed stacks say. ``us``: what the process took for a call."""
     by_part: Counter[str] = Counter()
     by_function: Counter[str] = Counter()
@@ -106,7 +110,13 @@ def read(raw: str, us: float) -> Profile:
     looks = by_part.total()
     scale = us / looks if looks else 0.0
     top = {name: round(count * scale, 2) for name, count in by_function.most_common(TOP)}
-    return Profile(looks, round(us, 1), {name: round(n * scale, 2) for name, n in by_part.most_common()}, top)
+    return Profile(
+        looks,
+        round(us, 1),
+        round(cpu_us or us, 1),
+        {name: round(n * scale, 2) for name, n in by_part.most_common()},
+        top,
+    )
 
 
 def spy() -> str:
@@ -168,8 +178,9 @@ class Target:
 
 
 def trimmed(graph: Path) -> None:
-    """Leave out of a flame graph what is too narrow to be read, and as much more as makes it too large a file."""
-    text = graph.read_text()
+    """Leave out of a flame graph what is too narrow to be read, and as much more as makes it too large a file. Its
+    title is its name: py-spy's is a command line, with paths of the machine."""
+    text = _TITLE.sub(lambda found: f"{found[1]}{graph.stem}{found[2]}", graph.read_text())
     for width in WIDTHS_MIN:
         text = _BOX.sub(lambda found: found[0] if float(found[1]) >= width else "", text)  # noqa: B023
         if len(text) <= GRAPH_BYTES_MAX:
@@ -189,10 +200,9 @@ def inline(target: Target, url: str, out: Path, raws: Path) -> dict[str, Profile
             target.checked(see_ended(ended))
     trimmed(graph)
     rates = journalled(target.state, target.calls)
-    took_s = cpu.between(rates.first_s, rates.last_s)["driver"]
-    if target.name == "latency":
-        took_s = rates.last_s - rates.first_s
-    return {"driver": read(raw.read_text(), 1e6 * took_s / target.calls)}
+    cpu_us = 1e6 * cpu.between(rates.first_s, rates.last_s)["driver"] / target.calls
+    time_us = 1e6 * (rates.last_s - rates.first_s) / target.calls
+    return {"driver": read(raw.read_text(), time_us if target.name == "latency" else cpu_us, cpu_us)}
 
 
 def on_ray(target: Target, url: str, out: Path, raws: Path) -> dict[str, Profile]:
@@ -241,7 +251,7 @@ def attached(target: Target, url: str, out: Path, form: str) -> list[tuple[str, 
 
 def table(name: str, found: Profile) -> str:
     """For whoever reads."""
-    lines = [f"{name}: {found.us} us a call, {found.looks:,} looks"]
+    lines = [f"{name}: {found.us} us a call, {found.cpu_us} of CPU, {found.looks:,} looks"]
     lines += [f"  {part:20}{us:9.2f}{us / found.us:7.0%}" for part, us in found.parts.items() if us >= 0.05]
     lines += ["  of it"] + [f"    {us:7.2f}  {function}" for function, us in found.top.items()]
     return "\n".join(lines)

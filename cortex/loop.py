@@ -154,7 +154,8 @@ def _ask_all(k: State, program: Program, asks: list[Ask | Vote], out: Out) -> bo
     for wish in asks:
         if k.short or k.outcome:
             break
-        moved |= _ask(k, program, wish, out)
+        if _ask(k, program, wish, out):
+            moved = True
     return moved
 
 

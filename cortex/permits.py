@@ -62,9 +62,9 @@ class Share(msgspec.Struct):
         """Attempts that may be begun here now, as far as permits go; 0 while the provider or the pace says to wait."""
         if self.hold_until_s > at_s or (self.pace is not None and due_at_s(self.pace) > at_s):
             return 0
-        free = self.permits - self.in_flight
-        if 0 <= self.starts < free:
-            free = self.starts
+        free, starts = self.permits - self.in_flight, self.starts
+        if 0 <= starts < free:
+            free = starts
         if self.blocked is not None:
             if self.starts >= 0:
                 free = min(free, 1 - self.probing)

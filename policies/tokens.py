@@ -63,8 +63,10 @@ def tokens_bound(text: str | bytes, framing: int = FRAMING_TOKENS) -> int:
 def body_tokens_bound(body: bytes) -> int:
     """The most input tokens that a whole Messages request, as JSON, can be; UNBOUNDED where its bytes do
     not say."""
-    if not _MORE_THAN_TEXT.search(body):
-        return tokens_bound(_plain(body))  # nothing but text, as most requests are
+    if not _MORE_THAN_TEXT.search(body):  # nothing but text, as most requests are
+        if body.isascii() and b"\\u" not in body:
+            return len(body) + FRAMING_TOKENS
+        return tokens_bound(_plain(body))
     if _SERVERS.search(body):
         return UNBOUNDED
     images = tools = 0

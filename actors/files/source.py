@@ -8,6 +8,7 @@ first ten bad lines.
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_left
 from collections.abc import Collection
@@ -116,7 +117,7 @@ class Notice(Protocol):
         """One more, in the order of the input."""
 
 
-class RowSource:
+class RowSource(ABC):
     """Rows of an input: ``judge`` makes a row of a piece, or raises ``BadLine``."""
 
     noun = "line"
@@ -135,11 +136,11 @@ class RowSource:
 
     # -- what a kind of source says ----------------------------------------------------------------------------------
 
+    @abstractmethod
     def judge(self, piece: Any, number: int) -> Row | None:
         """The row in this piece; None where it is blank. Raises `BadLine`."""
-        raise NotImplementedError
 
-    def begin(self, reading: Reading) -> None:
+    def begin(self, reading: Reading) -> None:  # noqa: B027 - most look at nothing
         """A whole reading begins: raises `SourceError` where what comes is surely something else."""
 
     def asks(self, row: Row) -> str | None:
@@ -352,10 +353,8 @@ class Survey:
         try:
             return self._hashes.repeated()
         except TooManyDoubled:
-            name, named = self._file.name, self._source.named
-            raise SourceError(
-                f"{name}: more than {SUSPECTS_MAX:,} {named}s stand twice: give each row one of its own"
-            ) from None
+            more = f"more than {SUSPECTS_MAX:,} {self._source.named}s"
+            raise SourceError(f"{self._file.name}: {more} stand twice: give each row one of its own") from None
 
     def result(self) -> Check:
         """What was found. Raises `SourceError` where none of it can be used."""
@@ -370,8 +369,8 @@ class Survey:
                 noun = self._source.noun
                 raise SourceError(f"{name}: no {noun} of it is a row; {noun} {first.line}: {first.said}")
         if (twice := len(self.doubled)) > 3 * self._rows:  # no slip of a few: it does not name them
-            noun, named = self._source.noun, self._source.named
-            raise SourceError(f"{name}: {twice:,} {noun}s have the {named} of one before: it must tell rows apart")
+            said = f"{self._source.noun}s have the {self._source.named} of one before"
+            raise SourceError(f"{name}: {twice:,} {said}: it must tell rows apart")
         return Check(
             rows=self._rows,
             refused=self._refused,

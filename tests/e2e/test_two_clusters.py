@@ -1,18 +1,25 @@
-"""Two clusters, one account: two processes with state folders of their own, one provider, one database between them."""
+"""Two clusters, one account: two processes with state folders of their own, one provider, one database between them.
+One of them may be a Ray, whose cortex comes back and knows that it shares."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from actors.cluster.leftovers import below
 from actors.postgres.link import close_idle
 from tests.cli.commands import Done, cortex, each_once, ended, environment, requests, started
+from tests.cluster.processes import Head, names_in, ray_head
+from tests.e2e.tools import until
 
 __all__ = ["cortex"]
 MODEL = "claude-haiku-4-5"
@@ -84,4 +91,54 @@ def test_a_budget_of_a_label_holds_across_both(
     assert budget["spent_usd"] == pytest.approx(paid_usd)
     assert len(budget["jobs"]) == 2
     assert os.environ["CORTEX_LIMITS"] not in (tmp_path / "a.out").read_text()
+    close_idle()
+
+
+def _cortex_of(head: Head) -> set[int]:
+    """The process of a Ray's cortex."""
+    processes = {pid: Path(f"/proc/{pid}/cmdline") for pid, _ in below(head.pid)}
+    return {pid for pid, path in processes.items() if path.exists() and path.read_bytes().startswith(b"ray::Cortex")}
+
+
+def _rows(path: Path) -> int:
+    return len(names_in(path)) if path.exists() else 0
+
+
+def _come(path: Path, rows: int, job: subprocess.Popen[str]) -> None:
+    """Wait until so many results are there, of a job that goes on."""
+    until(lambda: _rows(path) >= rows or job.poll() is not None, 60, f"results at {path}")
+    assert job.poll() is None, job.communicate()
+
+
+def test_a_limit_holds_across_a_ray_whose_cortex_is_killed_and_another_cluster(
+    cortex: Callable[..., Done], tmp_path: Path, provider: str, shared: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = requests(tmp_path / "first.jsonl", 1, MODEL)
+    assert cortex("batch", first, "-o", tmp_path / "first.out", "--base-url", provider).code == 0
+    assert cortex("limit", "haiku", "--concurrency", 6).code == 0
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    counts, running = {"ray": 450, "inline": 350}, {}
+    with ray_head() as head, ExitStack() as both:
+        for name, count in counts.items():
+            asked = requests(tmp_path / f"{name}.jsonl", count, MODEL)
+            asked.write_text(asked.read_text().replace("It crashes.", f"It crashes, {name}."))
+            command = ("batch", asked, "-o", tmp_path / f"{name}.out", "--base-url", provider, "--job", "j")
+            env = environment(CORTEX_STATE=str(tmp_path / f"state-{name}"), ANTHROPIC_API_KEY="sk-test")
+            where = ("--cluster", head.address if name == "ray" else "inline")
+            running[name] = both.enter_context(started(*command, *where, env=env))
+            if name == "ray":  # a Ray takes its time: both are to be at it when its cortex is killed
+                _come(tmp_path / "ray.out", 10, running[name])
+        _come(tmp_path / "inline.out", 5, running["inline"])
+        (killed,) = _cortex_of(head)
+        os.kill(killed, signal.SIGKILL)
+        until(lambda: bool(_cortex_of(head) - {killed}), 60, "a cortex that comes back", running["ray"])
+        there = _rows(tmp_path / "ray.out")
+        for name, each in running.items():
+            done = ended(each, 120.0)
+            assert done.code == 0, (name, done.err)
+        assert there < counts["ray"], "it had granted for the new one what it did after that"
+    for name, count in counts.items():
+        each_once(tmp_path / f"{name}.out", count)
+    found = _stats(provider)
+    assert (found["in_flight_max"], found["requests"]) == (6, 1 + sum(counts.values()))
     close_idle()

@@ -21,10 +21,13 @@ async def test_what_came_with_an_answer_is_for_the_next_turn_and_the_branch_hear
     assert scene.brought[0].batch == (said,) and scene.brought[0].blob == journal.encode_batch([said])
     await asyncio.sleep(2 * TELL_S)
     assert branch.told == [], "nobody knows yet whether it is on disk"
-    dispatch.settled(1, 1)
     dispatch.send([call(2)])
     await until(lambda: len(branch.heard_of) == 2)
-    assert branch.heard_of == [(0, True), (1, True)], "the next message says so"
+    dispatch.settled(1, 1)
+    dispatch.settled(2, 1)
+    dispatch.send([call(3)])
+    await until(lambda: len(branch.heard_of) == 3)
+    assert branch.heard_of == [(0, True), (0, False), (1, True)], "the next message after that says so"
     await asyncio.sleep(2 * TELL_S)
     assert branch.told == []
     await dispatch.close(forget=False)

@@ -41,9 +41,12 @@ def test_every_file_of_ours_has_a_part() -> None:
 
 def test_what_is_too_narrow_is_left_out_of_a_flame_graph(tmp_path: Path) -> None:
     box = '<g><title>f (a.py) (3 samples, {}%)</title><rect x="1"/><text>f</text></g>'
-    (tmp_path / "a.svg").write_text(f"<svg>{box.format('5.12')}{box.format('0.05')}</svg>")
+    title = '<text id="title" x="1">{}</text>'
+    (tmp_path / "a.svg").write_text(
+        f"<svg>{title.format('py-spy record --output a.svg')}{box.format('5.12')}{box.format('0.05')}</svg>"
+    )
     profile.trimmed(tmp_path / "a.svg")
-    assert (tmp_path / "a.svg").read_text() == f"<svg>{box.format('5.12')}</svg>"
+    assert (tmp_path / "a.svg").read_text() == f"<svg>{title.format('a')}{box.format('5.12')}</svg>"
 
 
 def test_where_it_may_not_look_one_line_says_so() -> None:

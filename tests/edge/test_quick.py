@@ -53,7 +53,7 @@ def test_functions_that_are_called_besides_are_seen(before: quick.Case, monkeypa
     absorb: Callable[..., Any] = Batch.absorb
 
     def slower(self: Batch, *given: Any) -> Any:
-        for _ in range(12):  # of about 110 a call
+        for _ in range(12):  # of about 100 a call
             too_many_failed(None, 0, 0)
         return absorb(self, *given)
 

@@ -145,3 +145,15 @@ def test_an_error_of_many_lines_is_told_in_one() -> None:
         "ImportError: no actors"
     )
     assert first_line(ValueError()) == "ValueError"
+
+
+async def test_a_private_ray_has_room_for_as_many_branches_as_the_machine_has_cores(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is told of more CPUs than that, so that it starts processes ahead."""
+    from actors import runtime
+
+    monkeypatch.setattr(runtime, "own_cores", lambda: 5)
+    alone = object.__new__(runtime.RayRuntime)
+    alone.cluster = "local"
+    assert await alone.cores() == 5

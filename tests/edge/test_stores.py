@@ -12,7 +12,11 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from actors.files.lines import InputFile
+from actors.files.source import RowSource
 from actors.inline import InlineRuntime
+from actors.postgres.folder import DatabaseFolder
+from actors.sqlite.folder import FileFolder
 from actors.store import Fenced, Folder, Forgotten, Held, Journal, NoSuchJob, OtherRelease, StoreError, TextGone
 from cortex import events, journal
 from tests.cli.commands import ROOT
@@ -361,3 +365,17 @@ async def test_where_several_channels_share_a_loop_and_the_disk_is_slow_they_wai
     await runtime.kill_actor("channel:b")
     assert not runtime.apart(slow)  # type: ignore[arg-type]
     await runtime.close()
+
+
+def test_a_place_for_journals_that_lacks_something_cannot_be_made(tmp_path: Path) -> None:
+    """A gap shows when the object is made, and not when a job first comes to it."""
+    for kind in (FileFolder, DatabaseFolder):
+        assert not kind.__abstractmethods__
+    missing = {name for name in vars(Folder) if getattr(getattr(Folder, name), "__isabstractmethod__", False)}
+    assert missing == Folder.__abstractmethods__ and {"journal", "hold", "swap_note"} <= missing
+    half = type("Half", (FileFolder,), {name: vars(Folder)[name] for name in ("swap_note", "hold")})
+    with pytest.raises(TypeError, match="abstract methods hold, swap_note"):
+        half(tmp_path)
+    assert isinstance(Folder(tmp_path), FileFolder)
+    with pytest.raises(TypeError, match="abstract method judge"):
+        RowSource(InputFile("in", tmp_path / "spool"))  # type: ignore[abstract]

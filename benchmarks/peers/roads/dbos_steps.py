@@ -6,6 +6,8 @@ machine).
 A workflow of the same name goes on where it was killed.
 """
 
+import os
+import signal
 from contextlib import nullcontext
 from typing import Any
 
@@ -59,6 +61,8 @@ def launched() -> None:
         DBOS.launch()
         common.on_uvloop(main())
         DBOS.destroy()
+    if (pid := GIVEN.state / "postgres" / "postmaster.pid").exists():  # it waits for the process that was killed
+        os.kill(int(pid.read_text().split()[0]), signal.SIGINT)
 
 
 launched()
