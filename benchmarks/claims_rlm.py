@@ -88,7 +88,8 @@ def _done(program: Any, settings: SimulatorSettings, at_once: int = 64) -> dict[
     tally = model.provider.tally
     assert not tally.prompts_too_long
     return {
-        "answer": ended.answer, "calls": ended.calls, "input_tokens": tally.input_tokens,
+        "answer": ended.answer if ended.outcome == "complete" else None,
+        "calls": ended.calls, "input_tokens": tally.input_tokens,
         "tokens": tally.input_tokens + tally.output_tokens, "largest_prompt_tokens": tally.largest_prompt_tokens,
         "wall_s": round(took_s, 3), "why": ended.facts["failed_said"],
     }  # fmt: skip
