@@ -310,12 +310,13 @@ def refuse_other_places(order: Order, before: Terms, job: str) -> None:
 
 def _refuse_losing(order: Order, options: Options, before: Terms, outcome: str) -> None:
     """What a complete job has written is not written over because the same name now asks another model."""
-    asks_as_then = before.places.get("wish") == remember(order.wish)
-    if outcome != "complete" or options.overwrite or asks_as_then or order.output in ("", "-"):
+    then, now = remembered(before.places), order.wish
+    same = (then.model, then.provider, then.base_url) == (now.model, now.provider, now.base_url)
+    if outcome != "complete" or options.overwrite or same or order.output in ("", "-"):
         return
     if is_remote(order.output) or Path(order.output).is_file():
         raise CommandError(
-            f"job {order.named()} is complete, and now asks in another way: its results in {order.output} would be "
+            f"job {order.named()} is complete, and now asks another model: its results in {order.output} would be "
             "written over: give --overwrite, or another --job and -o"
         )
 

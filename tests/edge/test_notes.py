@@ -89,7 +89,7 @@ def test_a_channel_is_housed_until_its_job_ends() -> None:
     shelf.house("j", "10.0.0.2")
     shelf.house("j~1", "10.0.0.3")
     assert (shelf.home("j"), shelf.home("j~1")) == ("10.0.0.2", "10.0.0.3")
-    shelf.clear("j")
+    shelf.clear("channel:j")
     assert shelf.home("j") == shelf.home("j~1") == ""
 
 
@@ -99,7 +99,7 @@ def test_notes_and_programs_do_not_meet_in_the_store() -> None:
     notes.put("cap/e||m", b"one")
     notes.put("cap/e||m", b"two")
     notes.put("other/x", b"three")
-    shelf.clear("j")
+    shelf.clear("channel:j")
     assert notes.found("cap/") == {"cap/e||m": b"two"}
     assert notes.found("none/") == {}
     found: dict[str, Any] = notes.found("")

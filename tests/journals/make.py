@@ -30,7 +30,7 @@ WORK = Path("/var/tmp/cj-00000000")
 ROOT = HERE.parent.parent
 SIM = ("--model", "sim")
 NOWHERE = "import socket; socket.gethostname = lambda: 'a-host'"
-AS_IF_LONG = "import actors.upkeep as u; f = u.Upkeep.took; u.Upkeep.took = lambda self, n: f(self, 2_500 * n)"
+AS_IF_LONG = "import actors.upkeep as u; f = u.Upkeep.took; u.Upkeep.took = lambda self, n, *more: f(self, 2_500 * n, *more)"
 """A short job with the snapshots of a long one: each event counts as many."""
 
 

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from actors import branch, channel, dispatch, store, tasks
+from actors.sqlite import storage
 from cortex import (
     asking,
     attempts,
@@ -83,12 +84,12 @@ def catch(name: str, seeds_max: int) -> tuple[str, int, str]:
 
 @planted("no command leaves before the commit that holds its cause", 0)
 def acts_before_commit(patch: Patch) -> None:
-    def turn(self: Any, taken: Any) -> None:
+    async def turn(self: Any, taken: Any) -> None:
         at_s = max(self._k.at_s, self._runtime.now_s())
         blobs = [journal.encode_turn(at_s, (entry.blob for entry in taken))]
         batches = tuple(entry.batch or journal.decode_batch(entry.blob) for entry in taken)
         one = events.Turn(at_s, batches)
-        self._carry_out(loop.step(self._k, self._program, one))
+        await self._carry_out(loop.step(self._k, self._program, one))
         asyncio.get_running_loop().call_later(0.005, self._journal.append, blobs)
         self._settle(0, one)
         self._lease.look()
@@ -111,16 +112,12 @@ def permit_back_on_arrival(patch: Patch) -> None:
 
 @planted("two epochs never both append", 140, likely=troubled("thought_dead channel"))
 def no_fence(patch: Patch) -> None:
-    def append(self: Any, blobs: Any) -> int:
-        seq = self._db.execute("SELECT coalesce(max(seq), 0) FROM turns").fetchone()[0]
-        with self._writing():
-            for blob in blobs:
-                seq += 1
-                self._db.execute("INSERT INTO turns VALUES (?, ?)", (seq, blob))
-        self._seq = seq
-        return int(seq)
+    def append(self: Any, epoch: int, first: int, blobs: Any) -> None:
+        (last,) = self._db.execute("SELECT coalesce(max(seq), 0) FROM turns").fetchone()
+        for seq, blob in enumerate(blobs, last + 1):
+            self._db.execute("INSERT INTO turns VALUES (?, ?)", (seq, blob))
 
-    patch.setattr(store.Journal, "append", append)
+    patch.setattr(storage.FileStorage, "_appended", append)
 
 
 @planted("each incarnation of a channel has an epoch of its own", 6, likely=troubled("crash channel"))

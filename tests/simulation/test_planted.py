@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from tests.simulation import planted_batches, planted_control, planted_roles, planted_time  # noqa: F401 - they plant
@@ -9,6 +10,7 @@ from tests.simulation.planted import FAULTS, catch
 from tests.simulation.soak import across
 
 SEEDS = 500
+OWN_FAULT = re.compile(r"raised (Type|Attribute|Name|Import)Error")
 CORES = 2
 
 
@@ -21,4 +23,6 @@ def test_every_planted_fault_is_caught(tell: Callable[[str], None]) -> None:
     found = list(across(_catch, FAULTS, CORES))
     missed = [f"{name}: {FAULTS[name].rule}" for name, seed, _ in found if seed < 0]
     assert not missed, "\n".join(missed)
+    by_chance = [f"{name}: {said.splitlines()[0]}" for name, _, said in found if OWN_FAULT.search(said)]
+    assert not by_chance, "the planted code does not fit what it is planted in any more:\n" + "\n".join(by_chance)
     tell("\n".join(f"{name}: seed {seed}: {said.splitlines()[0]}" for name, seed, said in sorted(found)))
