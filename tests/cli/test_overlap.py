@@ -125,7 +125,7 @@ import errno, fcntl, sys
 def flock(*_):
     raise OSError(errno.EOPNOTSUPP, "no locks here")
 
-fcntl.flock = flock
+fcntl.flock = fcntl.lockf = flock
 from actors.cli import main
 
 sys.exit(main())
@@ -140,7 +140,9 @@ def test_where_nobody_learns_of_the_other_the_epoch_keeps_them_apart(cortex, mon
     piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": environment()}
     with subprocess.Popen(command, **piped) as process:
         until(_some_results)
-        monkeypatch.setattr("actors.sqlite.lock.fcntl", SimpleNamespace(flock=_refused, LOCK_EX=2, LOCK_NB=4, LOCK_SH=1))
+        unlocked = SimpleNamespace(flock=_refused, lockf=_refused, LOCK_EX=2, LOCK_NB=4, LOCK_SH=1)
+        for user in ("actors.sqlite.lock.fcntl", "actors.files.sink.fcntl"):
+            monkeypatch.setattr(user, unlocked)
         second = cortex(*OURS, *FAST, "--wait")
         first = ended(process)
     assert first.code == 3

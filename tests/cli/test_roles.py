@@ -41,7 +41,7 @@ async def written(ctx) -> str:
 
 
 @cortex.flow
-async def above(ctx) -> str:
+async def above(ctx) -> list[str]:
     return await ctx.run(reviewed(rounds=2))
 
 

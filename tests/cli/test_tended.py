@@ -41,7 +41,8 @@ def _holding(words: bytes) -> list[str]:
 def _indexed() -> list[str]:
     """Jobs whose replies are remembered, a name a reply."""
     with closing(sqlite3.connect(_folder().path / "replies.sqlite")) as db:
-        return [name for (name,) in db.execute("SELECT job FROM replies")]
+        known = db.execute("SELECT job FROM replies UNION ALL SELECT job FROM unsorted")
+        return [name for (name,) in known]
 
 
 def test_jobs_tells_sizes(cortex):

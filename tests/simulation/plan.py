@@ -105,6 +105,8 @@ class Plan:
     troubles_at: list[Trouble] = field(default_factory=list)
     limit_start: int = 20
     """Concurrency with which the cortex begins at a pool."""
+    apart: bool = False
+    """Whether channels wait for their commits in threads."""
     pool_cap: int = 0
     """Concurrency of the first endpoint's pool that somebody capped by hand; 0: nobody."""
     breaker_volume: int = 20
@@ -142,6 +144,7 @@ def plan(seed: int) -> Plan:
     _roles(random.Random(f"{seed}/roles"), made)
     _retries(random.Random(f"{seed}/retries"), made)
     _quick(random.Random(f"{seed}/quick"), made)
+    made.apart = seed % 4 == 1
     more = random.Random(f"{seed}/more")
     made.troubles_at = sorted((*_troubles(chance, made), *_aimed(more, made)), key=lambda trouble: trouble.at_s)
     if chance.random() < 0.1:

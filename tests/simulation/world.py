@@ -228,7 +228,7 @@ class SimRuntime:
 
     def apart(self, journal: Any) -> bool:
         """In some worlds commits are waited for in a thread."""
-        return bool(self._world.plan.seed % 4 == 1)
+        return bool(self._world.plan.apart)
 
     def peer(self, name: str) -> Any:
         return _Peer(name, self._world.transport, self._life)
