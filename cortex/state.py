@@ -348,7 +348,9 @@ class State(msgspec.Struct, dict=True):
         if self.paused is not None:
             more = int(self.live > 0 and not under_way)  # one, to find out
         elif self.wishes:
-            more += self.offered or int(self.unseen and self.live > 0 and not under_way)  # one, so that select may look
+            nothing_yet = self.source_ended and self.next_goal == 1  # select itself may make the first goal
+            looks = self.unseen and not under_way and (self.live > 0 or nothing_yet)
+            more += self.offered or int(looks)  # one, so that select may look
         return min(under_way + more, max(under_way, self.terms.limits.concurrency))
 
     def due_at_s(self) -> float | None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 import pytest
@@ -18,6 +18,10 @@ import cortex
 from actors.destination import SetupError
 from actors.outcome import NoAnswer
 from actors.store import StoreError
+from cortex.changes import Ask, Resolve
+from cortex.program import Program
+from cortex.prompt import Part, Prompt, Role
+from cortex.state import Goal
 from cortex.testing import NoReply, RecordedModel, ScriptedModel
 from tests.structure import ROOT
 
@@ -334,3 +338,29 @@ def test_wrong(cortex_model):
     assert "1 failed, 1 passed" in done.stdout, done.stdout
     line = "the script has no reply to the prompt 'Label this: It explodes.'; it has replies to 'crashes'"
     assert re.search(rf"^E +cortex\.testing\.NoReply: {re.escape(line)}$", done.stdout, re.MULTILINE), done.stdout
+
+
+class Late(Program, frozen=True):
+    """Its first goal is made by select, and not when it begins."""
+
+    name: ClassVar[str] = "late"
+
+    def select(self, k):
+        """One goal, then its question."""
+        if not k.goals:
+            yield Goal("one", 1)
+        for goal in k.open("one"):
+            yield Ask(goal, Prompt("late", (Part(Role.GOAL, "Which?"),)), output_tokens_max=9)
+
+    def absorb(self, k, goal, reply):
+        """As it was answered."""
+        yield Resolve(goal, reply.text)
+
+    def answer(self, k):
+        """That of the goal."""
+        return [goal.answer for goal in k.goals.values()]
+
+
+def test_a_program_may_make_its_first_goal_when_it_selects():
+    done = cortex.run(Late(), model=ScriptedModel(["this"]))
+    assert (done.outcome, done.answer) == ("complete", ["this"])
