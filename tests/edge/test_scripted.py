@@ -357,10 +357,10 @@ class Late(Program, frozen=True):
         yield Resolve(goal, reply.text)
 
     def answer(self, k):
-        """That of the goal."""
-        return [goal.answer for goal in k.goals.values()]
+        """So many goals were made."""
+        return k.next_goal - 1
 
 
 def test_a_program_may_make_its_first_goal_when_it_selects():
     done = cortex.run(Late(), model=ScriptedModel(["this"]))
-    assert (done.outcome, done.answer) == ("complete", ["this"])
+    assert (done.outcome, done.answer) == ("complete", 1)
