@@ -356,6 +356,10 @@ class Late(Program, frozen=True):
         """As it was answered."""
         yield Resolve(goal, reply.text)
 
+    def satisfied(self, k):
+        """When that goal is done."""
+        return k.next_goal > 1 and not k.live
+
     def answer(self, k):
         """So many goals were made."""
         return k.next_goal - 1
