@@ -46,7 +46,7 @@ def test_wheel_declares_its_command_and_licence(wheel):
     metadata = email.message_from_bytes(wheel.read(f"{folder}/METADATA"))
     assert metadata["License-Expression"] == "Apache-2.0"
     assert metadata["Requires-Python"] == ">=3.11"
-    base, seeing = {"claims", "dev", "e2e", "local", "test"}, {"otlp-grpc", "report"}
+    base, seeing = {"claims", "dev", "e2e", "local", "test"}, {"otlp-grpc", "profile", "report"}
     roads = {"azure", "bedrock", "cluster", "gcs", "parquet", "postgres", "s3", "vertex"}
     assert set(metadata.get_all("Provides-Extra")) == base | seeing | roads
     commands = configparser.ConfigParser()

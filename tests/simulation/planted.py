@@ -298,7 +298,7 @@ def retry_without_end(patch: Patch) -> None:
     patch.setattr(attempts, "may_retry", lambda policy, what, tries, *args: may(policy, what, 1, *args))
 
 
-@planted("policies.retry: Retry-After is respected", 15)
+@planted("policies.retry: Retry-After is respected", 35)
 def retry_after_ignored(patch: Patch) -> None:
     broke = intake._TAKE[events.Broke]
 
@@ -346,7 +346,7 @@ def concurrency_ignored(patch: Patch) -> None:
     patch.setattr(asking, "way", lambda k, lane=0: 0)
 
 
-@planted("a job that was resumed after a blocked account sends one call alone", 181, likely=troubled("blocked"))
+@planted("a job that was resumed after a blocked account sends one call alone", 267, likely=troubled("blocked"))
 def resumed_with_all_at_once(patch: Patch) -> None:
     def freely(k: Any) -> None:
         for share in k.shares:

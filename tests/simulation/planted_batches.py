@@ -46,7 +46,7 @@ def doubt_taken_for_absence(patch: Patch) -> None:
     patch.setattr(submissions, "doubted", absent)
 
 
-@planted("a new incarnation takes an intent for what may be there", likely=_doubtful)
+@planted("a new incarnation takes an intent for what may be there", 159, likely=_doubtful)
 def intent_forgotten_by_restart(patch: Patch) -> None:
     rejoin = submissions.rejoin
 

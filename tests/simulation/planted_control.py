@@ -24,7 +24,7 @@ def _capped(made: Plan) -> bool:
 _cut = troubled("cut_off channel", "cut_off driver", "stand_still cortex")
 
 
-@planted("nothing new is granted after a restart until all have told what they hold", 82, likely=_again)
+@planted("nothing new is granted after a restart until all have told what they hold", 84, likely=_again)
 def double_grant_after_restart(patch: Patch) -> None:
     patch.setattr(lending, "_free", lambda state, pool: max(0, pool.allowed.concurrency - pool.in_use))
 
@@ -62,7 +62,7 @@ def breaker_ignored_by_select(patch: Patch) -> None:
     patch.setattr(pools, "choose", lambda states: choose([BreakerState.CLOSED for _ in states]))
 
 
-@planted("never more than n probes are unresolved", 42, likely=troubled("overloaded", "hangs"))
+@planted("never more than n probes are unresolved", 164, likely=troubled("overloaded", "hangs"))
 def probe_leak(patch: Patch) -> None:
     def always(policy: Any, one: Any, at_s: float) -> int:
         return int(policy.probes) if one.state is BreakerState.HALF_OPEN else 0
@@ -132,7 +132,7 @@ def memo_ignored(patch: Patch) -> None:
     patch.setattr(pools, "adopt", lambda state, claim, out: None)
 
 
-@planted("a grant that an overtaken message brings is not taken in", 8)
+@planted("a grant that an overtaken message brings is not taken in", 5)
 def grant_serial_ignored(patch: Patch) -> None:
     take = lease.Lease._take
 
@@ -153,7 +153,7 @@ def reservation_forgotten(patch: Patch) -> None:
     patch.setattr(ledger.Ledger, "allows", allows)
 
 
-@planted("what is assumed counts against the cap", 30, likely=_capped)
+@planted("what is assumed counts against the cap", 50, likely=_capped)
 def assumption_forgotten(patch: Patch) -> None:
     def allows(self: Any, charge: Any, max_cost_nusd: int | None, max_job_tokens: int | None) -> bool:
         return max_cost_nusd is None or self.known_nusd + self.reserved_nusd + charge.nusd <= max_cost_nusd

@@ -40,7 +40,7 @@ def goal_timeout_ignored(patch: Patch) -> None:
     patch.setattr(deadlines, "look", lambda k, program, out: None)
 
 
-@planted("the clock of a row begins with its first attempt, and with no other", likely=_timed)
+@planted("the clock of a row begins with its first attempt, and with no other", 26, likely=_timed)
 def goal_timeout_begins_anew(patch: Patch) -> None:
     begin = moves.begin_timeout
 
