@@ -14,7 +14,7 @@ from actors.cli.standings import spool_of
 from actors.files.columns import PLAIN, Columns, columns_of, decoded
 from actors.files.place import is_remote, rows_of
 from actors.files.sink import FileSink, SinkError
-from actors.files.table_file import CSV, PARQUET, form_of
+from actors.files.table_file import CSV, PARQUET, form_of, misspelt_form
 from actors.files.table_sink import TableSink
 from actors.files.table_source import TableSource
 from actors.schemas import schema_text
@@ -132,6 +132,8 @@ def results_sink(
     keep_off = () if input_path in ("", "-") else (input_path,)
     if output.lower().endswith(FOREIGN):
         raise SinkError(f"{output}: results are written as .csv, .tsv, .parquet or .jsonl: name one of these")
+    if meant := misspelt_form(output):
+        raise SinkError(f"{output}: is {meant} meant? Results are written as .csv, .tsv, .parquet or .jsonl")
     if not is_table(output):
         return FileSink(output, overwrite=overwrite, keep_off=keep_off)
     columns = PLAIN if form_of(output) not in (CSV, PARQUET) else _columns(places, program, output)

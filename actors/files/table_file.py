@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import difflib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -31,6 +32,14 @@ def form_of(path: str) -> str:
     """The form that a file's name says: ``csv``, ``jsonl``, ``parquet``; empty where it says none."""
     name = path.lower().removesuffix(".gz")
     return next((form for ending, form in _ENDINGS.items() if name.endswith(ending)), "")
+
+
+def misspelt_form(path: str) -> str:
+    """The ending that a file's name is one or two letters off, ``.csv`` of ``labels.cvs``; empty where it is none's."""
+    ending = Path(path.lower().removesuffix(".gz")).suffix
+    if form_of(path) or not ending:
+        return ""
+    return next(iter(difflib.get_close_matches(ending, _ENDINGS, n=1, cutoff=0.75)), "")
 
 
 class Bad:

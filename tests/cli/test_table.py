@@ -291,3 +291,17 @@ def test_a_table_that_another_job_has_made_meanwhile_is_not_written_over(cortex:
     Path("o.csv").rename("b.csv")
     assert cortex("resume", "a", "--max-job-tokens", "none").code == 0
     assert len(Path("o.csv").read_text().splitlines()) == len(Path("b.csv").read_text().splitlines())
+
+
+def test_an_ending_that_is_a_letter_off_is_no_file_of_lines(cortex: Any) -> None:
+    table(Path("in.csv"), 3)
+    done = cortex("batch", "in.csv", "-o", "o.cvs", *ASK, *SIM)
+    done.refused("o.cvs: is .csv meant? Results are written as .csv, .tsv, .parquet or .jsonl")
+    assert cortex("batch", "in.csv", "-o", "results", *ASK, *SIM).code == 0, "a name without an ending is one of lines"
+
+
+def test_a_rehearsal_with_a_cap_says_what_to_rehearse(cortex: Any) -> None:
+    table(Path("in.csv"), 3)
+    given = ("batch", "in.csv", "-o", "o.csv", *ASK, *SIM, "--max-cost", "5")
+    cortex(*given).refused("no price known for 'sim'", "--price-as with the model that it rehearses")
+    assert cortex(*given, "--price-as", "claude-haiku-4-5").code == 0
