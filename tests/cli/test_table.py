@@ -303,5 +303,5 @@ def test_an_ending_that_is_a_letter_off_is_no_file_of_lines(cortex: Any) -> None
 def test_a_rehearsal_with_a_cap_says_what_to_rehearse(cortex: Any) -> None:
     table(Path("in.csv"), 3)
     given = ("batch", "in.csv", "-o", "o.csv", *ASK, *SIM, "--max-cost", "5")
-    cortex(*given).refused("no price known for 'sim'", "--price-as with the model that it rehearses")
+    cortex(*given).refused("no price known for 'sim'", "or --price-as with the model that it rehearses")
     assert cortex(*given, "--price-as", "claude-haiku-4-5").code == 0
