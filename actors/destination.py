@@ -174,7 +174,7 @@ def _one(
         found.close()
         how = f"{option},input=3,output=15" if option else f"--price, {PRICE_FORM}"
         how += f", or {f'{option},price-as=MODEL' if option else '--price-as MODEL'} for a model that costs as much"
-        if wish.model == "sim":
+        if wish.model == "sim" and not option:
             how = f"--price, {PRICE_FORM}, or --price-as with the model that it rehearses"
         raise SetupError(f"no price known for {route.model!r}, so --max-cost cannot hold: give {how}")
     if limits.output_tokens_max >= route.context_window:
