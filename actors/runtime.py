@@ -34,7 +34,7 @@ from actors.cluster.keeper import Keeper
 from actors.cluster.leftovers import end_processes
 from actors.cluster.lifeline import LOOK_S, Lifeline
 from actors.cluster.placing import awaited, home_of, selector, shapes, tied
-from actors.cluster.raypeer import RayPeer
+from actors.cluster.raypeer import RayPeer, made
 from actors.cluster.seat import process_class
 from actors.cluster.shelf import Notes, Shelf, Shelved
 from actors.cluster.start import (
@@ -316,7 +316,7 @@ class RayRuntime(Machine, Shelved):
             max_task_retries=0, max_concurrency=CALLS_AT_ONCE, num_cpus=0, scheduling_strategy=where,
             label_selector=labels or None, resources=tied(home),
         )  # fmt: skip
-        return actor.remote(code_paths(), role, name, args, self.cluster)
+        return made(lambda: actor.remote(code_paths(), role, name, args, self.cluster))
 
     def _where(self, role: str, args: tuple[Any, ...]) -> Any:
         """Which node: a channel's journal is on this one's disk, if in no database; branches and workers are spread."""
@@ -348,7 +348,7 @@ class RayRuntime(Machine, Shelved):
         """Ray's own handle of an actor. Raises ``Gone``."""
         try:
             found = await asyncio.to_thread(ray.get_actor, name, NAMESPACE)
-        except ValueError:
+        except (ValueError, AssertionError):  # not there; or just ended, see ``made``
             raise Gone(name) from None
         self._handles[name] = found
         return found

@@ -10,7 +10,7 @@ from ray import exceptions
 
 from actors.cluster import lifeline as lines
 from actors.cluster.lifeline import Lifeline
-from actors.cluster.raypeer import RayPeer
+from actors.cluster.raypeer import RayPeer, made
 from actors.ports import Away, Cut, Gone
 from tests.edge.virtual import virtually
 
@@ -156,3 +156,14 @@ def test_who_is_answered_looks_at_nothing() -> None:
         assert len(asyncio.all_tasks()) == 1, "a question that nobody asks any more is let go"
 
     virtually(play())
+
+
+def test_an_actor_whose_name_outlives_its_class_for_a_moment_is_made_when_that_is_over() -> None:
+    answers: list[Any] = [AssertionError("Expected str or bytes"), AssertionError("Expected str or bytes"), "an actor"]
+
+    def make() -> Any:
+        if isinstance(answer := answers.pop(0), Exception):
+            raise answer
+        return answer
+
+    assert made(make) == "an actor" and not answers
