@@ -15,14 +15,13 @@ from actors.cluster.lifeline import Lifeline
 from actors.cluster.start import first_line
 from actors.ports import Away, Gone
 
-
 FORGETS_S = 10.0
 """How long Ray may know the name of an actor that has ended, when it has forgotten its class."""
 
 
 def made(make: Callable[[], Any]) -> Any:
-    """The actor that ``make`` has Ray make, or find by its name. Where one of that name has just been ended, or lost with
-    the driver that brought its class, Ray fails at an assertion of its own until it has forgotten the name, too."""
+    """The actor that ``make`` has Ray make, or find by its name. Where one of that name has just been ended, or lost
+    with the driver that brought its class, Ray fails at an assertion of its own until it has forgotten the name, too."""
     until_s = time.monotonic() + FORGETS_S
     while True:
         try:
