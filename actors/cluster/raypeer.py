@@ -21,7 +21,7 @@ FORGETS_S = 10.0
 
 def made(make: Callable[[], Any]) -> Any:
     """The actor that ``make`` has Ray make, or find by its name. Where one of that name has just been ended, or lost
-    with the driver that brought its class, Ray fails at an assertion of its own until it has forgotten the name, too."""
+    with the driver that brought its class, Ray fails at an assertion of its own until it forgets the name, too."""
     until_s = time.monotonic() + FORGETS_S
     while True:
         try:
