@@ -28,13 +28,14 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from actors.armoury import make_model
 from actors.cluster import census
 from actors.cluster.admission import see_admitted, see_usable
+from actors.cluster.classes import have_classes
 from actors.cluster.connection import Connection
 from actors.cluster.fitting import NODES_S, installed_here, said_mismatch, see_fitting
 from actors.cluster.keeper import Keeper
 from actors.cluster.leftovers import end_processes
 from actors.cluster.lifeline import LOOK_S, Lifeline
 from actors.cluster.placing import awaited, home_of, selector, shapes, tied
-from actors.cluster.raypeer import RayPeer, made
+from actors.cluster.raypeer import RayPeer
 from actors.cluster.seat import process_class
 from actors.cluster.shelf import Notes, Shelf, Shelved
 from actors.cluster.start import (
@@ -61,8 +62,7 @@ CALLS_AT_ONCE = 10_000
 BRANCHES = 2
 ACTORS = BRANCHES + 1
 """Begun at once, with the cortex. Ray starts as many processes ahead as it is told of CPUs."""
-CLOSE_S = 5.0
-"""How long an actor may take to close its files before it is ended."""
+CLOSE_S = 5.0  # how long an actor may take to close its files before it is ended
 
 _log = logging.getLogger("cortex.ray")
 _keeper = Keeper("cortex ray")
@@ -205,6 +205,7 @@ class RayRuntime(Machine, Shelved):
         self.notes = Notes(internal_kv)
         self._handles: dict[str, Any] = {}
         self._node = ray.get_runtime_context().get_node_id()
+        have_classes(ray_worker.global_worker, process_class, ray.actor._modify_class)
         self.lifeline = Lifeline(str(self._node), self.nodes) if connection is not None else None
         """A driver's: an actor dies with its node."""
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -316,7 +317,7 @@ class RayRuntime(Machine, Shelved):
             max_task_retries=0, max_concurrency=CALLS_AT_ONCE, num_cpus=0, scheduling_strategy=where,
             label_selector=labels or None, resources=tied(home),
         )  # fmt: skip
-        return made(lambda: actor.remote(code_paths(), role, name, args, self.cluster))
+        return actor.remote(code_paths(), role, name, args, self.cluster)
 
     def _where(self, role: str, args: tuple[Any, ...]) -> Any:
         """Which node: a channel's journal is on this one's disk, if in no database; branches and workers are spread."""
@@ -326,9 +327,8 @@ class RayRuntime(Machine, Shelved):
 
     async def end_actor(self, name: str) -> None:
         """End an actor for good, having let it close its files."""
-        peer = self.peer(name)
         with contextlib.suppress(Exception):
-            await asyncio.wait_for(peer.ask("close"), CLOSE_S)
+            await asyncio.wait_for(self.peer(name).ask("close"), CLOSE_S)
         with contextlib.suppress(exceptions.RayError):  # a head that is away, or has begun anew and knows of none
             if (handle := self._handles.pop(name, None)) is not None:
                 await asyncio.to_thread(ray.kill, handle, no_restart=True)
@@ -348,7 +348,7 @@ class RayRuntime(Machine, Shelved):
         """Ray's own handle of an actor. Raises ``Gone``."""
         try:
             found = await asyncio.to_thread(ray.get_actor, name, NAMESPACE)
-        except (ValueError, AssertionError):  # not there; or just ended, see ``made``
+        except ValueError:
             raise Gone(name) from None
         self._handles[name] = found
         return found

@@ -6,30 +6,13 @@ Ray's exceptions are an argument (``actors.runtime``).
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from actors.cluster.letters import cause_of, post
 from actors.cluster.lifeline import Lifeline
 from actors.cluster.start import first_line
 from actors.ports import Away, Gone
-
-FORGETS_S = 10.0
-"""How long Ray may know the name of an actor that has ended, when it has forgotten its class."""
-
-
-def made(make: Callable[[], Any]) -> Any:
-    """The actor that ``make`` has Ray make, or find by its name. Where one of that name has just been ended, or lost
-    with the driver that brought its class, Ray fails at an assertion of its own until it forgets the name, too."""
-    until_s = time.monotonic() + FORGETS_S
-    while True:
-        try:
-            return make()
-        except AssertionError:
-            if time.monotonic() >= until_s:
-                raise
-            time.sleep(0.1)
 
 
 class Finder(Protocol):
