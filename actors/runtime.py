@@ -8,7 +8,6 @@ import contextlib
 import logging
 import os
 import time
-import zlib
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -34,7 +33,7 @@ from actors.cluster.fitting import NODES_S, installed_here, said_mismatch, see_f
 from actors.cluster.keeper import Keeper
 from actors.cluster.leftovers import end_processes
 from actors.cluster.lifeline import LOOK_S, Lifeline
-from actors.cluster.placing import awaited, home_of, selector, shapes, tied
+from actors.cluster.placing import awaited, home_of, selector, shapes, tied, turn_of
 from actors.cluster.raypeer import RayPeer
 from actors.cluster.seat import process_class
 from actors.cluster.shelf import Notes, Shelf, Shelved
@@ -294,8 +293,8 @@ class RayRuntime(Machine, Shelved):
         labels, home = ({}, home_of(self._node, nodes)) if bound else (selector(role, nodes, avoid), "")
         if home:  # this node, or one that comes to the same host after it
             where = NodeAffinitySchedulingStrategy(self._node, soft=True)
-        if not labels and avoid and (well := [node for node in await self.nodes() if node not in avoid]):
-            where = NodeAffinitySchedulingStrategy(well[zlib.crc32(name.encode()) % len(well)], soft=True)
+        if where == "SPREAD" and not labels and (node := turn_of(name, nodes, avoid)):
+            where = NodeAffinitySchedulingStrategy(node, soft=True)
         self._handles[name] = await asyncio.to_thread(self._made, role, name, args, where, labels, home)
         peer = self.peer(name)
         try:

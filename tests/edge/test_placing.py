@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from actors.cluster.placing import awaited, home_of, selector, shapes, tied
+from actors.cluster.placing import awaited, home_of, selector, shapes, tied, turn_of
 from tests.edge.leasing import World, act
 
 
@@ -87,3 +87,12 @@ def test_a_channel_waits_for_its_host_only_while_that_is_gone():
     assert awaited("RESTARTING", "10.0.0.2", HOSTS) == "", "its host is there: it comes back by itself"
     assert awaited("ALIVE", "10.0.0.1", HOSTS) == awaited("DEAD", "10.0.0.1", HOSTS) == ""
     assert awaited("RESTARTING", "", HOSTS) == "", "it is tied to none: it comes back on another"
+
+
+def test_actors_of_a_role_take_nodes_in_turns():
+    nodes = [{"NodeID": name, "Alive": name != "n2"} for name in ("n3", "n0", "n2", "n1")]
+    assert [turn_of(f"branch:{slot}", nodes) for slot in range(4)] == ["n0", "n1", "n3", "n0"]
+    assert [turn_of(f"branch:{slot}", nodes, ("n1",)) for slot in range(3)] == ["n0", "n3", "n0"]
+    assert turn_of("channel:a", nodes) == turn_of("channel:a", nodes[::-1]) != ""
+    assert turn_of("branch:0", nodes, ("n0", "n1", "n3")) == "", "then Ray chooses"
+    assert turn_of("branch:0", nodes[1:3]) == "", "there is one"
