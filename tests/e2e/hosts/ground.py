@@ -164,6 +164,18 @@ class Ground:
         tools.until(lambda: len(done(at, job)) > rows // 8, 60, f"results of {job}", driver)
         return driver, names
 
+    def spread(self, name: str) -> None:
+        """Have the cluster's actors begun anew until branches are on two hosts at least: where to, Ray decides."""
+        for number in range(6):
+            job = f"{name}-{number}"
+            write_rows(self.a.disk / f"{job}.jsonl", 20, job)
+            ended(self.cortex(self.a, "batch", f"{job}.jsonl", "-o", f"{job}-out.jsonl", "--job", job))
+            (cluster,) = self.top(self.a)["clusters"]
+            if len({one["node"] for each, one in cluster["staff"].items() if each.startswith("branch:")}) > 1:
+                return
+            ended(self.cortex(self.a, "down", "--within", "10s"))
+        raise AssertionError("Ray put all branches on one host, six times")
+
     def top(self, host: Member | None = None) -> dict[str, Any]:
         """What ``top`` shows on a host, ``b`` if none is said."""
         return dict(json.loads(ended(self.cortex(host or self.b, "top", "--once", "--json")).splitlines()[-1]))

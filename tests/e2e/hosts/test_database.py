@@ -71,7 +71,7 @@ def test_a_split_that_leaves_a_channel_and_a_branch_on_both_sides_ends_with_one_
     hosts: Ground, database: Database
 ) -> None:
     before, head = hosts.twice(), hosts.head
-    ended(hosts.cortex(head, "down", "--within", "10s"))  # branches that were brought back elsewhere may share a host
+    hosts.spread("sides")
     filler, few = hosts.begun("filler", 150, 4, head)  # while there is a job, it is known where branches live
     (found,) = hosts.top(head)["clusters"]
     nodes = [one["node"] for name, one in found["staff"].items() if name.startswith("branch:")]

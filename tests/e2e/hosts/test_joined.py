@@ -14,6 +14,7 @@ ROWS = 600
 
 
 def test_a_batch_runs_over_all_hosts_and_its_journal_is_on_one_disk(hosts: Ground) -> None:
+    hosts.spread("over-all")
     before = hosts.twice()
     rows = write_rows(hosts.a.disk / "in.jsonl", ROWS, "joined")
     said = ended(hosts.cortex(hosts.a, "batch", "in.jsonl", "-o", "out.jsonl", "--job", "joined"))
