@@ -12,7 +12,7 @@ from tests.e2e.hosts.ground import TOLD_S, Ground, Member, done, ended
 
 ROWS = 1_200
 PERMITS = 24
-LONG, FEW = 3_000, 12
+LONG, FEW = 2_000, 12
 """Rows and permits of a job that takes half a minute at least: the split is over before it is."""
 SHORT_S = 1.0
 """Ray takes nobody for dead for that."""
