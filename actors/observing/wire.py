@@ -28,7 +28,7 @@ from actors.telemetry import (
     Job,
     told,
 )
-from cortex.exchanges import Call, Exchange, Record, spread
+from cortex.exchanges import Call, Exchange, Single, Whole, spread
 from cortex.reply import Usage
 from cortex.spans import ODD, Span, What, goal_of
 
@@ -95,11 +95,14 @@ class Wire:
         self._one = _Number(ATTEMPT)[1][:-1]
         self._waited = field(b"\x4a", attribute(WAITED, 0.0))[:-8]
 
-    def spans(self, records: Iterable[Record]) -> list[bytes]:
+    def spans(self, records: Iterable[Whole]) -> list[bytes]:
         """Each as a field of a ``ScopeSpans``, or as several."""
         said: list[bytes] = []
         for each in records:
-            if isinstance(each, Exchange):
+            if isinstance(each, Single):
+                exchange, goal = each.apart()
+                said += (self._exchange(exchange), self._plain(goal))
+            elif isinstance(each, Exchange):
                 said.append(self._exchange(each))
             elif each.what is _GOAL and not each.failed and _PLAIN.issuperset(each.facts):
                 said.append(self._plain(each))
