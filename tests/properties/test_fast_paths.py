@@ -118,7 +118,7 @@ def test_both_paths_come_to_the_same(name, seed, limits, faults):
     assert told(stage.other, stage.turns, general=False) == told(stage.other, stage.turns, general=True)
 
 
-@pytest.mark.parametrize("name", ["flat", "equal questions", "window", "batch", "table"])
+@pytest.mark.parametrize("name", ["flat", "batch", "table"])
 def test_what_is_plain_goes_the_fast_path(name, monkeypatch):
     """Else nothing would be gained, and nothing compared."""
     seen = []
@@ -131,9 +131,8 @@ def test_what_is_plain_goes_the_fast_path(name, monkeypatch):
     for place, function in ((loop, "ask"), (attempts, "answered"), (transitions, "_checked")):
         noted(place, function)
     told(stage.other, stage.turns, general=False)
-    shared = sum(isinstance(one, commands.Call) for one in stage.said) < len(getattr(stage.program, "texts", ()))
-    most = 3 if name != "window" else 12  # its own refusals are asked again
-    assert shared or len(seen) <= most, seen
+    assert len(stage.said) > 40
+    assert len(seen) <= 3, seen  # what begins the job, and rows that were refused
 
 
 TEXT = st.text(max_size=40)
