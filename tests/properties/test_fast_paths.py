@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cortex import attempts, commands, events, journal, loop, transitions
+from cortex import attempts, events, journal, loop, transitions
 from cortex.changes import Ask, Change, Emit, Resolve
 from cortex.limits import Limits
 from cortex.loop import step
