@@ -27,9 +27,9 @@ _PARTS: dict[str, str] = {
     "actors/summary actors/outlet actors/cli/ actors/bar actors/caps",
     "select": "cortex/asking cortex/prompt cortex/template cortex/permits cortex/ledger cortex/lanes cortex/warming "
     "policies/selection policies/tokens policies/budget policies/price policies/route",
-    "absorb": "cortex/attempts cortex/exchanges cortex/changes cortex/results cortex/reply cortex/moves cortex/goals "
-    "cortex/items cortex/transitions cortex/tally cortex/votes cortex/election policies/voting policies/retry "
-    "policies/failure",
+    "absorb": "cortex/answers cortex/attempts cortex/exchanges cortex/changes cortex/plain_changes cortex/results "
+    "cortex/reply cortex/moves cortex/goals cortex/items cortex/transitions cortex/tally cortex/votes cortex/election "
+    "policies/voting policies/retry policies/failure",
     "rows": "cortex/intake",
     "program": "cortex/programs/ cortex/flows/ cortex/program cortex/authored",
     "step": "cortex/ policies/",
