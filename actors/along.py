@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from actors.inbox import Entry
 from actors.links import Link, Links
-from cortex import events, journal
+from actors.parcel import decoded
+from cortex import events
 from cortex.state import flight_key
 
 ALONE_MAX = 16
@@ -38,7 +39,7 @@ class Along:
         if isinstance(answer, str):
             return answer
         said, blob = answer
-        batch = journal.decode_batch(blob)
+        batch = decoded(blob)
         last = batch[-1]
         assert isinstance(last, (events.Answered, events.Broke)), "a branch tells of attempts"
         link.brought = number, flight_key(last.goal, last.attempt)

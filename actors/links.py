@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import nsmallest
 from itertools import chain, islice
 from operator import attrgetter
 
 import msgspec
 
+from actors.parcel import Parcel, of_calls
 from actors.ports import Peer
 from cortex import commands
 from cortex.limits import Limits
@@ -63,33 +64,58 @@ class Link:
         """Calls given to it."""
         return len(self.queue) + len(self.out)
 
-    def packed(self, limits: Limits) -> tuple[bytes, list[int]]:
+    def packed(self, limits: Limits) -> tuple[Parcel, list[int]]:
         """The next message, whose calls are on their way from now on, and their keys; the queue is not empty."""
-        some = dict(islice(self.queue.items(), limits.message_calls_max))
-        if sum([len(call.body) + CALL_BYTES for call in some.values()]) <= limits.message_bytes_max:
-            blob = _encoder.encode(list(some.values()))
-            if len(blob) > limits.message_bytes_max:  # names may be long, too
-                blob = self._cut(some, limits.message_bytes_max)
+        queue, bytes_max = self.queue, limits.message_bytes_max
+        if len(queue) <= limits.message_calls_max:
+            some = queue
         else:
-            blob = self._cut(some, limits.message_bytes_max)
-        keys = list(some)
-        for key in keys:
-            self.out[key] = self.queue.pop(key)
-        return blob, keys
+            some = dict(islice(queue.items(), limits.message_calls_max))
+        calls, blob = list(some.values()), b""
+        if sum([len(call.body) for call in calls]) + CALL_BYTES * len(calls) <= bytes_max:
+            blob = _encoder.encode(calls)
+        if not blob or len(blob) > bytes_max:  # names may be long, too
+            blob, count = _cut(calls, bytes_max)
+            some = dict(islice(queue.items(), count))
+            calls = calls[:count]
+        self.out.update(some)
+        if len(calls) == len(queue):
+            self.queue = {}
+        else:
+            for key in some:
+                del queue[key]
+        return of_calls(blob, calls), list(some)
 
-    def _cut(self, some: dict[int, commands.Call], bytes_max: int) -> bytes:
-        """A message of the first of these, as many as fit; the others are taken out of ``some``."""
-        blobs: list[msgspec.Raw] = []
-        size = 0
-        for call in some.values():
-            blob = _encoder.encode(call)
-            size += len(blob)
-            if blobs and size > bytes_max:
-                break
-            blobs.append(msgspec.Raw(blob))
-        for key in list(some)[len(blobs) :]:
-            del some[key]
-        return _encoder.encode(blobs)
+
+def _cut(calls: list[commands.Call], bytes_max: int) -> tuple[bytes, int]:
+    """A message of the first of these, as many as fit, and how many they are."""
+    blobs: list[msgspec.Raw] = []
+    size = 0
+    for call in calls:
+        blob = _encoder.encode(call)
+        size += len(blob)
+        if blobs and size > bytes_max:
+            break
+        blobs.append(msgspec.Raw(blob))
+    return _encoder.encode(blobs), len(blobs)
+
+
+def come_back(keys: Iterable[int], where: dict[int, Link], brought: Callable[[Link], None]) -> list[Link]:
+    """The branches that these attempts, which have come back, leave. ``brought`` hears of one whose last message came
+    back whole."""
+    link: Link | None = None
+    touched: list[Link] = []
+    for key in keys:
+        if (at := where.pop(key, None)) is None:
+            continue
+        if at is not link:  # what comes together is mostly one branch's
+            link, out = at, at.out
+            touched.append(at)
+        if out.pop(key, None) is None:
+            at.queue.pop(key, None)
+        if key == at.brought[1]:
+            brought(at)
+    return touched
 
 
 class Links:

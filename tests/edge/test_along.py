@@ -6,6 +6,7 @@ import asyncio
 
 from actors.along import TELL_S
 from cortex import events, journal
+from cortex.state import flight_key
 from policies.failure import Failure, FailureKind
 from tests.edge.test_dispatch import FakeBranch, Scene, call, until
 
@@ -23,8 +24,8 @@ async def test_what_came_with_an_answer_is_for_the_next_turn_and_the_branch_hear
     assert branch.told == [], "nobody knows yet whether it is on disk"
     dispatch.send([call(2)])
     await until(lambda: len(branch.heard_of) == 2)
-    dispatch.settled(1, 1)
-    dispatch.settled(2, 1)
+    dispatch.settled([flight_key(1, 1)])
+    dispatch.settled([flight_key(2, 1)])
     dispatch.send([call(3)])
     await until(lambda: len(branch.heard_of) == 3)
     assert branch.heard_of == [(0, True), (0, False), (1, True)], "the next message after that says so"
@@ -40,7 +41,7 @@ async def test_a_branch_that_is_sent_nothing_hears_it_all_the_same() -> None:
     branch.along = [journal.encode_batch([events.Broke(1, "0", 1, Failure(FailureKind.TRANSIENT, "reset"))])]
     dispatch.send([call(1)])
     await until(lambda: bool(scene.brought))
-    dispatch.settled(1, 1)
+    dispatch.settled([flight_key(1, 1)])
     await until(lambda: bool(branch.told))
     assert branch.told == [("on_disk", "j", 1, 1)]
     await dispatch.close(forget=False)

@@ -17,6 +17,7 @@ from actors.links import TOGETHER_MAX, Link, Links
 from actors.ports import Away, Gone
 from cortex import commands, events
 from cortex.limits import Limits
+from cortex.state import flight_key
 
 
 @pytest.fixture(autouse=True)
@@ -268,7 +269,7 @@ async def test_a_branch_that_left_and_came_back_takes_what_is_new() -> None:
     dispatch.send([call(1), call(2)])
     await until(lambda: len(one.taken) == 2)
     for goal in (1, 2):
-        dispatch.settled(goal, 1)
+        dispatch.settled([flight_key(goal, 1)])
     dispatch.staffed(("two",))
     dispatch.staffed(("one",))
     dispatch.send([call(3)])
