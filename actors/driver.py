@@ -26,6 +26,7 @@ from actors.promise import Promise
 from actors.rotation import Rotation
 from actors.sharing import PLACE
 from actors.speed import Speed, foretold, of_job
+from actors.standstill import Standstill
 from actors.store import Folder, StoreError
 from cortex.events import Row
 from cortex.program import Program
@@ -132,7 +133,7 @@ class Driver:
             told = lambda *written: self._ask("written", *written)  # noqa: E731
             steering = Steering(self._over, self._refresh, told)
             self._dealing = Dealing(runtime, folder, count, ordered, steering, narrower, thins)
-        self._promise = Promise()
+        self._promise, self._still = Promise(), Standstill()
         self._wanted: tuple[str, str] | None = None
         self._begun = False
         self._facts: dict[str, Any] = {}
@@ -305,7 +306,7 @@ class Driver:
             at_s = self._runtime.monotonic_s()
             told = facts | of_job(self._speed, facts, at_s)
             told |= foretold(self._speed, facts, at_s, self._runtime.now_s())
-            if line := self._promise.news(told):
+            for line in filter(None, (self._promise.news(told), *self._still.news(told, self._runtime.now_s()))):
                 self._log(line)
             self._progress(told)
             await self._live.look(told, self._runtime.peer("cortex"))

@@ -11,13 +11,12 @@ import msgspec
 from actors.bar import Bar
 from actors.cli.conduct import Conduct, StoppedNow
 from actors.cli.options import Options
-from actors.cli.problems import PARTIAL, CommandError, never_show, say, told
-from actors.cli.settings import share_of
+from actors.cli.problems import PARTIAL, never_show, say, told
+from actors.cli.settings import notify_of, share_of
 from actors.cli.standings import forget_spool, standing_of
 from actors.cli.telling import OVER, Standing, headline, last_failed, why
 from actors.destination import Destination
 from actors.files.sink import SinkError
-from actors.notices import NoNotify, checked
 from actors.observing.logs import begin
 from actors.session import Session
 from actors.store import StoreError
@@ -39,10 +38,7 @@ class Work(msgspec.Struct, kw_only=True):
 def carry_out(work: Work) -> int:
     """Run it; the exit code. Raises what is wrong before anything was sent."""
     share_of(work.options)
-    try:
-        notify = checked(work.options.notify)
-    except NoNotify as error:
-        raise CommandError(str(error)) from None
+    notify = notify_of(work.options)
     session, said = work.session, ""
     write_logs(work.options)
     bar = Bar(rows=work.rows or None, form=work.options.log_format or "text")

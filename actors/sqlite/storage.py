@@ -17,6 +17,9 @@ is there costs a disk half of what it costs to make a file longer, so the sooner
 1,000 pages make short chains of commits a tenth to a quarter slower."""
 
 _APPEND = "INSERT INTO turns SELECT ?, ? FROM meta WHERE key = 'epoch' AND value = ?"
+_OLD_SNAPSHOTS = """
+DELETE FROM snapshots WHERE seq < (SELECT min(seq) FROM (SELECT seq FROM snapshots ORDER BY seq DESC LIMIT ?))
+"""
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS turns (seq INTEGER PRIMARY KEY, blob BLOB NOT NULL);
@@ -105,10 +108,12 @@ class FileStorage:
             if self._db.execute(_APPEND, (seq, blob, b"%d" % epoch)).rowcount != 1:
                 raise self._fenced()
 
-    def put_snapshot(self, seq: int, emitted: int, blob: bytes, epoch: int) -> None:
-        """Keep a snapshot."""
+    def put_snapshot(self, seq: int, emitted: int, blob: bytes, keep: int, epoch: int) -> None:
+        """Keep a snapshot, and remove old ones: the next one is written where they stood."""
         with self._writing(epoch):
             self._db.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", (seq, emitted, blob))
+            if keep:
+                self._db.execute(_OLD_SNAPSHOTS, (keep,))
 
     def set_meta(self, key: str, value: bytes, epoch: int) -> None:
         """Keep a small fact."""
