@@ -35,8 +35,9 @@ def absorb_plainly(k: State, program: Program, happened: Iterator[events.Event],
         del flights[key]
         if k.asking:
             k.asking.pop(flight.hash, None)
-        if flight.paced is None and not flight.probe:
-            k.shares[place].in_flight -= 1
+        share = k.shares[place]
+        if flight.paced is None and not flight.probe and share.failing is None:
+            share.in_flight -= 1
         else:
             came_back(k, flight, usage)
         if flight.text_bytes:
