@@ -1,8 +1,8 @@
 """A courier brings what happened at a branch to one channel, and keeps it until it is on that channel's disk.
 
-Where calls are so quick that the channel would wait for little else, what becomes of them comes with the answer to the
-message that brought them: a step of a chain is one question and its answer. The channel's next message says that it is
-on disk; until then it is kept here like everything else.
+Where calls are quick, what becomes of them comes with the answer to the message that brought them: a step of a chain is
+one question and its answer, and where there are many calls half of the messages need not be sent. The channel's next
+message says that it is on disk; until then it is kept here like everything else.
 """
 
 from __future__ import annotations
@@ -103,6 +103,7 @@ class Courier:
             if self._ready:
                 self._set_out()
         if not packet:
+            self.quick = False
             return b""
         timer = loop.call_later(ANSWER_S, self.again)
         self._brought[epoch, number] = packet, timer

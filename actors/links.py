@@ -30,7 +30,7 @@ class Link:
 
     __slots__ = (
         "armed", "audited", "beaten", "brought", "carrying", "incarnation", "leaving", "level", "name", "on_disk",
-        "on_the_way", "out", "past", "peer", "queue", "seen", "told", "up",
+        "on_the_way", "out", "past", "peer", "queue", "seen", "told", "untold", "up",
     )  # fmt: skip
 
     def __init__(self, name: str, peer: Peer) -> None:
@@ -53,8 +53,9 @@ class Link:
         """What was out at the last audit."""
         self.brought = (0, 0)
         """Number of the last message whose answer brought something, and the last call of that."""
-        self.on_disk = self.told = 0
-        """Up to this message all that came with answers is on disk; and what it was told of that."""
+        self.on_disk = self.told = self.untold = 0
+        """Up to this message all that came with answers is on disk; what it was told of that, and what it had not heard
+        when that was last looked at."""
         self.carrying = False
         self.level = -1
         self.beaten = self.audited = 0
