@@ -12,7 +12,7 @@ from actors.parcel import decoded
 from cortex import events
 from cortex.state import flight_key
 
-WAITS_MAX = 256
+WAITS_MAX = 1_024
 """Calls of a message whose answer may wait for what becomes of them, where calls are quick: a message of its own would
 cost both sides as much as forty calls. Of more, some are done while others travel."""
 TELL_S = 0.05
