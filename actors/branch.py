@@ -108,14 +108,14 @@ class Branch:
 
     async def work(
         self, job: str, epoch: int, incarnation: str, number: int, blob: bytes, peers: tuple[str, ...] = (),
-        on_disk: int = 0, alone: bool = False,
+        on_disk: int = 0, waits: bool = False,
     ) -> str | tuple[str, bytes]:  # fmt: skip
         """Make these calls, if the message is for this very incarnation, which is what it answers.
 
         A message whose number was heard before is not taken twice. Empty, and nothing done, where a newer incarnation
         of the channel has been heard; ``DRAINING``, and nothing done, where no more calls are taken. ``on_disk``: what
-        came with the answers to messages up to this one is there. ``alone``: nothing else of the job is here, so what
-        becomes of quick calls comes with the answer (``actors.courier``).
+        came with the answers to messages up to this one is there. ``waits``: what becomes of quick calls may come with
+        the answer (``actors.courier``).
         """
         if epoch < self._epochs.get(job, 0):
             return ""
@@ -144,7 +144,7 @@ class Branch:
             self._unarmed.setdefault(family, []).extend(taken)
         self._reporter.stir()
         courier = self._courier(job)
-        brought = await courier.answer(epoch, number, len(calls)) if alone and armed and courier.quick else b""
+        brought = await courier.answer(epoch, number, len(calls)) if waits and armed and courier.quick else b""
         return (self.incarnation, brought) if brought else self.incarnation
 
     async def on_disk(self, job: str, epoch: int, number: int) -> None:
@@ -338,7 +338,7 @@ class Branch:
         else:
             event = events.Broke(call.goal, call.sample, call.attempt, result, elapsed_s, waited_s, self.name)
         courier = self._couriers.get(under.job) or self._courier(under.job)
-        courier.quick = now_s - under.taken_s < QUICK_S
+        courier.quick = elapsed_s < QUICK_S
         courier.add(event)
 
     def _cancel(self, under: Under, why: FailureKind) -> None:

@@ -1,8 +1,8 @@
 """A courier brings what happened at a branch to one channel, and keeps it until it is on that channel's disk.
 
-Where calls are so quick that the channel would wait for little else, what becomes of them comes with the answer to the
-message that brought them: a step of a chain is one question and its answer. The channel's next message says that it is
-on disk; until then it is kept here like everything else.
+Where calls are quick, what becomes of them comes with the answer to the message that brought them: a step of a chain is
+one question and its answer, and where there are many calls half of the messages need not be sent. The channel's next
+message says that it is on disk; until then it is kept here like everything else.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from typing import Any
 import msgspec
 
 from actors.parcel import Parcel, of_events
-from actors.ports import Peer
+from actors.ports import NEAR_BYTES_MAX, NEAR_MAX, Peer, is_near
 
 MESSAGE_EVENTS_MAX = 256
-MESSAGE_BYTES_MAX, MESSAGE_BYTES_LIKELY = 90_000, 85_000
-"""How large a message may be, and would be if its events were as large as those before: else it is encoded twice."""
+MESSAGE_BYTES_MAX = 90_000
+LIKELY = 0.95
+"""How much of that a message would have if its events were as large as those before: one that has more is cut, and
+encoded twice."""
 UNDER_WAY_MAX = 2
 """Messages on their way at once: one travels while the other is written to disk."""
 ANSWER_S = 20.0
@@ -57,6 +59,9 @@ class Courier:
         self._sender = sender
         self._incarnation = incarnation
         self._channel = channel
+        self._events_max, self._bytes_max = MESSAGE_EVENTS_MAX, MESSAGE_BYTES_MAX
+        if is_near(channel):
+            self._events_max, self._bytes_max = NEAR_MAX, NEAR_BYTES_MAX
         self._more = more
         self._gather_s = gather_s
         self._ready: Packet = []
@@ -103,6 +108,7 @@ class Courier:
             if self._ready:
                 self._set_out()
         if not packet:
+            self.quick = False
             return b""
         timer = loop.call_later(ANSWER_S, self.again)
         self._brought[epoch, number] = packet, timer
@@ -171,14 +177,14 @@ class Courier:
 
     def _taken_out(self) -> tuple[Packet, Parcel]:
         """As much of what is ready as goes together, and the message of it."""
-        some = self._ready[: max(1, min(MESSAGE_EVENTS_MAX, int(MESSAGE_BYTES_LIKELY / self._size)))]
+        some = self._ready[: max(1, min(self._events_max, int(LIKELY * self._bytes_max / self._size)))]
         if not some:
             return some, Parcel()
         count, blob = len(some), b""
         with contextlib.suppress(Exception):
             blob = _encoder.encode(some)
-        if not blob or (len(blob) > MESSAGE_BYTES_MAX and count > 1):
-            some, blob, count = _cut(some)
+        if not blob or (len(blob) > self._bytes_max and count > 1):
+            some, blob, count = _cut(some, self._bytes_max)
         del self._ready[:count]
         self._size = len(blob) / max(1, count)
         return some, of_events(blob, some)
@@ -199,7 +205,7 @@ class Courier:
                 pause_s = min(2.0, pause_s * 2)
 
 
-def _cut(some: Packet) -> tuple[Packet, bytes, int]:
+def _cut(some: Packet, bytes_max: int) -> tuple[Packet, bytes, int]:
     """Those of the first that go together, the message of them, and how many that deals with. What cannot be put into
     bytes goes nowhere: its channel will ask for it, and hear that it is lost."""
     packet: Packet = []
@@ -212,7 +218,7 @@ def _cut(some: Packet) -> tuple[Packet, bytes, int]:
             _log.exception("attempt %d of goal %d cannot be told", event.attempt, event.goal)
         else:
             size += len(blob)
-            if blobs and size > MESSAGE_BYTES_MAX:
+            if blobs and size > bytes_max:
                 break
             blobs.append(msgspec.Raw(blob))
             packet.append(event)

@@ -10,7 +10,7 @@ from operator import attrgetter
 import msgspec
 
 from actors.parcel import Parcel, of_calls
-from actors.ports import Peer
+from actors.ports import NEAR_BYTES_MAX, NEAR_MAX, Peer, is_near
 from cortex import commands
 from cortex.limits import Limits
 
@@ -29,13 +29,14 @@ class Link:
     """One branch."""
 
     __slots__ = (
-        "armed", "audited", "beaten", "brought", "carrying", "incarnation", "leaving", "level", "name", "on_disk",
-        "on_the_way", "out", "past", "peer", "queue", "seen", "told", "up",
+        "armed", "audited", "beaten", "brought", "carrying", "incarnation", "leaving", "level", "name", "near",
+        "on_disk", "on_the_way", "out", "past", "peer", "queue", "seen", "told", "untold", "up",
     )  # fmt: skip
 
     def __init__(self, name: str, peer: Peer) -> None:
         self.name = name
         self.peer = peer
+        self.near = is_near(peer)
         self.incarnation = ""
         self.past: set[str] = set()
         """Incarnations known to be dead: word from them comes late."""
@@ -53,8 +54,9 @@ class Link:
         """What was out at the last audit."""
         self.brought = (0, 0)
         """Number of the last message whose answer brought something, and the last call of that."""
-        self.on_disk = self.told = 0
-        """Up to this message all that came with answers is on disk; and what it was told of that."""
+        self.on_disk = self.told = self.untold = 0
+        """Up to this message all that came with answers is on disk; what it was told of that, and what it had not heard
+        when that was last looked at."""
         self.carrying = False
         self.level = -1
         self.beaten = self.audited = 0
@@ -66,11 +68,10 @@ class Link:
 
     def packed(self, limits: Limits) -> tuple[Parcel, list[int]]:
         """The next message, whose calls are on their way from now on, and their keys; the queue is not empty."""
-        queue, bytes_max = self.queue, limits.message_bytes_max
-        if len(queue) <= limits.message_calls_max:
-            some = queue
-        else:
-            some = dict(islice(queue.items(), limits.message_calls_max))
+        queue, calls_max, bytes_max = self.queue, limits.message_calls_max, limits.message_bytes_max
+        if self.near:
+            calls_max, bytes_max = max(NEAR_MAX, calls_max), max(NEAR_BYTES_MAX, bytes_max)
+        some = queue if len(queue) <= calls_max else dict(islice(queue.items(), calls_max))
         calls, blob = list(some.values()), b""
         if sum([len(call.body) for call in calls]) + CALL_BYTES * len(calls) <= bytes_max:
             blob = _encoder.encode(calls)

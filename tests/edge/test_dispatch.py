@@ -41,7 +41,7 @@ class FakeBranch:
         self.after: list[Exception] = []
         self.told: list[Any] = []
         self.heard_of: list[tuple[int, bool]] = []
-        """What each message said is on disk, and whether it was alone."""
+        """What each message said is on disk, and whether its answer may wait."""
         self.along: list[bytes] = []
         """What goes with the next answers."""
         self.helped: list[tuple[str, ...]] = []
@@ -78,8 +78,8 @@ class FakeBranch:
                 raise self.before.pop()
             return {"incarnation": self.incarnation, "armed": self.armed}
         assert method == "work"
-        _, _, meant_for, number, blob, _, on_disk, alone = args
-        self.heard_of.append((on_disk, alone))
+        _, _, meant_for, number, blob, _, on_disk, waits = args
+        self.heard_of.append((on_disk, waits))
         if self.gone is not None and not self.gone.is_set():
             await self.gone.wait()
             raise Gone
