@@ -115,6 +115,13 @@ def whole(path: str) -> str:
     return path if path in ("", "-") or is_remote(path) else os.path.realpath(os.path.expanduser(path))
 
 
+def _as_if_paid(terms: Terms, budget: str) -> str:
+    """Said of a rehearsal at a price: it rehearses budgets too, so it takes its part of them."""
+    if not any(route.endpoint.startswith("sim:") and route.price is not None for route in terms.routes):
+        return ""
+    return f"what it would cost is taken from {budget} as if it were paid: leave the label out to rehearse without it"
+
+
 def _safe(text: str) -> str:
     return "".join(c if c.isalnum() and c.isascii() else "-" for c in text).strip("-")[:40]
 
@@ -155,6 +162,8 @@ class Session:
         self._driver: Driver | None = None
         self._stopped: tuple[str, str] | None = None
         self.destination: Destination | None = None
+        self.note = ""
+        """What the user should know of the run besides, in one line."""
         self.attached = False
         """Whether the job was found running, in a cluster, and goes on there."""
 
@@ -229,6 +238,9 @@ class Session:
             for budget in covering(books.read().values(), terms.labels):
                 if said := unpriced(terms, budget.name):
                     raise SetupError(said)
+                self.note = _as_if_paid(terms, f"the budget {budget.name}") or self.note
+        elif terms.labels:
+            self.note = _as_if_paid(terms, "a budget of its labels")
 
     def cluster(self) -> str:
         """Where the job runs: ``auto`` is the Ray that ``RAY_ADDRESS`` names, else this process, where objects live."""

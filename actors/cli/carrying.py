@@ -104,7 +104,7 @@ def header(session: Session, note: str) -> str:
     now = "it runs there already: attached" if session.attached else note
     if where not in ("inline", "local"):
         now += ("; " if now else "") + f"it goes on there without this command: cortex attach {session.job}"
-    for more in (found.notice if found is not None else "", now):
+    for more in (found.notice if found is not None else "", session.note, now):
         said += f"; {more}" if more else ""
     return said
 
