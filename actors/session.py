@@ -21,7 +21,7 @@ from actors.armoury import Arming
 from actors.batches import bounds
 from actors.budgets import books_of
 from actors.destination import Destination, SetupError, Wish, destination, remember
-from actors.driver import Driver, Sink, Source
+from actors.driver import Driver, Lost, Sink, Source
 from actors.errors import ClearError
 from actors.files.place import is_remote
 from actors.inline import InlineRuntime
@@ -205,6 +205,15 @@ class Session:
         self._stopped = (how, by)
         if self._driver is not None:
             await self._driver.stop(how, by)
+
+    async def look(self) -> dict[str, Any]:
+        """The job's figures as they are now; nothing where it is not under way, or its channel is away."""
+        if self._driver is None:
+            return {}
+        try:
+            return await self._driver.refresh()
+        except (ClearError, Lost):
+            return {}
 
     def terms(self, found: Destination, cluster: str) -> Terms:
         """What goes into the journal: all that a resumed run needs, and no secret."""
