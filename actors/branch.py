@@ -173,17 +173,18 @@ class Branch:
             if under is not None:
                 self._cancel(under, FailureKind.CANCELLED)
 
-    async def held(self, job: str, epoch: int) -> tuple[str, bool, tuple[tuple[int, int], ...]]:
-        """Which incarnation this is, whether it is armed, and (goal, attempt) of the calls of a job that are under way
-        here, or whose replies wait to be taken.
+    async def held(self, job: str, epoch: int) -> tuple[str, bool, tuple[tuple[int, int], ...], int]:
+        """Which incarnation this is, whether it is armed, (goal, attempt) of the calls of a job that are under way
+        here, or whose replies wait to be taken; and the highest epoch of the job that was heard of before this.
         """
-        if epoch > self._epochs.get(job, 0):
+        heard = self._epochs.get(job, 0)
+        if epoch > heard:
             self._epochs[job] = epoch
             self._again(job)
         under = [(goal, attempt) for (of, goal, attempt) in self._under if of == job]
         courier = self._couriers.get(job)
         kept = courier.keys() if courier is not None else ()
-        return self.incarnation, family_of(job) in self._keys, (*under, *kept)
+        return self.incarnation, family_of(job) in self._keys, (*under, *kept), heard
 
     async def beat(self, job: str, peers: tuple[str, ...] = ()) -> dict[str, Any]:
         """Signs of life: which incarnation this is, and whether it can work for a job; if not, its peers may help."""

@@ -19,6 +19,7 @@ import msgspec
 from actors.batches import PERMITS, Submissions
 from actors.dispatch import Dispatch
 from actors.editions import opens_again
+from actors.fencing import met
 from actors.inbox import Entry, Landed, Traces, entry, fed_entry, settle, split
 from actors.kin import Kin
 from actors.lease import Lease
@@ -85,9 +86,9 @@ class Channel(Kin):
         opening = msgspec.msgpack.decode(opening_blob, type=Opening) if opening_blob else None
         self._store.prepare()
         self._journal = self._store.journal(self.job, create=opening is not None)
-        epoch = self._journal.take_epoch(owner_record(opening.owner if opening else self._journal.meta("owner") or b""))
+        self._journal.take_epoch(owner_record(opening.owner if opening else self._journal.meta("owner") or b""))
         note_latest(self._journal, opening.terms if opening else None)
-        load = self._runtime.load_program
+        runtime, load = self._runtime, self._runtime.load_program
         k = replayed(self._journal, lambda terms: load(terms.program, terms.params_json), watch=self._watch)
         terms = opening.terms if opening else k.terms if k else None
         if terms is None:
@@ -95,15 +96,15 @@ class Channel(Kin):
         self._dispatch = Dispatch(self.job, self._runtime, terms.limits, self._put_events, self._enter)
         self._errands = Errands(self.job, self._folder, self._runtime, self._put_events, self._traces.say, self._watch)
         self._program = load(terms.program, terms.params_json)
-        branches, workers = await self._runtime.peer("cortex").ask("staff", bool(self._program.tools))
-        held = await self._dispatch.meet(tuple(branches), epoch)
+        branches, workers = await runtime.peer("cortex").ask("staff", bool(self._program.tools))
+        held = await met(self._dispatch, tuple(branches), self._journal, runtime.peer("cortex"))
         self._errands.staffed(tuple(workers))
         self._lease = Lease(
             self.job, self._runtime, lambda: self._k, self._put_events, self._errands.waiting,
             lambda: staff_digest(self._dispatch.staff, self._errands.workers), self._folder,
             (self._journal.meta("limits") or b"").decode(),
         )  # fmt: skip
-        batch, anew = resuming_batch(k, opening, epoch, held, self._journal.account(self._journal.seq))
+        batch, anew = resuming_batch(k, opening, self._journal.epoch, held, self._journal.account(self._journal.seq))
         if k is not None and not anew and (told := differs(k, self._program)):
             raise StoreError(f"job {self.job}: {told}. Undo that, or begin anew under another --job: no equal "
                              "question is paid again")
@@ -119,8 +120,7 @@ class Channel(Kin):
         self._k = k
         self._outlet = Outlet(0 if opens_again(self._journal, batch) else k.emitted)
         self._batched = any(route.batched for route in terms.routes)
-        names = self._dispatch.names
-        self._submissions = Submissions(self.job, self._runtime, lambda: self._k, self._put_events, names)
+        self._submissions = Submissions(self.job, runtime, lambda: self._k, self._put_events, self._dispatch.names)
         self._upkeep = Upkeep(self._journal, k, self._watch.kept, self._program, self._outlet)
         await self._turn([entry(batch)])
         url = opening.notify if opening else ""

@@ -110,6 +110,11 @@ class Cortex:
         await asyncio.gather(finding, *[self._call_back(job) for job in sorted(self._awaited)])
         self._all_heard()
 
+    async def heard(self, job: str) -> int:
+        """The highest epoch of a job of this name that has claimed anything; 0 where that is not known any more."""
+        known = self._state.jobs.get(job)
+        return max(known.epoch if known is not None else 0, self._state.left.get(job, 0))
+
     async def _call_back(self, job: str) -> None:
         try:
             if not await self._runtime.peer(f"channel:{job}").ask("rejoin"):

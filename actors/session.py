@@ -21,7 +21,7 @@ from actors.armoury import Arming
 from actors.batches import bounds
 from actors.budgets import books_of
 from actors.destination import Destination, SetupError, Wish, destination, remember
-from actors.driver import Driver, Sink, Source
+from actors.driver import Driver, Lost, Sink, Source
 from actors.errors import ClearError
 from actors.files.place import is_remote
 from actors.inline import InlineRuntime
@@ -115,6 +115,13 @@ def whole(path: str) -> str:
     return path if path in ("", "-") or is_remote(path) else os.path.realpath(os.path.expanduser(path))
 
 
+def _as_if_paid(terms: Terms, budget: str) -> str:
+    """Said of a rehearsal at a price: it rehearses budgets too, so it takes its part of them."""
+    if not any(route.endpoint.startswith("sim:") and route.price is not None for route in terms.routes):
+        return ""
+    return f"what it would cost is taken from {budget} as if it were paid: leave the label out to rehearse without it"
+
+
 def _safe(text: str) -> str:
     return "".join(c if c.isalnum() and c.isascii() else "-" for c in text).strip("-")[:40]
 
@@ -155,6 +162,8 @@ class Session:
         self._driver: Driver | None = None
         self._stopped: tuple[str, str] | None = None
         self.destination: Destination | None = None
+        self.note = ""
+        """What the user should know of the run besides, in one line."""
         self.attached = False
         """Whether the job was found running, in a cluster, and goes on there."""
 
@@ -197,6 +206,15 @@ class Session:
         if self._driver is not None:
             await self._driver.stop(how, by)
 
+    async def look(self) -> dict[str, Any]:
+        """The job's figures as they are now; nothing where it is not under way, or its channel is away."""
+        if self._driver is None:
+            return {}
+        try:
+            return await self._driver.refresh()
+        except (ClearError, Lost):
+            return {}
+
     def terms(self, found: Destination, cluster: str) -> Terms:
         """What goes into the journal: all that a resumed run needs, and no secret."""
         order = self.order
@@ -229,6 +247,9 @@ class Session:
             for budget in covering(books.read().values(), terms.labels):
                 if said := unpriced(terms, budget.name):
                     raise SetupError(said)
+                self.note = _as_if_paid(terms, f"the budget {budget.name}") or self.note
+        elif terms.labels:
+            self.note = _as_if_paid(terms, "a budget of its labels")
 
     def cluster(self) -> str:
         """Where the job runs: ``auto`` is the Ray that ``RAY_ADDRESS`` names, else this process, where objects live."""

@@ -286,7 +286,7 @@ def _begun(order: Order, options: Options, folder: Folder, source: Any, check: C
         check_output(sink, order.output, own or options.overwrite, goes_on)
     session = Session(order, taken_environ(), source=source, sink=sink)
     note = "" if before is None or order.fresh else GOES_ON if _same(order, before) else BEGINS_ANEW
-    work = Work(session=session, options=options, source=source, sink=sink, note=note)
+    work = Work(session=session, options=options, source=source, sink=sink, note=note, new=before is None)
     if check is not None:
         work.rows, work.unreadable = check.rows, check.unreadable
     return carry_out(work)

@@ -14,7 +14,8 @@ from pathlib import Path
 import msgspec
 
 from actors.sqlite.ahead import BUSY_S, write_ahead
-from actors.store import StoreError
+from actors.sqlite.storage import FULL
+from actors.store import DiskFull, StoreError
 
 _ASK_AT_ONCE = 500  # SQLite takes at most 999 variables in a statement on old builds
 _SORT_AT_ONCE = 64
@@ -177,4 +178,6 @@ def unremember(path: Path, jobs: Sequence[str]) -> None:
 
 def unusable(path: Path, error: sqlite3.Error) -> StoreError:
     """What is wrong with the index, as one line."""
+    if any(word in str(error) for word in FULL):
+        return DiskFull(f"the disk that holds {path} is full ({error}): make room, then resume")
     return StoreError(f"cannot use {path}: {error}; it is only an index and may be removed")

@@ -208,10 +208,14 @@ class FileStorage:
         return sum(path.stat().st_size for path in paths if path.exists())
 
 
+FULL = ("disk is full", "disk I/O error", "No space left")
+"""What SQLite, or the system, says of a disk without room."""
+
+
 def plain(error: Exception, path: Path) -> StoreError:
     """What is wrong with a journal's file, as one line."""
     said = str(error)
-    if "disk is full" in said or "disk I/O error" in said or "No space left" in said:
+    if any(word in said for word in FULL):
         return DiskFull(f"the disk that holds {path} is full ({said}): make room, then resume")
     if "locked" in said:
         return StoreError(f"{path.stem} is locked by another run that does not answer")

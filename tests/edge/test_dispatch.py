@@ -69,7 +69,7 @@ class FakeBranch:
             if self.silent:
                 await asyncio.Event().wait()
             await self.met.wait()
-            return self.incarnation, self.armed, tuple(self.holds)
+            return self.incarnation, self.armed, tuple(self.holds), 0
         if method == "beat":
             self.helped.append(args[1])
             if self.silent:
