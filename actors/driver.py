@@ -310,8 +310,7 @@ class Driver:
                 self._log(line)
             self._progress(told)
             await self._live.look(told, self._runtime.peer("cortex"))
-            wanted = control.read(self._control, self.job, self._opening.owner)
-            if wanted is not None:
+            if (wanted := control.read(self._control, self.job, self._opening.owner)) is not None:
                 await self._obey(wanted)
                 control.obeyed(self._control, self.job)
             await self._tell_caps()
@@ -372,7 +371,8 @@ class Driver:
         facts = facts or self._facts
         return facts["outcome"] != "running" or bool(facts["broken"])
 
-    async def refresh(self) -> dict[str, Any]:  # by its name: the job's figures, as they are now
+    async def refresh(self) -> dict[str, Any]:
+        """The job's figures, as they are now. Raises ``Lost``."""
         facts: dict[str, Any] = msgspec.json.decode(await self._ask("status", self._heard.said))
         self._facts = facts
         for line in self._heard.news(facts):
