@@ -9,62 +9,86 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cortex import events
-from cortex.authored import REFUSAL, Out, fold, fold_reply
+from cortex.authored import REFUSAL, Out, fold_changes, fold_reply, refuse
+from cortex.events import Answered, Event
 from cortex.ledger import Took
 from cortex.moves import ASKED
 from cortex.permits import came_back
+from cortex.plain_changes import apply_plainly, may_be_plain
 from cortex.program import Program
+from cortex.reply import Reply
 from cortex.state import Flight, Goal, State
+from policies.tokens import TEACHES_BYTES_MIN
 
 
-def absorb_plainly(k: State, program: Program, happened: Iterator[events.Event], out: Out) -> events.Event | None:
+def absorb_plainly(k: State, program: Program, happened: Iterator[Event], out: Out) -> Event | None:
     """Fold these into K as long as they are plain answers, and return the first that is not; None where all were."""
-    if k.tell is not None:
+    if not may_be_plain(k, program, out):
         return next(happened, None)
-    flights, goals, tally, reads_refusals = k.flights, k.goals, k.tally, program.reads_refusals
+    flights, goals, reads_refusals = k.flights, k.goals, program.reads_refusals
+    other: Event | None = None
     for event in happened:
-        if type(event) is not events.Answered or k.elections or k.unhedged:
-            return event
-        goal_id, attempt, reply = event.goal, event.attempt, event.reply
+        if type(event) is not Answered:
+            other = event
+            break
+        goal_id, attempt = event.goal, event.attempt
         goal, key = goals.get(goal_id), goal_id << 20 | attempt
         flight = flights.get(key)
-        if goal is None or flight is None or not _is_plain(k, goal, attempt, flight, key):
-            return event
-        usage, place, charge = reply.usage, flight.route, flight.charge
+        if (
+            goal is None or flight is None or goal.status is not ASKED or goal.question != flight.hash
+            or goal.tries != attempt or goal.hedge or goal.assumed or flight.followers or flight.prefix
+            or k.elections or k.unhedged or (k.asking and k.asking.get(flight.hash, key) != key)
+        ):  # fmt: skip
+            other = event
+            break
         del flights[key]
-        if k.asking:
-            k.asking.pop(flight.hash, None)
-        share = k.shares[place]
-        if flight.paced is None and not flight.probe and share.failing is None:
-            share.in_flight -= 1
-        else:
-            came_back(k, flight, usage)
-        if flight.text_bytes:
-            k.estimate = k.estimate.update(flight.text_bytes, usage.input_tokens_billed)
-        price = k.terms.routes[place].price if place else k.terms.route.price
-        k.took = Took(event.elapsed_s, k.ledger.settle(charge, usage, price))
-        k.successes += 1
-        if k.alike:
-            k.alike = 0
-        tally.answered += 1
+        _settle(k, flight, event)
         goal.question = b""
         if goal.broken:
             goal.broken = goal.throttles = 0
         if goal.failure is not None:
             goal.failure = None
+        reply = event.reply
         if reads_refusals or reply.stop_reason != REFUSAL:
-            fold(k, program, goal, "absorb", reply, out)
+            _fold(k, program, goal, reply, out)
         else:
             fold_reply(k, program, goal, reply, out)
+    if k.took is not None:
         k.took = None
-    return None
+    return other
 
 
-def _is_plain(k: State, goal: Goal, attempt: int, flight: Flight, key: int) -> bool:
-    """Whether this goal awaits this attempt, and nothing else has to do with either."""
-    return (
-        goal.status is ASKED and goal.question == flight.hash and goal.tries == attempt and not goal.hedge
-        and not goal.assumed and not flight.followers and not flight.prefix
-        and (not k.asking or k.asking.get(flight.hash, key) == key)
-    )  # fmt: skip
+def _settle(k: State, flight: Flight, event: Answered) -> None:
+    """The attempt is paid for, and its permit is free again."""
+    usage, place = event.reply.usage, flight.route
+    share = k.shares[place]
+    if flight.paced is None and not flight.probe and share.failing is None:
+        share.in_flight -= 1
+    else:
+        came_back(k, flight, usage)
+    if k.asking:
+        k.asking.pop(flight.hash, None)
+    if flight.text_bytes >= TEACHES_BYTES_MIN:
+        k.estimate = k.estimate.update(flight.text_bytes, usage.input_tokens_billed)
+    price = k.terms.routes[place].price if place else k.terms.route.price
+    k.took = Took(event.elapsed_s, k.ledger.settle(flight.charge, usage, price))
+    k.successes += 1
+    k.tally.answered += 1
+    if k.alike:
+        k.alike = 0
+
+
+def _fold(k: State, program: Program, goal: Goal, reply: Reply, out: Out) -> None:
+    """``authored.fold`` of a reply to a goal that was asked."""
+    try:
+        changed = list(program.absorb(k, goal, reply))
+        done = apply_plainly(k, changed, out, goal, program)
+    except Exception as error:  # an author's code may raise anything
+        refuse(k, program, goal, "absorb", error, out)
+        return
+    if not done:
+        fold_changes(k, program, goal, "absorb", changed, out)
+    elif goal.status is ASKED:  # it added a goal, or a result, and said nothing of its own
+        fold_changes(k, program, goal, "absorb", [], out)
+    elif k.faulty_in_row:
+        k.faulty_in_row = 0

@@ -8,7 +8,7 @@ from hashlib import blake2b
 from cortex import commands, purse, warming
 from cortex.changes import Ask, Vote
 from cortex.ledger import Charge, worst_charge
-from cortex.moves import ASKED, OPEN, begin_timeout, set_status
+from cortex.moves import ASKED, OPEN, begin_timeout, set_asked, set_status
 from cortex.permits import Share, begin, way
 from cortex.prompt import DoesNotFit, Prompt, request_body, text_request, with_model
 from cortex.state import TRIES_MAX, Flight, Goal, State, flight_key
@@ -24,8 +24,17 @@ _new_hash = blake2b(digest_size=16).copy  # takes half as long as making one
 
 def question_hash(endpoint: str, body: bytes, sample: str) -> bytes:
     """The identity of a question: endpoint, model, prompt and parameters (all in the body), and sample. 16 bytes."""
+    return _hashed(_head(endpoint, len(sample)), sample, body)
+
+
+def _head(endpoint: str, sample_length: int) -> str:
+    """What stands before the sample: with it no two questions run together into the same bytes."""
+    return f"{len(endpoint)} {sample_length} {endpoint}"
+
+
+def _hashed(head: str, sample: str, body: bytes) -> bytes:
     made = _new_hash()
-    made.update(f"{len(endpoint)} {len(sample)} {endpoint}{sample}".encode())
+    made.update((head + sample).encode())
     made.update(body)
     return made.digest()
 
@@ -146,63 +155,87 @@ def ask_plainly(k: State, wishes: Iterator[Ask | Vote], once: bool, out: list[co
     """Send as many of these calls as are plain, and return the first that is not; None where all were sent.
 
     Nearly every call is plain: the first attempt at an open goal, over the job's own route, with nothing set up that
-    looks at each call. What these have in common is looked up once. For every other call ``ask`` is there, and for a
-    plain one it would come to the same K and the same command (``tests/properties/test_fast_paths.py``).
+    looks at each call. What these have in common is looked up once, and what they add up to is counted once. For every
+    other call ``ask`` is there; for a plain one it would come to the same K and the same command
+    (``tests/properties/test_fast_paths.py``).
     """
     terms, limits, share = k.terms, k.terms.limits, k.shares[0]
     if not _plain_way(k, share):
         return next(wishes, None)
-    route, at_s, day, generation = terms.route, k.at_s, k.ledger.day, share.generation
-    price, endpoint = route.price, route.endpoint
-    ledger, tally, asking, capped = k.ledger, k.tally, k.asking, not purse.unbounded(k)
-    tokens_of: dict[int, int] = {}  # by the reply's bound, which is the same for nearly all
+    price, endpoint, timeout = terms.route.price, terms.route.endpoint, limits.timeout
+    at_s, day, generation = k.at_s, k.ledger.day, share.generation
+    goals, flights, asking = k.goals, k.flights, k.asking
+    capped, room = not purse.unbounded(k), share.permits - share.in_flight
+    prompt_max: dict[int, int] = {}  # M by the reply's bound
+    heads: dict[int, str] = {}  # of what is hashed, by the sample's length
+    sent = nusd = tokens = 0
+    other: Ask | Vote | None = None
     for wish in wishes:
         goal = wish.goal
         try:
-            if not (type(wish) is Ask and _is_plain(k, goal, wish)) or share.in_flight >= share.permits:
-                return wish
-            output_tokens_max = wish.output_tokens_max or limits.output_tokens_max
-            tokens_max = tokens_of.get(output_tokens_max)
-            if tokens_max is None:
-                tokens_max = tokens_of[output_tokens_max] = terms.prompt_tokens_max(output_tokens_max)
-            made = _made(k, wish, output_tokens_max, tokens_max)
+            if (
+                type(wish) is not Ask or sent >= room or goal.status is not OPEN or goal.tries or goal.question
+                or goal.hedge or goals.get(goal.id) is not goal or wish.uses or wish.role
+            ):  # fmt: skip
+                other = wish
+                break
+            output_max = wish.output_tokens_max or limits.output_tokens_max
+            input_max = prompt_max.get(output_max)
+            if input_max is None:
+                input_max = prompt_max[output_max] = terms.prompt_tokens_max(output_max)
+            made = wish.made or _made(k, wish, output_max, input_max)
             if made is None:
-                return wish
+                other = wish
+                break
             body, constructor, text_bytes, bound = made
             sample = goal.sample if wish.sample is None else wish.sample
-            question = question_hash(endpoint, body, sample)
-            if not once and question in asking:
-                return wish
+            head = heads.get(len(sample))
+            if head is None:
+                head = heads[len(sample)] = _head(endpoint, len(sample))
+            question = _hashed(head, sample, body)
             if price is None:
-                charge = Charge(0, min(bound, tokens_max) + output_tokens_max, day)
+                charge = Charge(0, (bound if bound < input_max else input_max) + output_max, day)
             else:
                 caching = b'"cache_control"' in body
-                charge = worst_charge(price, min(bound, tokens_max), output_tokens_max, caching, day)
-            if capped and not purse.affords(k, charge, wanted=True):
-                return wish
-            set_status(k, goal, ASKED)
+                charge = worst_charge(price, min(bound, input_max), output_max, caching, day)
+            if (not once and question in asking) or (capped and not _committed(k, charge)):
+                other = wish
+                break
+            set_asked(k, goal)
         except Exception:  # an author's code, or what it made: ``ask`` raises it again, where it is heeded
-            return wish
-        attempt = goal.tries = goal.tries + 1
-        goal.question, goal.sample, goal.constructor = question, sample, constructor
-        tally.calls += 1
-        ledger.reserve(charge)
-        share.in_flight += 1
-        key = goal.id << 20 | attempt
-        k.flights[key] = Flight(
-            goal.id, attempt, sample, question, at_s, charge, text_bytes, 0, b"", output_tokens_max
-        )
+            other = wish
+            break
+        goal.tries, goal.question, goal.constructor = 1, question, constructor
+        if goal.sample is not sample:
+            goal.sample = sample
+        goal_id = goal.id
+        key = goal_id << 20 | 1
+        flights[key] = Flight(goal_id, 1, sample, question, at_s, charge, text_bytes, 0, b"", output_max)
         if not once:
             asking[question] = key
-        timeout_s = attempt_timeout_s(limits.timeout, output_tokens_max, bound)
+        sent += 1
+        tokens += charge.tokens
+        nusd += charge.nusd
+        timeout_s = attempt_timeout_s(timeout, output_max, bound)
         if timeout_s > k.call_timeout_max_s:
             k.call_timeout_max_s = timeout_s
-        out.append(
-            commands.Call(
-                goal.id, sample, attempt, question, body, output_tokens_max, tokens_max, timeout_s, 0, generation
-            )
-        )
-    return None
+        out.append(commands.Call(goal_id, sample, 1, question, body, output_max, input_max, timeout_s, 0, generation))
+    if sent:
+        k.tally.calls += sent
+        share.in_flight += sent
+        k.ledger.reserve(Charge(nusd, tokens, day) if not capped else _NO_CHARGE, sent)
+    return other
+
+
+_NO_CHARGE = Charge(0, 0)
+
+
+def _committed(k: State, charge: Charge) -> bool:
+    """Set this aside, if caps and slices have room for it: each is looked at before the next is."""
+    if not purse.affords(k, charge, wanted=True):
+        return False
+    k.ledger.reserve(charge, 0)
+    return True
 
 
 def _plain_way(k: State, share: Share) -> bool:
@@ -211,26 +244,19 @@ def _plain_way(k: State, share: Share) -> bool:
     limits = k.terms.limits
     return not (
         share.pace is not None or share.blocked is not None or share.starts >= 0 or share.hold_until_s > k.at_s
-        or k.pace is not None or k.reading or k.tell is not None
+        or k.pace is not None or k.reading or k.tell is not None or k.terms.role_routes
         or limits.warm_prefix or limits.hedge_after_s is not None or limits.goal_timeout_s is not None
-    )  # fmt: skip
-
-
-def _is_plain(k: State, goal: Goal, wish: Ask) -> bool:
-    """Whether this is the first attempt at a goal that is open, on the job's own lane, with a prompt of its own."""
-    return (
-        goal.status is OPEN and k.goals.get(goal.id) is goal and not goal.question and not goal.lane
-        and not goal.hedge and goal.tries < TRIES_MAX and not wish.uses and not wish.role and wish.made is None
     )  # fmt: skip
 
 
 def _made(k: State, wish: Ask, output_tokens_max: int, tokens_max: int) -> tuple[bytes, str, int, int] | None:
     """As ``rendered`` says it, of a request that was given whole, or of a prompt of texts alone that is proved to fit;
     else None."""
-    prompt, body = wish.prompt, wish.body
+    prompt = wish.prompt
     if output_tokens_max <= 0 or tokens_max <= 0:
         return None
     if prompt is None:
+        body = wish.body
         return None if body is None else (body, AS_GIVEN, 0, body_tokens_bound(body))
     if type(prompt) is not Prompt or wish.params is not None:
         return None

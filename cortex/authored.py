@@ -30,15 +30,21 @@ def fold(k: State, program: Program, goal: Goal, where: Literal["absorb", "absor
         return
     try:
         changed = list(program.absorb(k, goal, value) if where == "absorb" else program.absorbed(k, goal, value))
+    except Exception as error:  # an author's code may raise anything
+        refuse(k, program, goal, where, error, out)
+    else:
+        fold_changes(k, program, goal, where, changed, out)
+
+
+def fold_changes(k: State, program: Program, goal: Goal, where: str, changed: list[Change], out: Out) -> None:
+    """Make what that method yielded."""
+    try:
         if k.finished and _too_late(changed):
             reopen(k, goal)  # the job has ended, and nobody would run it: resumed, it is asked again, from memory
             return
         apply(k, changed, out, by=goal, program=program)
-    except Malformed as error:
-        _malformed(k, program, goal, error, out)
-        return
-    except Exception as error:  # an author's code may raise anything
-        faulty(k, program, goal, where, error, out)
+    except Exception as error:  # what it yielded may be anything too
+        refuse(k, program, goal, where, error, out)
         return
     if goal.status == ASKED:
         if where == "absorb":
@@ -47,6 +53,14 @@ def fold(k: State, program: Program, goal: Goal, where: Literal["absorb", "absor
         reopen(k, goal)  # what a worker brought is in K: select goes on from there
     if k.faulty_in_row:
         k.faulty_in_row = 0
+
+
+def refuse(k: State, program: Program, goal: Goal, where: str, error: Exception, out: Out) -> None:
+    """The value was not folded: the reply is refused, or the program's own code is at fault."""
+    if isinstance(error, Malformed):
+        _malformed(k, program, goal, error, out)
+    else:
+        faulty(k, program, goal, where, error, out)
 
 
 def fold_reply(k: State, program: Program, goal: Goal, reply: Reply, out: Out) -> None:

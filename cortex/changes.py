@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cortex.program import Program
 
 
-class Ask(msgspec.Struct, frozen=True):
+class Ask(msgspec.Struct, frozen=True, gc=False):
     """Make one bounded call for an open goal. Only select may ask.
 
     Either ``prompt`` (rendered by this program) or ``body`` (a whole request in the Messages form, JSON) is given.
@@ -62,7 +62,7 @@ class Vote(msgspec.Struct, frozen=True):
     """As in ``Ask``."""
 
 
-class Resolve(msgspec.Struct, frozen=True):
+class Resolve(msgspec.Struct, frozen=True, gc=False):
     """The goal is met; this is its answer (plain data: text, numbers, lists, dicts, bytes)."""
 
     goal: Goal
@@ -135,7 +135,7 @@ class Abandon(msgspec.Struct, frozen=True):
     goal: Goal
 
 
-class Emit(msgspec.Struct, frozen=True):
+class Emit(msgspec.Struct, frozen=True, gc=False):
     """A result for the job's sink. ``order`` is its place in the input, where the input's order is asked for."""
 
     value: Any

@@ -13,6 +13,7 @@ from cortex.ending import go_on
 from cortex.moves import end, hurry
 from cortex.permits import granted_pace, own_pace, reroute, reroute_own
 from cortex.plain import plain
+from cortex.plain_changes import apply_plainly, may_be_plain
 from cortex.program import Program
 from cortex.state import ENDED, Goal, State, Status, flight_key
 from cortex.transitions import apply
@@ -62,7 +63,7 @@ def _fed(k: State, program: Program, event: events.Fed, out: Out) -> None:
     if k.source_ended or event.start != k.position:
         return  # the same window twice: its driver did not hear our answer, or another took over from it
     k.position, k.source_ended = event.position, event.ended
-    read, tally = program.read, k.tally
+    read, tally, plainly = program.read, k.tally, may_be_plain(k, program, out)
     for row in event.rows:
         if row.place < 0:
             tally.rows_read += 1
@@ -73,7 +74,8 @@ def _fed(k: State, program: Program, event: events.Fed, out: Out) -> None:
             for change in made:
                 if type(change) is Goal and not change.parent:
                     change.row = row.key
-            apply(k, made, out, by=None, program=program)
+            if not (plainly and apply_plainly(k, made, out, None, program)):
+                apply(k, made, out, by=None, program=program)
         except Exception as error:
             stop(k, said("read", error))
             return

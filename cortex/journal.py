@@ -157,7 +157,6 @@ def replay(
 def opening(turn: events.Turn) -> Terms | None:
     """The terms, where this turn opens the job."""
     for batch in turn.batches:
-        for event in batch:
-            if isinstance(event, events.Opened):
-                return event.terms
+        if events.Opened in map(type, batch):
+            return next(event.terms for event in batch if type(event) is events.Opened)
     return None

@@ -102,9 +102,9 @@ class Ledger(msgspec.Struct):
             return False
         return max_job_tokens is None or self.committed_tokens + charge.tokens <= max_job_tokens
 
-    def reserve(self, charge: Charge) -> None:
-        """An attempt is asked for."""
-        self.attempts += 1
+    def reserve(self, charge: Charge, attempts: int = 1) -> None:
+        """An attempt is asked for; or several of one day, for all of which this is the charge."""
+        self.attempts += attempts
         self.reserved_tokens += charge.tokens
         if charge.nusd:
             self.reserved_nusd += charge.nusd
@@ -155,13 +155,8 @@ class Ledger(msgspec.Struct):
 
     def know(self, usage: Usage, price: Price | None, day: int = ELSEWHERE) -> int | None:
         """A reply was paid for, with this usage, that was asked for on this day. What it cost; None without a price."""
-        nusd = None
-        if price is not None:
-            nusd = cost_nusd(price, usage)
-            self.known_nusd += nusd
-            self._counts(day, nusd)
-        read, written = usage.cache_read_tokens, usage.cache_creation_tokens
         given, said = usage.input_tokens, usage.output_tokens
+        read, written = usage.cache_read_tokens, usage.cache_creation_tokens
         self.known_tokens += given + read + written + said
         self.input_tokens += given
         self.output_tokens += said
@@ -169,6 +164,11 @@ class Ledger(msgspec.Struct):
             self.cache_read_tokens += read
             self.cache_creation_tokens += written
         self.paid_calls += 1
+        if price is None:
+            return None
+        nusd = cost_nusd(price, usage)
+        self.known_nusd += nusd
+        self._counts(day, nusd)
         return nusd
 
 

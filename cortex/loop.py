@@ -9,6 +9,8 @@ call's id, and the order of everything is the journal's.
 
 from __future__ import annotations
 
+from itertools import islice
+
 from cortex import attempts, commands, deadlines, errands, events, hedges, lanes, pauses, submissions, votes
 from cortex.answers import absorb_plainly
 from cortex.asking import ask, ask_plainly
@@ -132,16 +134,20 @@ def _brings_news(turn: events.Turn) -> bool:
 
 def _gather(k: State, program: Program, calls_max: int, asks: list[Ask | Vote], changed: list[Change]) -> bool:
     """What the program wants now: up to ``calls_max`` calls, and the changes beside them. Whether it may want more."""
-    if len(asks) == calls_max:
-        return True
-    for wish in program.select(k):
-        if type(wish) is not Ask and type(wish) is not Vote:
-            changed.append(wish)  # type: ignore[arg-type]
+    wishes = iter(program.select(k))
+    while (left := calls_max - len(asks)) > 0:
+        some = list(islice(wishes, left))
+        if not some:
+            return False
+        if _ASKS.issuperset(map(type, some)):  # nearly always
+            asks += some  # type: ignore[arg-type]
             continue
-        asks.append(wish)
-        if len(asks) == calls_max:
-            return True
-    return False
+        for wish in some:
+            (asks if type(wish) in _ASKS else changed).append(wish)  # type: ignore[arg-type]
+    return True
+
+
+_ASKS = frozenset({Ask, Vote})
 
 
 def _asked_at_once(changed: list[Change], asks: list[Ask | Vote]) -> bool:

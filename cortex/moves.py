@@ -48,6 +48,17 @@ def set_status(k: State, goal: Goal, to: Status) -> None:
     goal.status = to
 
 
+def set_asked(k: State, goal: Goal) -> None:
+    """The same for a goal that is open, and is asked."""
+    k.open_by_kind[goal.kind].pop(goal.id, None)
+    if k.parked or k.called:
+        take_back(k, goal)
+    goal.status = ASKED
+    if goal.due_at_s:
+        goal.due_at_s = NEVER
+        k.resting -= 1
+
+
 def take_back(k: State, goal: Goal) -> None:
     """The goal is offered to select no more."""
     k.open_by_kind[goal.kind].pop(goal.id, None)
@@ -262,7 +273,7 @@ def close(k: State, goal: Goal, to: Status, out: Out, program: Program) -> None:
         k.tally.failed_said, k.tally.failed_row = goal.failure.message[:_SAID_MAX], goal.row
 
 
-def end_alone(k: State, goal: Goal, answer: Any, out: commands.Decided, program: Program) -> None:
+def end_alone(k: State, goal: Goal, answer: Any, out: Any, program: Program) -> None:
     """``end``, for a goal that was answered and has nothing and nobody around it: it is resolved."""
     goal.status, goal.answer = RESOLVED, answer
     if goal.failure is not None:

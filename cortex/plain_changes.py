@@ -8,44 +8,50 @@ would make the same K and the same commands, or raise the same (``tests/properti
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from cortex.changes import Change, Emit, Resolve
 from cortex.commands import Decided
 from cortex.election import VOTE
 from cortex.goals import NEVER
-from cortex.moves import ASKED, OPEN, Out, end_alone
+from cortex.moves import OPEN, Out, end_alone
 from cortex.plain import plain
 from cortex.program import Program
 from cortex.results import emit
 from cortex.state import Goal, State
 
-CHANGES_MAX = 3
+
+def may_be_plain(k: State, program: Program, out: Out) -> bool:
+    """Whether any changes of this turn may be made here: nobody listens, and what is made and ended is told once."""
+    return k.tell is None and not program.traced and type(out) is Decided
 
 
 def apply_plainly(k: State, changed: Sequence[Change], out: Out, by: Goal | None, program: Program) -> bool:
-    """Make these changes where they are plain: at most the end of the goal ``by`` that was answered, one result in no
-    order, and one new top goal. False where they are more, and nothing was changed.
+    """Make these changes where they are plain: at most one result in no order, one new top goal, and the end of the
+    goal ``by``, which has just had its answer. False where they are more, and nothing was changed.
 
     Raises what ``transitions.apply`` does for values that K cannot keep.
     """
-    if len(changed) > CHANGES_MAX or program.traced or k.tell is not None or type(out) is not Decided:
-        return False
-    ended: Resolve | None = None
-    emitted: Emit | None = None
-    added: Goal | None = None
+    ended: Any = None
+    emitted: Any = None
+    added: Any = None
     for change in changed:
-        if type(change) is Resolve:
-            if ended is not None or by is None or change.goal is not by or not _is_alone(k, by):
+        kind = type(change)
+        if kind is Resolve and ended is None:
+            ended = change
+            if by is None or ended.goal is not by or not _is_alone(k, by):
                 return False
-            ended, answer = change, plain(change.answer)
-        elif type(change) is Emit:
-            if emitted is not None or change.order is not None:
+            answer = plain(ended.answer) if ended.answer is not None else None
+        elif kind is Goal and added is None:
+            added = change
+            if not _is_new(k, added):
                 return False
-            emitted, result = change, plain(change.value)
-        elif type(change) is Goal:
-            if added is not None or not _is_new(k, change):
+            value = plain(added.value)
+        elif kind is Emit and emitted is None:
+            emitted = change
+            if emitted.order is not None:
                 return False
-            added, value = change, plain(change.value)
+            result = plain(emitted.value)
         else:
             return False
     if emitted is not None:
@@ -60,31 +66,34 @@ def apply_plainly(k: State, changed: Sequence[Change], out: Out, by: Goal | None
 
 
 def _is_alone(k: State, goal: Goal) -> bool:
-    """Whether this goal was answered, and its end concerns nothing else."""
-    return (
-        goal.status is ASKED and not goal.question and not goal.parent and not goal.children and goal.join is None
-        and goal.assumed is None and not k.elections and not k.errands and not k.reading
+    """Whether the end of this goal concerns no other, and nothing that is under way."""
+    return not (
+        goal.parent or goal.children or goal.join is not None or goal.assumed is not None or k.errands or k.reading
     )  # fmt: skip
 
 
 def _is_new(k: State, goal: Goal) -> bool:
     """Whether this is a top goal that was never added, to be asked at once, and there is room for it."""
-    return (
-        not goal.id and goal.status is OPEN and not goal.tries and not goal.parent and not goal.children
-        and goal.kind != VOTE and goal.due_at_s is NEVER and goal.deadline_at_s is NEVER
-        and k.next_goal <= k.terms.limits.goals_max
+    return not (
+        goal.id or goal.status is not OPEN or goal.tries or goal.parent or goal.children or goal.kind == VOTE
+        or goal.due_at_s is not NEVER or goal.deadline_at_s is not NEVER or k.next_goal > k.terms.limits.goals_max
     )  # fmt: skip
 
 
-def _add(k: State, goal: Goal, value: object, out: Decided, program: Program) -> None:
+def _add(k: State, goal: Goal, value: Any, out: Any, program: Program) -> None:
     number = goal.id = k.next_goal
     k.next_goal = number + 1
-    goal.value = value
+    if goal.value is not value:
+        goal.value = value
     if goal.depth:
         goal.depth = 0
+    kind = goal.kind
     k.goals[number] = goal
     k.live += 1
     if program.keeps:
-        k.goals_by_kind.setdefault(goal.kind, {})[number] = None
-    k.open_by_kind.setdefault(goal.kind, {})[number] = None
+        k.goals_by_kind.setdefault(kind, {})[number] = None
+    ready = k.open_by_kind.get(kind)
+    if ready is None:
+        ready = k.open_by_kind[kind] = {}
+    ready[number] = None
     out.made.append(goal)

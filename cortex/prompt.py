@@ -39,7 +39,7 @@ class Rule(enum.StrEnum):
     DROP = "drop"
 
 
-class Part(msgspec.Struct, frozen=True):
+class Part(msgspec.Struct, frozen=True, gc=False):
     """One piece of a prompt. ``priority`` counts up with importance; parts that may go, go from the lowest."""
 
     role: Role
@@ -53,7 +53,7 @@ class Part(msgspec.Struct, frozen=True):
         return f"{self.title}\n{self.text}" if self.title else self.text
 
 
-class Prompt(msgspec.Struct, frozen=True):
+class Prompt(msgspec.Struct, frozen=True, gc=False):
     """What one bounded call reads.
 
     ``constructor`` is the name of the framing; two framings of the same items differ by it in the journal. ``lead`` is

@@ -18,7 +18,7 @@ class Malformed(ValueError):
     """
 
 
-class Usage(msgspec.Struct, frozen=True, array_like=True):
+class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Tokens of one attempt as the provider reported them.
 
     Input tokens billed are the sum of the first, third and fourth field (the Messages API counts cache reads and
@@ -79,7 +79,7 @@ class Said(msgspec.Struct, frozen=True):
         return tuple(block for block in self.blocks if isinstance(block, ToolUse))
 
 
-class Reply(msgspec.Struct, frozen=True, array_like=True):
+class Reply(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One complete reply: the provider's message as JSON, kept to the byte, and what the core reads of it."""
 
     body: bytes
@@ -93,12 +93,12 @@ class Reply(msgspec.Struct, frozen=True, array_like=True):
         return text_of(self.body)
 
 
-class _Block(msgspec.Struct):
+class _Block(msgspec.Struct, gc=False):
     type: str
     text: str = ""
 
 
-class _Message(msgspec.Struct):
+class _Message(msgspec.Struct, gc=False):
     content: list[_Block]
 
 

@@ -37,7 +37,7 @@ from policies.timeout import attempt_timeout_s
 from policies.tokens import Estimate
 
 
-class Flight(msgspec.Struct, array_like=True):
+class Flight(msgspec.Struct, array_like=True, gc=False):
     """One attempt under way: sent, or about to be, and not yet durable."""
 
     goal: int
@@ -236,12 +236,14 @@ class State(msgspec.Struct, dict=True):
 
     def open(self, kind: str | None = None) -> Iterator[Goal]:
         """Goals that select may ask now, those that have been open longest first; of all kinds, kind by kind."""
-        if self.called:
-            yield from [goal for goal in map(self.goals.__getitem__, self.called) if _is(goal, kind)]
-        kinds = [kind] if kind is not None else [each for each in self.open_by_kind if each != VOTE]
-        for name in kinds:
-            for goal_id in self.open_by_kind.get(name, ()):
-                yield self.goals[goal_id]
+        if kind is None or self.called:
+            return self._open(kind)
+        return map(self.goals.__getitem__, self.open_by_kind.get(kind, ()))
+
+    def _open(self, kind: str | None) -> Iterator[Goal]:
+        yield from [goal for goal in map(self.goals.__getitem__, self.called) if _is(goal, kind)]
+        for name in [kind] if kind is not None else [each for each in self.open_by_kind if each != VOTE]:
+            yield from map(self.goals.__getitem__, self.open_by_kind.get(name, ()))
 
     def goals_of(self, kind: str) -> Iterator[Goal]:
         """All goals of a kind that K keeps, in the order in which they were made."""

@@ -53,7 +53,7 @@ def attempt_timeout_s(policy: TimeoutPolicy, output_tokens_max: int, input_token
     )
     if whole_s <= policy.floor_s:
         return policy.floor_s
-    return min(whole_s, policy.ceiling_s)
+    return whole_s if whole_s <= policy.ceiling_s else policy.ceiling_s
 
 
 def silence_max_s(policy: TimeoutPolicy, input_tokens_bound: int, answer_begun: bool) -> float:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cortex import attempts, events, journal, loop, transitions
+from cortex import attempts, events, intake, journal, loop, transitions
 from cortex.changes import Ask, Change, Emit, Resolve
 from cortex.limits import Limits
 from cortex.loop import step
@@ -97,7 +97,7 @@ def told(program: Program, turns: Iterable[events.Turn], general: bool) -> list[
         if general:
             patch.setattr(loop, "absorb_plainly", lambda k, program, happened, out: next(happened, None))
             patch.setattr(loop, "ask_plainly", lambda k, wishes, once, out: next(wishes, None))
-            patch.setattr(transitions, "apply_plainly", lambda *given: False)
+            patch.setattr(intake, "may_be_plain", lambda *given: False)
         k: State | None = None
         found = []
         for turn in turns:
