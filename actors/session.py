@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from actors import programs
-from actors.allowance import unpriced
+from actors.allowance import as_if_paid, unpriced
 from actors.armoury import Arming
 from actors.batches import bounds
 from actors.budgets import books_of
@@ -113,13 +113,6 @@ class Ended(msgspec.Struct, frozen=True):
 def whole(path: str) -> str:
     """A path as a job keeps it, so that it means the same from any folder."""
     return path if path in ("", "-") or is_remote(path) else os.path.realpath(os.path.expanduser(path))
-
-
-def _as_if_paid(terms: Terms, budget: str) -> str:
-    """Said of a rehearsal at a price: it rehearses budgets too, so it takes its part of them."""
-    if not any(route.endpoint.startswith("sim:") and route.price is not None for route in terms.routes):
-        return ""
-    return f"what it would cost is taken from {budget} as if it were paid: leave the label out to rehearse without it"
 
 
 def _safe(text: str) -> str:
@@ -247,9 +240,9 @@ class Session:
             for budget in covering(books.read().values(), terms.labels):
                 if said := unpriced(terms, budget.name):
                     raise SetupError(said)
-                self.note = _as_if_paid(terms, f"the budget {budget.name}") or self.note
+                self.note = as_if_paid(terms, f"the budget {budget.name}") or self.note
         elif terms.labels:
-            self.note = _as_if_paid(terms, "a budget of its labels")
+            self.note = as_if_paid(terms, "a budget of its labels")
 
     def cluster(self) -> str:
         """Where the job runs: ``auto`` is the Ray that ``RAY_ADDRESS`` names, else this process, where objects live."""
