@@ -113,11 +113,11 @@ class Channel(Kin):
         self._memory = self._store.memory(self.job)
         if terms.keeps_text:
             self._memory.catch_up(self._journal, anew)
-        self._looks_up = not terms.fresh and not self._memory.empty()
         if anew or k is None:
             self._journal.set_meta("opened_at", str(self._journal.seq).encode())
             k = journal.open_job(terms)
         self._k = k
+        self._looks_up = not k.terms.fresh and not self._memory.empty()
         self._outlet = Outlet(0 if opens_again(self._journal, batch) else k.emitted)
         self._batched = any(route.batched for route in terms.routes)
         self._submissions = Submissions(self.job, runtime, lambda: self._k, self._put_events, self._dispatch.names)

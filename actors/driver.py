@@ -373,11 +373,10 @@ class Driver:
 
     async def refresh(self) -> dict[str, Any]:
         """The job's figures, as they are now. Raises ``Lost``."""
-        facts: dict[str, Any] = msgspec.json.decode(await self._ask("status", self._heard.said))
-        self._facts = facts
+        self._facts = facts = msgspec.json.decode(await self._ask("status", self._heard.said))
         for line in self._heard.news(facts):
             self._log(line)
-        return facts
+        return self._facts
 
     async def _ask(self, method: str, *args: Any) -> Any:
         return await self._patiently(self._channel, method, *args)

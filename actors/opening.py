@@ -18,6 +18,9 @@ from cortex.results import may_reopen
 from cortex.state import State
 from policies.failure import Failure, FailureKind
 
+CHILD = "child"
+"""The cluster of a job that another one runs."""
+
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
     """Who runs a job: so that a second run can tell a live one from what a killed one left behind."""
@@ -118,7 +121,7 @@ def resuming_batch(
     if k is not None and known is not None and opening is not None:
         _refuse_to_lose(k, known.in_batches, opening.terms)
     again = _reopening(opening)
-    if opening is not None and (k is None or opening.terms.fresh or changed(_then(k.terms, again), opening.terms)):
+    if opening is not None and (k is None or _afresh(opening) or changed(_then(k.terms, again), opening.terms)):
         carried = _carried(known.ledger) if known is not None else None
         return [events.Opened(opening.terms, epoch, known.next_goal if known is not None else 1, carried)], True
     batch: list[events.Event] = [events.Rejoined(epoch, held)]
@@ -136,6 +139,12 @@ def resuming_batch(
         if again is not None or k.outcome == "partial" or k.stopping or k.paused is not None:
             batch.append(events.Resumed(opening.who))
     return batch, False
+
+
+def _afresh(opening: Opening) -> bool:
+    """Whether all is asked anew. What is there of a child job was asked by this very run of its parent, since one that
+    begins anew gives its child jobs other names."""
+    return opening.terms.fresh and opening.owner.cluster != CHILD
 
 
 def _reopening(opening: Opening | None) -> events.Reopened | None:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from actors.inbox import Heard
-from actors.opening import Opening, this_owner
+from actors.opening import CHILD, Opening, this_owner
 from actors.ports import Away, ClusterError, Gone, Peer, Runtime
 from actors.store import StoreError
 from actors.watching import TRACEPARENT, Watches
@@ -203,7 +203,7 @@ class Errands:
         )  # fmt: skip
         self._runtime.share_program(command.program)
         peer = await self._runtime.start_actor("channel", f"channel:{name}", name, self._folder)
-        opening = Opening(terms=terms, owner=this_owner("child"), who=f"job {self._job}")
+        opening = Opening(terms=terms, owner=this_owner(CHILD), who=f"job {self._job}")
         await peer.ask("start", msgspec.msgpack.encode(opening))
         self._limits[peer.name] = limits
 

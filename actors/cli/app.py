@@ -202,11 +202,14 @@ def top(
 
 @app.command()
 @takes(*LOOKING)
-def jobs(options: Options) -> int:
+def jobs(
+    options: Options,
+    every: Annotated[bool, typer.Option("--all", help="also those that work for another: its shards")] = False,
+) -> int:
     """List the jobs of the state folder, the latest first."""
     from actors.cli.looking import jobs as show
 
-    return show(options)
+    return show(options, every)
 
 
 @app.command()

@@ -31,10 +31,10 @@ UNREADABLE = "unreadable"
 NOT_BEGUN = "not begun"
 
 
-def jobs(options: Options) -> int:
-    """``cortex jobs``: every job of the state folder, the latest first; the exit code."""
+def jobs(options: Options, every: bool = False) -> int:
+    """``cortex jobs``: the jobs of the state folder, the latest first; the exit code. ``every``: child jobs too."""
     folder = named_folder(options)
-    found = [_row(folder, name, at_s) for name, at_s in _latest_first(folder)]
+    found = [_row(folder, name, at_s) for name, at_s in _latest_first(folder, every)]
     if options.as_json:
         print(msgspec.json.encode({"jobs": [told for told, _ in found]}).decode())
         return COMPLETE
@@ -55,9 +55,9 @@ def jobs(options: Options) -> int:
     return COMPLETE
 
 
-def _latest_first(folder: Folder) -> list[tuple[str, float]]:
-    """Jobs, without those that serve another one, and when their last turn was."""
-    found = [(name, _last_turn_s(folder, name)) for name in folder.jobs() if "~" not in name]
+def _latest_first(folder: Folder, every: bool = False) -> list[tuple[str, float]]:
+    """Jobs, without those that serve another one unless ``every`` job is meant, and when their last turn was."""
+    found = [(name, _last_turn_s(folder, name)) for name in folder.jobs() if every or "~" not in name]
     return sorted(found, key=lambda pair: -pair[1])
 
 

@@ -16,6 +16,7 @@ from actors.cli.particulars import state_words
 from actors.cli.problems import COMPLETE, CommandError, say
 from actors.cli.settings import named_folder
 from actors.cli.standings import standing_of
+from actors.cli.tables import is_table
 from actors.cli.telling import OVER, RESUMABLE, Standing, size_text
 from actors.errors import ClearError
 from actors.files.place import is_remote
@@ -24,11 +25,14 @@ from actors.store import Folder, NoSuchJob, OtherRelease
 from actors.wording import duration_s, span
 
 
-def rm(jobs: Sequence[str], options: Options) -> int:
-    """``cortex rm``; the exit code. All are looked at before the first is removed."""
+def rm(jobs: Sequence[str], resumable: bool, options: Options) -> int:
+    """``cortex rm``; the exit code. All are looked at before the first is removed. ``resumable``: also one that has the
+    only copy of results that were paid for."""
     folder = named_folder(options)
     for job in jobs:
         _refuse(folder, job)
+        if not resumable:
+            _refuse_losing(folder, job)
     told = []
     for job in dict.fromkeys(jobs):
         size = removal.size_bytes(folder, job)
@@ -133,6 +137,22 @@ def _refuse(folder: Folder, job: str) -> None:
     if requests := sum(len(made.keys) for made in last_state(folder, job).submissions.values()):
         there = f"{requests:,} requests of {job} are in message batches with the provider"
         raise CommandError(f"{there}: cortex cancel {job} first")
+
+
+def _refuse_losing(folder: Folder, job: str) -> None:
+    """A table is made whole when its job ends, or comes to rest: one that was killed has its rows by itself."""
+    standing = _standing(folder, job)
+    if standing is None or standing.outcome != "interrupted" or standing.forgotten:
+        return
+    facts = standing.facts
+    output, done = str(facts["output"]), facts["rows_succeeded"]
+    if done and output != "-" and is_table(output):
+        results = "1 paid result" if done == 1 else f"{done:,} paid results"
+        raise CommandError(
+            f"job {job} is interrupted, and {results} of {output} would be lost, which is made whole when the job "
+            f"ends: {standing.resume} goes on, cortex results {job}{standing.where} -o FILE saves them; --resumable "
+            "removes it all the same"
+        )
 
 
 def _standing(folder: Folder, job: str, *, refuse_others: bool = False) -> Standing | None:

@@ -47,11 +47,16 @@ def config(job: Job, options: Options) -> int:
 
 
 @takes(*LOOKING)
-def rm(jobs: Jobs, options: Options) -> int:
+def rm(
+    jobs: Jobs, options: Options,
+    resumable: Annotated[
+        bool, typer.Option("--resumable", help="also one whose paid results are nowhere else yet: a table half made")
+    ] = False,
+) -> int:  # fmt: skip
     """Remove jobs from the state folder, with what they remember; results files stay."""
     from actors.cli.removing import rm as remove
 
-    return remove(list(jobs), options)
+    return remove(list(jobs), resumable, options)
 
 
 @takes(*LOOKING)

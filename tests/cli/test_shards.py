@@ -70,6 +70,14 @@ def test_a_row_is_told_of_by_the_name_of_the_whole(cortex, batch):
     assert key in done.out
 
 
+def test_its_parts_are_listed_where_all_jobs_are_wanted(cortex, batch):
+    assert [each["job"] for each in json.loads(cortex("jobs", "--json").out)["jobs"]] == ["whole"]
+    listed = json.loads(cortex("jobs", "--all", "--json").out)["jobs"]
+    parts = [each for each in listed if each["job"].startswith("whole~")]
+    assert len(listed) == 1 + len(parts) and len(parts) > 1
+    assert sum(each["rows_succeeded"] for each in parts) == next(each for each in listed if each["job"] == "whole")["rows_succeeded"]
+
+
 def test_it_goes_with_all_its_parts(cortex, batch):
     assert cortex("rm", "whole").code == 0
     assert not list(jobs().glob("whole*.sqlite"))

@@ -150,7 +150,13 @@ def test_a_table_that_was_killed_goes_with_its_job(cortex: Any) -> None:
             child.kill()
     held = _holding(b'"answer"')
     assert any(".a.csv.rows" in name for name in held) and any(".rows-" in name for name in held), held
-    assert cortex("forget", "one").code == 0 and cortex("rm", "two").code == 0
+    said = cortex("rm", "two").refused("job two is interrupted, and ", " paid results of memory://bucket/b.csv would be lost")
+    assert "cortex resume two goes on, cortex results two -o FILE saves them; --resumable removes it all the same" in said
+    assert cortex("results", "two", "-o", "saved.csv").code == 0
+    saved = len(Path("saved.csv").read_text().splitlines()) - 1
+    assert f"and {saved} paid results" in said
+    Path("saved.csv").unlink()
+    assert cortex("forget", "one").code == 0 and cortex("rm", "two", "--resumable").code == 0
     assert _holding(b'"answer"') == _holding(MARK) == []
     assert not [path for path in _folder().path.rglob("*") if "two" in path.name]
     assert not [*_folder().path.glob("traces/*")]

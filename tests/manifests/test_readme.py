@@ -56,9 +56,18 @@ def test_names_are_those_of_the_manifests():
 
 
 def _commands() -> list[str]:
-    """Commands of ours in the page's blocks, each as it would be given."""
-    found = re.findall(r"(?:^|-- |\| |on_head )(cortex [a-z][^|>\n#&]*)", BLOCKS, re.MULTILINE)
-    return [one.strip() for one in found]
+    """Commands of ours on the page, in its blocks and in its text, each as it would be given."""
+    spans = re.findall(r"`([^`\n]*cortex [a-z][^`]*)`", re.sub(r"```sh\n.*?```", "", PAGE, flags=re.DOTALL))
+    found = re.findall(r"(?:^|-- |\| |on_head )(cortex [a-z][^|>\n#&]*)", "\n".join([BLOCKS, *spans]), re.MULTILINE)
+    return list(dict.fromkeys(one.strip() for one in found))
+
+
+def test_who_has_kubectl_alone_can_give_every_command():
+    """All of ours run on the head, but for the one whose output goes to kubectl, which has a form for the head too."""
+    at_home = re.findall(r"^(?:.*\| )?(cortex .*)$", BLOCKS, re.MULTILINE)
+    at_home += re.findall(r"`(cortex [a-z][^`]*)`", re.sub(r"```sh\n.*?```", "", PAGE, flags=re.DOTALL))
+    assert at_home and all(one.startswith("cortex k8s render ") for one in at_home), at_home
+    assert "on_head cortex k8s render " in BLOCKS
 
 
 @pytest.mark.parametrize("text", _commands())
