@@ -20,7 +20,7 @@ from actors.batches import PERMITS, Submissions
 from actors.dispatch import Dispatch
 from actors.editions import opens_again
 from actors.fencing import met
-from actors.inbox import Entry, Traces, entry, fed_entry, settle, split
+from actors.inbox import Entry, Landed, Traces, entry, fed_entry, settle, split
 from actors.kin import Kin
 from actors.lease import Lease
 from actors.memory import Memory
@@ -28,6 +28,7 @@ from actors.notices import Herald
 from actors.observing.stopwatch import Stopwatch
 from actors.opening import Opening, owner_record, rekeyed_batch, resuming_batch
 from actors.outlet import Outlet, Past
+from actors.parcel import batch_in
 from actors.patience import patiently
 from actors.ports import Away, Runtime
 from actors.recalling import without_recalled
@@ -167,7 +168,7 @@ class Channel(Kin):
 
     async def deliver(self, sender: str, incarnation: str, blob: bytes) -> None:
         """What happened at a branch or worker. Returns when it is on disk: only then may the sender forget it."""
-        await self._put(blob, 1 + len(blob) // 1_000)
+        await self._put(blob, 1 + len(blob) // 1_000, batch_in(blob))
 
     async def collected(self, number: int, blob: bytes) -> None:
         """Results of a submission. Returns when they are on disk."""
@@ -316,7 +317,7 @@ class Channel(Kin):
         """One turn: decode, step, commit, and only then let the commands out."""
         at_s = max(self._k.at_s, self._runtime.now_s())
         taken = self._traces.before(taken)
-        turn = events.Turn(at_s, tuple(each.batch or journal.decode_batch(each.blob) for each in taken))
+        turn = events.Turn(at_s, tuple([each.batch or journal.decode_batch(each.blob) for each in taken]))
         self._whole = False
         out = self._stopwatch.step(self._k, self._program, turn, bool(self._inbox))
         self._account, before = journal.encode_account(self._k), self._account
@@ -336,31 +337,24 @@ class Channel(Kin):
 
     def _settle(self, seq: int, turn: events.Turn) -> None:
         """What is on disk now: attempts that have come back, replies that can be remembered."""
-        paid = []
-        position = 0
-        for batch in turn.batches:
-            for event in batch:
-                if type(event) is events.Answered:
-                    paid.append((event.hash, seq, position))
-                    self._dispatch.settled(event.goal, event.attempt)
-                elif type(event) is events.Broke:
-                    self._dispatch.settled(event.goal, event.attempt)
-                elif type(event) is events.Granted:
-                    self._lease.taken(event)
-                position += 1
-        if paid and self._k.terms.keeps_text:
-            self._memory.note(seq, paid)
-        self._upkeep.took(position, turn, self._k.outcome)
+        landed = Landed(seq, turn)
+        for granted in landed.granted:
+            self._lease.taken(granted)
+        if landed.ended:
+            self._dispatch.settled(landed.ended)
+        if landed.paid and self._k.terms.keeps_text:
+            self._memory.note(seq, landed.paid)
+        self._upkeep.took(landed.count, turn, self._k.outcome)
 
     async def _carry_out(self, out: list[commands.Command]) -> None:
         calls: list[commands.Call] = []
+        results: list[commands.Emit] = []
         abandoned: list[tuple[int, int]] = []
         for command in out:
             if type(command) is commands.Call:
                 calls.append(command)
             elif type(command) is commands.Emit:
-                self._outlet.add(command)
-                self._news.set()
+                results.append(command)
             elif type(command) is commands.Abandon:
                 abandoned.append((command.goal, command.attempt))
                 self._errands.abandon(command.goal, command.attempt)
@@ -372,6 +366,9 @@ class Channel(Kin):
                 self._errands.begin(command, self._k)
             elif isinstance(command, (commands.Submit, commands.Find, commands.Collect, commands.Withdraw)):
                 self._submissions.carry_out(command)
+        if results:
+            self._outlet.add(results)
+            self._news.set()
         calls = await self._without_recalled(calls)
         if self._batched:
             calls, abandoned = self._submissions.take(calls), self._submissions.abandon(abandoned)

@@ -16,7 +16,7 @@ from typing import Any
 from actors.along import Along
 from actors.branch import DRAINING
 from actors.inbox import Entry
-from actors.links import LEVEL_BITS, Link, Links
+from actors.links import LEVEL_BITS, Link, Links, come_back
 from actors.ports import Away, Gone, Runtime
 from cortex import commands, events
 from cortex.limits import Limits
@@ -177,15 +177,9 @@ class Dispatch:
         if unsent:
             self._lost(unsent)
 
-    def settled(self, goal: int, attempt: int) -> None:
-        """This attempt has come back."""
-        key = flight_key(goal, attempt)
-        link = self._where.pop(key, None)
-        if link is not None:
-            if key == link.brought[1]:
-                self._along.on_disk(link)
-            if link.out.pop(key, None) is None:
-                link.queue.pop(key, None)
+    def settled(self, keys: Iterable[int]) -> None:
+        """These attempts (``flight_key``) have come back."""
+        for link in come_back(keys, self._where, self._along.on_disk):
             if (len(link.queue) + len(link.out)) >> LEVEL_BITS != link.level:
                 self._look(link)
 

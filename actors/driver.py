@@ -310,8 +310,7 @@ class Driver:
                 self._log(line)
             self._progress(told)
             await self._live.look(told, self._runtime.peer("cortex"))
-            wanted = control.read(self._control, self.job, self._opening.owner)
-            if wanted is not None:
+            if (wanted := control.read(self._control, self.job, self._opening.owner)) is not None:
                 await self._obey(wanted)
                 control.obeyed(self._control, self.job)
             await self._tell_caps()
@@ -373,11 +372,12 @@ class Driver:
         return facts["outcome"] != "running" or bool(facts["broken"])
 
     async def refresh(self) -> dict[str, Any]:
-        """The job's figures, as they are now."""
-        self._facts = facts = msgspec.json.decode(await self._ask("status", self._heard.said))
+        """The job's figures, as they are now. Raises ``Lost``."""
+        facts: dict[str, Any] = msgspec.json.decode(await self._ask("status", self._heard.said))
+        self._facts = facts
         for line in self._heard.news(facts):
             self._log(line)
-        return self._facts
+        return facts
 
     async def _ask(self, method: str, *args: Any) -> Any:
         return await self._patiently(self._channel, method, *args)

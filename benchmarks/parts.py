@@ -12,9 +12,10 @@ _PARTS: dict[str, str] = {
     "telemetry": "actors/observing/ actors/watching actors/telemetry cortex/tracing cortex/traced cortex/spans "
     "cortex/spanning",
     "client": "actors/provider/ actors/model actors/simulator/ actors/scripted",
-    "branch": "actors/branch actors/under_way actors/bound actors/counting actors/keyring actors/reporter "
+    "branch": "actors/branch actors/hands actors/under_way actors/bound actors/counting actors/keyring actors/reporter "
     "actors/armoury",
-    "messages": "actors/dispatch actors/links actors/courier actors/inbox actors/cluster/ actors/runtime actors/inline "
+    "messages": "actors/dispatch actors/links actors/courier actors/parcel actors/along actors/inbox "
+    "actors/cluster/ actors/runtime actors/inline "
     "actors/ports",
     "journal": "actors/sqlite/ actors/store actors/storage actors/postgres/ actors/upkeep actors/patience "
     "cortex/journal",
@@ -27,9 +28,9 @@ _PARTS: dict[str, str] = {
     "actors/summary actors/outlet actors/cli/ actors/bar actors/caps",
     "select": "cortex/asking cortex/prompt cortex/template cortex/permits cortex/ledger cortex/lanes cortex/warming "
     "policies/selection policies/tokens policies/budget policies/price policies/route",
-    "absorb": "cortex/attempts cortex/exchanges cortex/changes cortex/results cortex/reply cortex/moves cortex/goals "
-    "cortex/items cortex/transitions cortex/tally cortex/votes cortex/election policies/voting policies/retry "
-    "policies/failure",
+    "absorb": "cortex/answers cortex/attempts cortex/exchanges cortex/changes cortex/plain_changes cortex/results "
+    "cortex/reply cortex/moves cortex/goals cortex/items cortex/transitions cortex/tally cortex/votes cortex/election "
+    "policies/voting policies/retry policies/failure",
     "rows": "cortex/intake",
     "program": "cortex/programs/ cortex/flows/ cortex/program cortex/authored",
     "step": "cortex/ policies/",

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from hashlib import blake2b
 
 from cortex import commands, purse, warming
-from cortex.changes import Ask
-from cortex.ledger import worst_charge
-from cortex.moves import ASKED, begin_timeout, set_status
-from cortex.permits import begin, way
-from cortex.prompt import DoesNotFit, request_body, with_model
+from cortex.changes import Ask, Vote
+from cortex.ledger import Charge, worst_charge
+from cortex.moves import ASKED, OPEN, begin_timeout, set_status
+from cortex.permits import Share, begin, way
+from cortex.prompt import DoesNotFit, Prompt, request_body, text_request, with_model
 from cortex.state import TRIES_MAX, Flight, Goal, State, flight_key
 from policies.timeout import attempt_timeout_s
-from policies.tokens import body_tokens_bound, tokens_bound
+from policies.tokens import FRAMING_TOKENS, body_tokens_bound, text_body_tokens_bound, tokens_bound
 
 AS_GIVEN = "as given"
 """The constructor's name of a request that the input brought whole: there is nothing to render, shorten or split."""
 
 
+_new_hash = blake2b(digest_size=16).copy  # takes half as long as making one
+
+
 def question_hash(endpoint: str, body: bytes, sample: str) -> bytes:
     """The identity of a question: endpoint, model, prompt and parameters (all in the body), and sample. 16 bytes."""
-    head = f"{len(endpoint)} {len(sample)} {endpoint}{sample}".encode()
-    return blake2b(head + body, digest_size=16).digest()
+    made = _new_hash()
+    made.update(f"{len(endpoint)} {len(sample)} {endpoint}{sample}".encode())
+    made.update(body)
+    return made.digest()
 
 
 def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]) -> bool:
@@ -131,6 +137,114 @@ def _same_question(k: State, question: bytes) -> Flight | None:
     """The attempt that is asking this now; not one that was told to stop."""
     flight = k.flights.get(k.asking.get(question, -1))
     return None if flight is None or flight.abandoned else flight
+
+
+# -- the fast path ---------------------------------------------------------------------------------------------------
+
+
+def ask_plainly(k: State, wishes: Iterator[Ask | Vote], once: bool, out: list[commands.Command]) -> Ask | Vote | None:
+    """Send as many of these calls as are plain, and return the first that is not; None where all were sent.
+
+    Nearly every call is plain: the first attempt at an open goal, over the job's own route, with nothing set up that
+    looks at each call. What these have in common is looked up once. For every other call ``ask`` is there, and for a
+    plain one it would come to the same K and the same command (``tests/properties/test_fast_paths.py``).
+    """
+    terms, limits, share = k.terms, k.terms.limits, k.shares[0]
+    if not _plain_way(k, share):
+        return next(wishes, None)
+    route, at_s, day, generation = terms.route, k.at_s, k.ledger.day, share.generation
+    price, endpoint = route.price, route.endpoint
+    ledger, tally, asking, capped = k.ledger, k.tally, k.asking, not purse.unbounded(k)
+    tokens_of: dict[int, int] = {}  # by the reply's bound, which is the same for nearly all
+    for wish in wishes:
+        goal = wish.goal
+        try:
+            if not (type(wish) is Ask and _is_plain(k, goal, wish)) or share.in_flight >= share.permits:
+                return wish
+            output_tokens_max = wish.output_tokens_max or limits.output_tokens_max
+            tokens_max = tokens_of.get(output_tokens_max)
+            if tokens_max is None:
+                tokens_max = tokens_of[output_tokens_max] = terms.prompt_tokens_max(output_tokens_max)
+            made = _made(k, wish, output_tokens_max, tokens_max)
+            if made is None:
+                return wish
+            body, constructor, text_bytes, bound = made
+            sample = goal.sample if wish.sample is None else wish.sample
+            question = question_hash(endpoint, body, sample)
+            if not once and question in asking:
+                return wish
+            if price is None:
+                charge = Charge(0, min(bound, tokens_max) + output_tokens_max, day)
+            else:
+                caching = b'"cache_control"' in body
+                charge = worst_charge(price, min(bound, tokens_max), output_tokens_max, caching, day)
+            if capped and not purse.affords(k, charge, wanted=True):
+                return wish
+            set_status(k, goal, ASKED)
+        except Exception:  # an author's code, or what it made: ``ask`` raises it again, where it is heeded
+            return wish
+        attempt = goal.tries = goal.tries + 1
+        goal.question, goal.sample, goal.constructor = question, sample, constructor
+        tally.calls += 1
+        ledger.reserve(charge)
+        share.in_flight += 1
+        key = goal.id << 20 | attempt
+        k.flights[key] = Flight(
+            goal.id, attempt, sample, question, at_s, charge, text_bytes, 0, b"", output_tokens_max
+        )
+        if not once:
+            asking[question] = key
+        timeout_s = attempt_timeout_s(limits.timeout, output_tokens_max, bound)
+        if timeout_s > k.call_timeout_max_s:
+            k.call_timeout_max_s = timeout_s
+        out.append(
+            commands.Call(
+                goal.id, sample, attempt, question, body, output_tokens_max, tokens_max, timeout_s, 0, generation
+            )
+        )
+    return None
+
+
+def _plain_way(k: State, share: Share) -> bool:
+    """Whether calls go out over the job's own route as they come: it is no probe, has no pace, and nothing set up for
+    the job looks at each of them."""
+    limits = k.terms.limits
+    return not (
+        share.pace is not None or share.blocked is not None or share.starts >= 0 or share.hold_until_s > k.at_s
+        or k.pace is not None or k.reading or k.tell is not None
+        or limits.warm_prefix or limits.hedge_after_s is not None or limits.goal_timeout_s is not None
+    )  # fmt: skip
+
+
+def _is_plain(k: State, goal: Goal, wish: Ask) -> bool:
+    """Whether this is the first attempt at a goal that is open, on the job's own lane, with a prompt of its own."""
+    return (
+        goal.status is OPEN and k.goals.get(goal.id) is goal and not goal.question and not goal.lane
+        and not goal.hedge and goal.tries < TRIES_MAX and not wish.uses and not wish.role and wish.made is None
+    )  # fmt: skip
+
+
+def _made(k: State, wish: Ask, output_tokens_max: int, tokens_max: int) -> tuple[bytes, str, int, int] | None:
+    """As ``rendered`` says it, of a request that was given whole, or of a prompt of texts alone that is proved to fit;
+    else None."""
+    prompt, body = wish.prompt, wish.body
+    if output_tokens_max <= 0 or tokens_max <= 0:
+        return None
+    if prompt is None:
+        return None if body is None else (body, AS_GIVEN, 0, body_tokens_bound(body))
+    if type(prompt) is not Prompt or wish.params is not None:
+        return None
+    system, user = prompt.both()
+    text = system + prompt.separator + user
+    ascii_ = text.isascii()
+    bound = len(text) + FRAMING_TOKENS if ascii_ else tokens_bound(text)
+    if bound > tokens_max or len(prompt.parts) > k.terms.limits.parts_max:
+        return None
+    body = text_request(system, user, k.terms.route.model, output_tokens_max)
+    return body, prompt.constructor, len(text) if ascii_ else len(text.encode()), text_body_tokens_bound(body)
+
+
+# -- the request -----------------------------------------------------------------------------------------------------
 
 
 def rendered(

@@ -10,7 +10,8 @@ call's id, and the order of everything is the journal's.
 from __future__ import annotations
 
 from cortex import attempts, commands, deadlines, errands, events, hedges, lanes, pauses, submissions, votes
-from cortex.asking import ask
+from cortex.answers import absorb_plainly
+from cortex.asking import ask, ask_plainly
 from cortex.authored import Out, faulty, fold_reply, give_up, said, stop
 from cortex.changes import Ask, Change, Vote
 from cortex.ending import conclude, finish, may_begin, satisfied, see_end, see_failures
@@ -31,10 +32,11 @@ def step(k: State, program: Program, turn: events.Turn) -> commands.Decided:
     k.at_s = max(k.at_s, float(turn.at_s))
     k.ledger.turn_to(k.at_s)
     for batch in turn.batches:
-        for event in batch:
+        rest = iter(batch)
+        while (event := absorb_plainly(k, program, rest, out)) is not None:
             if k.tell is not None:
                 k.tell(0, "event", {"event": event})
-            if type(event) is events.Answered:  # nearly every event is one
+            if type(event) is events.Answered:
                 absorb(k, program, event, out)
             else:
                 take(k, program, event, out)
@@ -150,9 +152,10 @@ def _asked_at_once(changed: list[Change], asks: list[Ask | Vote]) -> bool:
 
 def _ask_all(k: State, program: Program, asks: list[Ask | Vote], out: Out) -> bool:
     """Send these calls, as far as the money goes. True where select should look again: permits are left over."""
-    moved = False
-    for wish in asks:
-        if k.short or k.outcome:
+    moved, rest = False, iter(asks)
+    while not (k.short or k.outcome):
+        wish = ask_plainly(k, rest, program.asks_once, out)
+        if wish is None:
             break
         if _ask(k, program, wish, out):
             moved = True

@@ -37,7 +37,9 @@ def set_status(k: State, goal: Goal, to: Status) -> None:
     if to not in TRANSITIONS[now]:
         legal(goal, now, to)
     if now == OPEN:
-        take_back(k, goal)
+        k.open_by_kind[goal.kind].pop(goal.id, None)
+        if k.parked or k.called:
+            take_back(k, goal)
         if goal.due_at_s:
             goal.due_at_s = NEVER
             k.resting -= 1
@@ -258,6 +260,21 @@ def close(k: State, goal: Goal, to: Status, out: Out, program: Program) -> None:
         kinds = k.tally.failed_for_good
         kinds[goal.failure.kind] = kinds.get(goal.failure.kind, 0) + 1
         k.tally.failed_said, k.tally.failed_row = goal.failure.message[:_SAID_MAX], goal.row
+
+
+def end_alone(k: State, goal: Goal, answer: Any, out: commands.Decided, program: Program) -> None:
+    """``end``, for a goal that was answered and has nothing and nobody around it: it is resolved."""
+    goal.status, goal.answer = RESOLVED, answer
+    if goal.failure is not None:
+        goal.failure = None
+    if goal.due_at_s is not NEVER or goal.timeout_at_s is not NEVER:
+        goal.due_at_s = goal.timeout_at_s = NEVER
+    k.live -= 1
+    out.ended.append(goal)
+    if program.rows_are_goals:
+        emit(k, line_of(goal) if goal.row else answer, None, False, out, goal.row)
+    if not program.keeps:
+        del k.goals[goal.id]
 
 
 def line_of(goal: Goal) -> dict[str, Any]:

@@ -67,18 +67,28 @@ class Prompt(msgspec.Struct, frozen=True):
     left_out: tuple[str, ...] = ()
     """Titles of what was dropped or cut to fit, for the story of the call."""
 
+    def both(self) -> tuple[str, str]:
+        """The text of the system parts, and all other text in the order given."""
+        system: list[str] = []
+        user: list[str] = []
+        for part in self.parts:
+            (system if part.role == _SYSTEM else user).append(part.render() if part.title else part.text)
+        said = self.separator.join(user)
+        if self.lead:
+            said = f"{said}{self.separator}{self.lead}" if said else self.lead
+        return self.separator.join(system), said
+
     def system(self) -> str:
         """The text of the system parts."""
-        return self.separator.join([part.render() for part in self.parts if part.role == _SYSTEM])
+        return self.both()[0]
 
     def user(self) -> str:
-        """All other text, in the order given."""
-        said = self.separator.join([part.render() for part in self.parts if part.role != _SYSTEM])
-        return said + self.separator + self.lead if self.lead and said else said + self.lead
+        """All other text."""
+        return self.both()[1]
 
     def text(self) -> str:
         """System and user text together: what the tokens are counted of."""
-        return self.system() + self.separator + self.user()
+        return self.separator.join(self.both())
 
     def preview(self) -> str:
         """The first that it asks."""
@@ -86,8 +96,8 @@ class Prompt(msgspec.Struct, frozen=True):
 
     def fields(self) -> dict[str, Any]:
         """What of a request in the Messages form it makes up: one message of the user's."""
-        messages = [{"role": "user", "content": self.user()}]
-        system = self.system()
+        system, user = self.both()
+        messages = [{"role": "user", "content": user}]
         return {"system": system, "messages": messages} if system else {"messages": messages}
 
     def noted(self, text: str, title: str) -> Prompt:
@@ -159,6 +169,28 @@ def request_body(prompt: Fields, model: str, output_tokens_max: int, params: dic
     body["max_tokens"] = output_tokens_max
     body.update(prompt.fields())
     return msgspec.json.encode(body, order="sorted")
+
+
+class _Message(msgspec.Struct, gc=False):
+    content: str
+    role: str = "user"
+
+
+class _TextRequest(msgspec.Struct, gc=False):
+    """The fields in the order of their names, as everywhere."""
+
+    max_tokens: int
+    messages: tuple[_Message]
+    model: str
+    system: str | msgspec.UnsetType = msgspec.UNSET
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def text_request(system: str, user: str, model: str, output_tokens_max: int) -> bytes:
+    """The request of a prompt of these two texts and nothing else: to the byte what ``request_body`` makes of it."""
+    return _encode(_TextRequest(output_tokens_max, (_Message(user),), model, system or msgspec.UNSET))
 
 
 def with_model(body: bytes, model: str) -> bytes:

@@ -68,14 +68,20 @@ def open_tokens(k: State) -> int:
     return sum(flight.charge.tokens for flight in k.flights.values() if not flight.submission)
 
 
+def unbounded(k: State) -> bool:
+    """Whether no cap and no slice bounds what the job may commit."""
+    limits = k.terms.limits
+    return k.purse is None and limits.max_cost_nusd is None and limits.max_job_tokens is None
+
+
 def affords(k: State, charge: Charge, wanted: bool = False) -> bool:
     """Whether one more attempt of this worst case stays within the job's own caps and within each slice.
 
     ``wanted``: a call is held back if not, and the purse remembers what it lacks.
     """
-    limits, purse = k.terms.limits, k.purse
-    if purse is None and limits.max_cost_nusd is None and limits.max_job_tokens is None:
+    if unbounded(k):
         return True
+    limits, purse = k.terms.limits, k.purse
     if not k.ledger.allows(charge, limits.max_cost_nusd, limits.max_job_tokens):
         if purse is not None and wanted:
             purse.lacks_nusd = 0

@@ -39,6 +39,7 @@ from cortex.moves import (
 )  # fmt: skip
 from cortex.plain import plain as plain
 from cortex.plain import size_bytes
+from cortex.plain_changes import apply_plainly
 from cortex.program import Program, params_of
 from cortex.reply import Malformed
 from cortex.results import emit
@@ -60,6 +61,8 @@ def apply(k: State, changed: Sequence[c.Change], out: Out, *, by: Goal | None, p
     Raises ``IllegalTransition``; ``Malformed`` where they plan beyond the bounds; ``ValueError`` or ``TypeError`` for
     what K cannot keep or a worker cannot run.
     """
+    if apply_plainly(k, changed, out, by, program):
+        return
     view = _View(by, program)
     checked = _checked(k, changed, view)
     tell = k.tell

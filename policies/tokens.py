@@ -64,9 +64,7 @@ def body_tokens_bound(body: bytes) -> int:
     """The most input tokens that a whole Messages request, as JSON, can be; UNBOUNDED where its bytes do
     not say."""
     if not _MORE_THAN_TEXT.search(body):  # nothing but text, as most requests are
-        if body.isascii() and b"\\u" not in body:
-            return len(body) + FRAMING_TOKENS
-        return tokens_bound(_plain(body))
+        return text_body_tokens_bound(body)
     if _SERVERS.search(body):
         return UNBOUNDED
     images = tools = 0
@@ -79,6 +77,13 @@ def body_tokens_bound(body: bytes) -> int:
         tools += _TOOL.fullmatch(kind) is not None
     bound = tokens_bound(_plain(_without_pictures(body) if images else body)) + images * IMAGE_TOKENS
     return bound + TOOLS_TOKENS + tools * TOOL_TOKENS if _TOOLS.search(body) else bound
+
+
+def text_body_tokens_bound(body: bytes) -> int:
+    """The same of a request that is known to be nothing but text."""
+    if body.isascii() and b"\\u" not in body:
+        return len(body) + FRAMING_TOKENS
+    return tokens_bound(_plain(body))
 
 
 def body_size(body: bytes) -> int:

@@ -2,6 +2,7 @@
 
 After every turn the invariants of K are checked, and a shadow K, which lives through bytes alone (its turns are encoded
 and decoded, and so is it, between any two of them), must be the same to the byte and must have said the same commands.
+Somebody listens to the shadow, so that it goes the general path throughout, where the first K goes the fast one.
 """
 
 from __future__ import annotations
@@ -120,12 +121,13 @@ class Stage:
             late = {command.order for command in of(out, commands.Emit)}
             self.emitted = [v for i, v in enumerate(self.emitted) if v is not TAKEN_BACK or i in late]
 
-    def _doubt(self, turn: events.Turn, out: list[commands.Command]) -> None:
+    def _doubt(self, turn: events.Turn, out: commands.Decided) -> None:
         blob = journal.encode_turn(turn.at_s, [journal.encode_batch(batch) for batch in turn.batches])
         self.shadow = journal.decode_state(journal.encode_state(self.shadow))
         listen(self.shadow, self._hear)  # who listens changes nothing
         echo = step(self.shadow, self.other, journal.decode_turn(blob))
         assert _deeds(echo) == _deeds(out), "a replay says something else"
+        assert _ids(echo.made) == _ids(out.made) and _ids(echo.ended) == _ids(out.ended), "a replay tells of other goals"
         if journal.encode_state(self.shadow) != journal.encode_state(self.k):
             assert self.shadow == self.k, "a replay makes another K"
             raise AssertionError("a replay makes K with other bytes")
@@ -172,6 +174,10 @@ class Stage:
     def statuses(self) -> list[str]:
         """The status of every goal in K, in order."""
         return [goal.status.name.lower() for goal in self.k.goals.values()]
+
+
+def _ids(goals: Iterable[Goal]) -> list[tuple[int, Status]]:
+    return [(goal.id, goal.status) for goal in goals]
 
 
 def _deeds(out: Iterable[commands.Command]) -> bytes:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from actors.sqlite.ahead import BUSY_S, write_ahead
 from actors.sqlite.storage import FULL
 from actors.store import DiskFull, StoreError
 
@@ -37,10 +38,10 @@ class FileIndex:
     def __init__(self, path: Path, db: sqlite3.Connection | None = None) -> None:
         """``db``: where it stands if not in a file at ``path``. Raises ``StoreError``."""
         try:
-            self._db = db or sqlite3.connect(path, isolation_level=None, timeout=10.0, check_same_thread=False)
+            self._db = db or sqlite3.connect(path, isolation_level=None, timeout=BUSY_S, check_same_thread=False)
             if db is None:
                 path.chmod(0o600)
-            self._db.execute("PRAGMA journal_mode=WAL")
+            write_ahead(self._db)
             self._db.execute("PRAGMA synchronous=OFF")
             self._db.executescript(_SCHEMA)
         except sqlite3.Error as error:

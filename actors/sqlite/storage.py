@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from actors.sqlite.ahead import BUSY_S, write_ahead
 from actors.store import DiskFull, Fenced, NoSuchJob, StoreError
 
 WAL_PAGES = 250
@@ -43,8 +44,8 @@ class FileStorage:
         try:
             if create and db is None:
                 os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-            self._db = db or sqlite3.connect(path, isolation_level=None, timeout=10.0, check_same_thread=False)
-            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db = db or sqlite3.connect(path, isolation_level=None, timeout=BUSY_S, check_same_thread=False)
+            write_ahead(self._db)
             self._db.execute("PRAGMA synchronous=FULL")
             self._db.execute(f"PRAGMA wal_autocheckpoint={WAL_PAGES}")
             self._db.executescript(_SCHEMA)

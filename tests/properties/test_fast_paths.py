@@ -1,0 +1,153 @@
+"""What is plain is done on a fast path, and would come to the same on the general one.
+
+The general path is what the loop has for everything: it is all that is left where each fast path hands back the first
+that it is given. Here both take the same turns; and each stage, whatever its test is about, has both too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cortex import attempts, events, journal, loop, transitions
+from cortex.changes import Ask, Change, Emit, Resolve
+from cortex.limits import Limits
+from cortex.loop import step
+from cortex.program import Program
+from cortex.programs.batch import Batch
+from cortex.programs.table import Table
+from cortex.prompt import Part, Prompt, Role, request_body, text_request
+from cortex.reply import Malformed, Reply
+from cortex.state import Goal, State
+from policies.tokens import body_tokens_bound, text_body_tokens_bound
+from tests.stage import PRICE, Flat, fed
+from tests.toys import Elector, Planner
+from tests.world import World
+
+
+class Window(Program, frozen=True):
+    """So many goals at a time; now and then a reply is refused, a result comes too, a text is long or no English."""
+
+    keeps = False
+    asks_once = True
+    rows_are_goals = False
+
+    count: int = 40
+    ahead: int = 6
+
+    def begin(self, k: State) -> Iterable[Change]:
+        for number in range(self.ahead):
+            yield Goal("row", number)
+
+    def select(self, k: State) -> Iterable[Any]:
+        for goal in k.open("row"):
+            text = "grüß dich " * (90 if goal.value % 5 == 0 else 1) + str(goal.value)
+            yield Ask(goal, Prompt("row", (Part(Role.SYSTEM, "be brief"), Part(Role.GOAL, text))))
+
+    def absorb(self, k: State, goal: Goal, reply: Reply) -> Iterable[Change]:
+        if reply.text.endswith("7"):
+            raise Malformed("no sevens")
+        if goal.value % 3 == 0:
+            yield Emit({"row": goal.value, "said": reply.text, "took": k.took.nusd if k.took else None})
+        if goal.value + self.ahead < self.count:
+            until_s = k.at_s + 400 if goal.value % 4 == 1 else 0.0
+            yield Goal("row", goal.value + self.ahead, deadline_at_s=until_s)
+        yield Resolve(goal, [goal.value, reply.text])
+
+
+PROGRAMS: dict[str, Program] = {
+    "flat": Flat(texts=tuple(f"t{index}" for index in range(30))),
+    "equal questions": Flat(texts=("a", "b", "a", "a", "c", "b") * 3),
+    "window": Window(),
+    "batch": Batch(),
+    "ordered batch": Batch(ordered=True),
+    "table": Table(),
+    "planned": Planner(roots=("b", "h"), deep=2),
+    "voted on": Elector(),
+}
+LIMITS = (
+    Limits(concurrency=8), Limits(concurrency=8, max_cost_nusd=900_000), Limits(concurrency=8, goal_timeout_s=9.0),
+    Limits(concurrency=8, hedge_after_s=2.0), Limits(concurrency=8, max_job_tokens=9_000, output_tokens_max=64),
+    Limits(concurrency=8, requests_per_min=90.0), Limits(concurrency=8, warm_prefix=True),
+)  # fmt: skip
+
+
+def lived(name: str, seed: int, limits: Limits, faults: float) -> World:
+    """A run of this program, as chance will have it."""
+    streams = name in ("batch", "ordered batch", "table")
+    world = World(
+        PROGRAMS[name], seed, limits=limits, permits=6, faults=faults, late=faults > 0, together=1 + seed % 5,
+        price=PRICE if seed % 2 else None, streams=streams,
+    )  # fmt: skip
+    if streams:
+        for start in (0, 12):
+            keys = [f"{'!' if index % 9 == 4 else ''}row-{index}" for index in range(start, start + 12)]
+            world._heard(world.stage.turn(fed(*keys, start=start * 10, ended=start > 0)))
+    world.run()
+    return world
+
+
+def told(program: Program, turns: Iterable[events.Turn], general: bool) -> list[Any]:
+    """What each turn came to: commands and K, to the byte, and the goals that it made and ended."""
+    with pytest.MonkeyPatch.context() as patch:
+        if general:
+            patch.setattr(loop, "absorb_plainly", lambda k, program, happened, out: next(happened, None))
+            patch.setattr(loop, "ask_plainly", lambda k, wishes, once, out: next(wishes, None))
+            patch.setattr(transitions, "apply_plainly", lambda *given: False)
+        k: State | None = None
+        found = []
+        for turn in turns:
+            if (terms := journal.opening(turn)) is not None:
+                k = journal.open_job(terms)
+            assert k is not None
+            out = step(k, program, turn)
+            goals = [[(goal.id, goal.status) for goal in some] for some in (out.made, out.ended)]
+            found.append((journal.encode_batch(out), journal.encode_state(k), goals))  # type: ignore[arg-type]
+        return found
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@given(st.integers(0, 10**9), st.sampled_from(LIMITS), st.sampled_from((0.0, 0.2)))
+@settings(max_examples=15)
+def test_both_paths_come_to_the_same(name, seed, limits, faults):
+    stage = lived(name, seed, limits, faults).stage
+    assert told(stage.other, stage.turns, general=False) == told(stage.other, stage.turns, general=True)
+
+
+@pytest.mark.parametrize("name", ["flat", "batch", "table"])
+def test_what_is_plain_goes_the_fast_path(name, monkeypatch):
+    """Else nothing would be gained, and nothing compared."""
+    seen = []
+
+    def noted(place: Any, function: str) -> None:
+        general = getattr(place, function)
+        monkeypatch.setattr(place, function, lambda *given, **named: seen.append(function) or general(*given, **named))
+
+    stage = lived(name, 1, LIMITS[0], 0.0).stage
+    for place, function in ((loop, "ask"), (attempts, "answered"), (transitions, "_checked")):
+        noted(place, function)
+    told(stage.other, stage.turns, general=False)
+    assert len(stage.said) > 40
+    assert len(seen) <= 3, seen  # what begins the job, and rows that were refused
+
+
+TEXT = st.text(max_size=40)
+
+
+@given(TEXT, TEXT, TEXT, TEXT, st.integers(1, 10**6), st.sampled_from(("\n\n", "", " | ")))
+def test_a_request_of_texts_alone_is_the_same_request(system, first, second, lead, tokens, separator):
+    parts = (Part(Role.SYSTEM, system), Part(Role.GOAL, first, title=second), Part(Role.DOCUMENT, second))
+    prompt = Prompt("c", parts, separator, lead)
+    body = text_request(*prompt.both(), "m", tokens)
+    assert body == request_body(prompt, "m", tokens)
+    assert text_body_tokens_bound(body) == body_tokens_bound(body)
+
+
+@pytest.mark.parametrize("text", ["type", "tools", "mcp_servers", "output_config", '"type": "image"', "\\u0041", '"tools":[]'])
+def test_words_of_requests_are_no_more_than_text_where_they_are_said(text):
+    body = text_request(text, text, text, 9)
+    assert text_body_tokens_bound(body) == body_tokens_bound(body)
