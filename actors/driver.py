@@ -373,10 +373,11 @@ class Driver:
 
     async def refresh(self) -> dict[str, Any]:
         """The job's figures, as they are now. Raises ``Lost``."""
-        self._facts = facts = msgspec.json.decode(await self._ask("status", self._heard.said))
+        facts: dict[str, Any] = msgspec.json.decode(await self._ask("status", self._heard.said))
+        self._facts = facts
         for line in self._heard.news(facts):
             self._log(line)
-        return self._facts
+        return facts
 
     async def _ask(self, method: str, *args: Any) -> Any:
         return await self._patiently(self._channel, method, *args)
