@@ -59,17 +59,17 @@ class Tracer(Singles):
         """What happened."""
         nodes, singles, rescues = self.state.nodes, self._singles, self.state.rescues
         slow_s = rescues.slow_s if self.rule.rescues_at_once else INFINITE
-        seen, sum_s = 0, 0.0
+        seen, sum_s, answered = 0, 0.0, events.Answered
         for batch in turn.batches:
             for event in batch:
-                if type(event) is events.Answered:  # nearly every event is one
-                    elapsed_s = event.elapsed_s
+                if type(event) is answered:  # nearly every event is one
+                    goal_id, elapsed_s = event.goal, event.elapsed_s
                     seen += 1
                     sum_s += elapsed_s
-                    if event.goal in singles:
+                    if goal_id in singles:
                         self._replies(event)
-                    elif elapsed_s > slow_s or event.goal in nodes:
-                        self._answered(event, nodes.get(event.goal))
+                    elif elapsed_s > slow_s or goal_id in nodes:
+                        self._answered(event, nodes.get(goal_id))
                 else:
                     take = _TAKE.get(type(event))
                     if take is not None:
@@ -80,13 +80,16 @@ class Tracer(Singles):
     def _gone(self, out: commands.Decided) -> None:
         """Goals that have ended."""
         nodes, singles = self.state.nodes, self._singles
-        made_below = {goal.parent for goal in out.made} if singles and out.ended else set()
+        made_below: set[int] | None = None
         links = self._job_linked(self.state.run)
         for goal in out.ended:
-            if goal.id in singles:
+            goal_id = goal.id
+            if goal_id in singles:
+                if made_below is None:
+                    made_below = {each.parent for each in out.made}
                 if not self._single(goal, made_below, links):
                     self._ended(goal)
-            elif goal.id in nodes or goal.parent or goal.children:
+            elif goal_id in nodes or goal.parent or goal.children:
                 self._ended(goal)
         for goal_id in list(self._replied):  # they go on
             self.known(goal_id)
@@ -96,17 +99,16 @@ class Tracer(Singles):
         nodes, singles, again = self.state.nodes, self._singles, self.state.again
         guarded = self._guards()
         usual = not (guarded or self.captures or any(share.probing for share in self._k.shares))
-        looks_at_calls = bool(nodes or singles or again or guarded)
+        any_call, call, emit = bool(again or guarded), commands.Call, commands.Emit
         for command in out:
             kind = type(command)
-            if kind is commands.Call:
-                if looks_at_calls:
-                    goal_id = command.goal  # type: ignore[union-attr]
-                    if goal_id in singles:
-                        self._asks(command, usual)  # type: ignore[arg-type]
-                    elif goal_id in nodes or again or guarded:
-                        self._asked(command, nodes.get(goal_id))  # type: ignore[arg-type]
-            elif kind is not commands.Emit:
+            if kind is call:
+                goal_id = command.goal  # type: ignore[union-attr]
+                if goal_id in singles:
+                    self._asks(command, usual)  # type: ignore[arg-type]
+                elif goal_id in nodes or any_call:
+                    self._asked(command, nodes.get(goal_id))  # type: ignore[arg-type]
+            elif kind is not emit:
                 self._ordered(command)
 
     def context(self, goal: int, attempt: int, child: bool = False) -> tuple[int, int, bool]:
@@ -141,6 +143,9 @@ class Tracer(Singles):
         low, bound, first_spans = self.ids.low, self._bound, rule.first_spans
         everything = bound > _64_BITS
         short = state.run and not self.captures
+        if not everything and state.kept_spans >= first_spans:  # the ids alone decide
+            made = [goal for goal in made if goal.parent or (low + goal.id * ODD & _64_BITS) < bound]
+            everything = True
         for goal in made:
             if everything or state.kept_spans < first_spans or (low + goal.id * ODD & _64_BITS) < bound or goal.parent:
                 if short and not goal.parent and goal.due_at_s <= at_s and goal.status not in ENDED:

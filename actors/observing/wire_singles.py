@@ -122,25 +122,22 @@ class Singles:
         else:
             before, behind = self._goals[goal_id >> 7]
             number = before + _LOW[goal_id & 0x7F] + behind
-        sample = self._sample(asked.sample)
-        caches, cached, made = b"", usage.cache_read_tokens, usage.cache_creation_tokens
-        input_ = self._input[usage.input_tokens + cached + made]
-        output = self._output[usage.output_tokens]
-        if cached or made:
-            caches = self._cache_read[cached] + self._cache_creation[made]
-        length = begun[
-            _HEAD_BYTES + len(number) + len(sample) + len(most) + len(input_) + len(output) + len(caches) + len(end)
-        ]
+        cached, made = usage.cache_read_tokens, usage.cache_creation_tokens
+        said = b"".join((
+            number, self._sample(asked.sample), most, self._input[usage.input_tokens + cached + made],
+            self._output[usage.output_tokens], self._caches(cached, made) if cached or made else b"", end,
+        ))  # fmt: skip
+        length = begun[_HEAD_BYTES + len(said)]
         if len(length) != _LENGTH_BYTES:
             return b""
-        row = self._row(goal.row) if goal.row else b""
         at_s, end_s = single.absorbed_s, single.end_s
         if self._moments != (asked.begin_s, asked.asked_s, at_s):
             self._new_moments(asked, at_s)
         choosing, asking, absorbing, living = self._said_moments
         if single.links is not self._links[0]:
             self._new_links(single.links)
-        low, own = self._low + goal_id * ODD & _64_BITS, self._span + goal_id * _GOAL_STEP
+        rest = number + (self._row(goal.row) if goal.row else b"") + around + self._links[1]
+        trace, low, own = self._trace, self._low + goal_id * ODD & _64_BITS, self._span + goal_id * _GOAL_STEP
         own_id, call_id = own & _64_BITS or _64_BITS, own + _CALL & _64_BITS or _64_BITS
         place = _place(low, _ABOVE, own_id, _SPAN)
         sent = self._attempt(
@@ -152,12 +149,13 @@ class Singles:
                 select, place, own + _SELECT & _64_BITS or _64_BITS, choosing,
                 absorb, place, own + _ABSORB & _64_BITS or _64_BITS, absorbing, sent[10:18],
                 attempt, _place(low, _ABOVE, call_id, _SPAN), own + _ATTEMPT & _64_BITS or _64_BITS, sent,
-                call, length, self._trace, place, call_id, asking, sent[9:18],
+                call, length, trace, place, call_id, asking, sent[9:18],
             ),
-            number, sample, most, input_, output, caches, end,
-            begun[_ROOT_BYTES + len(number) + len(row) + len(around) + len(self._links[1])],
-            _root(self._trace, low, _SPAN, own_id, living), number, row, around, self._links[1],
+            said, begun[_ROOT_BYTES + len(rest)], _root(trace, low, _SPAN, own_id, living), rest,
         ))  # fmt: skip
+
+    def _caches(self, cached: int, made: int) -> bytes:
+        return self._cache_read[cached] + self._cache_creation[made]
 
     # -- what many share -------------------------------------------------------------------------------------------
 
