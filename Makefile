@@ -37,7 +37,7 @@ test: $(VENV)/.installed-test-local
 e2e: $(VENV)/.installed-e2e
 	@.ci/debian ip=iproute2 chromium=chromium prometheus=prometheus promtool=prometheus tmux=tmux
 	@.ci/phoenix $(VENV)-phoenix $(PY)
-	@PHOENIX=$(VENV)-phoenix $(PY) .ci/nothing_left.py $(PY) -m pytest tests/e2e $(ARGS)
+	@PHOENIX=$(VENV)-phoenix $(PY) .ci/nothing_left.py $(PY) -m pytest tests/e2e -o faulthandler_timeout=600 $(ARGS)
 	@$(PY) .ci/nothing_left.py $(PY) -m pytest tests/cluster -m long $(ARGS)
 
 lint: $(VENV)/.installed-dev

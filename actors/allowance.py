@@ -237,6 +237,13 @@ def _more(k: State, slices: tuple[Slice, ...]) -> bool:
     )
 
 
+def as_if_paid(terms: Terms, budget: str) -> str:
+    """Said of a rehearsal at a price: it rehearses budgets too, so it takes its part of them."""
+    if not any(route.endpoint.startswith("sim:") and route.price is not None for route in terms.routes):
+        return ""
+    return f"what it would cost is taken from {budget} as if it were paid: leave the label out to rehearse without it"
+
+
 def unpriced(terms: Terms, budget: str) -> str:
     """Why a budget cannot hold for a job, if so: nobody knows what its calls cost."""
     for route in terms.routes:

@@ -8,13 +8,15 @@ from collections.abc import Callable
 
 from actors.inbox import Entry
 from actors.links import Link, Links
-from cortex import events, journal
+from actors.parcel import decoded
+from cortex import events
 from cortex.state import flight_key
 
-ALONE_MAX = 16
-"""Calls of a message that may wait for what becomes of them: of more, some are done while others travel."""
+WAITS_MAX = 1_024
+"""Calls of a message whose answer may wait for what becomes of them, where calls are quick: a message of its own would
+cost both sides as much as forty calls. Of more, some are done while others travel."""
 TELL_S = 0.05
-"""How long a branch that is sent nothing may keep what is on disk."""
+"""How long a branch that is sent nothing keeps what is on disk; twice as long at the most."""
 
 
 class Along:
@@ -28,17 +30,17 @@ class Along:
         self.epoch = 0
 
     def sent(self, link: Link, calls: int) -> tuple[int, bool]:
-        """What a message of so many calls says besides: up to which one all is on disk, and whether nothing else is
-        there, so that its answer may wait for what becomes of them."""
+        """What a message of so many calls says besides: up to which one all is on disk, and whether its answer may wait
+        for what becomes of them."""
         link.told = link.on_disk
-        return link.told, len(link.out) == calls <= ALONE_MAX
+        return link.told, calls <= WAITS_MAX
 
     def heard(self, link: Link, number: int, answer: str | tuple[str, bytes]) -> str:
         """The incarnation that has answered this message. What came along is for the next turn."""
         if isinstance(answer, str):
             return answer
         said, blob = answer
-        batch = journal.decode_batch(blob)
+        batch = decoded(blob)
         last = batch[-1]
         assert isinstance(last, (events.Answered, events.Broke)), "a branch tells of attempts"
         link.brought = number, flight_key(last.goal, last.attempt)
@@ -49,15 +51,25 @@ class Along:
         """What came along last from this branch is on disk."""
         link.on_disk = link.brought[0]
         if self._telling is None:
-            self._telling = asyncio.get_running_loop().call_later(TELL_S, self._tell)
+            self._tell_soon()
+
+    def _tell_soon(self) -> None:
+        self._telling = asyncio.get_running_loop().call_later(TELL_S, self._tell)
 
     def _tell(self) -> None:
-        """Those that were sent nothing since hear it now."""
+        """Those that were sent nothing for a while, and of which nothing came, hear it now: a busy one hears it with
+        its next message."""
         self._telling = None
         for link in self._links:
-            if link.told < link.on_disk:
+            if link.told == link.on_disk:
+                continue
+            if link.untold == link.on_disk:
                 link.told = link.on_disk
                 link.peer.tell("on_disk", self._job, self.epoch, link.told)
+            else:
+                link.untold = link.on_disk
+                if self._telling is None:
+                    self._tell_soon()
 
     def close(self) -> None:
         """Nobody is told any more."""

@@ -22,6 +22,9 @@ BAR_WIDTH = 24
 BAR_LEAST = 8
 """Below it, and where less than so much would be left for the figures, there are figures alone."""
 FIGURES_LEAST = 40
+CUT_RANK = 3
+"""What comes first to here is cut short rather than left out: why nothing goes on has the words of who said it."""
+CUT_LEAST = 20
 
 
 class Bar:
@@ -130,7 +133,7 @@ def bar_width(width: int) -> int:
 
 def fitted(said: list[tuple[int, str]], width: int) -> str:
     """As many parts as fit beside each other, those of the lowest rank first of all; the rest is left out. What stands
-    in brackets is told where there is room for it after that."""
+    in brackets is told where there is room for it after that. What says why nothing goes on is cut, not left out."""
     kept: dict[int, str] = {}
     ranked = sorted(range(len(said)), key=lambda at: said[at][0])
     used = 0
@@ -140,9 +143,12 @@ def fitted(said: list[tuple[int, str]], width: int) -> str:
         if not kept or used + needs <= width:
             kept[at] = text
             used += needs
+        elif said[at][0] <= CUT_RANK and width - used - 2 >= CUT_LEAST:
+            kept[at] = f"{said[at][1][: width - used - 3]}…"
+            used = width
     for at in ranked:
         more = len(said[at][1]) - len(kept.get(at, ""))
-        if at in kept and used + more <= width:
+        if at in kept and more and used + more <= width:
             kept[at] = said[at][1]
             used += more
     line = ", ".join(kept[at] for at in sorted(kept))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import msgspec
@@ -21,6 +21,7 @@ from actors.courier import QUICK_S, Courier
 from actors.hands import Hands
 from actors.keyring import Keyring, family_of
 from actors.model_port import TRACEPARENT, Model
+from actors.parcel import Parcel
 from actors.ports import Away, Gone, Runtime
 from actors.reporter import Reporter
 from actors.under_way import Under
@@ -56,6 +57,7 @@ class Branch:
         self.name = name
         self.incarnation = runtime.incarnation(name)
         self._runtime = runtime
+        self._clock = runtime.monotonic_s
         self._desk = Desk()
         self._counts = Counts()
         self._keys = Keyring(make_model, self._counts)
@@ -80,11 +82,13 @@ class Branch:
         self._took_s = 0.0
         """How long the last call took."""
         self._overdue_s = 0.0
+        self._traces = False
+        """Whether any call has carried the name of its span: each of those that come after says its own, or none."""
 
     @property
     def busy(self) -> bool:
         """Whether it makes a call, or holds a reply."""
-        return bool(self._under or self._desk.busy) or any(courier.keys() for courier in self._couriers.values())
+        return bool(self._under or self._desk.busy) or any(courier.busy for courier in self._couriers.values())
 
     # -- what it is told -------------------------------------------------------------------------------------------
 
@@ -104,14 +108,14 @@ class Branch:
 
     async def work(
         self, job: str, epoch: int, incarnation: str, number: int, blob: bytes, peers: tuple[str, ...] = (),
-        on_disk: int = 0, alone: bool = False,
+        on_disk: int = 0, waits: bool = False,
     ) -> str | tuple[str, bytes]:  # fmt: skip
         """Make these calls, if the message is for this very incarnation, which is what it answers.
 
         A message whose number was heard before is not taken twice. Empty, and nothing done, where a newer incarnation
         of the channel has been heard; ``DRAINING``, and nothing done, where no more calls are taken. ``on_disk``: what
-        came with the answers to messages up to this one is there. ``alone``: nothing else of the job is here, so what
-        becomes of quick calls comes with the answer (``actors.courier``).
+        came with the answers to messages up to this one is there. ``waits``: what becomes of quick calls may come with
+        the answer (``actors.courier``).
         """
         if epoch < self._epochs.get(job, 0):
             return ""
@@ -126,21 +130,21 @@ class Branch:
             return DRAINING
         self._heard[job] = (epoch, number)
         self._past.pop(job, None)
-        calls = _calls_decoder.decode(blob)
+        calls: Sequence[commands.Call] = blob.content if type(blob) is Parcel else _calls_decoder.decode(blob)
         armed = (family := family_of(job)) in self._keys
         if not armed:
             self._in_background(self._ask_peers(job, peers))
-        now_s = self._runtime.monotonic_s()
+        now_s = self._clock()
         taken = [Under(job, family, call, now_s) for call in calls]
         for under in taken:
-            self._under[job, under.call.goal, under.call.attempt] = under
+            self._under[under.key] = under
         if armed:
             self._enqueue(taken)
         else:
             self._unarmed.setdefault(family, []).extend(taken)
         self._reporter.stir()
         courier = self._courier(job)
-        brought = await courier.answer(epoch, number, len(calls)) if alone and armed and courier.quick else b""
+        brought = await courier.answer(epoch, number, len(calls)) if waits and armed and courier.quick else b""
         return (self.incarnation, brought) if brought else self.incarnation
 
     async def on_disk(self, job: str, epoch: int, number: int) -> None:
@@ -169,17 +173,18 @@ class Branch:
             if under is not None:
                 self._cancel(under, FailureKind.CANCELLED)
 
-    async def held(self, job: str, epoch: int) -> tuple[str, bool, tuple[tuple[int, int], ...]]:
-        """Which incarnation this is, whether it is armed, and (goal, attempt) of the calls of a job that are under way
-        here, or whose replies wait to be taken.
+    async def held(self, job: str, epoch: int) -> tuple[str, bool, tuple[tuple[int, int], ...], int]:
+        """Which incarnation this is, whether it is armed, (goal, attempt) of the calls of a job that are under way
+        here, or whose replies wait to be taken; and the highest epoch of the job that was heard of before this.
         """
-        if epoch > self._epochs.get(job, 0):
+        heard = self._epochs.get(job, 0)
+        if epoch > heard:
             self._epochs[job] = epoch
             self._again(job)
         under = [(goal, attempt) for (of, goal, attempt) in self._under if of == job]
         courier = self._couriers.get(job)
         kept = courier.keys() if courier is not None else ()
-        return self.incarnation, family_of(job) in self._keys, (*under, *kept)
+        return self.incarnation, family_of(job) in self._keys, (*under, *kept), heard
 
     async def beat(self, job: str, peers: tuple[str, ...] = ()) -> dict[str, Any]:
         """Signs of life: which incarnation this is, and whether it can work for a job; if not, its peers may help."""
@@ -267,51 +272,57 @@ class Branch:
             self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
 
     async def _make(self, under: Under, task: asyncio.Task[None]) -> None:
-        if under.verdict is None:
-            under.task = task
-            result = await self._call(under, task)
-        else:
-            result = _UNSENT
-        self._ended(under, result)
-
-    async def _call(self, under: Under, task: asyncio.Task[None]) -> Reply | Failure:
+        """See one call through, in one coroutine: each more would be a tenth of what is ours here."""
+        verdict = under.verdict
+        if verdict is not None:
+            self._ended(under, _UNSENT)
+            return
         call = under.call
-        under.begin(self._runtime.monotonic_s())
+        under.task = task
+        refused: Failure | None = None
+        result: Reply | Failure
         try:
             door = self._keys.door(under.family, call.route)
             model = door.model
             if self._bound.of(call.body) > call.prompt_tokens_max:
+                under.begin(self._clock())
                 refused = await over_bound(model, call)
-                if refused is not None:
-                    return refused
-                under.begin(self._runtime.monotonic_s())
-            count = under.count = door.count(call.generation)
-            count.begin(model)
-            TRACEPARENT.set(call.trace)
-            return await model.call(
-                call.body, output_tokens_max=call.output_tokens_max, timeout_s=call.timeout_s, progress=under.see
-            )
+            if refused is not None:
+                result = refused
+            else:
+                under.begin(self._clock())
+                count = under.count = door.count(call.generation)
+                count.begin(model)
+                if call.trace or self._traces:
+                    self._traces = True
+                    TRACEPARENT.set(call.trace)
+                result = await model.call(
+                    call.body, output_tokens_max=call.output_tokens_max, timeout_s=call.timeout_s, progress=under.see
+                )
         except asyncio.CancelledError:
             if self._closing or under.verdict is None:
                 raise
-            return under.stopped(self._runtime.monotonic_s())
+            result = under.stopped(self._clock())
         except LookupError:
-            return Failure(FailureKind.BLOCKED, f"route {call.route} of this job has no key here", sent=False)
+            result = Failure(FailureKind.BLOCKED, f"route {call.route} of this job has no key here", sent=False)
         except Exception as error:  # a model never raises; one that does must not take the branch along
-            return Failure(FailureKind.TRANSIENT, f"{type(error).__name__} in the model's client")
+            result = Failure(FailureKind.TRANSIENT, f"{type(error).__name__} in the model's client")
         finally:
             under.task = None
-            while under.verdict is not None and not self._closing and task.uncancel() > 0:
-                pass  # it was asked to stop; this hand goes on
+            if under.verdict is not None:
+                while not self._closing and task.uncancel() > 0:
+                    pass  # it was asked to stop; this hand goes on
+        self._ended(under, result)
 
     # -- how it ends -----------------------------------------------------------------------------------------------
 
     def _ended(self, under: Under, result: Reply | Failure) -> None:
         call = under.call
-        now_s = self._runtime.monotonic_s()
+        now_s = self._clock()
         elapsed_s = under.elapsed_s(now_s)
-        self._stuck.discard(under)
-        if self._under.pop((under.job, call.goal, call.attempt), None) is not None:
+        if self._stuck:
+            self._stuck.discard(under)
+        if self._under.pop(under.key, None) is not None:
             self._done += 1
         elif type(result) is not Reply:
             return  # it was let go, and brings nothing
@@ -319,21 +330,23 @@ class Branch:
         self._took_s = elapsed_s
         if count is not None and count.end(result, elapsed_s, call.timeout_s):
             self._reporter.at_once()
-        when = elapsed_s, now_s - elapsed_s - under.taken_s, self.name
+        waited_s = now_s - elapsed_s - under.taken_s
         event: events.Event
         if isinstance(result, Reply):
-            event = events.Answered(call.goal, call.sample, call.attempt, call.hash, result, *when)
+            event = events.Answered(
+                call.goal, call.sample, call.attempt, call.hash, result, elapsed_s, waited_s, self.name
+            )
         else:
-            event = events.Broke(call.goal, call.sample, call.attempt, result, *when)
+            event = events.Broke(call.goal, call.sample, call.attempt, result, elapsed_s, waited_s, self.name)
         courier = self._couriers.get(under.job) or self._courier(under.job)
-        courier.quick = now_s - under.taken_s < QUICK_S
+        courier.quick = elapsed_s < QUICK_S
         courier.add(event)
 
     def _cancel(self, under: Under, why: FailureKind) -> None:
         """Ask it to stop."""
         if under.verdict is None:
             under.verdict = why
-            under.stop_s = self._runtime.monotonic_s()
+            under.stop_s = self._clock()
             waiting = self._unarmed.get(under.family, [])
             if under.task is not None:
                 under.task.cancel()
@@ -345,7 +358,7 @@ class Branch:
         """The ladder of an attempt: asked to stop at its deadline, and let go where it does not."""
         while self._under or self._stuck:
             await asyncio.sleep(SWEEP_S)
-            now_s = self._runtime.monotonic_s()
+            now_s = self._clock()
             overdue_s = 0.0
             for under in [*self._under.values(), *self._stuck]:
                 overdue_s = max(overdue_s, now_s - under.deadline_s)

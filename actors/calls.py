@@ -12,6 +12,7 @@ import msgspec
 
 from actors.records import program_of
 from actors.store import Folder, Journal, NoSuchJob
+from actors.store_errors import never_began
 from cortex import commands, events, journal
 from cortex.dryrun import simulated, text_of
 from cortex.limits import Route
@@ -66,7 +67,7 @@ def calls_of(folder: Folder, job: str, text: bool = True, children: bool = True)
         source = folder.journal(name)
         try:
             if name == job and source.seq == 0:
-                raise NoSuchJob(f"job {job} never began")
+                raise NoSuchJob(never_began(job))
             yield from _Reading(name, source, text).calls()
         finally:
             source.close()

@@ -19,7 +19,8 @@ import msgspec
 from actors.batches import PERMITS, Submissions
 from actors.dispatch import Dispatch
 from actors.editions import opens_again
-from actors.inbox import Entry, Traces, entry, fed_entry, settle, split
+from actors.fencing import met
+from actors.inbox import Entry, Landed, Traces, entry, fed_entry, settle, split
 from actors.kin import Kin
 from actors.lease import Lease
 from actors.memory import Memory
@@ -27,6 +28,7 @@ from actors.notices import Herald
 from actors.observing.stopwatch import Stopwatch
 from actors.opening import Opening, owner_record, rekeyed_batch, resuming_batch
 from actors.outlet import Outlet, Past
+from actors.parcel import batch_in
 from actors.patience import patiently
 from actors.ports import Away, Runtime
 from actors.recalling import without_recalled
@@ -84,9 +86,9 @@ class Channel(Kin):
         opening = msgspec.msgpack.decode(opening_blob, type=Opening) if opening_blob else None
         self._store.prepare()
         self._journal = self._store.journal(self.job, create=opening is not None)
-        epoch = self._journal.take_epoch(owner_record(opening.owner if opening else self._journal.meta("owner") or b""))
+        self._journal.take_epoch(owner_record(opening.owner if opening else self._journal.meta("owner") or b""))
         note_latest(self._journal, opening.terms if opening else None)
-        load = self._runtime.load_program
+        runtime, load = self._runtime, self._runtime.load_program
         k = replayed(self._journal, lambda terms: load(terms.program, terms.params_json), watch=self._watch)
         terms = opening.terms if opening else k.terms if k else None
         if terms is None:
@@ -94,15 +96,15 @@ class Channel(Kin):
         self._dispatch = Dispatch(self.job, self._runtime, terms.limits, self._put_events, self._enter)
         self._errands = Errands(self.job, self._folder, self._runtime, self._put_events, self._traces.say, self._watch)
         self._program = load(terms.program, terms.params_json)
-        branches, workers = await self._runtime.peer("cortex").ask("staff", bool(self._program.tools))
-        held = await self._dispatch.meet(tuple(branches), epoch)
+        branches, workers = await runtime.peer("cortex").ask("staff", bool(self._program.tools))
+        held = await met(self._dispatch, tuple(branches), self._journal, runtime.peer("cortex"))
         self._errands.staffed(tuple(workers))
         self._lease = Lease(
             self.job, self._runtime, lambda: self._k, self._put_events, self._errands.waiting,
             lambda: staff_digest(self._dispatch.staff, self._errands.workers), self._folder,
             (self._journal.meta("limits") or b"").decode(),
         )  # fmt: skip
-        batch, anew = resuming_batch(k, opening, epoch, held, self._journal.account(self._journal.seq))
+        batch, anew = resuming_batch(k, opening, self._journal.epoch, held, self._journal.account(self._journal.seq))
         if k is not None and not anew and (told := differs(k, self._program)):
             raise StoreError(f"job {self.job}: {told}. Undo that, or begin anew under another --job: no equal "
                              "question is paid again")
@@ -118,8 +120,7 @@ class Channel(Kin):
         self._k = k
         self._outlet = Outlet(0 if opens_again(self._journal, batch) else k.emitted)
         self._batched = any(route.batched for route in terms.routes)
-        names = self._dispatch.names
-        self._submissions = Submissions(self.job, self._runtime, lambda: self._k, self._put_events, names)
+        self._submissions = Submissions(self.job, runtime, lambda: self._k, self._put_events, self._dispatch.names)
         self._upkeep = Upkeep(self._journal, k, self._watch.kept, self._program, self._outlet)
         await self._turn([entry(batch)])
         url = opening.notify if opening else ""
@@ -167,7 +168,7 @@ class Channel(Kin):
 
     async def deliver(self, sender: str, incarnation: str, blob: bytes) -> None:
         """What happened at a branch or worker. Returns when it is on disk: only then may the sender forget it."""
-        await self._put(blob, 1 + len(blob) // 1_000)
+        await self._put(blob, 1 + len(blob) // 1_000, batch_in(blob))
 
     async def collected(self, number: int, blob: bytes) -> None:
         """Results of a submission. Returns when they are on disk."""
@@ -316,7 +317,7 @@ class Channel(Kin):
         """One turn: decode, step, commit, and only then let the commands out."""
         at_s = max(self._k.at_s, self._runtime.now_s())
         taken = self._traces.before(taken)
-        turn = events.Turn(at_s, tuple(each.batch or journal.decode_batch(each.blob) for each in taken))
+        turn = events.Turn(at_s, tuple([each.batch or journal.decode_batch(each.blob) for each in taken]))
         self._whole = False
         out = self._stopwatch.step(self._k, self._program, turn, bool(self._inbox))
         self._account, before = journal.encode_account(self._k), self._account
@@ -336,31 +337,24 @@ class Channel(Kin):
 
     def _settle(self, seq: int, turn: events.Turn) -> None:
         """What is on disk now: attempts that have come back, replies that can be remembered."""
-        paid = []
-        position = 0
-        for batch in turn.batches:
-            for event in batch:
-                if type(event) is events.Answered:
-                    paid.append((event.hash, seq, position))
-                    self._dispatch.settled(event.goal, event.attempt)
-                elif type(event) is events.Broke:
-                    self._dispatch.settled(event.goal, event.attempt)
-                elif type(event) is events.Granted:
-                    self._lease.taken(event)
-                position += 1
-        if paid and self._k.terms.keeps_text:
-            self._memory.note(seq, paid)
-        self._upkeep.took(position, turn, self._k.outcome)
+        landed = Landed(seq, turn)
+        for granted in landed.granted:
+            self._lease.taken(granted)
+        if landed.ended:
+            self._dispatch.settled(landed.ended)
+        if landed.paid and self._k.terms.keeps_text:
+            self._memory.note(seq, landed.paid)
+        self._upkeep.took(landed.count, turn, self._k.outcome)
 
     async def _carry_out(self, out: list[commands.Command]) -> None:
         calls: list[commands.Call] = []
+        results: list[commands.Emit] = []
         abandoned: list[tuple[int, int]] = []
         for command in out:
             if type(command) is commands.Call:
                 calls.append(command)
             elif type(command) is commands.Emit:
-                self._outlet.add(command)
-                self._news.set()
+                results.append(command)
             elif type(command) is commands.Abandon:
                 abandoned.append((command.goal, command.attempt))
                 self._errands.abandon(command.goal, command.attempt)
@@ -372,6 +366,9 @@ class Channel(Kin):
                 self._errands.begin(command, self._k)
             elif isinstance(command, (commands.Submit, commands.Find, commands.Collect, commands.Withdraw)):
                 self._submissions.carry_out(command)
+        if results:
+            self._outlet.add(results)
+            self._news.set()
         calls = await self._without_recalled(calls)
         if self._batched:
             calls, abandoned = self._submissions.take(calls), self._submissions.abandon(abandoned)

@@ -15,6 +15,7 @@ import shutil
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -92,6 +93,10 @@ class Rows(Protocol):
         """The run is over: let go of everything."""
 
 
+ASK_S = 1.0
+"""How long ``Job.status`` waits for an answer."""
+
+
 class Job:
     """A job under way."""
 
@@ -157,8 +162,29 @@ class Job:
             self._error = self._error or error
 
     def status(self) -> dict[str, Any]:
-        """The latest known figures."""
+        """The job's figures at this moment, or as they were last known where nobody answers within a second;
+        from its own program or ``progress`` always the latter."""
+        if self._ended is not None:
+            self._facts |= self._ended.facts
+        elif not self._thread.is_alive():
+            self._facts |= {"outcome": "interrupted"} if self._facts["outcome"] in ("starting", "running") else {}
+        elif self._loop is not None and threading.current_thread() is not self._thread:
+            self._facts = self._facts | self._looked(self._loop)
         return dict(self._facts)
+
+    def _looked(self, loop: asyncio.AbstractEventLoop) -> dict[str, Any]:
+        """One question to the job's channel: nothing is read, written or replayed for it."""
+        look = self._session.look()
+        try:
+            asked = asyncio.run_coroutine_threadsafe(look, loop)
+        except RuntimeError:  # it ended at this very moment
+            look.close()
+            return {}
+        try:
+            return asked.result(ASK_S)
+        except (TimeoutError, CancelledError):
+            asked.cancel()
+            return {}
 
     def result(self, timeout_s: float | None = None) -> Result:
         """Wait for the end. Raises what went wrong, or ``TimeoutError``; Ctrl-C drains the job, resumable."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from typing import Any
 
 import msgspec
@@ -25,6 +26,7 @@ from policies.breaker import BreakerState
 from policies.limit import Caps
 from policies.slices import Budget
 
+_log = logging.getLogger("cortex.actor")
 NODES_S = 5.0
 """While there is a job, so often the nodes that live are looked at."""
 TICK_LEAST_S = 0.001
@@ -107,6 +109,11 @@ class Cortex:
         """Find who lives; ask every channel to join again. Once all have, nothing unknown can be held by anybody."""
         await asyncio.gather(finding, *[self._call_back(job) for job in sorted(self._awaited)])
         self._all_heard()
+
+    async def heard(self, job: str) -> int:
+        """The highest epoch of a job of this name that has claimed anything; 0 where that is not known any more."""
+        known = self._state.jobs.get(job)
+        return max(known.epoch if known is not None else 0, self._state.left.get(job, 0))
 
     async def _call_back(self, job: str) -> None:
         try:
@@ -225,6 +232,8 @@ class Cortex:
 
     async def status(self) -> dict[str, Any]:
         """What is known of pools, breakers, jobs, branches, workers and nodes: numbers, names and reasons."""
+        if not self._state.jobs:  # then nobody else looks, and whoever asks may ask for a node that is gone
+            await self._see_nodes()
         state, at_s = self._state, self._runtime.monotonic_s()
         pools = {
             name: {
@@ -353,13 +362,21 @@ class Cortex:
 
     async def _watch_nodes(self) -> None:
         while self._state.jobs:
-            found = await self._runtime.nodes(), await self._runtime.cores()
-            if found != self._nodes:
-                self._nodes = found
-                self._step(orders.Nodes(self._runtime.monotonic_s(), *found))
+            await self._see_nodes()
             await self._make_room()
             await asyncio.sleep(NODES_S)
         await self._make_room()
+
+    async def _see_nodes(self) -> None:
+        try:
+            async with asyncio.timeout(NODES_S):
+                found = await self._runtime.nodes(), await self._runtime.cores()
+        except Exception as error:  # whatever Ray says while its head is away: what was known stands
+            _log.debug("the cluster does not say which nodes live: %s", type(error).__name__)
+            return
+        if found != self._nodes:
+            self._nodes = found
+            self._step(orders.Nodes(self._runtime.monotonic_s(), *found))
 
     async def _make_room(self) -> None:
         """Ask for cores for those that there would be work for: what is there bounds what is started."""

@@ -1,22 +1,29 @@
 """A courier brings what happened at a branch to one channel, and keeps it until it is on that channel's disk.
 
-Where calls are so quick that the channel would wait for little else, what becomes of them comes with the answer to the
-message that brought them: a step of a chain is one question and its answer. The channel's next message says that it is
-on disk; until then it is kept here like everything else.
+Where calls are quick, what becomes of them comes with the answer to the message that brought them: a step of a chain is
+one question and its answer, and where there are many calls half of the messages need not be sent. The channel's next
+message says that it is on disk; until then it is kept here like everything else.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import msgspec
 
-from actors.ports import Peer
+from actors.parcel import Parcel, of_events
+from actors.ports import NEAR_BYTES_MAX, NEAR_MAX, Peer, is_near
 
 MESSAGE_EVENTS_MAX = 256
 MESSAGE_BYTES_MAX = 90_000
+LIKELY = 0.95
+"""How much of that a message would have if its events were as large as those before: one that has more is cut, and
+encoded twice."""
 UNDER_WAY_MAX = 2
 """Messages on their way at once: one travels while the other is written to disk."""
 ANSWER_S = 20.0
@@ -33,9 +40,12 @@ PATIENCE_S = 600.0
 
 _encoder = msgspec.msgpack.Encoder()
 
+_log = logging.getLogger("cortex.courier")
+
 Key = tuple[int, int]
 """Goal and attempt."""
-Packet = list[tuple[Key, bytes]]
+Packet = list[Any]
+"""Events that go together."""
 
 
 class Courier:
@@ -49,10 +59,14 @@ class Courier:
         self._sender = sender
         self._incarnation = incarnation
         self._channel = channel
+        self._events_max, self._bytes_max = MESSAGE_EVENTS_MAX, MESSAGE_BYTES_MAX
+        if is_near(channel):
+            self._events_max, self._bytes_max = NEAR_MAX, NEAR_BYTES_MAX
         self._more = more
         self._gather_s = gather_s
         self._ready: Packet = []
-        self._kept: set[Key] = set()
+        self._size = 1.0
+        """Bytes of an event of the last message, about."""
         self.quick = False
         """Whether the last call was so quick that it can be waited for."""
         self._asker: asyncio.Future[bool] | None = None
@@ -61,17 +75,18 @@ class Courier:
         self._brought: dict[tuple[int, int], tuple[Packet, asyncio.TimerHandle]] = {}
         """What went with an answer, by the epoch and number of the message, until it is known to be on disk."""
         self._under_way = 0
+        self._travelling: dict[int, Packet] = {}
+        self._messages = 0
         self._gathering = False
         """One is about to take along whatever is ready."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def add(self, event: Any) -> None:
         """Something happened."""
-        key = (event.goal, event.attempt)
-        self._kept.add(key)
-        self._ready.append((key, _encoder.encode(event)))
+        self._ready.append(event)
         if self._asker is None:
-            self._set_out()
+            if not self._gathering:
+                self._set_out()
         else:
             self._wanted -= 1
             if not self._wanted:
@@ -83,26 +98,27 @@ class Courier:
         self._wanted, self._asker = count, loop.create_future()
         timer = loop.call_later(QUICK_S, _settle, self._asker, True)
         packet: Packet = []
+        blob = Parcel()
         try:
             if await self._asker:
-                packet = self._taken_out()
+                packet, blob = self._taken_out()
         finally:
             timer.cancel()
             self._asker = None
             if self._ready:
                 self._set_out()
         if not packet:
+            self.quick = False
             return b""
         timer = loop.call_later(ANSWER_S, self.again)
         self._brought[epoch, number] = packet, timer
-        return _packed(packet)
+        return blob
 
     def on_disk(self, epoch: int, number: int) -> None:
         """What went with the answers to messages of this epoch, up to this number, is on the channel's disk."""
         for place in [each for each in self._brought if each[0] == epoch and each[1] <= number]:
-            packet, timer = self._brought.pop(place)
+            _, timer = self._brought.pop(place)
             timer.cancel()
-            self._kept.difference_update(key for key, _ in packet)
 
     def again(self) -> None:
         """Nobody knows whether what went with answers was heard: it goes once more, by itself."""
@@ -116,7 +132,13 @@ class Courier:
 
     def keys(self) -> tuple[Key, ...]:
         """(goal, attempt) of all that waits here."""
-        return tuple(self._kept)
+        brought = (packet for packet, _ in self._brought.values())
+        return tuple({(e.goal, e.attempt): None for e in chain(self._ready, *self._travelling.values(), *brought)})
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything waits here."""
+        return bool(self._ready or self._travelling or self._brought)
 
     async def close(self) -> None:
         """Give up what is not delivered."""
@@ -143,24 +165,29 @@ class Courier:
                     await asyncio.sleep(gather_s)
             self._gathering = False
             while self._ready:
-                packet = self._taken_out()
-                await self._deliver(_packed(packet))
-                self._kept.difference_update(key for key, _ in packet)
+                packet, blob = self._taken_out()
+                if packet:
+                    number = self._messages = self._messages + 1
+                    self._travelling[number] = packet
+                    await self._deliver(blob)
+                    del self._travelling[number]
         finally:
             self._gathering = False
             self._under_way -= 1
 
-    def _taken_out(self) -> Packet:
-        """As much of what is ready as goes together."""
-        size = 0
-        count = 0
-        for _, blob in self._ready[:MESSAGE_EVENTS_MAX]:
-            size += len(blob)
-            if count and size > MESSAGE_BYTES_MAX:
-                break
-            count += 1
-        some, self._ready = self._ready[:count], self._ready[count:]
-        return some
+    def _taken_out(self) -> tuple[Packet, Parcel]:
+        """As much of what is ready as goes together, and the message of it."""
+        some = self._ready[: max(1, min(self._events_max, int(LIKELY * self._bytes_max / self._size)))]
+        if not some:
+            return some, Parcel()
+        count, blob = len(some), b""
+        with contextlib.suppress(Exception):
+            blob = _encoder.encode(some)
+        if not blob or (len(blob) > self._bytes_max and count > 1):
+            some, blob, count = _cut(some, self._bytes_max)
+        del self._ready[:count]
+        self._size = len(blob) / max(1, count)
+        return some, of_events(blob, some)
 
     async def _deliver(self, blob: bytes) -> None:
         waited_s = 0.0
@@ -178,8 +205,25 @@ class Courier:
                 pause_s = min(2.0, pause_s * 2)
 
 
-def _packed(packet: Packet) -> bytes:
-    return _encoder.encode([msgspec.Raw(blob) for _, blob in packet])
+def _cut(some: Packet, bytes_max: int) -> tuple[Packet, bytes, int]:
+    """Those of the first that go together, the message of them, and how many that deals with. What cannot be put into
+    bytes goes nowhere: its channel will ask for it, and hear that it is lost."""
+    packet: Packet = []
+    blobs: list[msgspec.Raw] = []
+    size = dealt = 0
+    for event in some:
+        try:
+            blob = _encoder.encode(event)
+        except Exception:
+            _log.exception("attempt %d of goal %d cannot be told", event.attempt, event.goal)
+        else:
+            size += len(blob)
+            if blobs and size > bytes_max:
+                break
+            blobs.append(msgspec.Raw(blob))
+            packet.append(event)
+        dealt += 1
+    return packet, _encoder.encode(blobs), dealt
 
 
 def _settle(asker: asyncio.Future[bool] | None, may: bool) -> None:

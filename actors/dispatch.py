@@ -16,7 +16,7 @@ from typing import Any
 from actors.along import Along
 from actors.branch import DRAINING
 from actors.inbox import Entry
-from actors.links import LEVEL_BITS, Link, Links
+from actors.links import LEVEL_BITS, Link, Links, come_back
 from actors.ports import Away, Gone, Runtime
 from cortex import commands, events
 from cortex.limits import Limits
@@ -26,8 +26,8 @@ from policies.failure import Failure, FailureKind
 BEAT_S = 1.0
 """How often a branch that has work is asked for a sign of life."""
 AWAY_S = BEAT_S / 4
-ANSWER_S = 30.0  # of one who takes work at once; a call to an actor that was killed may never end
 """How long to wait before a branch that did not answer is spoken to again."""
+ANSWER_S = 30.0  # of one who takes work at once; a call to an actor that was killed may never end
 SILENT_S = BEAT_S / 2
 """How long a branch may take to give a sign of life before the cluster is asked whether it is dead."""
 LOOKS = 3
@@ -64,14 +64,14 @@ class Dispatch:
         self._beats = 0
         self._messages = 0
         """Counted over all branches: one that left and came back is a new link, and knows what it heard before."""
-        self.epoch = 0
+        self.epoch = self.heard = 0
         self.staff: tuple[str, ...] = ()
         """The branches that take calls, as last told."""
 
     async def meet(self, names: tuple[str, ...], epoch: int) -> tuple[tuple[int, int], ...]:
-        """Get to know the branches. What they hold of this job, from an earlier incarnation of its channel."""
+        """Get to know the branches. What they hold of this job, of an earlier epoch: ``heard`` is what they knew."""
         self.epoch, self.staff, self._along.epoch = epoch, names, epoch
-        for name in names:
+        for name in filter(lambda name: self._links.get(name) is None, names):
             self._links.add(Link(name, self._runtime.peer(name)))
         held = await asyncio.gather(*map(self._meet, self._links))
         if self._needs_watch():
@@ -105,7 +105,7 @@ class Dispatch:
         for _ in range(int(MEET_S / AWAY_S)):
             try:
                 async with asyncio.timeout(MEET_S):
-                    incarnation, link.armed, keys = await link.peer.ask("held", self._job, self.epoch)
+                    incarnation, link.armed, keys, heard = await link.peer.ask("held", self._job, self.epoch)
             except (Away, Gone, TimeoutError) as error:
                 link.up = False
                 self._links.look(link)
@@ -114,10 +114,10 @@ class Dispatch:
                 await asyncio.sleep(AWAY_S)
                 continue
             self._renewed(link, incarnation)
+            self.heard = max(self.heard, heard)
             for goal, attempt in keys:
-                key = flight_key(goal, attempt)
-                link.out.setdefault(key, commands.Call(goal, "", attempt, b"", b"", 0, 0, 0.0))
-                self._where[key] = link
+                link.out.setdefault(flight_key(goal, attempt), commands.Call(goal, "", attempt, b"", b"", 0, 0, 0.0))
+                self._where[flight_key(goal, attempt)] = link
             self._is_up(link)
             return list(keys)
         return []  # it is met at its first sign of life; what it held will come by itself
@@ -177,15 +177,9 @@ class Dispatch:
         if unsent:
             self._lost(unsent)
 
-    def settled(self, goal: int, attempt: int) -> None:
-        """This attempt has come back."""
-        key = flight_key(goal, attempt)
-        link = self._where.pop(key, None)
-        if link is not None:
-            if key == link.brought[1]:
-                self._along.on_disk(link)
-            if link.out.pop(key, None) is None:
-                link.queue.pop(key, None)
+    def settled(self, keys: Iterable[int]) -> None:
+        """These attempts (``flight_key``) have come back."""
+        for link in come_back(keys, self._where, self._along.on_disk):
             if (len(link.queue) + len(link.out)) >> LEVEL_BITS != link.level:
                 self._look(link)
 
@@ -309,7 +303,7 @@ class Dispatch:
             return
         incarnation = link.incarnation
         try:
-            said, _, keys = await link.peer.ask("held", self._job, self.epoch)
+            said, _, keys, _ = await link.peer.ask("held", self._job, self.epoch)
         except (Away, Gone):
             return
         if said == incarnation == link.incarnation:

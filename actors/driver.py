@@ -26,6 +26,7 @@ from actors.promise import Promise
 from actors.rotation import Rotation
 from actors.sharing import PLACE
 from actors.speed import Speed, foretold, of_job
+from actors.standstill import Standstill
 from actors.store import Folder, StoreError
 from cortex.events import Row
 from cortex.program import Program
@@ -130,9 +131,9 @@ class Driver:
             narrower = lambda rows: narrower_by(rows, opening.terms.limits.window_rows)  # noqa: E731
             count, ordered, thins = program.shards, program.of.ordered, not opening.terms.keeps_text
             told = lambda *written: self._ask("written", *written)  # noqa: E731
-            steering = Steering(self._over, self._refresh, told)
+            steering = Steering(self._over, self.refresh, told)
             self._dealing = Dealing(runtime, folder, count, ordered, steering, narrower, thins)
-        self._promise = Promise()
+        self._promise, self._still = Promise(), Standstill()
         self._wanted: tuple[str, str] | None = None
         self._begun = False
         self._facts: dict[str, Any] = {}
@@ -189,7 +190,7 @@ class Driver:
             await self.stop("drain", "its driver, which failed")
         with contextlib.suppress(Exception):
             async with asyncio.timeout(SETTLE_S):
-                while not self._over(await self._refresh()):  # noqa: ASYNC110 - the channel is another process
+                while not self._over(await self.refresh()):  # noqa: ASYNC110 - the channel is another process
                     await asyncio.sleep(LOOK_S)
 
     async def stop(self, how: str, who: str) -> None:
@@ -220,7 +221,7 @@ class Driver:
         self._begun = True
         if self._wanted is not None:
             await self._ask("stop", *self._wanted)
-        await self._refresh()
+        await self.refresh()
 
     async def _arm_all(self) -> None:
         branches, _ = await self._patiently(self._runtime.peer("cortex"), "staff", False)
@@ -255,13 +256,13 @@ class Driver:
         while not ended and not self._over():
             if wanted < enough:  # each window is a commit of its own: a small one waits a moment to grow
                 await asyncio.sleep(appetite.pause_s(wanted))
-                wanted = (await self._refresh())["rows_wanted"]
+                wanted = (await self.refresh())["rows_wanted"]
                 appetite.looked(loop.time(), wanted)
             wanted -= narrower
             if wanted <= 0:
                 if narrower:  # the channel would take more rows than fit into memory at this size
                     await asyncio.sleep(PAUSE_S)
-                    wanted = (await self._refresh())["rows_wanted"]
+                    wanted = (await self.refresh())["rows_wanted"]
                 continue
             window = await asyncio.to_thread(source.read, wanted)
             narrower = narrower_by(window.rows, self._opening.terms.limits.window_rows)
@@ -285,7 +286,7 @@ class Driver:
             index += len(some)
             if 0 < len(some) < GATHER_ROWS:
                 await asyncio.sleep(GATHER_S if len(some) < MANY else GATHER_MANY_S)
-            over = not some and self._over(await self._refresh())
+            over = not some and self._over(await self.refresh())
             if over and not self._facts["broken"]:  # a broken channel counts results that it could not commit
                 over = index >= self._facts["results"]
             if unwritten and (over or unwritten >= FLUSH_ROWS or loop.time() - flushed_s >= FLUSH_S):
@@ -295,22 +296,21 @@ class Driver:
                     await self._ask("written", rows, size_bytes)
                 unwritten, flushed_s = 0, loop.time()
             if over:
-                await self._refresh()
+                await self.refresh()
                 return
 
     async def _look(self) -> None:
         """Show progress, hear what other processes want, arm branches that came to life without a credential."""
         while True:
-            facts = await self._refresh()
+            facts = await self.refresh()
             at_s = self._runtime.monotonic_s()
             told = facts | of_job(self._speed, facts, at_s)
             told |= foretold(self._speed, facts, at_s, self._runtime.now_s())
-            if line := self._promise.news(told):
+            for line in filter(None, (self._promise.news(told), *self._still.news(told, self._runtime.now_s()))):
                 self._log(line)
             self._progress(told)
             await self._live.look(told, self._runtime.peer("cortex"))
-            wanted = control.read(self._control, self.job, self._opening.owner)
-            if wanted is not None:
+            if (wanted := control.read(self._control, self.job, self._opening.owner)) is not None:
                 await self._obey(wanted)
                 control.obeyed(self._control, self.job)
             await self._tell_caps()
@@ -363,7 +363,7 @@ class Driver:
     async def _gather(self, deals: Dealing) -> None:
         """Take the results of all shards."""
         await deals.drain(self._sink, FLUSH_S, FLUSH_ROWS)
-        await self._refresh()
+        await self.refresh()
 
     # -- asking ----------------------------------------------------------------------------------------------------
 
@@ -371,7 +371,8 @@ class Driver:
         facts = facts or self._facts
         return facts["outcome"] != "running" or bool(facts["broken"])
 
-    async def _refresh(self) -> dict[str, Any]:
+    async def refresh(self) -> dict[str, Any]:
+        """The job's figures, as they are now. Raises ``Lost``."""
         facts: dict[str, Any] = msgspec.json.decode(await self._ask("status", self._heard.said))
         self._facts = facts
         for line in self._heard.news(facts):

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from cortex import commands, events, journal
+from cortex.state import flight_key
 
 TURN_EVENTS_MAX = 4_096
 """Events in one turn at most, so that a flood cannot hold up the commit of what came first."""
@@ -68,6 +69,33 @@ def settle(entries: Iterable[Entry], error: Exception | None = None) -> None:
             each.durable.set_exception(error)
         else:
             each.durable.set_result(None)
+
+
+class Landed:
+    """What is on disk with a turn, as far as a channel has something to do for it."""
+
+    __slots__ = ("count", "ended", "granted", "paid")
+
+    def __init__(self, seq: int, turn: events.Turn) -> None:
+        """``seq``: the turn's number."""
+        self.paid: list[tuple[bytes, int, int]] = []
+        """Replies that can be remembered: hash, turn, place in it."""
+        self.ended: list[int] = []
+        """Attempts that have come back, as flights are named."""
+        self.granted: list[events.Granted] = []
+        position = 0
+        for batch in turn.batches:
+            for event in batch:
+                if type(event) is events.Answered:
+                    self.paid.append((event.hash, seq, position))
+                    self.ended.append(flight_key(event.goal, event.attempt))
+                elif type(event) is events.Broke:
+                    self.ended.append(flight_key(event.goal, event.attempt))
+                elif type(event) is events.Granted:
+                    self.granted.append(event)
+                position += 1
+        self.count = position
+        """Of all events."""
 
 
 class Heard:

@@ -153,6 +153,7 @@ class _InlinePeer:
     """Messages as method calls."""
 
     __slots__ = ("_runtime", "name")
+    near = True
 
     def __init__(self, name: str, runtime: InlineRuntime) -> None:
         self.name = name

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import nsmallest
 from itertools import chain, islice
 from operator import attrgetter
 
 import msgspec
 
-from actors.ports import Peer
+from actors.parcel import Parcel, of_calls
+from actors.ports import NEAR_BYTES_MAX, NEAR_MAX, Peer, is_near
 from cortex import commands
 from cortex.limits import Limits
 
@@ -28,13 +29,14 @@ class Link:
     """One branch."""
 
     __slots__ = (
-        "armed", "audited", "beaten", "brought", "carrying", "incarnation", "leaving", "level", "name", "on_disk",
-        "on_the_way", "out", "past", "peer", "queue", "seen", "told", "up",
+        "armed", "audited", "beaten", "brought", "carrying", "incarnation", "leaving", "level", "name", "near",
+        "on_disk", "on_the_way", "out", "past", "peer", "queue", "seen", "told", "untold", "up",
     )  # fmt: skip
 
     def __init__(self, name: str, peer: Peer) -> None:
         self.name = name
         self.peer = peer
+        self.near = is_near(peer)
         self.incarnation = ""
         self.past: set[str] = set()
         """Incarnations known to be dead: word from them comes late."""
@@ -52,8 +54,9 @@ class Link:
         """What was out at the last audit."""
         self.brought = (0, 0)
         """Number of the last message whose answer brought something, and the last call of that."""
-        self.on_disk = self.told = 0
-        """Up to this message all that came with answers is on disk; and what it was told of that."""
+        self.on_disk = self.told = self.untold = 0
+        """Up to this message all that came with answers is on disk; what it was told of that, and what it had not heard
+        when that was last looked at."""
         self.carrying = False
         self.level = -1
         self.beaten = self.audited = 0
@@ -63,33 +66,57 @@ class Link:
         """Calls given to it."""
         return len(self.queue) + len(self.out)
 
-    def packed(self, limits: Limits) -> tuple[bytes, list[int]]:
+    def packed(self, limits: Limits) -> tuple[Parcel, list[int]]:
         """The next message, whose calls are on their way from now on, and their keys; the queue is not empty."""
-        some = dict(islice(self.queue.items(), limits.message_calls_max))
-        if sum([len(call.body) + CALL_BYTES for call in some.values()]) <= limits.message_bytes_max:
-            blob = _encoder.encode(list(some.values()))
-            if len(blob) > limits.message_bytes_max:  # names may be long, too
-                blob = self._cut(some, limits.message_bytes_max)
+        queue, calls_max, bytes_max = self.queue, limits.message_calls_max, limits.message_bytes_max
+        if self.near:
+            calls_max, bytes_max = max(NEAR_MAX, calls_max), max(NEAR_BYTES_MAX, bytes_max)
+        some = queue if len(queue) <= calls_max else dict(islice(queue.items(), calls_max))
+        calls, blob = list(some.values()), b""
+        if sum([len(call.body) for call in calls]) + CALL_BYTES * len(calls) <= bytes_max:
+            blob = _encoder.encode(calls)
+        if not blob or len(blob) > bytes_max:  # names may be long, too
+            blob, count = _cut(calls, bytes_max)
+            some = dict(islice(queue.items(), count))
+            calls = calls[:count]
+        self.out.update(some)
+        if len(calls) == len(queue):
+            self.queue = {}
         else:
-            blob = self._cut(some, limits.message_bytes_max)
-        keys = list(some)
-        for key in keys:
-            self.out[key] = self.queue.pop(key)
-        return blob, keys
+            for key in some:
+                del queue[key]
+        return of_calls(blob, calls), list(some)
 
-    def _cut(self, some: dict[int, commands.Call], bytes_max: int) -> bytes:
-        """A message of the first of these, as many as fit; the others are taken out of ``some``."""
-        blobs: list[msgspec.Raw] = []
-        size = 0
-        for call in some.values():
-            blob = _encoder.encode(call)
-            size += len(blob)
-            if blobs and size > bytes_max:
-                break
-            blobs.append(msgspec.Raw(blob))
-        for key in list(some)[len(blobs) :]:
-            del some[key]
-        return _encoder.encode(blobs)
+
+def _cut(calls: list[commands.Call], bytes_max: int) -> tuple[bytes, int]:
+    """A message of the first of these, as many as fit, and how many they are."""
+    blobs: list[msgspec.Raw] = []
+    size = 0
+    for call in calls:
+        blob = _encoder.encode(call)
+        size += len(blob)
+        if blobs and size > bytes_max:
+            break
+        blobs.append(msgspec.Raw(blob))
+    return _encoder.encode(blobs), len(blobs)
+
+
+def come_back(keys: Iterable[int], where: dict[int, Link], brought: Callable[[Link], None]) -> list[Link]:
+    """The branches that these attempts, which have come back, leave. ``brought`` hears of one whose last message came
+    back whole."""
+    link: Link | None = None
+    touched: list[Link] = []
+    for key in keys:
+        if (at := where.pop(key, None)) is None:
+            continue
+        if at is not link:  # what comes together is mostly one branch's
+            link, out = at, at.out
+            touched.append(at)
+        if out.pop(key, None) is None:
+            at.queue.pop(key, None)
+        if key == at.brought[1]:
+            brought(at)
+    return touched
 
 
 class Links:

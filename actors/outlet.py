@@ -6,7 +6,7 @@ A results file is a projection of the journal, so whoever comes late, or again, 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -29,17 +29,21 @@ class Outlet:
         self._bytes = 0
         self.next_index = next_index
 
-    def add(self, result: Emit) -> None:
-        """One more result; the oldest leave where there are too many bytes."""
-        if result.index != self.next_index:  # what is between is read back out of the journal
-            self._recent.clear()
-            self._bytes = 0
-        size = _size(result.value)
-        self._recent.append((result, size))
-        self._bytes += size
-        self.next_index = result.index + 1
+    def add(self, results: Sequence[Emit]) -> None:
+        """More results; the oldest leave where there are too many bytes."""
+        recent, index = self._recent, self.next_index
+        for result in results:
+            if result.index != index:  # what is between is read back out of the journal
+                recent.clear()
+                self._bytes = 0
+            value = result.value
+            size = len(value) if type(value) is bytes else _size(value)
+            recent.append((result, size))
+            self._bytes += size
+            index = result.index + 1
+        self.next_index = index
         while self._bytes > BUFFER_BYTES_MAX:
-            self._bytes -= self._recent.popleft()[1]
+            self._bytes -= recent.popleft()[1]
 
     def all(self, count: int) -> list[Emit] | None:
         """All so many results of the job; None where not all of them are in memory."""

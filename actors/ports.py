@@ -43,6 +43,16 @@ class Peer(Protocol):
         """Call a method and wait for nothing; a dead peer hears nothing."""
 
 
+NEAR_MAX, NEAR_BYTES_MAX = 1_024, 1 << 20
+"""So many calls or replies go together, and so many bytes, where a message goes no further than this process: it costs
+next to nothing there, but each turn that it leads to is a commit."""
+
+
+def is_near(peer: Peer) -> bool:
+    """Whether what this peer is asked stays in this process."""
+    return getattr(peer, "near", False)
+
+
 class Store(Protocol):
     """A state folder as an actor uses it: what stands in it outlives whoever wrote it."""
 

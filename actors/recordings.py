@@ -13,6 +13,7 @@ import msgspec
 
 from actors import programs
 from actors.store import Folder, Journal, StoreError
+from actors.store_errors import never_began
 from cortex import commands, events, journal
 from cortex.dryrun import Stamp, tool_key
 from cortex.limits import Terms
@@ -49,7 +50,7 @@ class Recordings:
         for number, source in enumerate(self._journals):
             self._take(number, source)
         if not hasattr(self, "terms"):
-            raise StoreError(f"job {job} never began")
+            raise StoreError(never_began(job))
 
     @property
     def heard(self) -> list[tuple[Stamp, events.Event]]:

@@ -13,6 +13,7 @@ from actors.cluster.heap import unwatched
 from actors.opening import Owner
 from actors.programs import load
 from actors.store import Folder, Journal, NoSuchJob, TextGone
+from actors.store_errors import never_began
 from actors.watching import Watches
 from cortex import events, journal
 from cortex.limits import Terms
@@ -135,7 +136,7 @@ def told(folder: Folder, job: str, k: State | None = None) -> Told:
                 return Told(k or ended.k, ended.answer)
             terms = k.terms if k is not None else last_terms(folder, job)
             if terms is None:
-                raise NoSuchJob(f"job {job} never began")
+                raise NoSuchJob(never_began(job))
             program = program_of(terms, strict=False)
             if program is None:
                 return Told(k or by_events(source), untold=untold(job))
@@ -185,7 +186,7 @@ def by_events(source: Journal) -> State:
                 for event in batch:
                     _hear(k, event)
     if k is None:
-        raise NoSuchJob(f"job {source.job} never began")
+        raise NoSuchJob(never_began(source.job))
     journal.put_right(k, source.account(source.seq))
     return k
 
@@ -220,7 +221,7 @@ def last_state(folder: Folder, job: str) -> State:
             last = source.seq
             k = replayed(source, lambda terms: load(terms.program, terms.params_json), last)
             if k is None:
-                raise NoSuchJob(f"job {job} never began")
+                raise NoSuchJob(never_began(job))
             journal.put_right(k, source.account(last))
             return k
     finally:

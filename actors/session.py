@@ -16,12 +16,12 @@ from typing import Any
 import msgspec
 
 from actors import programs
-from actors.allowance import unpriced
+from actors.allowance import as_if_paid, unpriced
 from actors.armoury import Arming
 from actors.batches import bounds
 from actors.budgets import books_of
 from actors.destination import Destination, SetupError, Wish, destination, remember
-from actors.driver import Driver, Sink, Source
+from actors.driver import Driver, Lost, Sink, Source
 from actors.errors import ClearError
 from actors.files.place import is_remote
 from actors.inline import InlineRuntime
@@ -155,6 +155,8 @@ class Session:
         self._driver: Driver | None = None
         self._stopped: tuple[str, str] | None = None
         self.destination: Destination | None = None
+        self.note = ""
+        """What the user should know of the run besides, in one line."""
         self.attached = False
         """Whether the job was found running, in a cluster, and goes on there."""
 
@@ -197,6 +199,15 @@ class Session:
         if self._driver is not None:
             await self._driver.stop(how, by)
 
+    async def look(self) -> dict[str, Any]:
+        """The job's figures as they are now; nothing where it is not under way, or its channel is away."""
+        if self._driver is None:
+            return {}
+        try:
+            return await self._driver.refresh()
+        except (ClearError, Lost):
+            return {}
+
     def terms(self, found: Destination, cluster: str) -> Terms:
         """What goes into the journal: all that a resumed run needs, and no secret."""
         order = self.order
@@ -229,6 +240,9 @@ class Session:
             for budget in covering(books.read().values(), terms.labels):
                 if said := unpriced(terms, budget.name):
                     raise SetupError(said)
+                self.note = as_if_paid(terms, f"the budget {budget.name}") or self.note
+        elif terms.labels:
+            self.note = as_if_paid(terms, "a budget of its labels")
 
     def cluster(self) -> str:
         """Where the job runs: ``auto`` is the Ray that ``RAY_ADDRESS`` names, else this process, where objects live."""

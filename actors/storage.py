@@ -46,8 +46,8 @@ class Storage(Protocol):
         """Turns after a number, by their numbers, ``down``: the last one first. ``holding``: only where all of these
         bytes are in it. What is written meanwhile need not be among them."""
 
-    def put_snapshot(self, seq: int, emitted: int, blob: bytes, epoch: int) -> None:
-        """Keep a snapshot."""
+    def put_snapshot(self, seq: int, emitted: int, blob: bytes, keep: int, epoch: int) -> None:
+        """Keep a snapshot and, in the same transaction, remove those before the newest ``keep`` of the job; 0: none."""
 
     def snapshots(self, after: int, upto: int, emitted_max: int, count: int | None) -> Iterator[tuple[int, bytes]]:
         """Snapshots of these turns, the last one first."""

@@ -127,9 +127,10 @@ class Journal:
         self._seq = self.seq + len(blobs)
         return self._seq
 
-    def snapshot(self, seq: int, emitted: int, blob: bytes) -> None:
-        """Keep K as it was after turn ``seq``, when ``emitted`` results had been given out."""
-        self._storage.put_snapshot(seq, emitted, blob, self.epoch)
+    def snapshot(self, seq: int, emitted: int, blob: bytes, keep: int = 0) -> None:
+        """Keep K as it was after turn ``seq``, when ``emitted`` results had been given out, and of all snapshots the
+        newest ``keep``; 0: all. What they stood in for is replayed from the turns, which must be there for it."""
+        self._storage.put_snapshot(seq, emitted, blob, keep, self.epoch)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 

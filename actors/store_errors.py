@@ -13,6 +13,14 @@ class NoSuchJob(StoreError):
     """There is no journal of that name."""
 
 
+def never_began(job: str) -> str:
+    """Said of a job whose journal no turn opens."""
+    return (
+        f"job {job} has not begun: what was to begin it ended before its first turn was on disk (which was full, or it "
+        f"was killed); nothing was sent or paid: give its command again, or cortex rm {job}"
+    )
+
+
 class OtherRelease(StoreError):
     """The journal is of a release whose form this one cannot read. Nothing was touched."""
 

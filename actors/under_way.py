@@ -8,21 +8,26 @@ from actors.counting import Count
 from cortex import commands
 from policies.failure import Failure, FailureKind
 
+_NEVER_S = float("inf")
+
 
 class Under:
     """Taken at ``taken_s``; its time begins with ``begin``: nothing counts for which it was queued."""
 
-    __slots__ = ("call", "count", "deadline_s", "family", "job", "stop_s", "streamed", "taken_s", "task", "verdict")
+    __slots__ = (
+        "call", "count", "deadline_s", "family", "job", "key", "stop_s", "streamed", "taken_s", "task", "verdict",
+    )  # fmt: skip
 
     def __init__(self, job: str, family: str, call: commands.Call, taken_s: float) -> None:
         self.job = job
         self.family = family
         """The job that its user started, whose credential it is made with."""
         self.call = call
+        self.key = job, call.goal, call.attempt
         self.taken_s = taken_s
         self.count: Count | None = None
         """Where it is counted, from the moment at which its request goes out."""
-        self.deadline_s = float("inf")
+        self.deadline_s = _NEVER_S
         self.task: asyncio.Task[None] | None = None
         self.verdict: FailureKind | None = None
         """Why its request was cancelled, if it was; ``stop_s`` says when."""
@@ -40,7 +45,7 @@ class Under:
 
     def elapsed_s(self, now_s: float) -> float:
         """How long it has been going on; 0 before it began."""
-        return 0.0 if self.deadline_s == float("inf") else now_s - self.deadline_s + self.call.timeout_s
+        return 0.0 if self.deadline_s == _NEVER_S else now_s - self.deadline_s + self.call.timeout_s
 
     def stopped(self, now_s: float) -> Failure:
         """What became of it, where it was asked to stop."""

@@ -17,6 +17,9 @@ from cortex.state import State
 LAST_EVENTS = 5_000
 """A job that has ended is opened from a snapshot of its own where more than so many events came after the last one: to
 replay fewer takes less than a tenth of a second."""
+SNAPSHOTS_KEPT = 2
+"""A job goes on from the last one; the one before is there for whoever reads results, or looks back, a little behind.
+Further back, K is replayed from the turns, which all stay."""
 
 
 class Upkeep:
@@ -47,7 +50,8 @@ class Upkeep:
                 blob = journal.encode_state(k)
                 if len(blob) <= SNAPSHOT_BYTES_MAX:
                     self._kept(seq)
-                    self._journal.snapshot(seq, k.emitted, blob)
+                    keep = SNAPSHOTS_KEPT if k.terms.keeps_text else 0  # else turns left that only one stands in for
+                    self._journal.snapshot(seq, k.emitted, blob, keep)
                 self._events = 0
             if self._closes and k.outcome and not self._closed:
                 endings.write(self._journal, k, self._program, seq, self._outlet.all(k.emitted), self._kept)

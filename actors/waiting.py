@@ -43,6 +43,8 @@ def _route(k: State, place: int, route: Route) -> dict[str, Any]:
     return {
         "route": named(route), "roles": roles_at(k, place), "permits": share.permits, "in_flight": share.in_flight,
         "why": share.why,
+        "failing": _short(share.failing.message) if share.failing is not None else "",
+        "failing_since_s": share.failing_s, "stands_still": stands_still(share),
         "probed_at_s": share.again_at_s if share.again_at_s > k.at_s else 0.0,
         "held_until_s": share.hold_until_s if share.hold_until_s > k.at_s else 0.0,
     }  # fmt: skip
@@ -79,7 +81,7 @@ def waits(k: State) -> list[str]:
         if place < each <= fallbacks or not (each <= fallbacks or _busy(k, k.terms.lane_at(each))):
             continue
         if share.why and not share.why.startswith(PACED_BY):
-            why = _when(k, share)
+            why = _when(k, each)
             said.append(why if len(k.shares) == 1 else f"{_who(k, each)}: {why}")
         if each > fallbacks and share.blocked is not None and k.paused is None:
             said.append(f"{_who(k, each)}: {share.blocked.kind}: {_short(share.blocked.message)}")
@@ -94,7 +96,9 @@ def waits(k: State) -> list[str]:
         said.append(f"sleeps until {time_of_day(until_s)}")
     again_at_s = _again_at_s(k)
     if again_at_s and not any(said):
-        said.append(f"tries again at {time_of_day(again_at_s)}")
+        failing = k.shares[place].failing
+        last = f": the last attempt failed: {_short(failing.message)}" if failing is not None else ""
+        said.append(f"tries again at {time_of_day(again_at_s)}{last}")
     if k.live and not k.permits and not any(said):
         said.append("waits for permits")
     return [each for each in said if each]
@@ -136,11 +140,27 @@ def _busy(k: State, lane: int) -> bool:
     return bool(k.parked.get(lane)) or any(k.shares[place].in_flight for place in k.terms.lane_places(lane))
 
 
-def _when(k: State, share: Share) -> str:
-    """Why a share is small, and until when, where that is known: an open breaker names its next look."""
+def stands_still(share: Share) -> bool:
+    """Whether nothing is asked on a route because nothing came back from it: its breaker is not closed."""
+    return share.failing is not None and share.why.startswith(_BREAKER)
+
+
+_BREAKER = ("the breaker is ", "half open")
+"""What the cortex says of a route whose breaker is not closed begins so (``cortex.lending``)."""
+
+
+def _when(k: State, place: int) -> str:
+    """Why a share is small, and until when, where that is known: an open breaker names its next look, and what went
+    wrong in place of how often it did."""
+    share = k.shares[place]
+    said = share.why
+    if stands_still(share) and share.failing is not None:
+        since = time_of_day(share.failing_s)
+        where = named(k.terms.routes[place])
+        said = f"{said.partition(':')[0]}: no reply from {where} since {since}: {_short(share.failing.message)}"
     if share.again_at_s <= k.at_s:
-        return share.why
-    return f"{share.why}; it is probed at {time_of_day(share.again_at_s)}"
+        return said
+    return f"{said}; it is probed at {time_of_day(share.again_at_s)}"
 
 
 def _place(k: State) -> int:

@@ -79,6 +79,15 @@ def clock(at_s: float) -> str:
     return datetime.fromtimestamp(at_s, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
+def span(seconds: float) -> str:
+    """A time for people."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, s = divmod(int(seconds), 60)
+    hours, m = divmod(minutes, 60)
+    return f"{hours} h {m:02d} min" if hours else f"{m} min {s:02d} s"
+
+
 def share(text: str | float, least: float = 0.0, below_one: bool = False) -> float:
     """A share from ``0.05`` or ``5%``."""
     said = str(text).strip()

@@ -117,11 +117,12 @@ def _profiled(work: Work) -> Iterator[None]:
 class _Peer:
     """A peer whose messages are counted, and take their time where they are to."""
 
-    __slots__ = ("_hop_s", "_peer", "_runtime", "_work", "name")
+    __slots__ = ("_hop_s", "_peer", "_runtime", "_work", "name", "near")
 
     def __init__(self, peer: Any, work: Work, hop_s: float, runtime: Any) -> None:
         self._peer, self._work, self._hop_s, self._runtime = peer, work, hop_s, runtime
         self.name = peer.name
+        self.near = not hop_s
 
     def _note(self, method: str, content: Any) -> None:
         name = f"{self.name.partition(':')[0]}.{method}"

@@ -12,9 +12,10 @@ _PARTS: dict[str, str] = {
     "telemetry": "actors/observing/ actors/watching actors/telemetry cortex/tracing cortex/traced cortex/spans "
     "cortex/spanning",
     "client": "actors/provider/ actors/model actors/simulator/ actors/scripted",
-    "branch": "actors/branch actors/under_way actors/bound actors/counting actors/keyring actors/reporter "
+    "branch": "actors/branch actors/hands actors/under_way actors/bound actors/counting actors/keyring actors/reporter "
     "actors/armoury",
-    "messages": "actors/dispatch actors/links actors/courier actors/inbox actors/cluster/ actors/runtime actors/inline "
+    "messages": "actors/dispatch actors/links actors/courier actors/parcel actors/along actors/inbox "
+    "actors/cluster/ actors/runtime actors/inline "
     "actors/ports",
     "journal": "actors/sqlite/ actors/store actors/storage actors/postgres/ actors/upkeep actors/patience "
     "cortex/journal",

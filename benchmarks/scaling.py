@@ -198,8 +198,11 @@ def _between(source: Journal, after: int, upto: int) -> Iterator[tuple[int, even
 
 def recovery(source: Journal) -> dict[str, Any]:
     """The job killed at the worst moment, just before a snapshot: from the one before it to that turn. It must come to
-    the very K that was written down."""
-    kept = [(0, b""), *sorted(source.snapshots(0, source.seq))]
+    the very K that was written down. Of the snapshots the last ones are kept (``actors.upkeep``), each as far from the
+    one before it as those were that have gone."""
+    kept = sorted(source.snapshots(0, source.seq))
+    if len(kept) < 2:
+        kept.insert(0, (0, b""))
     counted = [sum(map(length, _between(source, a, b))) for (a, _), (b, _) in pairwise(kept)] or [0]
     worst = counted.index(max(counted))
     if not counted[worst]:

@@ -61,8 +61,9 @@ def absorb_plainly(k: State, program: Program, happened: Iterator[Event], out: O
 def _settle(k: State, flight: Flight, event: Answered) -> None:
     """The attempt is paid for, and its permit is free again."""
     usage, place = event.reply.usage, flight.route
-    if flight.paced is None and not flight.probe:
-        k.shares[place].in_flight -= 1
+    share = k.shares[place]
+    if flight.paced is None and not flight.probe and share.failing is None:
+        share.in_flight -= 1
     else:
         came_back(k, flight, usage)
     if k.asking:

@@ -15,7 +15,7 @@ from cortex.election import VOTE, next_sample
 from cortex.ledger import Took
 from cortex.moves import ASKED, OPEN, asked, leave_call, note_refused, reopen
 from cortex.pauses import alike, block
-from cortex.permits import came_back
+from cortex.permits import came_back, failed_there
 from cortex.state import ENDED, Flight, Goal, Missing, State, Status, flight_key
 from cortex.warming import came_home
 from policies.failure import RULES, Failure, FailureKind
@@ -184,6 +184,8 @@ def broke(k: State, event: events.Broke) -> list[Verdict]:
     if flight.prefix:
         came_home(k, flight, warmed=False)
     k.tally.attempt_failed(failure.kind)
+    if RULES[failure.kind].breaker:
+        failed_there(k, flight, failure)
     asking = asked_by(k, flight)
     if paid:
         assume(k, flight, bool(asking))

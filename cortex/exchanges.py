@@ -1,5 +1,6 @@
 """A call that its first attempt answered, as one record: nearly all calls are that, and a record costs less than the
-four spans that it stands for. Whoever wants those takes them out with ``spread``.
+four spans that it stands for; and together with its goal, where that came to nothing else. Whoever wants the spans
+takes them out with ``spread``.
 """
 
 from __future__ import annotations
@@ -9,8 +10,13 @@ from typing import Any
 
 import msgspec
 
+from cortex.events import Answered
+from cortex.goals import Goal
 from cortex.reply import Usage
-from cortex.spans import Span, What, span_key
+from cortex.spans import Link, Span, What, span_key
+
+RESOLVED = "resolved"
+"""Status of a goal, as spans name it."""
 
 
 class Call(msgspec.Struct, array_like=True, gc=False):
@@ -84,7 +90,64 @@ class Exchange(msgspec.Struct, array_like=True, gc=False, tag=1):
     """What was answered, where replies may be told."""
 
 
+class Asked(msgspec.Struct, gc=False):
+    """What is remembered of a ``Single`` while its call is under way; the rest K knows."""
+
+    begin_s: float
+    """Its goal was made, and could be chosen at once."""
+    asked_s: float
+    sample: str
+    question: bytes
+    constructor: str
+    model: str
+    endpoint: str
+    output_tokens_max: int
+
+
+class Single(msgspec.Struct, gc=False):
+    """A top goal that came to one call, on the job's own route, whose first attempt was answered and ended it: what
+    nearly every row of a batch is. To be used in the turn that ended it: the goal is K's own."""
+
+    goal: Goal
+    asked: Asked
+    event: Answered
+    begin_s: float
+    """The attempt was sent."""
+    end_s: float
+    """The reply had come."""
+    absorbed_s: float
+    links: tuple[Link, ...]
+
+    def apart(self) -> tuple[Exchange, Span]:
+        """The same as what it was made of: the call with all below it, and the goal's own span."""
+        goal, event, asked = self.goal, self.event, self.asked
+        reply = event.reply
+        exchange = Exchange(
+            call_of(goal.id, asked), event.attempt, goal.kind, self.begin_s, self.end_s, self.absorbed_s, event.by,
+            event.waited_s, reply.stop_reason, reply.model, reply.usage,
+        )  # fmt: skip
+        facts: dict[str, Any] = {"goal": goal.id, "status": RESOLVED}
+        if goal.row:
+            facts["row"] = goal.row
+        key = span_key(What.GOAL, goal.id)
+        span = Span(
+            What.GOAL, goal.id, key, 0, goal.kind, asked.begin_s, self.absorbed_s, facts=facts, links=self.links
+        )
+        return exchange, span
+
+
+def call_of(goal_id: int, asked: Asked) -> Call:
+    """The first call of a top goal, from its first attempt on."""
+    above = span_key(What.GOAL, goal_id)
+    return Call(
+        goal_id, span_key(What.CALL, goal_id, 1), above, asked.begin_s, asked.asked_s, asked.sample, asked.question, 0,
+        asked.constructor, asked.model, asked.endpoint, asked.output_tokens_max,
+    )  # fmt: skip
+
+
 Record = Span | Exchange
+"""What waits in a goal until that has ended."""
+Whole = Record | Single
 """What the fold lets out."""
 
 
@@ -99,18 +162,25 @@ def answered(stop: str, model: str, usage: Usage, reply: bytes) -> dict[str, Any
     return facts
 
 
-def spread(records: Iterable[Record]) -> Iterator[Span]:
+def spread(records: Iterable[Whole]) -> Iterator[Span]:
     """Spans, each by itself."""
     for each in records:
-        if type(each) is Span:
+        if isinstance(each, Span):
             yield each
+        elif isinstance(each, Exchange):
+            yield from _four(each)
         else:
-            yield from _four(each)  # type: ignore[arg-type]
+            exchange, span = each.apart()
+            yield from _four(exchange)
+            yield span
 
 
-def count(records: Iterable[Record]) -> int:
+_SPANS = {Span: 1, Exchange: 4, Single: 5}
+
+
+def count(records: Iterable[Whole]) -> int:
     """How many spans they are."""
-    return sum([1 if type(each) is Span else 4 for each in records])
+    return sum([_SPANS[type(each)] for each in records])
 
 
 def _four(told: Exchange) -> Iterator[Span]:

@@ -51,6 +51,10 @@ class Share(msgspec.Struct):
     reset_s: float = 0.0
     """When an account that is blocked will be open again, as the provider says or as is supposed: it is tried then. 0
     where nobody knows. A probe that the cortex grants may find out before."""
+    failing: Failure | None = None
+    """The last of the failures of the route itself that came since its last reply; None: a reply came last."""
+    failing_s: float = 0.0
+    """When the first of them came."""
     why: str = ""
     """Why it is less than was asked for; empty where nothing is the matter."""
     again_at_s: float = 0.0
@@ -192,6 +196,8 @@ def came_back(k: State, flight: Flight, usage: Usage | None, paid: bool = True) 
     share.in_flight -= 1
     if flight.probe:
         share.probing -= 1
+    if share.failing is not None and usage is not None:
+        share.failing, share.failing_s = None, 0.0
     if k.unhedged:
         k.unhedged.pop(flight.goal << 20 | flight.attempt, None)
     if usage is not None and flight.probe:
@@ -206,6 +212,14 @@ def came_back(k: State, flight: Flight, usage: Usage | None, paid: bool = True) 
     for pace in (share.pace, k.pace):
         if pace is not None:
             correct(pace, more_input, more_output)
+
+
+def failed_there(k: State, flight: Flight, failure: Failure) -> None:
+    """An attempt has failed for what is wrong with its route, not with what it asked."""
+    share = k.shares[flight.route]
+    if share.failing is None:
+        share.failing_s = k.at_s
+    share.failing = failure
 
 
 def granted_pace(share: Share, at_s: float, rates: tuple[float, float, float]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable
 
-from cortex.exchanges import Record
+from cortex.exchanges import Whole
 from cortex.goals import Goal
 from cortex.spans import (
     LINKS_MAX,
@@ -50,8 +50,12 @@ class Places:
         self.state = state
         self._bound = rule.bound
         self._at_s = 0.0
-        self._done: list[Record] = []
+        self._done: list[Whole] = []
         self._job_link: tuple[int, tuple[Link, ...]] = (0, ())
+
+    def known(self, goal_id: int) -> Node | None:
+        """A goal that is told of, while it lives."""
+        return self.state.nodes.get(goal_id)
 
     # -- which are kept --------------------------------------------------------------------------------------------
 
@@ -67,7 +71,7 @@ class Places:
 
     def _shown(self, goal_id: int, find: Find) -> Node | None:
         state = self.state
-        node = state.nodes.get(goal_id)
+        node = self.known(goal_id)
         goal = find(goal_id)
         if node is not None or goal is None:
             return node
@@ -101,6 +105,7 @@ class Places:
             state.kept_spans += GOAL_SPANS
             self._node(goal, own, 0, self._at_s)
             return
+        self.known(goal.parent)
         own = self._own(goal.parent)
         trace = state.traces.get(own)
         if trace is None:  # its parent is a top goal that is not told of, or older than this telling
@@ -138,20 +143,20 @@ class Places:
             open_s if open_s > begin_s else begin_s, goal.row,
         )  # fmt: skip
         if not above:
-            self._tops(node)
+            node.links = self._tops(node.trace, node.key)
         parent = state.nodes.get(goal.parent) if goal.parent else None
         if parent is not None:
             self._serves(parent, node)
         return node
 
-    def _tops(self, node: Node) -> None:
+    def _tops(self, trace: int, key: int) -> tuple[Link, ...]:
         """The first span of a top goal's trace: it and its job's are linked."""
         state = self.state
-        if state.run:
-            linked = self._job_linked(state.run)
-            node.links = node.links + linked if node.links else linked
-            if len(state.tops) < LINKS_MAX:
-                state.tops.append(Link(node.trace, node.key))
+        if not state.run:
+            return ()
+        if len(state.tops) < LINKS_MAX:
+            state.tops.append(Link(trace, key))
+        return self._job_linked(state.run)
 
     def _job_linked(self, run: int) -> tuple[Link, ...]:
         if self._job_link[0] != run:

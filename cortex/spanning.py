@@ -54,7 +54,7 @@ class Calls(Places):
             goal_id, goal.kind, 0, part, root_key(part), 0, self._at_s, self._at_s, goal.row, links=(Link(*before),)
         )
         state.nodes[goal_id] = node
-        self._tops(node)
+        node.links += self._tops(node.trace, node.key)
         return node
 
     # -- calls -----------------------------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ class Calls(Places):
     # -- what else happens -----------------------------------------------------------------------------------------
 
     def _broke(self, event: events.Broke) -> None:
-        node = self.state.nodes.get(event.goal)
+        node = self.known(event.goal)
         failure = event.failure
         if node is not None:
             flight = node.flights.pop(event.attempt, None)
@@ -241,7 +241,7 @@ class Calls(Places):
                 node.open_s = self._at_s
 
     def _recalled(self, event: events.Recalled) -> None:
-        node = self.state.nodes.get(event.goal)
+        node = self.known(event.goal)
         if node is None or node.call is None:
             return
         for attempt in [each for each, flight in node.flights.items() if flight.call == node.call.key]:
@@ -269,7 +269,7 @@ class Calls(Places):
                     node.call.failed = FailureKind.LOST
 
     def _runs(self, command: commands.RunTool | commands.Launch, name: str, spans: int, run_id: str) -> None:
-        node = self.state.nodes.get(command.goal)
+        node = self.known(command.goal)
         if node is None and command.goal in self.state.again:
             node = self._goes_on(command.goal)
         if node is None or command.attempt in node.runs:  # it is joined again by its name

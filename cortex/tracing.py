@@ -11,12 +11,13 @@ from collections.abc import Callable
 from typing import Any
 
 from cortex import commands, events
-from cortex.exchanges import Exchange, Record
+from cortex.exchanges import Asked, Exchange, Whole
 from cortex.goals import ENDED, Goal, Status
 from cortex.permits import Share
 from cortex.placing import TURNS_KNOWN
 from cortex.pools import breaker_in
-from cortex.spanning import CHILD_SPANS, Calls
+from cortex.singles import Singles
+from cortex.spanning import CHILD_SPANS
 from cortex.spans import ODD, Ids, Span, What, goal_of, part_of, root_key, span_key, trace_key
 from cortex.state import State
 from cortex.traced import Episode, Node, Traced
@@ -30,19 +31,33 @@ _GOAL, _FAILED = What.GOAL, Status.FAILED
 _NOTHING = commands.Decided()
 
 
-class Tracer(Calls):
+class Tracer(Singles):
     """The fold. ``captures``: what was asked and answered is told too."""
 
     def __init__(self, rule: Sampling, ids: Ids, state: Traced | None = None, *, captures: bool = False) -> None:
         super().__init__(rule, ids, state or Traced(), captures)
 
-    def turn(self, turn: events.Turn, out: commands.Decided, k: State) -> list[Record]:
+    def turn(self, turn: events.Turn, out: commands.Decided, k: State) -> list[Whole]:
         """One turn, what it led to, and K after it: the spans that are whole now."""
         self._k, self._out, self._at_s = k, out, max(self._at_s, float(turn.at_s))
-        done: list[Record] = []
+        done: list[Whole] = []
         self._done = done
+        self._come(turn)
+        self._gone(out)
+        if out.made:
+            self._all_made(out.made)
+        self._told_to(out)
         state = self.state
-        nodes, rescues = state.nodes, state.rescues
+        if state.run and (k.paused is not None or "paused" in state.episodes):
+            self._paused()
+        self._absorbed.clear()
+        self._just_ended, self._last = None, k
+        self._out, self._done = _NOTHING, []  # what leaves is let go while it is at hand, and not a turn later
+        return done
+
+    def _come(self, turn: events.Turn) -> None:
+        """What happened."""
+        nodes, singles, rescues = self.state.nodes, self._singles, self.state.rescues
         slow_s = rescues.slow_s if self.rule.rescues_at_once else INFINITE
         seen, sum_s = 0, 0.0
         for batch in turn.batches:
@@ -51,7 +66,9 @@ class Tracer(Calls):
                     elapsed_s = event.elapsed_s
                     seen += 1
                     sum_s += elapsed_s
-                    if elapsed_s > slow_s or event.goal in nodes:
+                    if event.goal in singles:
+                        self._replies(event)
+                    elif elapsed_s > slow_s or event.goal in nodes:
                         self._answered(event, nodes.get(event.goal))
                 else:
                     take = _TAKE.get(type(event))
@@ -59,26 +76,38 @@ class Tracer(Calls):
                         take(self, event)
         if seen:
             look_at_pace(rescues, seen, sum_s)
+
+    def _gone(self, out: commands.Decided) -> None:
+        """Goals that have ended."""
+        nodes, singles = self.state.nodes, self._singles
+        made_below = {goal.parent for goal in out.made} if singles and out.ended else set()
+        links = self._job_linked(self.state.run)
         for goal in out.ended:
-            if goal.id in nodes or goal.parent or goal.children:
+            if goal.id in singles:
+                if not self._single(goal, made_below, links):
+                    self._ended(goal)
+            elif goal.id in nodes or goal.parent or goal.children:
                 self._ended(goal)
-        if out.made:
-            self._all_made(out.made)
+        for goal_id in list(self._replied):  # they go on
+            self.known(goal_id)
+
+    def _told_to(self, out: commands.Decided) -> None:
+        """What is to be done now."""
+        nodes, singles, again = self.state.nodes, self._singles, self.state.again
         guarded = self._guards()
-        looks_at_calls = bool(nodes or state.again or guarded)
+        usual = not (guarded or self.captures or any(share.probing for share in self._k.shares))
+        looks_at_calls = bool(nodes or singles or again or guarded)
         for command in out:
             kind = type(command)
             if kind is commands.Call:
-                if looks_at_calls and (command.goal in nodes or state.again or guarded):  # type: ignore[union-attr]
-                    self._asked(command, nodes.get(command.goal))  # type: ignore[arg-type, union-attr]
+                if looks_at_calls:
+                    goal_id = command.goal  # type: ignore[union-attr]
+                    if goal_id in singles:
+                        self._asks(command, usual)  # type: ignore[arg-type]
+                    elif goal_id in nodes or again or guarded:
+                        self._asked(command, nodes.get(goal_id))  # type: ignore[arg-type]
             elif kind is not commands.Emit:
                 self._ordered(command)
-        if state.run and (k.paused is not None or "paused" in state.episodes):
-            self._paused()
-        self._absorbed.clear()
-        self._just_ended = None
-        self._out, self._done = _NOTHING, []  # what leaves is let go while it is at hand, and not a turn later
-        return done
 
     def context(self, goal: int, attempt: int, child: bool = False) -> tuple[int, int, bool]:
         """Where an attempt, or a child job, will be told: the trace, the span, and whether it will be told at all."""
@@ -88,6 +117,8 @@ class Tracer(Calls):
             found = node.runs.get(attempt) if child else node.flights.get(attempt)
             if found is not None and found.trace:
                 return found.trace, span_key(what, goal, attempt), True
+        elif attempt == 1 and not child and type(self._singles.get(goal)) is Asked:
+            return goal, span_key(what, goal, 1), True
         return self._own(goal), span_key(what, goal, attempt), False
 
     def _ordered(self, command: commands.Command) -> None:
@@ -106,18 +137,25 @@ class Tracer(Calls):
         state.made_at_s.append(self._at_s)
         if len(state.made_from) > TURNS_KNOWN:
             del state.made_from[: TURNS_KNOWN // 2], state.made_at_s[: TURNS_KNOWN // 2]
-        everything = state.kept_spans < self.rule.first_spans
-        low, bound = self.ids.low, self._bound
+        rule, at_s = self.rule, self._at_s
+        low, bound, first_spans = self.ids.low, self._bound, rule.first_spans
+        everything = bound > _64_BITS
+        short = state.run and not self.captures
         for goal in made:
-            if everything or (low + goal.id * ODD & _64_BITS) < bound or goal.parent:
-                if goal.parent in state.again:
-                    self._goes_on(goal.parent)
-                self.made(goal)
-                everything = state.kept_spans < self.rule.first_spans
-                if (absorbed := self._absorbed.get(goal.parent)) is not None:
-                    self._planned(absorbed)
-                if goal.status in ENDED:
-                    self._ended(goal)
+            if everything or state.kept_spans < first_spans or (low + goal.id * ODD & _64_BITS) < bound or goal.parent:
+                if short and not goal.parent and goal.due_at_s <= at_s and goal.status not in ENDED:
+                    self._begins(goal)
+                else:
+                    self._made(goal)
+
+    def _made(self, goal: Goal) -> None:
+        if goal.parent in self.state.again:
+            self._goes_on(goal.parent)
+        self.made(goal)
+        if (absorbed := self._absorbed.get(goal.parent)) is not None:
+            self._planned(absorbed)
+        if goal.status in ENDED:
+            self._ended(goal)
 
     def _planned(self, absorbed: Exchange | Span) -> None:
         """What was absorbed in this turn made a goal."""
@@ -251,6 +289,7 @@ class Tracer(Calls):
     def _stop(self, status: str, resumable: bool) -> None:
         """The job stops: what lives is told as far as it came, and would go on in another trace."""
         state = self.state
+        self._write_out()
         for node in list(state.nodes.values()):
             self._close_node(node, status, "")
             if resumable:

@@ -90,9 +90,10 @@ def checked(order: Order, options: Options, source: BatchSource | TableSource) -
     return check
 
 
-def batch_order(path: str, output: str, options: Options) -> tuple[Folder, Order]:
-    """What ``cortex batch`` asks for, before the input was looked at. Raises ``CommandError``."""
-    folder, limits = _prepared(options)
+def batch_order(path: str, output: str, options: Options, folder: Folder | None = None) -> tuple[Folder, Order]:
+    """What ``cortex batch`` asks for, before the input was looked at. ``folder``: where nothing is begun, so that none
+    is made ready. Raises ``CommandError``."""
+    folder, limits = _prepared(options, folder)
     rows_model = body_model(options.model)
     program = program_of(options, path, output)
     places = {"kind": BATCH, "rows_model": rows_model, "output_tokens_max": str(options.max_output_tokens or "")}
@@ -112,6 +113,20 @@ def batch_order(path: str, output: str, options: Options) -> tuple[Folder, Order
 
 def run(where: str, inputs: list[str], output: str, pairs: list[str], options: Options) -> int:
     """``cortex run``; the exit code."""
+    folder, order = run_order(where, inputs, output, pairs, options)
+    if order.places.get("kind") != LINES:
+        missing(order.program)
+        return _begun(order, options, folder, None, None)
+    given_input(folder, order)
+    source = LineSource(order.input, spool=spool_of(folder, order.named()))
+    with contextlib.closing(source):
+        return _begun(order, options, folder, source, source.check(objects=isinstance(order.program, Flow)))
+
+
+def run_order(
+    where: str, inputs: list[str], output: str, pairs: list[str], options: Options, folder: Folder | None = None
+) -> tuple[Folder, Order]:  # fmt: skip
+    """What ``cortex run`` asks for, before the input was looked at; see ``batch_order``. Raises ``CommandError``."""
     if where == BATCH:
         raise CommandError("`cortex batch INPUT -o OUTPUT` runs this program")
     if where == Table.name:
@@ -119,7 +134,7 @@ def run(where: str, inputs: list[str], output: str, pairs: list[str], options: O
     if is_table(output):
         raise CommandError(f"-o {output}: `cortex run` writes JSON Lines: name a file that ends in .jsonl")
     program = _program(where, inputs, pairs)
-    folder, limits = _prepared(options)
+    folder, limits = _prepared(options, folder)
     lines = bool(inputs) and not program.files
     if lines and len(inputs) > 1:
         raise CommandError(f"{where} reads its rows from one file, not from {len(inputs)}: join them first")
@@ -130,13 +145,7 @@ def run(where: str, inputs: list[str], output: str, pairs: list[str], options: O
         places={CONFIG: said_in(options), **shared_at(options), **({"kind": LINES} if lines else {})},
         labels=labels_of(options),
     )  # fmt: skip
-    if not lines:
-        missing(program)
-        return _begun(order, options, folder, None, None)
-    given_input(folder, order)
-    source = LineSource(order.input, spool=spool_of(folder, order.named()))
-    with contextlib.closing(source):
-        return _begun(order, options, folder, source, source.check(objects=isinstance(program, Flow)))
+    return folder, order
 
 
 def _program(where: str, inputs: list[str], pairs: list[str]) -> Program:
@@ -159,14 +168,14 @@ def told(where: str) -> str:
     return told_of(program_named(where))
 
 
-def _prepared(options: Options) -> tuple[Folder, Limits]:
+def _prepared(options: Options, folder: Folder | None) -> tuple[Folder, Limits]:
     share_of(options)
     fallbacks_of(options)
     roles_of(options)
     via_of(options)
     provider_of(options)
     limits = limits_of(options)
-    return folder_of(options), limits
+    return folder or folder_of(options), limits
 
 
 # -- the input -----------------------------------------------------------------------------------------------------
@@ -277,7 +286,7 @@ def _begun(order: Order, options: Options, folder: Folder, source: Any, check: C
         check_output(sink, order.output, own or options.overwrite, goes_on)
     session = Session(order, taken_environ(), source=source, sink=sink)
     note = "" if before is None or order.fresh else GOES_ON if _same(order, before) else BEGINS_ANEW
-    work = Work(session=session, options=options, source=source, sink=sink, note=note)
+    work = Work(session=session, options=options, source=source, sink=sink, note=note, new=before is None)
     if check is not None:
         work.rows, work.unreadable = check.rows, check.unreadable
     return carry_out(work)

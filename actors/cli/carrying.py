@@ -11,13 +11,12 @@ import msgspec
 from actors.bar import Bar
 from actors.cli.conduct import Conduct, StoppedNow
 from actors.cli.options import Options
-from actors.cli.problems import PARTIAL, CommandError, never_show, say, told
-from actors.cli.settings import share_of
+from actors.cli.problems import PARTIAL, never_show, say, told
+from actors.cli.settings import notify_of, share_of
 from actors.cli.standings import forget_spool, standing_of
 from actors.cli.telling import OVER, Standing, headline, last_failed, why
 from actors.destination import Destination
 from actors.files.sink import SinkError
-from actors.notices import NoNotify, checked
 from actors.observing.logs import begin
 from actors.session import Session
 from actors.store import StoreError
@@ -34,15 +33,14 @@ class Work(msgspec.Struct, kw_only=True):
     unreadable: int = 0
     note: str = ""
     """What the header says besides."""
+    new: bool = False
+    """Whether its journal had no turn before."""
 
 
 def carry_out(work: Work) -> int:
     """Run it; the exit code. Raises what is wrong before anything was sent."""
     share_of(work.options)
-    try:
-        notify = checked(work.options.notify)
-    except NoNotify as error:
-        raise CommandError(str(error)) from None
+    notify = notify_of(work.options)
     session, said = work.session, ""
     write_logs(work.options)
     bar = Bar(rows=work.rows or None, form=work.options.log_format or "text")
@@ -77,7 +75,7 @@ def carry_out(work: Work) -> int:
         try:
             standing = standing_of(session.folder, session.job)
         except StoreError as error:  # it never began, or even reading fails on that disk
-            say(said or str(error))
+            say(_not_begun(session.job, said or str(error)) if work.new else said or str(error))
             return conduct.code or PARTIAL
         if standing.outcome == "running":  # our own lock is gone: what runs is another run, or nothing
             standing.facts["outcome"] = "interrupted"
@@ -86,6 +84,14 @@ def carry_out(work: Work) -> int:
         work.sink.forget()
     code = report(standing, work.options, said)
     return conduct.code if conduct.code and standing.resume else PARTIAL if said else code
+
+
+def _not_begun(job: str, said: str) -> str:
+    """There is nothing to resume."""
+    what, again = f"job {job} has not begun, nothing was sent or paid", "give the same command again"
+    if said.endswith("then resume"):
+        return f"{said.removesuffix('resume')}{again}: {what}"
+    return f"{said}; {what}: {again}"
 
 
 def write_logs(options: Options) -> None:
@@ -108,7 +114,7 @@ def header(session: Session, note: str) -> str:
     now = "it runs there already: attached" if session.attached else note
     if where not in ("inline", "local"):
         now += ("; " if now else "") + f"it goes on there without this command: cortex attach {session.job}"
-    for more in (found.notice if found is not None else "", now):
+    for more in (found.notice if found is not None else "", session.note, now):
         said += f"; {more}" if more else ""
     return said
 

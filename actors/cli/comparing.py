@@ -16,9 +16,10 @@ from actors.cli.options import Options
 from actors.cli.problems import COMPLETE, FAILED, say
 from actors.cli.settings import named_folder
 from actors.cli.standings import standing_of
-from actors.cli.telling import Standing, cost, span
+from actors.cli.telling import Standing, cost
 from actors.records import last_terms
 from actors.store import Folder
+from actors.wording import span
 from cortex.dryrun import clipped
 from cortex.programs.table import META, Table
 

@@ -20,6 +20,7 @@ from actors.cli.standings import standing_of
 from actors.cli.telling import headline, why
 from actors.errors import ClearError
 from actors.store import Folder, Journal
+from actors.store_errors import never_began
 
 _QUIET = frozenset({"granted", "written", "ticked"})
 _LABEL = 12
@@ -46,7 +47,7 @@ def inspect(wanted: Wanted, options: Options) -> int:
     source = folder.journal(wanted.job)
     try:
         if not source.seq:
-            raise CommandError(f"job {wanted.job} never began")
+            raise CommandError(never_began(wanted.job))
         if wanted.at is not None:
             from actors.cli.moments import show_moment
 

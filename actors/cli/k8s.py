@@ -14,8 +14,8 @@ def render(
     options: Options,
     job_toml: Annotated[str, typer.Argument(help="a job file, as `-f` takes it", metavar="JOB.TOML")],
     cluster: Annotated[
-        str, typer.Option("--to", help="the standing RayCluster that it goes to", metavar="NAME")
-    ] = "cortex",
+        str, typer.Option("--to", help="the standing RayCluster that it goes to (default cortex)", metavar="NAME")
+    ] = "",
     cluster_of: Annotated[
         str,
         typer.Option(
@@ -32,10 +32,12 @@ def render(
     ] = "/var/lib/cortex/files",
 ) -> int:
     """Print a job file as a RayJob for KubeRay: `cortex k8s render job.toml | kubectl apply -f -`."""
+    from actors.cli.rendering import Place
     from actors.cli.rendering import render as show
 
     return show(
-        job_toml, cluster=cluster, cluster_of=cluster_of, queue=queue, namespace=namespace, image=image, files=files
+        job_toml,
+        Place(cluster=cluster, cluster_of=cluster_of, queue=queue, namespace=namespace, image=image, files=files),
     )
 
 

@@ -25,9 +25,10 @@ from actors.picking import picked
 from actors.ports import ClusterError, Peer
 from actors.records import forgotten, last_owner, last_turn_s
 from actors.removal import size_bytes
-from actors.store import Folder, Forgotten, StoreError
+from actors.store import Folder, Forgotten, NoSuchJob, StoreError
 
 UNREADABLE = "unreadable"
+NOT_BEGUN = "not begun"
 
 
 def jobs(options: Options) -> int:
@@ -80,7 +81,8 @@ def _row(folder: Folder, name: str, at_s: float) -> tuple[dict[str, Any], tuple[
     ) as error:  # a damaged journal, a program that is gone: the others are shown
         said = str(error)
         told = {"job": name, "outcome": UNREADABLE, "why": said, "size_bytes": size}
-        return told, (name, UNREADABLE, "", "", size_text(size), ago(at_s))
+        state = NOT_BEGUN if isinstance(error, NoSuchJob) else UNREADABLE
+        return told, (name, state, "", "", size_text(size), ago(at_s) if at_s else "")
     facts = standing.facts
     ended = "?" if standing.untold else f"{facts['rows_succeeded'] + facts['rows_failed']:,}"
     rows = f"{ended}/{max(standing.rows, facts['rows']):,}"

@@ -222,6 +222,24 @@ def _may_stand_in_a_file(command: str, parameter: Any) -> bool:
     return bool(parameter.envvar) or (parameter.name == "job" and parameter.param_type_name == "argument")
 
 
+def of_file(found: JobFile, command: Any) -> tuple[Options, dict[str, Any]]:
+    """What a job file alone says to a command, and the command's own arguments: as the command itself would have them,
+    by its own parser. Raises ``CommandError``."""
+    ctx = command.context_class(command, info_name=command.name)
+    told: dict[str, Any] = {}
+    for each in command.params:
+        given = each.name in found.values and _may_stand_in_a_file(command.name or "", each)
+        try:
+            if given or each.required:
+                told[each.name] = each.process_value(ctx, found.values[each.name] if given else None)
+        except typer.BadParameter as error:
+            said = " ".join(error.format_message().split()).rstrip(".")
+            raise CommandError(f"{found.origin(each.name)}: {said}") from None
+    origins = {name: found.origin(name) for name in told}
+    own = {name: told.pop(name) for name in list(told) if name not in DECLARED}
+    return Options(**{name: value for name, value in told.items() if value not in (None, [])}, origins=origins), own
+
+
 def origins_of(ctx: typer.Context) -> dict[str, str]:
     """Where the values of a command come from, those that are no defaults."""
     found: JobFile | None = ctx.meta.get(FILE)

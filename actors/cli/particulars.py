@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 
 from actors import caps
-from actors.cli.telling import Standing, batch_words, cost, failed_kinds, last_failed, span, why
+from actors.cli.telling import Standing, batch_words, cost, failed_kinds, last_failed, why
 from actors.live import Live
 from actors.promise import risk_words
 from actors.records import last_owner, last_terms
 from actors.store import Folder, StoreError
 from actors.top.words import caps_words, node_words, route_words
-from actors.wording import clock
+from actors.wording import clock, span
 
 STATES = {
     "interrupted": "interrupted: resumable", "partial": "partial: resumable",

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from actors.cli.telling import size_text, span
+from actors.cli.telling import size_text
 from actors.files.source import Check
-from actors.wording import clock
+from actors.wording import clock, span
 from cortex.dryrun import simulated
 from cortex.limits import Route
 from cortex.plan import BYTES_PER_TOKEN, Plan, Sample

@@ -18,6 +18,19 @@ import msgspec
 NAME_MAX = 47
 """KubeRay's bound: the names of the services that it makes have 63 characters at most."""
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+LABEL_MAX = 63
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_QUEUE = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+NAMESPACE = "cortex"
+CLUSTER = "cortex"
+"""The standing cluster of ``k8s/base``."""
+_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_IMAGE = re.compile(
+    rf"(?:(?:[A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\])(?::[0-9]+)?/)?{_PART}(?:/{_PART})*"
+    r"(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}))?(?P<digest>@sha256:[0-9a-f]{64})?"
+)
+"""The name of an image, as registries have it (the grammar of distribution/reference)."""
+_PATH = re.compile(r"/[A-Za-z0-9._/-]*")
 _RETRIES = 2
 """Of a cluster of its own: each is a new cluster, and goes on from the journal."""
 QUEUE = "kueue.x-k8s.io/queue-name"
@@ -37,8 +50,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     entrypoint: tuple[str, ...]
     image: str
     """Of the submitter, and of Ray in a cluster of its own."""
-    namespace: str = "cortex"
-    cluster: str = "cortex"
+    namespace: str = NAMESPACE
+    cluster: str = CLUSTER
     """The standing cluster that it goes to, where it has none of its own."""
     own: Mapping[str, Any] | None = None
     """The spec of a RayCluster that is made for it, and ends with it."""
@@ -58,6 +71,36 @@ def job_name(said: str, stem: str) -> str:
             f"{NAME_MAX} of them at most"
         )
     return name
+
+
+def refuse_place(cluster: str, cluster_of: str, namespace: str, queue: str, files: str) -> None:
+    """What Kubernetes, or the shells on the way, would refuse of where it goes. Raises ``ValueError``, one line."""
+    if cluster and cluster_of:
+        raise ValueError(
+            f"--to {cluster} is a standing cluster, and --cluster-of makes the job one of its own: give one of the two"
+        )
+    letters = "small letters, digits and dashes alone, with a letter or digit at both ends"
+    names = ("--namespace", namespace, _LABEL), ("--to", cluster, _NAME), ("--queue", queue, _QUEUE)
+    for option, said, form in names:
+        if (said or option == "--namespace") and (len(said) > LABEL_MAX or not form.fullmatch(said)):
+            raise ValueError(f"{option} {said!r}: no such name in Kubernetes: {letters}, {LABEL_MAX} of them at most")
+    if not files.startswith("/"):
+        raise ValueError(f"--files {files!r}: give the whole path that the folder has on the head, like /var/lib/…")
+    if not _PATH.fullmatch(files) or ".." in files.split("/"):
+        letters = "letters, digits, dots, dashes and underscores alone"
+        raise ValueError(f"--files {files!r}: {letters} pass the shells on its way")
+
+
+def refuse_image(said_by: str, image: str) -> None:
+    """An image is named so that tomorrow it is the same one. Raises ``ValueError``, one line."""
+    found = _IMAGE.fullmatch(image)
+    if found is None:
+        raise ValueError(f"{said_by} {image!r}: no name of an image, like registry.example.com/cortex:0.1.0")
+    if not found["tag"] and not found["digest"]:
+        said = "without a tag it is :latest, another image tomorrow: give a tag or a digest"
+        raise ValueError(f"{said_by} {image}: {said}")
+    if found["tag"] == "latest" and not found["digest"]:
+        raise ValueError(f"{said_by} {image}: latest is another image tomorrow: give a tag or a digest")
 
 
 def objects(wanted: Wanted) -> list[dict[str, Any]]:

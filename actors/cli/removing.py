@@ -16,12 +16,12 @@ from actors.cli.particulars import state_words
 from actors.cli.problems import COMPLETE, CommandError, say
 from actors.cli.settings import named_folder
 from actors.cli.standings import standing_of
-from actors.cli.telling import OVER, RESUMABLE, Standing, size_text, span
+from actors.cli.telling import OVER, RESUMABLE, Standing, size_text
 from actors.errors import ClearError
 from actors.files.place import is_remote
 from actors.records import in_use, last_state, last_terms
 from actors.store import Folder, NoSuchJob, OtherRelease
-from actors.wording import duration_s
+from actors.wording import duration_s, span
 
 
 def rm(jobs: Sequence[str], options: Options) -> int:

@@ -7,19 +7,29 @@ that KubeRay is given names it, and nothing else: that command passes two shells
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 
 import cortex
+from actors.cli.as_begun import refuse_as_begun
 from actors.cli.job_file import SOURCES, TEXTS, JobFile, read
 from actors.cli.options import keys
 from actors.cli.problems import COMPLETE, CommandError, say
-from actors.cli.rayjob import Wanted, image_of, job_name, objects
+from actors.cli.rayjob import (
+    CLUSTER,
+    NAMESPACE,
+    Wanted,
+    image_of,
+    job_name,
+    objects,
+    refuse_image,
+    refuse_place,
+)
 
 FILES = "/var/lib/cortex/files"
 """Where the head has the files of users, unless told otherwise: on the volume that outlives it."""
@@ -28,35 +38,52 @@ THE_CLUSTERS = ("state", "cluster")
 """What the cluster's own environment says, which wins over a job file that was written for another machine."""
 TEXTS_MAX_BYTES = 1_000_000
 """A ConfigMap has 1 MiB at most."""
-_PLAIN = re.compile(r"[A-Za-z0-9._/-]+")
 
 
-def render(path: str, *, cluster: str, cluster_of: str, queue: str, namespace: str, image: str, files: str) -> int:
-    """``cortex k8s render``; the exit code. Raises ``CommandError``."""
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a RayJob goes, as the command line has it. Empty: nothing was said."""
+
+    cluster: str = ""
+    cluster_of: str = ""
+    queue: str = ""
+    namespace: str = NAMESPACE
+    image: str = ""
+    files: str = FILES
+
+
+def render(path: str, to: Place) -> int:
+    """``cortex k8s render``; the exit code. Raises ``CommandError``, or what ``batch`` raises before it begins."""
     known = keys()
     found = read(path, known)
     folder = Path(path).parent
-    _refuse_what_stays(found, own_cluster=bool(cluster_of))
+    _refuse_what_stays(found, own_cluster=bool(to.cluster_of))
     try:
+        refuse_place(to.cluster, to.cluster_of, to.namespace, to.queue, to.files)
         name = job_name(str(found.values.get("job", "")), Path(path).stem)
-        there = f"{files.rstrip('/')}/{name}"
+        there = f"{to.files.rstrip('/')}/{name}"
         beside = _beside(found, folder)
-        own = _cluster_spec(cluster_of, cluster) if cluster_of else None
+        own = _cluster_spec(to.cluster_of) if to.cluster_of else None
+        said = to.image or (own and image_of(own)) or IMAGE
+        refuse_image("--image" if to.image or own is None else f"{to.cluster_of}: image", said)
+        command = _command(found)
         made = objects(
             Wanted(
-                name=name, entrypoint=_entrypoint(found, f"{there}/{Path(path).name}", name),
-                image=image or (own and image_of(own)) or IMAGE,
-                namespace=namespace, cluster=cluster, own=own, queue=queue, folder=there,
+                name=name, entrypoint=_entrypoint(command, f"{there}/{Path(path).name}", name), image=said,
+                namespace=to.namespace, cluster=to.cluster or CLUSTER, own=own, queue=to.queue, folder=there,
                 files=_texts(found, folder, beside) if own is not None else {},
             )
         )  # fmt: skip
     except ValueError as error:
         raise CommandError(str(error)) from None
+    refuse_as_begun(found, command)
     for key in THE_CLUSTERS:
         if key in found.values:
             say(f"{found.origin(key)}: {known[key].name} is the cluster's own: passed over there")
     if own is None:
         say(f"copy to {there} on the head first: {' '.join(beside)}")
+        for each in beside:
+            if not (folder / each).exists():
+                say(f"{folder / each} is not here: the job finds it there, or is refused")
     print(yaml.dump_all(made, Dumper=_Dumper, sort_keys=False, width=118, allow_unicode=True), end="", flush=True)
     return COMPLETE
 
@@ -90,16 +117,17 @@ def _told(dumper: yaml.SafeDumper, text: str) -> Any:
 _Dumper.add_representer(str, _told)
 
 
-def _entrypoint(found: JobFile, there: str, name: str) -> tuple[str, ...]:
+def _command(found: JobFile) -> str:
+    if "program" not in found.values and "input" not in found.values:
+        raise CommandError(f"{found.path} names neither an input nor a program: there is nothing to run")
+    return "run" if "program" in found.values else "batch"
+
+
+def _entrypoint(command: str, there: str, name: str) -> tuple[str, ...]:
     """The command that does what the job file says, there.
 
     A job that ends partial ends well: KubeRay takes every other exit code for a failure, and would begin it again.
     """
-    if "program" not in found.values and "input" not in found.values:
-        raise CommandError(f"{found.path} names neither an input nor a program: there is nothing to run")
-    if not _PLAIN.fullmatch(there):
-        raise CommandError(f"{there}: letters, digits, dots, dashes and underscores alone pass the shells on its way")
-    command = "run" if "program" in found.values else "batch"
     return ("cortex", command, "-f", there, "--job", name, "--accept-partial", "--wait", "--json")
 
 
@@ -168,8 +196,8 @@ def _inside(path: str, folder: Path) -> str:
 # -- a cluster of its own --------------------------------------------------------------------------------------------
 
 
-def _cluster_spec(path: str, name: str) -> dict[str, Any]:
-    """The spec of the RayCluster of this name among the objects of a YAML stream. Raises ``CommandError``."""
+def _cluster_spec(path: str) -> dict[str, Any]:
+    """The spec of the one RayCluster among the objects of a YAML stream. Raises ``CommandError``."""
     try:
         text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
         found = [each for each in yaml.safe_load_all(text) if isinstance(each, dict)]
@@ -177,7 +205,15 @@ def _cluster_spec(path: str, name: str) -> dict[str, Any]:
         raise CommandError(f"{path} cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise CommandError(f"{path} is no YAML: {' '.join(str(error).split())[:200]}") from None
-    for each in found:
-        if each.get("kind") == "RayCluster" and each.get("metadata", {}).get("name") == name:
-            return dict(each["spec"])
-    raise CommandError(f"{path} holds no RayCluster {name}: give what `kubectl kustomize` prints for your overlay")
+    clusters = [each for each in found if each.get("kind") == "RayCluster"]
+    if not clusters:
+        raise CommandError(f"{path} holds no RayCluster: give what `kubectl kustomize` prints for your overlay")
+    if len(clusters) > 1:
+        names = ", ".join(str(each.get("metadata", {}).get("name")) for each in clusters)
+        raise CommandError(f"{path} holds {len(clusters)} RayClusters ({names}): a job gets one: give a file with that")
+    try:
+        spec = dict(clusters[0]["spec"])
+        image_of(spec)
+    except (KeyError, IndexError, TypeError, ValueError):
+        raise CommandError(f"{path}: its RayCluster has no head with a container") from None
+    return spec

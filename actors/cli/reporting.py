@@ -13,12 +13,13 @@ from actors.cli.outputs import check_free, whole
 from actors.cli.problems import COMPLETE, CommandError, say
 from actors.cli.settings import named_folder
 from actors.cli.standings import standing_of
-from actors.cli.telling import cost, span, why
+from actors.cli.telling import cost, why
 from actors.report.figures import Figures
 from actors.report.fold import fold
 from actors.report.reading import Reading, readings
 from actors.report.words import Ending
 from actors.store import Folder
+from actors.wording import span
 from cortex import journal
 from cortex.state import State
 

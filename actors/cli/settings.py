@@ -12,6 +12,8 @@ from actors.bounds import NONE, OPTIONS, bounded
 from actors.cli.options import Options
 from actors.cli.problems import CommandError
 from actors.destination import Wish
+from actors.notices import NoNotify
+from actors.notices import checked as checked_notify
 from actors.provider.credential import CredentialError, absolute, checked_url, without_password
 from actors.sharing import PLACE
 from actors.simulator.settings import SimulatorSettings
@@ -175,6 +177,14 @@ def share_of(options: Options) -> Decimal:
             f"--accept-failed {options.accept_failed!r}: give a share from 0 to 1, like 0.05 or 5%"
         )
     return share
+
+
+def notify_of(options: Options) -> str:
+    """The URL that is told how the job fares."""
+    try:
+        return checked_notify(options.notify)
+    except NoNotify as error:
+        raise CommandError(str(error)) from None
 
 
 def cluster_of(options: Options, before: str = "auto") -> str:

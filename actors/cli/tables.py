@@ -130,10 +130,7 @@ def results_sink(
     if not output:
         return None
     keep_off = () if input_path in ("", "-") else (input_path,)
-    if output.lower().endswith(FOREIGN):
-        raise SinkError(f"{output}: results are written as .csv, .tsv, .parquet or .jsonl: name one of these")
-    if meant := misspelt_form(output):
-        raise SinkError(f"{output}: is {meant} meant? Results are written as .csv, .tsv, .parquet or .jsonl")
+    refuse_form(output)
     if not is_table(output):
         return FileSink(output, overwrite=overwrite, keep_off=keep_off)
     columns = PLAIN if form_of(output) not in (CSV, PARQUET) else _columns(places, program, output)
@@ -143,6 +140,14 @@ def results_sink(
         output, rows, columns, job=job, flatten=flatten, overwrite=overwrite, keep_off=keep_off,
         copy=not own,
     )  # fmt: skip
+
+
+def refuse_form(output: str) -> None:
+    """Results are written in four forms. Raises ``SinkError``."""
+    if output.lower().endswith(FOREIGN):
+        raise SinkError(f"{output}: results are written as .csv, .tsv, .parquet or .jsonl: name one of these")
+    if meant := misspelt_form(output):
+        raise SinkError(f"{output}: is {meant} meant? Results are written as .csv, .tsv, .parquet or .jsonl")
 
 
 def _columns(places: Mapping[str, str], program: str, output: str) -> Columns:

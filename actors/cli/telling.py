@@ -13,7 +13,7 @@ from actors.cli.problems import COMPLETE, FAILED, PARTIAL, USAGE
 from actors.provider.platforms import OPENS
 from actors.session import STATE_DEFAULT
 from actors.store import Folder
-from actors.wording import clock
+from actors.wording import clock, span
 from cortex.flows.context import APPROVAL
 
 FIELDS = (
@@ -194,15 +194,6 @@ def size_text(size_bytes: int) -> str:
         if size_bytes < 999.5 * above:
             return f"{size_bytes / above:.3g} {unit}"
     return f"{size_bytes / 1e12:.3g} TB"
-
-
-def span(seconds: float) -> str:
-    """A time for people."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, s = divmod(int(seconds), 60)
-    hours, m = divmod(minutes, 60)
-    return f"{hours} h {m:02d} min" if hours else f"{m} min {s:02d} s"
 
 
 def why(standing: Standing) -> str:

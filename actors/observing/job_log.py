@@ -12,8 +12,11 @@ import msgspec
 from actors.observing.logs import said
 from actors.observing.meter import Sampled, nobody
 from actors.observing.settings import Settings
+from actors.standstill import TOLD_AFTER_S
+from actors.waiting import named, stands_still
 from cortex import commands, events, orders
 from cortex.cluster import Cluster
+from cortex.permits import Share
 from cortex.state import State
 from policies.failure import FailureKind
 
@@ -40,6 +43,8 @@ class JobLog:
         self._next_s = 0.0
         self._paused: object = None
         self._outcome = self._halted = ""
+        self._still: dict[int, float] = {}
+        """Routes that were told to stand still, by their place, and since when."""
 
     def turn(self, seq: int, turn: events.Turn, out: list[commands.Command], k: State) -> None:
         """Look at what is rare; count what is not."""
@@ -52,6 +57,9 @@ class JobLog:
                     self._rare(event, k)
         if k.paused is not self._paused:
             self._pause(k)
+        for place, share in enumerate(k.shares):
+            if share.failing is not None or place in self._still:
+                self._look_on(place, share)
         if k.halted != self._halted:
             self._halted = k.halted
             if k.halted:
@@ -111,6 +119,23 @@ class JobLog:
             "the budget is reached" if failure.kind == "over_budget" else "the job is blocked",
             event="job.blocked", kind=str(failure.kind), status=failure.status or None, error_type=failure.error_type,
         )  # fmt: skip
+
+    def _look_on(self, place: int, share: Share) -> None:
+        """A route from which nothing comes back, and its first reply after that. What a provider says may quote a
+        prompt; what was never sent cannot."""
+        k, failure = self._k, share.failing
+        assert k is not None
+        if failure is None:
+            waited_s = round(k.at_s - self._still.pop(place), 3)
+            where = named(k.terms.routes[place])
+            self._say("a route replies again", event="job.goes_on", route=where, waited_s=waited_s)
+        elif place not in self._still and stands_still(share) and k.at_s - share.failing_s >= TOLD_AFTER_S:
+            self._still[place] = share.failing_s
+            self._say(
+                "the job waits: no reply from a route", logging.WARNING, event="job.waits",
+                route=named(k.terms.routes[place]), kind=str(failure.kind), status=failure.status or None,
+                error=failure.message if not failure.sent else None, since_s=share.failing_s,
+            )  # fmt: skip
 
     def _end(self, k: State) -> None:
         self._outcome = k.outcome
@@ -195,7 +220,8 @@ class ClusterLog:
             self._cut()
 
     def _moved(self, order: orders.Moved) -> None:
-        level = logging.WARNING if order.new == "open" else logging.INFO
+        again = order.old == "half-open"  # a probe has failed: nothing that was not told
+        level = logging.WARNING if order.new == "open" and not again else logging.INFO
         words = {"open": "a breaker opened", "closed": "a breaker closed"}.get(order.new, "a breaker is half open")
         _cluster.log(level, **said(words, event="breaker.moved", subject=order.subject, was=order.old))
 

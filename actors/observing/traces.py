@@ -20,7 +20,7 @@ from actors.telemetry import Attributes, job_of, told
 from actors.watching import TRACEPARENT
 from cortex import __version__, commands, events
 from cortex.cluster import Cluster
-from cortex.exchanges import Record, count, spread
+from cortex.exchanges import Whole, count, spread
 from cortex.spans import Ids
 from cortex.state import State
 from cortex.traced import Traced
@@ -177,7 +177,7 @@ class TraceWatch:
         """A snapshot of K is about to be written: the fold is kept with it."""
         if self._tracer is not None and self._journal is not None:
             self._kept += 1
-            self._journal.set_meta(STATES[self._kept % 2], msgspec.msgpack.encode((seq, self._tracer.state)))
+            self._journal.set_meta(STATES[self._kept % 2], msgspec.msgpack.encode((seq, self._tracer.whole())))
 
     def child_of(self, goal: int, attempt: int) -> str:
         """The header for a child job; empty where its parent is not told of."""
@@ -217,7 +217,7 @@ class TraceWatch:
         if records and tell:
             self._put(records, k)
 
-    def _put(self, records: list[Record], k: State) -> None:
+    def _put(self, records: list[Whole], k: State) -> None:
         if not hasattr(self, "_wire"):
             assert self._tracer is not None
             labels = tuple(k.terms.labels.items())

@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import NamedTuple
 
-from actors.observing.otlp import Encoder, attribute, field, link, varint
+from actors.observing.otlp import Encoder, attribute, field, link
+from actors.observing.pieces import FORMS_MAX, Number, Text, begun
+from actors.observing.wire_singles import Singles
 from actors.telemetry import (
     ATTEMPT,
     CACHE_CREATION_TOKENS,
@@ -27,15 +29,11 @@ from actors.telemetry import (
     WAITED,
     Job,
     told,
+    waited_s,
 )
-from cortex.exchanges import Call, Exchange, Record, spread
+from cortex.exchanges import Call, Exchange, Single, Whole, spread
 from cortex.reply import Usage
 from cortex.spans import ODD, Span, What, goal_of
-
-FORMS_MAX = 1_000
-"""Forms that are kept: a form is a model, a branch, and the like."""
-NUMBERS_MAX = 4_096
-"""So many numbers are kept encoded."""
 
 _64_BITS = (1 << 64) - 1
 _SPAN, _ABOVE = b"\x12\x08", b"\x22\x08"
@@ -87,25 +85,34 @@ class Wire:
         self._forms: dict[tuple[object, ...], _Form] = {}
         self._goals: dict[tuple[str, str], bytes] = {}
         self._links: dict[object, bytes] = {}
-        self._goal = _Number(GOAL_ID)
-        self._input, self._output = _Number(INPUT_TOKENS), _Number(OUTPUT_TOKENS)
-        self._cache_read, self._cache_creation = _Number(CACHE_READ_TOKENS, True), _Number(CACHE_CREATION_TOKENS, True)
-        self._max_tokens = _Number(REQUEST_MAX_TOKENS, True)
-        self._sample, self._row = _Text(SAMPLE), _Text(ROW_KEY)
-        self._one = _Number(ATTEMPT)[1][:-1]
+        self._goal = Number(GOAL_ID)
+        self._input, self._output = Number(INPUT_TOKENS), Number(OUTPUT_TOKENS)
+        self._cache_read, self._cache_creation = Number(CACHE_READ_TOKENS, True), Number(CACHE_CREATION_TOKENS, True)
+        self._max_tokens = Number(REQUEST_MAX_TOKENS, True)
+        self._sample, self._row = Text(SAMPLE), Text(ROW_KEY)
+        self._one = Number(ATTEMPT)[1][:-1]
         self._waited = field(b"\x4a", attribute(WAITED, 0.0))[:-8]
+        self._singles = Singles(encoder, job)
 
-    def spans(self, records: Iterable[Record]) -> list[bytes]:
+    def spans(self, records: Iterable[Whole]) -> list[bytes]:
         """Each as a field of a ``ScopeSpans``, or as several."""
         said: list[bytes] = []
+        single = self._singles.said
         for each in records:
-            if isinstance(each, Exchange):
+            if isinstance(each, Single):
+                said.append(single(each) or self._apart(each))
+            elif isinstance(each, Exchange):
                 said.append(self._exchange(each))
             elif each.what is _GOAL and not each.failed and _PLAIN.issuperset(each.facts):
                 said.append(self._plain(each))
             else:
                 said.append(self._encoder.span(told(each, self.job)))
         return said
+
+    def _apart(self, single: Single) -> bytes:
+        """One of which its form has no room for all that is to be said."""
+        exchange, goal = single.apart()
+        return self._exchange(exchange) + self._plain(goal)
 
     def _exchange(self, exchange: Exchange) -> bytes:
         call, by, number = exchange.call, exchange.by, exchange.attempt
@@ -117,7 +124,7 @@ class Wire:
         )  # fmt: skip
         pack, select, absorb, attempt, waited, around, end = self._forms.get(key) or self._formed(key, exchange)
         said = self._of_call(call, exchange.usage, end)
-        length = _begun[_HEAD_BYTES + len(said)]
+        length = begun[_HEAD_BYTES + len(said)]
         if len(length) != _LENGTH_BYTES:
             return self._spread(exchange)
         trace, span = self._trace(call.trace), self._span
@@ -132,7 +139,7 @@ class Wire:
             _BEGIN, end_ns, _END, int(exchange.absorbed_s * 1e9),
             attempt, trace + _ABOVE + own_id + _SPAN, (own + _ATTEMPT & _64_BITS or _64_BITS).to_bytes(8, "big"),
             _BEGIN, int(exchange.begin_s * 1e9), _END, end_ns,
-            self._one, number, waited, round(exchange.waited_s, 6),
+            self._one, number, waited, waited_s(exchange.waited_s),
             around, length, below, own_id, _BEGIN, asked_ns, _END, end_ns,
         ) + said  # fmt: skip
 
@@ -162,8 +169,8 @@ class Wire:
         begin_ns, end_ns = int(span.begin_s * 1e9), int(span.end_s * 1e9)
         if span.above:
             above = _ABOVE + _id(self._span + span.above * ODD) + _SPAN
-            return _begun[_HEAD_BYTES + len(rest)] + _head(trace + above, own, _BEGIN, begin_ns, _END, end_ns) + rest
-        return _begun[_ROOT_BYTES + len(rest)] + _root(trace, _SPAN, own, _BEGIN, begin_ns, _END, end_ns) + rest
+            return begun[_HEAD_BYTES + len(rest)] + _head(trace + above, own, _BEGIN, begin_ns, _END, end_ns) + rest
+        return begun[_ROOT_BYTES + len(rest)] + _root(trace, _SPAN, own, _BEGIN, begin_ns, _END, end_ns) + rest
 
     def _trace(self, trace: int) -> bytes:
         if trace == self._last[0]:  # a goal is told of after its calls
@@ -184,8 +191,8 @@ class Wire:
         select, absorb, attempt, call = (self._same(span) for span in spread((exchange,)))
         size = len(self._one) + 1 + len(self._waited) + 8 + len(attempt)
         parts = (
-            _begun[_HEAD_BYTES + len(select)], select + _begun[_HEAD_BYTES + len(absorb)],
-            absorb + _begun[_HEAD_BYTES + size], self._waited, attempt, call,
+            begun[_HEAD_BYTES + len(select)], select + begun[_HEAD_BYTES + len(absorb)],
+            absorb + begun[_HEAD_BYTES + size], self._waited, attempt, call,
         )  # fmt: skip
         first, second, third, fourth, fifth, _ = (f"{len(part)}s" for part in parts)
         own = f"{len(self._one)}sB{fourth}d{fifth}"
@@ -208,52 +215,6 @@ class Wire:
         return self._encoder.common(
             one._replace(attributes=[pair for pair in one.attributes if pair[0] not in VARYING])
         )
-
-
-class _Length(dict[int, bytes]):
-    """What stands before a span of so many bytes."""
-
-    def __missing__(self, length: int) -> bytes:
-        if len(self) >= NUMBERS_MAX:
-            self.clear()
-        said = self[length] = b"\x12" + varint(length)
-        return said
-
-
-class _Number(dict[int, bytes]):
-    """An attribute that is a number, of this name. ``optional``: 0 says nothing."""
-
-    def __init__(self, name: str, optional: bool = False) -> None:
-        super().__init__()
-        said = [field(b"\x4a", attribute(name, (1 << 7 * size) - 1)) for size in range(1, 10)]
-        self._before = [b"", *(each[:-size] for size, each in enumerate(said, 1))]
-        self._none = b"" if optional else self._before[1] + b"\0"
-
-    def __missing__(self, number: int) -> bytes:
-        if len(self) >= NUMBERS_MAX:
-            self.clear()
-        if number:
-            digits = varint(number)
-            said = self[number] = self._before[len(digits)] + digits
-        else:
-            said = self[0] = self._none
-        return said
-
-
-class _Text:
-    """An attribute that is a text, of this name."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._before = [field(b"\x4a", attribute(name, "x" * size))[: -size or None] for size in range(65)]
-
-    def __call__(self, text: str) -> bytes:
-        said = text.encode() if text.isascii() else text.encode(errors="replace")
-        size = len(said)
-        return self._before[size] + said if size <= 64 else field(b"\x4a", attribute(self._name, text))
-
-
-_begun = _Length()
 
 
 def _id(number: int) -> bytes:

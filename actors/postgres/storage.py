@@ -51,6 +51,14 @@ WITH mine AS ({_MINE})
 INSERT INTO cortex_snapshots (job, seq, emitted, blob) SELECT id, %(seq)s, %(emitted)s, %(blob)s FROM mine
 ON CONFLICT (job, seq) DO UPDATE SET emitted = excluded.emitted, blob = excluded.blob
 """
+_OLD_SNAPSHOTS = f"""
+WITH mine AS ({_MINE})
+DELETE FROM cortex_snapshots WHERE job IN (SELECT id FROM mine) AND seq < (
+    SELECT min(seq) FROM (
+        SELECT seq FROM cortex_snapshots WHERE job = %(job)s ORDER BY seq DESC LIMIT %(keep)s
+    ) AS newest
+)
+"""
 
 
 def made(link: Link, name: str) -> None:
@@ -114,9 +122,12 @@ class TableStorage:
             raise StoreError(f"{self.job}: there is another turn {seq} in {self._link.address} already")
         raise self._fenced()
 
-    def put_snapshot(self, seq: int, emitted: int, blob: bytes, epoch: int) -> None:
-        """Keep a snapshot."""
-        self._mine(_SNAPSHOT, epoch, seq=seq, emitted=emitted, blob=blob)
+    def put_snapshot(self, seq: int, emitted: int, blob: bytes, keep: int, epoch: int) -> None:
+        """Keep a snapshot, and remove old ones."""
+        given = {"job": self._id, "epoch": epoch, "seq": seq, "emitted": emitted, "blob": blob}
+        old = [(_OLD_SNAPSHOTS, {"job": self._id, "epoch": epoch, "keep": keep})] if keep else []
+        if self._link.together([(_SNAPSHOT, given), *old])[0] != 1:
+            raise self._fenced()
 
     def set_meta(self, key: str, value: bytes, epoch: int) -> None:
         """Keep a small fact."""

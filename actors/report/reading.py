@@ -14,6 +14,7 @@ import msgspec
 from actors import programs
 from actors.cluster.heap import unwatched
 from actors.store import Folder, Journal, NoSuchJob
+from actors.store_errors import never_began
 from cortex import commands, events, journal
 from cortex.dryrun import simulated
 from cortex.limits import Route, Terms
@@ -91,7 +92,7 @@ class Reading:
         first = next(source.turns(self._after), None)
         terms = journal.opening(first[1]) if first is not None else None
         if first is None or terms is None:
-            raise NoSuchJob(f"job {name} never began")
+            raise NoSuchJob(never_began(name))
         self.opened = first[1]
         self.terms: Terms = terms
         self.begin_s = float(first[1].at_s)

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import msgspec
 
-from actors.store import StoreError
+from actors.sqlite.ahead import BUSY_S, write_ahead
+from actors.sqlite.storage import FULL
+from actors.store import DiskFull, StoreError
 
 _ASK_AT_ONCE = 500  # SQLite takes at most 999 variables in a statement on old builds
 _SORT_AT_ONCE = 64
@@ -36,10 +38,10 @@ class FileIndex:
     def __init__(self, path: Path, db: sqlite3.Connection | None = None) -> None:
         """``db``: where it stands if not in a file at ``path``. Raises ``StoreError``."""
         try:
-            self._db = db or sqlite3.connect(path, isolation_level=None, timeout=10.0, check_same_thread=False)
+            self._db = db or sqlite3.connect(path, isolation_level=None, timeout=BUSY_S, check_same_thread=False)
             if db is None:
                 path.chmod(0o600)
-            self._db.execute("PRAGMA journal_mode=WAL")
+            write_ahead(self._db)
             self._db.execute("PRAGMA synchronous=OFF")
             self._db.executescript(_SCHEMA)
         except sqlite3.Error as error:
@@ -176,4 +178,6 @@ def unremember(path: Path, jobs: Sequence[str]) -> None:
 
 def unusable(path: Path, error: sqlite3.Error) -> StoreError:
     """What is wrong with the index, as one line."""
+    if any(word in str(error) for word in FULL):
+        return DiskFull(f"the disk that holds {path} is full ({error}): make room, then resume")
     return StoreError(f"cannot use {path}: {error}; it is only an index and may be removed")

@@ -11,11 +11,10 @@ from typing import TypeVar
 
 import msgspec
 
+from actors.sqlite.ahead import BUSY_S, write_ahead
 from actors.store import StoreError
 
 T = TypeVar("T")
-
-BUSY_S = 10.0
 
 
 class FileRegister:
@@ -56,7 +55,7 @@ class FileRegister:
         try:
             with contextlib.closing(sqlite3.connect(self._path, isolation_level=None, timeout=BUSY_S)) as db:
                 self._path.chmod(0o600)
-                db.execute("PRAGMA journal_mode=WAL")
+                write_ahead(db)
                 db.execute("PRAGMA synchronous=FULL")
                 db.execute(f"CREATE TABLE IF NOT EXISTS {table} WITHOUT ROWID")
                 yield db

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from actors.sqlite.ahead import BUSY_S, write_ahead
 from actors.store import DiskFull, Fenced, NoSuchJob, StoreError
 
 WAL_PAGES = 250
@@ -17,6 +18,9 @@ is there costs a disk half of what it costs to make a file longer, so the sooner
 1,000 pages make short chains of commits a tenth to a quarter slower."""
 
 _APPEND = "INSERT INTO turns SELECT ?, ? FROM meta WHERE key = 'epoch' AND value = ?"
+_OLD_SNAPSHOTS = """
+DELETE FROM snapshots WHERE seq < (SELECT min(seq) FROM (SELECT seq FROM snapshots ORDER BY seq DESC LIMIT ?))
+"""
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS turns (seq INTEGER PRIMARY KEY, blob BLOB NOT NULL);
@@ -40,8 +44,8 @@ class FileStorage:
         try:
             if create and db is None:
                 os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-            self._db = db or sqlite3.connect(path, isolation_level=None, timeout=10.0, check_same_thread=False)
-            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db = db or sqlite3.connect(path, isolation_level=None, timeout=BUSY_S, check_same_thread=False)
+            write_ahead(self._db)
             self._db.execute("PRAGMA synchronous=FULL")
             self._db.execute(f"PRAGMA wal_autocheckpoint={WAL_PAGES}")
             self._db.executescript(_SCHEMA)
@@ -105,10 +109,12 @@ class FileStorage:
             if self._db.execute(_APPEND, (seq, blob, b"%d" % epoch)).rowcount != 1:
                 raise self._fenced()
 
-    def put_snapshot(self, seq: int, emitted: int, blob: bytes, epoch: int) -> None:
-        """Keep a snapshot."""
+    def put_snapshot(self, seq: int, emitted: int, blob: bytes, keep: int, epoch: int) -> None:
+        """Keep a snapshot, and remove old ones: the next one is written where they stood."""
         with self._writing(epoch):
             self._db.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", (seq, emitted, blob))
+            if keep:
+                self._db.execute(_OLD_SNAPSHOTS, (keep,))
 
     def set_meta(self, key: str, value: bytes, epoch: int) -> None:
         """Keep a small fact."""
@@ -202,10 +208,14 @@ class FileStorage:
         return sum(path.stat().st_size for path in paths if path.exists())
 
 
+FULL = ("disk is full", "disk I/O error", "No space left")
+"""What SQLite, or the system, says of a disk without room."""
+
+
 def plain(error: Exception, path: Path) -> StoreError:
     """What is wrong with a journal's file, as one line."""
     said = str(error)
-    if "disk is full" in said or "disk I/O error" in said or "No space left" in said:
+    if any(word in said for word in FULL):
         return DiskFull(f"the disk that holds {path} is full ({said}): make room, then resume")
     if "locked" in said:
         return StoreError(f"{path.stem} is locked by another run that does not answer")

@@ -11,6 +11,7 @@ import msgspec
 from actors.errors import ClearError
 from actors.records import last_terms, program_of
 from actors.store import Journal
+from actors.store_errors import never_began
 from cortex import events, journal
 from cortex.limits import Terms
 from cortex.program import Program
@@ -59,7 +60,7 @@ def spans(source: Journal, whole: bool = False) -> list[Span]:
         program = program_of(opened.terms)
         found.append(Span(seq - 1, source.seq, opened.terms, opened.first_goal, program))
     if not found:
-        raise NoSubject(f"job {source.job} never began")
+        raise NoSubject(never_began(source.job))
     return found
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
+
 from actors.top.layout import GAP, Curve, Table, cell, columns_shown, spark
 from actors.top.view import Screen
 
@@ -17,6 +19,9 @@ def lines(shown: Screen, width: int, plain: bool = False) -> list[str]:
         if not table.rows and not table.none:
             continue
         said += ["", *table_lines(table, width)]
+        for row in table.rows:
+            if table.name == "jobs" and row.level == "warn" and row.about:
+                said += ["", *wrap(row.about, width)]
         if table.name != "routes":
             continue
         for row in table.rows:

@@ -162,3 +162,17 @@ def test_what_a_removed_job_spent_stays_spent_whoever_takes_its_name(cortex):
     cortex("budget", "team=search", "--remove")
     cortex("budget", "team=search", "--max-cost-per-day", "0.01")
     assert _listed(cortex("budget", "--json"))[0]["spent_usd"] == pytest.approx(spent + again)
+
+
+@pytest.mark.parametrize("price", [("--price", "input=3,output=15"), ("--price-as", "claude-haiku-4-5")])
+def test_a_rehearsal_that_takes_its_part_of_a_budget_says_so_first(cortex, price):
+    requests(Path("in.jsonl"), 3)
+    cortex("budget", "team=search", "--max-cost-per-day", "200")
+    said = cortex("batch", "in.jsonl", "-o", "out", "--model", "sim", *price, *LABEL, "--job", "priced").said()
+    assert "what it would cost is taken from the budget team=search a day as if it were paid" in said[0]
+    spent = _listed(cortex("budget", "--json"))[0]["spent_usd"]
+    assert float(str(spent)) > 0
+    for words in (LABEL, price):  # without a price, or without a label
+        said = cortex("batch", "in.jsonl", "-o", "free", "--model", "sim", *words, "--job", words[0][2:], "--fresh", "--overwrite").said()
+        assert "as if it were paid" not in said[0]
+    assert _listed(cortex("budget", "--json"))[0]["spent_usd"] == spent

@@ -43,6 +43,9 @@ def job(tmp_path, monkeypatch) -> Path:
     Path("My tickets.toml").write_text(JOB)
     Path("tickets.toml").write_text(JOB)
     Path("cluster.yaml").write_text(CLUSTER)
+    Path("moving.yaml").write_text(CLUSTER.replace("c:1", "c:latest"))
+    Path("two.yaml").write_text(f"{CLUSTER}---{CLUSTER.replace('name: cortex', 'name: other')}")
+    Path("headless.yaml").write_text("kind: RayCluster\nspec: {}\n")
     return Path("tickets.toml")
 
 
@@ -110,9 +113,24 @@ def _images(spec: dict) -> list[str]:
         ('modle = "x"', (), "tickets.toml line 1: unknown key 'modle': did you mean model?"),
         ("", (), "tickets.toml names neither an input nor a program: there is nothing to run"),
         ('input = "a.csv"', ("--queue", "q"), "--queue: Kueue suspends whole clusters"),
-        ('input = "a.csv"', ("--files", "/my files"), "/my files/tickets/tickets.toml: letters, digits, dots"),
+        ('input = "a.csv"', ("--files", "/my files"), "--files '/my files': letters, digits, dots"),
+        ('input = "a.csv"', ("--files", "mine"), "--files 'mine': give the whole path that the folder has on the head"),
+        ('input = "a.csv"', ("--files", "/a/../b"), "--files '/a/../b': letters, digits, dots"),
+        ('input = "a.csv"', ("--namespace", "Ours"), "--namespace 'Ours': no such name in Kubernetes: small letters"),
+        ('input = "a.csv"', ("--namespace", ""), "--namespace '': no such name in Kubernetes"),
+        ('input = "a.csv"', ("--namespace", "a" * 64), " 63 of them at most"),
+        ('input = "a.csv"', ("--to", "my_cluster"), "--to 'my_cluster': no such name in Kubernetes"),
+        ('input = "a.csv"', ("--cluster-of", "cluster.yaml", "--queue", "Q q"), "--queue 'Q q': no such name"),
+        ('input = "a.csv"', ("--to", "mine", "--cluster-of", "cluster.yaml"), "--to mine is a standing cluster, and --cluster-of makes the job one of its own"),
+        ('input = "a.csv"', ("--image", "Cortex:1"), "--image 'Cortex:1': no name of an image"),
+        ('input = "a.csv"', ("--image", "c:1 x"), "--image 'c:1 x': no name of an image"),
+        ('input = "a.csv"', ("--image", "r.example.com:5000/cortex"), "without a tag it is :latest, another image tomorrow"),
+        ('input = "a.csv"', ("--image", "cortex:latest"), "--image cortex:latest: latest is another image tomorrow"),
+        ('input = "s3://b/a"', ("--cluster-of", "moving.yaml"), "moving.yaml: image c:latest: latest is another image tomorrow"),
+        ('input = "s3://b/a"', ("--cluster-of", "two.yaml"), "two.yaml holds 2 RayClusters (cortex, other): a job gets one"),
+        ('input = "s3://b/a"', ("--cluster-of", "headless.yaml"), "headless.yaml: its RayCluster has no head with a container"),
         ('input = "a.csv"', ("--cluster-of", "none.yaml"), "none.yaml cannot be read: No such file"),
-        ('input = "a.csv"', ("--cluster-of", "tickets.toml"), "tickets.toml holds no RayCluster cortex"),
+        ('input = "a.csv"', ("--cluster-of", "tickets.toml"), "tickets.toml holds no RayCluster: give what"),
         ('input = "a.csv"', ("--cluster-of", "cluster.yaml"), "tickets.toml line 1: a cluster of the job's own keeps no file: give input as s3://"),
         ('api-key-file = "key.txt"\ninput = "a.csv"', (), "tickets.toml line 1: api-key-file: the key goes to no cluster with a job"),
         ('notify = "https://h/x"\ninput = "s3://b/a"', ("--cluster-of", "cluster.yaml"), "tickets.toml line 1: notify: its URL may be a secret"),
@@ -126,9 +144,70 @@ def test_what_cannot_go_there_is_one_line(cortex, job, line, words, said):
     assert done.out == ""
 
 
+BATCH = 'input = "rows/tickets.csv"\noutput = "o.csv"\nmodel = "claude-haiku-4-5"\nprompt = "Which? {{text}}"\n'
+RUN = 'program = "rlm"\ninputs = ["notes"]\nmodel = "sim"\n'
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (BATCH + "max-cost = -1", "--max-cost: '-1': give an amount of USD above zero"),
+        (BATCH + "max-output-tokens = 0", "Invalid value for '--max-output-tokens'"),
+        (BATCH + "max-job-tokens = 100\nmax-output-tokens = 200", "--max-job-tokens 100 leaves no room for one reply"),
+        (BATCH + 'deadline = "soon"', "--deadline"),
+        (BATCH + "accept-failed = 2", "--accept-failed"),
+        (BATCH + 'label = ["team"]', "--label"),
+        (BATCH + "shards = 100000", "--shards"),
+        (BATCH + 'via = "pigeon"', "--via 'pigeon'"),
+        (BATCH + 'notify = "nowhere"', "--notify: give a whole URL"),
+        (BATCH + 'limits = "mysql://h/d"', "--limits mysql://h/d: limits are shared in a database"),
+        (BATCH + 'schema-as = "tool"', "--schema-as says how --schema is asked for"),
+        (BATCH + 'id = "nobody"', "rows/tickets.csv has no column 'nobody'"),
+        (BATCH.replace("{{text}}", "{{txt}}"), "rows/tickets.csv has no column 'txt'"),
+        (BATCH.replace('"o.csv"', '"o.xlsx"'), "o.xlsx"),
+        (BATCH.replace('output = "o.csv"', ""), "Missing option '--output'"),
+        (BATCH.replace("claude-haiku-4-5", "nobodys-model") + "max-cost = 5", "no price known for 'nobodys-model', so --max-cost cannot hold"),
+        (BATCH + 'fallback = ["claude-haiku-4-5"]', "--fallback claude-haiku-4-5: this route is named twice"),
+        (RUN + "rpm = 0", "--rpm"),
+        (RUN + 'param = ["nothing=1"]', "-p nothing: rlm has no such parameter"),
+        (RUN.replace('"rlm"', '"rlmm"'), "no program 'rlmm'"),
+        (RUN.replace('"rlm"', '"rows/mine.py:None_"'), "mine.py has no None_"),
+    ],
+)  # fmt: skip
+def test_what_the_command_refuses_is_refused_before_it_is_sent_there_in_the_same_words(cortex, job, lines, said, monkeypatch):
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-none")
+    Path("notes").mkdir()
+    Path("notes/a.txt").write_text("a")
+    Path("rows/mine.py").write_text("import cortex\n")
+    job.write_text(lines + "\n")
+    done = cortex("k8s", "render", job)
+    done.refused(said)
+    assert done.out == "" and not Path(".cortex").exists()
+    begun = cortex("run" if "program" in lines else "batch", "-f", job)
+    assert said in begun.err, "that command has other words"
+
+
+def test_what_only_the_cluster_has_is_left_to_it(cortex, job):
+    job.write_text('program = "in_the_image:Flow"\ninput = ""\n'.replace('input = ""\n', "") + 'model = "m"\napi-key-file = "/etc/k"\n')
+    done = cortex("k8s", "render", job)
+    assert done.code == 0, done.err
+    assert "cannot be imported: ModuleNotFoundError" in done.said()[0] and "there it is looked at again" in done.said()[0]
+    job.write_text('input = "later.csv"\noutput = "o.csv"\nprompt = "{{a}}"\nmodel = "claude-haiku-4-5"\nmax-cost = 3\n')
+    done = cortex("k8s", "render", job)
+    assert (done.code, done.said()[-1]) == (0, "later.csv is not here: the job finds it there, or is refused")
+
+
+@pytest.mark.parametrize("image", ["cortex:0.1.0", "r.example.com:5000/a/b_c:1", f"c@sha256:{'a' * 64}", f"c:latest@sha256:{'a' * 64}"])
+def test_names_of_images(cortex, job, image):
+    (made,) = yaml.safe_load_all(cortex("k8s", "render", job, "--image", image, "--to", "our-cluster").out)
+    assert made["spec"]["submitterPodTemplate"]["spec"]["containers"][0]["image"] == image
+    assert made["spec"]["clusterSelector"] == {"ray.io/cluster": "our-cluster"}
+
+
 def test_a_program_and_what_it_reads(cortex, job):
     job.write_text('program = "rows/mine.py:Flow"\ninputs = ["rows/tickets.csv", "/on/the/head.txt", "s3://b/x"]\nparam = ["a=@ask.txt", "b=@@x"]\njob = "mine"\n')
     done = cortex("k8s", "render", job)
+    assert done.said().pop() == "rows/mine.py is not here: the job finds it there, or is refused"
     assert done.said() == ["copy to /var/lib/cortex/files/mine on the head first: tickets.toml rows/mine.py rows/tickets.csv ask.txt"] or sorted(
         done.said()[0].split()[-4:]
     ) == sorted(["tickets.toml", "rows/mine.py", "rows/tickets.csv", "ask.txt"])

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
+import signal
+import socket
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from actors.bar import Bar
+from actors.bar import Bar, fitted, parts
 from actors.cli.telling import Standing, why
+from actors.standstill import Standstill
 from actors.summary import summary
 from actors.waiting import WORDS_MAX, standing, time_of_day, waits
 from cortex.goals import Goal
@@ -20,6 +25,7 @@ from cortex.permits import own_pace
 from cortex.state import Flight, State
 from policies.failure import Failure, FailureKind
 from policies.pace import take
+from tests.cli.commands import environment, started
 
 OWN = Route(endpoint="https://api.anthropic.com", model="sonnet")
 OTHER = Route(endpoint="http://gateway:8080", model="haiku")
@@ -75,6 +81,83 @@ def test_an_open_breaker_says_how_long_it_stays_so():
     assert waits(k) == [f"the breaker is open: 9 of 10 failed; it is probed at {time_of_day(NOW_S + 7)}"]
     k.at_s = NOW_S + 7
     assert waits(k) == ["the breaker is open: 9 of 10 failed"]
+
+
+NO_ROAD = Failure(FailureKind.TRANSIENT, "no connection: unknown host api.anthropic.com", sent=False)
+
+
+def test_a_route_that_does_not_reply_is_named_with_its_error_and_since_when():
+    k = _k()
+    share = k.shares[0]
+    share.permits, share.failing, share.failing_s = 0, NO_ROAD, NOW_S - 90
+    assert waits(k) == ["waits for permits"] and not standing(k)["routes"][0]["stands_still"]
+    no_reply = f"no reply from sonnet at api.anthropic.com since {time_of_day(NOW_S - 90)}: {NO_ROAD.message}"
+    share.why, share.again_at_s = "the breaker is open: 2 of 2 probes failed", NOW_S + 7
+    assert waits(k) == [f"the breaker is open: {no_reply}; it is probed at {time_of_day(NOW_S + 7)}"]
+    share.why, share.again_at_s = "half open, 2 to probe: 2 of 2 probes failed", 0.0
+    assert waits(k) == [f"half open, 2 to probe: {no_reply}"]
+    (route,) = standing(k)["routes"]
+    assert (route["stands_still"], route["failing"], route["failing_since_s"]) == (True, NO_ROAD.message, NOW_S - 90)
+    share.why = "limited to 2 by ann"
+    assert waits(k) == ["limited to 2 by ann"], "which is no matter of the provider's"
+
+
+def test_that_it_stands_still_is_said_once_and_that_it_goes_on_once():
+    still, k = Standstill(), _k()
+    share = k.shares[0]
+
+    def news(now_s: float) -> list[str]:
+        return still.news(summary(k), now_s)
+
+    assert news(NOW_S) == []
+    share.failing, share.failing_s, share.why = NO_ROAD, NOW_S, "the breaker is open: 9 of 9 failed"
+    assert news(NOW_S + 1) == [], "which is over in a moment, most times"
+    where, since = "sonnet at api.anthropic.com", time_of_day(NOW_S)
+    assert news(NOW_S + 6) == [
+        f"waits: no reply from {where} since {since}: {NO_ROAD.message}; it is tried now and then, and the job goes on "
+        "when it replies"
+    ]
+    share.why = "half open, 2 to probe: 2 of 2 probes failed"
+    assert news(NOW_S + 60) == news(NOW_S + 600) == []
+    share.why = ""
+    assert news(NOW_S + 601) == [], "no reply came yet"
+    share.failing, share.failing_s = None, 0.0
+    assert news(NOW_S + 725) == [f"{where} replies again, after 12 min 05 s: the job goes on"]
+    assert news(NOW_S + 726) == []
+
+
+def test_what_says_why_nothing_goes_on_is_cut_and_not_left_out_of_a_narrow_line():
+    k = _k()
+    k.shares[0].permits, k.shares[0].failing, k.shares[0].failing_s = 0, NO_ROAD, NOW_S
+    k.shares[0].why = "the breaker is open: 2 of 2 probes failed"
+    said = fitted(parts(Bar().facts(summary(k))), 60)
+    assert len(said) <= 60 and "the breaker is open: no reply from" in said and said.endswith("…")
+
+
+def test_a_job_that_has_no_road_to_the_provider_says_so_and_goes_on_when_there_is_one(tmp_path):
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))
+        port = place.getsockname()[1]
+    (tmp_path / "in.csv").write_text("text\n" + "".join(f"row {n}\n" for n in range(400)))
+    words = ("batch", "in.csv", "-o", "o.csv", "--prompt", "{{text}}", "--model", "m", "--job", "j", "--base-url")
+    said: list[str] = []
+    with contextlib.ExitStack() as stack:
+        env = environment(ANTHROPIC_API_KEY="sk-none")
+        child = stack.enter_context(started(*words, f"http://127.0.0.1:{port}", cwd=tmp_path, env=env))
+        assert child.stderr is not None
+        for line in child.stderr:
+            said.append(line)
+            if "waits: no reply" in line:
+                stack.enter_context(started("simulate", "--port", port))
+            if "replies again" in line:
+                child.send_signal(signal.SIGINT)
+        assert child.wait() in (0, 130)
+    mine = [line for line in said if re.match("cortex: j: (waits|m at)", line)]
+    assert re.match(rf"cortex: j: waits: no reply from m at 127.0.0.1:{port} since \d\d:\d\d:\d\d: no connection: ", mine[0])
+    assert re.match(rf"cortex: j: m at 127.0.0.1:{port} replies again, after [\d.]+ s: the job goes on", mine[1])
+    assert len(mine) == 2
+    events = [line.get("event") for line in map(json.loads, filter(lambda line: line[0] == "{", said))]
+    assert events.count("job.waits") == 1
 
 
 def test_a_rate_that_somebody_set_is_told_where_it_holds_calls_back():

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from actors.ports import Away, Gone
 from tests.cluster.processes import Commands, Provider, names_in, write_rows
 
@@ -48,6 +50,7 @@ async def _until(done: Callable[[], bool], within_s: float) -> float:
     return time.monotonic() - began_s
 
 
+@pytest.mark.long
 async def test_a_killed_branch_is_noticed_soon(
     runtime: Any, address: str, folder: Path, tell: Callable[[str], None]
 ) -> None:

@@ -110,16 +110,16 @@ class Scene:
         await self.branch.arm("j", encode(msgspec.structs.replace(own, fallbacks=tuple(others))))
 
     async def send(self, *calls: commands.Call) -> str:
-        said, _ = await self.send_alone(*calls, alone=False)
+        said, _ = await self.ask(*calls, waits=False)
         return said
 
-    async def send_alone(
-        self, *calls: commands.Call, on_disk: int = 0, alone: bool = True
+    async def ask(
+        self, *calls: commands.Call, on_disk: int = 0, waits: bool = True
     ) -> tuple[str, tuple[events.Event, ...]]:
         """What the branch says, and what comes along."""
         self.number += 1
         message = msgspec.msgpack.encode(calls)
-        said = await self.branch.work("j", 1, self.branch.incarnation, self.number, message, (), on_disk, alone)
+        said = await self.branch.work("j", 1, self.branch.incarnation, self.number, message, (), on_disk, waits)
         return (said, ()) if isinstance(said, str) else (said[0], journal.decode_batch(said[1]))
 
     def now_s(self) -> float:

@@ -91,6 +91,8 @@ class World:
         self.cortex: Any = None
         self.slow = False
         self.born = self.room = 0
+        self.living: tuple[str, ...] | None = ()
+        """Nodes; None: the cluster does not say."""
         self.wanted_room: list[tuple[int, int]] = []
         self.notes = Notes()
         self.telemetry = Nobody()
@@ -111,7 +113,9 @@ class World:
         return tuple(name for name in (f"channel:{job}" for job in self.channels) if name.startswith(prefix))
 
     async def nodes(self) -> tuple[str, ...]:
-        return ()
+        if self.living is None:
+            raise ConnectionError("the head is away")
+        return self.living
 
     async def cores(self) -> int:
         return self.room

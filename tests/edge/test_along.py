@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from actors.along import TELL_S
+from actors.along import TELL_S, WAITS_MAX, Along
+from actors.links import Link, Links
 from cortex import events, journal
+from cortex.state import flight_key
 from policies.failure import Failure, FailureKind
 from tests.edge.test_dispatch import FakeBranch, Scene, call, until
 
@@ -23,11 +25,11 @@ async def test_what_came_with_an_answer_is_for_the_next_turn_and_the_branch_hear
     assert branch.told == [], "nobody knows yet whether it is on disk"
     dispatch.send([call(2)])
     await until(lambda: len(branch.heard_of) == 2)
-    dispatch.settled(1, 1)
-    dispatch.settled(2, 1)
+    dispatch.settled([flight_key(1, 1)])
+    dispatch.settled([flight_key(2, 1)])
     dispatch.send([call(3)])
     await until(lambda: len(branch.heard_of) == 3)
-    assert branch.heard_of == [(0, True), (0, False), (1, True)], "the next message after that says so"
+    assert branch.heard_of == [(0, True), (0, True), (1, True)], "the next message after that says so"
     await asyncio.sleep(2 * TELL_S)
     assert branch.told == []
     await dispatch.close(forget=False)
@@ -40,18 +42,15 @@ async def test_a_branch_that_is_sent_nothing_hears_it_all_the_same() -> None:
     branch.along = [journal.encode_batch([events.Broke(1, "0", 1, Failure(FailureKind.TRANSIENT, "reset"))])]
     dispatch.send([call(1)])
     await until(lambda: bool(scene.brought))
-    dispatch.settled(1, 1)
+    dispatch.settled([flight_key(1, 1)])
+    await asyncio.sleep(TELL_S * 0.9)
+    assert branch.told == []
     await until(lambda: bool(branch.told))
     assert branch.told == [("on_disk", "j", 1, 1)]
     await dispatch.close(forget=False)
 
 
-async def test_a_message_beside_others_waits_for_nothing() -> None:
-    branch = FakeBranch("branch:0")
-    dispatch = await Scene(branch).meet()
-    dispatch.send([call(1)])
-    await until(lambda: len(branch.heard_of) == 1)
-    dispatch.send([call(2)])
-    await until(lambda: len(branch.heard_of) == 2)
-    assert branch.heard_of == [(0, True), (0, False)]
-    await dispatch.close(forget=False)
+async def test_only_a_message_that_is_very_large_waits_for_nothing() -> None:
+    scene = Scene(FakeBranch("branch:0"))
+    along, link = Along("j", Links(), scene.brought.append), Link("branch:0", scene.runtime.peer("branch:0"))
+    assert along.sent(link, WAITS_MAX) == (0, True) and along.sent(link, WAITS_MAX + 1) == (0, False)

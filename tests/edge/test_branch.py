@@ -219,13 +219,13 @@ def test_a_branch_without_a_key_asks_the_peers_that_it_is_told_of() -> None:
 
 def test_what_becomes_of_quick_calls_comes_with_the_answer_and_is_kept_until_it_is_on_disk() -> None:
     async def play(scene: Scene) -> None:
-        assert await scene.send_alone(call(1)) == (scene.branch.incarnation, ()), "nobody knows yet how quick they are"
+        assert await scene.ask(call(1)) == (scene.branch.incarnation, ()), "nobody knows yet how quick they are"
         await asyncio.sleep(1)
-        _, along = await scene.send_alone(call(2), call(3))
+        _, along = await scene.ask(call(2), call(3))
         assert [event.goal for event in along] == [2, 3]
         assert sorted((await scene.branch.held("j", 1))[2]) == [(2, 1), (3, 1)]
         assert scene.branch.busy
-        _, along = await scene.send_alone(call(4), on_disk=2)
+        _, along = await scene.ask(call(4), on_disk=2)
         assert [event.goal for event in along] == [4]
         assert (await scene.branch.held("j", 1))[2] == ((4, 1),)
         await scene.branch.on_disk("j", 1, 3)
@@ -240,15 +240,15 @@ def test_calls_that_take_longer_than_the_last_ones_are_not_waited_for() -> None:
     model = Model()
 
     async def play(scene: Scene) -> None:
-        await scene.send_alone(call(1))
+        await scene.ask(call(1))
         await asyncio.sleep(1)
         model.pause_s = 3.0
         began_s = scene.now_s()
-        assert await scene.send_alone(call(2)) == (scene.branch.incarnation, ())
+        assert await scene.ask(call(2)) == (scene.branch.incarnation, ())
         assert scene.now_s() - began_s <= 2 * QUICK_S
         await asyncio.sleep(4)
         began_s = scene.now_s()
-        assert await scene.send_alone(call(3)) == (scene.branch.incarnation, ())
+        assert await scene.ask(call(3)) == (scene.branch.incarnation, ())
         assert scene.now_s() == began_s, "the last one was slow"
         await asyncio.sleep(4)
         assert [event.goal for _, event in scene.channel.heard] == [1, 2, 3]
@@ -256,15 +256,35 @@ def test_calls_that_take_longer_than_the_last_ones_are_not_waited_for() -> None:
     on_stage(play, model)
 
 
+def test_many_quick_calls_are_waited_for_beside_others_that_are_slow() -> None:
+    model = Model()
+
+    async def play(scene: Scene) -> None:
+        await scene.ask(call(1))
+        await asyncio.sleep(1)
+        model.pause_s = 3.0
+        await scene.ask(call(2))
+        assert await scene.ask(call(3)) == (scene.branch.incarnation, ()), "nothing came of the last one in time"
+        model.pause_s = 0.0
+        await scene.send(call(4))
+        await asyncio.sleep(1)
+        _, along = await scene.ask(*(call(goal) for goal in range(5, 205)))
+        assert sorted(event.goal for event in along) == [*range(5, 205)]
+        await asyncio.sleep(4)
+        assert sorted(event.goal for _, event in scene.channel.heard) == [1, 2, 3, 4]
+
+    on_stage(play, model)
+
+
 @pytest.mark.parametrize("how", ["the message comes again", "another incarnation of the channel", "a long silence"])
 def test_where_the_answer_may_have_been_lost_what_went_with_it_is_told_by_itself(how: str) -> None:
     async def play(scene: Scene) -> None:
-        await scene.send_alone(call(1))
+        await scene.ask(call(1))
         await asyncio.sleep(1)
-        await scene.send_alone(call(2))
+        await scene.ask(call(2))
         if how == "the message comes again":
             scene.number -= 1
-            assert await scene.send_alone(call(2)) == (scene.branch.incarnation, ())
+            assert await scene.ask(call(2)) == (scene.branch.incarnation, ())
         elif how == "another incarnation of the channel":
             assert (await scene.branch.held("j", 2))[2] == ((2, 1),)
         else:
@@ -281,10 +301,10 @@ def test_another_incarnation_of_the_channel_is_told_what_the_first_still_waits_f
     model = Model()
 
     async def play(scene: Scene) -> None:
-        await scene.send_alone(call(1))
+        await scene.ask(call(1))
         await asyncio.sleep(1)
         model.pause_s = QUICK_S / 2
-        first = asyncio.create_task(scene.send_alone(call(2)))
+        first = asyncio.create_task(scene.ask(call(2)))
         await asyncio.sleep(QUICK_S / 4)
         assert (await scene.branch.held("j", 2))[2] == ((2, 1),)
         assert await first == (scene.branch.incarnation, ())

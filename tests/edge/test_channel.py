@@ -362,6 +362,9 @@ async def test_what_was_read_back_from_the_journal_equals_what_was_seen_live(tmp
     """A sink that begins later, and one that begins in the middle, get the same results in the same order."""
     limits = Limits(snapshot_events=37, concurrency=8, window_rows=32)
     live = await Run(tmp_path, FunctionModel(), source=ListSource(rows(200)), limits=limits).to_end()
+    journal = Folder(tmp_path).journal("j")
+    assert len(list(journal.snapshots(0, journal.seq))) == 2, "the others went when these were written"
+    journal.close()
     for kept in (0, 1, 99, 200):
         sink = ListSink()
         sink.values = list(live.sink.values[:kept])

@@ -17,6 +17,7 @@ from actors.links import TOGETHER_MAX, Link, Links
 from actors.ports import Away, Gone
 from cortex import commands, events
 from cortex.limits import Limits
+from cortex.state import flight_key
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +41,7 @@ class FakeBranch:
         self.after: list[Exception] = []
         self.told: list[Any] = []
         self.heard_of: list[tuple[int, bool]] = []
-        """What each message said is on disk, and whether it was alone."""
+        """What each message said is on disk, and whether its answer may wait."""
         self.along: list[bytes] = []
         """What goes with the next answers."""
         self.helped: list[tuple[str, ...]] = []
@@ -68,7 +69,7 @@ class FakeBranch:
             if self.silent:
                 await asyncio.Event().wait()
             await self.met.wait()
-            return self.incarnation, self.armed, tuple(self.holds)
+            return self.incarnation, self.armed, tuple(self.holds), 0
         if method == "beat":
             self.helped.append(args[1])
             if self.silent:
@@ -77,8 +78,8 @@ class FakeBranch:
                 raise self.before.pop()
             return {"incarnation": self.incarnation, "armed": self.armed}
         assert method == "work"
-        _, _, meant_for, number, blob, _, on_disk, alone = args
-        self.heard_of.append((on_disk, alone))
+        _, _, meant_for, number, blob, _, on_disk, waits = args
+        self.heard_of.append((on_disk, waits))
         if self.gone is not None and not self.gone.is_set():
             await self.gone.wait()
             raise Gone
@@ -268,7 +269,7 @@ async def test_a_branch_that_left_and_came_back_takes_what_is_new() -> None:
     dispatch.send([call(1), call(2)])
     await until(lambda: len(one.taken) == 2)
     for goal in (1, 2):
-        dispatch.settled(goal, 1)
+        dispatch.settled([flight_key(goal, 1)])
     dispatch.staffed(("two",))
     dispatch.staffed(("one",))
     dispatch.send([call(3)])

@@ -21,7 +21,7 @@ def test_a_window_stands_in_the_journal_as_its_driver_sent_it() -> None:
 def test_results_are_read_from_any_index_on_near_the_end_or_far_from_it() -> None:
     outlet, count = Outlet(5), 3 * READ_MAX
     for index in range(5, 5 + count):
-        outlet.add(Emit(index, b"%d" % index))
+        outlet.add([Emit(index, b"%d" % index)])
     last = 4 + count
     for index in (5, 6, 4 + READ_MAX, last - READ_MAX, last - READ_MAX + 1, last - 3, last, last + 1, last + 9):
         wanted = [(at, b"%d" % at) for at in range(index, min(index + READ_MAX, last + 1))]

@@ -17,6 +17,24 @@ from policies.failure import Failure, FailureKind
 from policies.limit import Caps, LimitPolicy
 from tests.edge.leasing import ROUTE, Answers, World, act, grant
 
+# -- nodes -------------------------------------------------------------------------------------------------------------
+
+
+def test_whoever_asks_an_idle_cortex_hears_which_nodes_live_by_now() -> None:
+    """A job may be through before the cluster has given a node up; and after it nobody looks."""
+
+    async def play(world: World) -> None:
+        cortex = world.start()
+        world.living = ("a", "b")
+        assert set((await cortex.status())["nodes"]) == {"a", "b"}
+        world.living = ("a",)
+        assert set((await cortex.status())["nodes"]) == {"a"}
+        world.living = None
+        assert set((await cortex.status())["nodes"]) == {"a"}, "what was known stands"
+
+    act(play)
+
+
 # -- the lease itself -------------------------------------------------------------------------------------------------
 
 

@@ -190,6 +190,25 @@ def test_an_attempt_names_its_trace_where_that_is_kept(written):
     assert (first["trace_id"], first["span_id"]) == ("a" * 32, "b" * 16) and "trace_id" not in second
 
 
+@pytest.mark.parametrize("sent", [False, True])
+def test_a_route_that_does_not_reply_is_told_once_and_that_it_replies_again(written, sent):
+    k = State(terms=TERMS)
+    log = JobLog("j")
+    (share,) = k.shares
+    share.failing, share.failing_s = Failure(FailureKind.TRANSIENT, "marked: no connection", sent=sent), 100.0
+    for at_s, why in ((101.0, ""), (104.0, "the breaker is open: 9 of 9 failed"), (106.0, "half open, 2 to probe"), (120.0, "half open, 2 to probe")):
+        k.at_s, share.why = at_s, why
+        log.turn(1, events.Turn(at_s, ((events.Ticked(),),)), [], k)
+    k.at_s, share.failing, share.failing_s = 130.0, None, 0.0
+    for _ in range(2):
+        log.turn(2, events.Turn(130.0, ((events.Ticked(),),)), [], k)
+    waits, goes_on = lines(written)
+    assert (waits["event"], waits["level"], waits["kind"], waits["since_s"]) == ("job.waits", "warning", "transient", 100.0)
+    assert waits.get("error") == (None if sent else "marked: no connection"), "what was sent may be quoted in it"
+    assert (goes_on["event"], goes_on["level"], goes_on["waited_s"]) == ("job.goes_on", "info", 30.0)
+    assert waits["route"] == goes_on["route"]
+
+
 @pytest.mark.parametrize(
     ("kind", "message"), [(FailureKind.OVER_BUDGET, "the budget is reached"), (FailureKind.BLOCKED, "the job is blocked")]
 )
@@ -235,6 +254,8 @@ def test_what_the_cortex_does_is_told(written):
     ]  # fmt: skip
     told = lines(written)
     assert (told[0]["limit"], told[0]["was"]) == (20, 40)
+    log.step(orders.Passed(6.0), [orders.Moved("route:r", "half-open", "open", "2 of 2 probes failed")])
+    assert [line["level"] for line in lines(written) if line["message"] == "a breaker opened"] == ["warning", "info"]
     assert [line["who"] for line in told if "who" in line] == ["ann", "bob"]
     assert "marked" not in written.getvalue()
 

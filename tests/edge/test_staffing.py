@@ -9,6 +9,7 @@ import pytest
 from actors import dispatch as module
 from actors.links import LEVEL_BITS, Link, Links
 from actors.ports import Away, Gone
+from cortex.state import flight_key
 from policies.failure import FailureKind
 from tests.edge.test_dispatch import FakeBranch, Scene, call, until
 
@@ -64,7 +65,7 @@ async def test_a_branch_that_leaves_finishes_what_it_has_and_gets_nothing_more()
     assert len(one.taken) == before
     assert scene.lost == []
     for goal, _ in one.taken:
-        dispatch.settled(goal, 1)
+        dispatch.settled([flight_key(goal, 1)])
     assert [link.name for link in dispatch._links] == ["b"], "nobody to us once it has brought back all"
     await dispatch.close(forget=False)
 

@@ -6,17 +6,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
-from types import SimpleNamespace
 
 import msgspec
 import pytest
 
-from actors.files.lines import InputFile
-from actors.files.source import RowSource
-from actors.inline import InlineRuntime
-from actors.postgres.folder import DatabaseFolder
-from actors.sqlite.folder import FileFolder
 from actors.store import Fenced, Folder, Forgotten, Held, Journal, NoSuchJob, OtherRelease, StoreError, TextGone
 from cortex import events, journal
 from tests.cli.commands import ROOT
@@ -109,6 +102,23 @@ def test_snapshots_the_latest_first(mine: Journal) -> None:
     assert mine.replay_from() == 8
     mine.set_meta("opened_at", b"8")
     assert (mine.replay_from(), mine.latest_snapshot()) == (8, None)
+
+
+def test_old_snapshots_go_with_the_one_that_is_written(folder: Folder, mine: Journal) -> None:
+    mine.append([_turn(float(at)) for at in range(1, 10)])
+    for seq in (1, 3, 5):
+        mine.snapshot(seq, seq, b"K%d" % seq)
+    mine.snapshot(7, 7, b"K7", keep=2)
+    assert list(mine.snapshots(0, 9)) == [(7, b"K7"), (5, b"K5")]
+    mine.snapshot(8, 8, b"K8", keep=1)
+    assert list(mine.snapshots(0, 9)) == [(8, b"K8")]
+    mine.snapshot(9, 9, b"K9", keep=2)
+    other = folder.journal("j")
+    other.take_epoch(b"{}")
+    with pytest.raises(Fenced):
+        mine.snapshot(9, 9, b"late", keep=1)
+    assert list(other.snapshots(0, 9)) == [(9, b"K9"), (8, b"K8")], "the one is written and the others go, or neither"
+    other.close()
 
 
 def test_whose_epoch_is_over_writes_nothing(folder: Folder, mine: Journal) -> None:
@@ -327,55 +337,3 @@ def test_a_plan_knows_what_is_remembered(state: str, folder: Folder) -> None:
     assert folder.remembers()
     questions = [bytes([at % 256]) * 16 for at in range(150, 250)]
     assert folder.remembered(questions) == {bytes([at]) * 16 for at in range(150, 200)}
-
-
-def test_a_turn_is_on_disk_when_it_is_said_to_be_while_another_thread_writes_beside_it(tmp_path: Path) -> None:
-    """A channel may commit in a thread, while its notices are noted in the event loop: by the same connection."""
-    folder = Folder(str(tmp_path))
-    folder.prepare()
-    ours = folder.journal("j", create=True)
-    ours.take_epoch(b"")
-    begun, go_on = threading.Event(), threading.Event()
-
-    def note() -> None:
-        with ours._storage._writing():  # type: ignore[attr-defined]
-            begun.set()
-            go_on.wait(0.2)  # an append that did not wait would be done by then, and on no disk
-
-    writing = threading.Thread(target=note)
-    writing.start()
-    begun.wait(5)
-    ours.append([journal.encode_turn(1.0, [])])
-    others = folder.journal("j")
-    seen = others.seq
-    others.close()
-    go_on.set()
-    writing.join()
-    ours.close()
-    assert seen == 1
-
-
-async def test_where_several_channels_share_a_loop_and_the_disk_is_slow_they_wait_for_it_in_threads() -> None:
-    runtime = InlineRuntime()
-    slow, quick = SimpleNamespace(took_s=0.003), SimpleNamespace(took_s=0.0001)
-    await runtime.start_actor("channel", "channel:a", "a", "nowhere")
-    assert not runtime.apart(slow), "nobody else is held up"  # type: ignore[arg-type]
-    await runtime.start_actor("channel", "channel:b", "b", "nowhere")
-    assert runtime.apart(slow) and not runtime.apart(quick)  # type: ignore[arg-type]
-    await runtime.kill_actor("channel:b")
-    assert not runtime.apart(slow)  # type: ignore[arg-type]
-    await runtime.close()
-
-
-def test_a_place_for_journals_that_lacks_something_cannot_be_made(tmp_path: Path) -> None:
-    """A gap shows when the object is made, and not when a job first comes to it."""
-    for kind in (FileFolder, DatabaseFolder):
-        assert not kind.__abstractmethods__
-    missing = {name for name in vars(Folder) if getattr(getattr(Folder, name), "__isabstractmethod__", False)}
-    assert missing == Folder.__abstractmethods__ and {"journal", "hold", "swap_note"} <= missing
-    half = type("Half", (FileFolder,), {name: vars(Folder)[name] for name in ("swap_note", "hold")})
-    with pytest.raises(TypeError, match="abstract methods hold, swap_note"):
-        half(tmp_path)
-    assert isinstance(Folder(tmp_path), FileFolder)
-    with pytest.raises(TypeError, match="abstract method judge"):
-        RowSource(InputFile("in", tmp_path / "spool"))  # type: ignore[abstract]

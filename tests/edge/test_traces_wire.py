@@ -13,8 +13,10 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ScopeSpans, Span
 from actors.observing.otlp import Encoder
 from actors.observing.wire import Wire
 from actors.telemetry import Job, job_of, told
-from cortex.exchanges import Call, Exchange, Record, count, spread
-from cortex.reply import Usage
+from cortex.events import Answered
+from cortex.exchanges import Asked, Call, Exchange, Record, Single, Whole, count, spread
+from cortex.goals import Goal
+from cortex.reply import Reply, Usage
 from cortex.spans import Ids, Link, What, root_key, span_key, trace_key
 from cortex.spans import Span as Told
 
@@ -63,6 +65,22 @@ def goals(draw: Any) -> Told:
     )  # fmt: skip
 
 
+@st.composite
+def singles(draw: Any) -> Single:
+    asked = Asked(
+        draw(moments), draw(moments), draw(texts), b"q", draw(few), draw(few),
+        draw(st.sampled_from(["http://a.example:81", "sim:x"])), draw(counts),
+    )  # fmt: skip
+    usage = Usage(*(draw(counts) for _ in range(2)), *(draw(st.sampled_from([0, 0, 7])) for _ in range(2)))
+    event = Answered(
+        draw(numbers), asked.sample, 1, b"q", Reply(b"{}", draw(few), draw(few), usage), 0.5, draw(st.floats(0, 1e3)),
+        draw(st.sampled_from(["branch:0", "branch:1", ""])),
+    )  # fmt: skip
+    goal = Goal(draw(few), id=event.goal, row=draw(st.sampled_from(["", "r1", "ü" * 40])))
+    links = draw(st.sampled_from([(), (Link(trace_key(0, 1), 7),), (Link(trace_key(0, 2), 8), Link(3, 4))]))
+    return Single(goal, asked, event, draw(moments), draw(moments), draw(moments), links)
+
+
 WIRES = [Wire(Encoder([]), job) for job in JOBS]
 """What one has kept of all it has seen must be right for the next."""
 
@@ -71,17 +89,23 @@ def read(blobs: list[bytes]) -> list[Span]:
     return list(ScopeSpans.FromString(b"".join(blobs)).spans)
 
 
-def one_by_one(records: list[Record], job: Job) -> list[Span]:
+def one_by_one(records: list[Whole], job: Job) -> list[Span]:
     encoder = Encoder([])
     return read([encoder.span(told(span, job)) for span in spread(records)])
 
 
 @settings(max_examples=300)
-@given(st.lists(st.one_of(exchanges(), goals()), min_size=1, max_size=20), st.sampled_from(WIRES))
+@given(st.lists(st.one_of(exchanges(), goals(), singles()), min_size=1, max_size=20), st.sampled_from(WIRES))
 def test_both_roads_say_the_same(records, wire):
     found, wanted = read(wire.spans(records)), one_by_one(records, wire.job)
     assert len(found) == count(records)
     assert found == wanted
+
+
+@settings(max_examples=300)
+@given(st.lists(singles(), min_size=1, max_size=20), st.sampled_from(WIRES))
+def test_of_goals_that_came_to_one_call_too(records, wire):
+    assert read(wire.spans(records)) == one_by_one(records, wire.job)
 
 
 @given(exchanges())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import msgspec
 import pytest
 
 from actors import upkeep
@@ -23,9 +24,11 @@ class Kept:
 
     def __init__(self) -> None:
         self.snapshots: list[tuple[int, int, bytes]] = []
+        self.keeps: list[int] = []
 
-    def snapshot(self, seq: int, emitted: int, blob: bytes) -> None:
+    def snapshot(self, seq: int, emitted: int, blob: bytes, keep: int = 0) -> None:
         self.snapshots.append((seq, emitted, blob))
+        self.keeps.append(keep)
 
     def zero_what_goes(self) -> None: ...
 
@@ -58,6 +61,17 @@ def test_a_k_that_grows_is_written_down_when_it_has_grown_by_a_fifth() -> None:
     assert at[:7] == [1, 2, 3, 4, 5, 6, 8] and at[-1] - at[-2] == 14 and len(at) < 24  # not 100
     assert sum(at) < 7 * 100  # each goal is written so often
     assert all(later - before <= 1 + before / 5 for before, later in pairwise(at))
+
+
+@pytest.mark.parametrize(("keeps_text", "keep"), [(True, 2), (False, 0)])
+def test_old_snapshots_go_unless_one_stands_in_for_turns_that_are_to_go(keeps_text: bool, keep: int) -> None:
+    k, source = opened(10), Kept()
+    k.terms = msgspec.structs.replace(k.terms, keeps_text=keeps_text)
+    look = Upkeep(source, k, lambda seq: None, Batch(), Outlet(0))  # type: ignore[arg-type]
+    for seq in range(1, 4):
+        look.took(10, Turn(0.0, ()), "")
+        look.look(k, seq)
+    assert source.keeps == [keep] * 3
 
 
 def test_a_job_that_has_ended_is_written_down_unless_little_came_since() -> None:

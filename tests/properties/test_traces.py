@@ -36,6 +36,7 @@ WORLDS: dict[str, Program] = {
     "watching": Watcher(asks=6, trust_s=1.0),
     "tree": ALL["tree"],
     "races": ALL["races"],
+    "flat": Flat(texts=tuple("abcdefghij")),
 }
 
 
@@ -46,18 +47,21 @@ def fresh(program: Program) -> Program:
 
 
 def told(
-    turns: list[events.Turn], program: Program, rule: Sampling = ALL_KEPT, cut: int = -1
+    turns: list[events.Turn], program: Program, rule: Sampling = ALL_KEPT, cut: int = -1, in_full: bool = False
 ) -> tuple[list[list[Span]], Tracer]:
-    """The spans of each turn. At the cut the fold travels through bytes, as it does past a kill."""
+    """The spans of each turn. At the cut the fold travels through bytes, as it does past a kill. ``in_full``: nothing
+    is remembered in short from one turn to the next."""
     tracer = Tracer(rule, IDS)
     spans: list[list[Span]] = []
 
     def seen(turn, out, k) -> None:
         nonlocal tracer
         if len(spans) == cut:
-            blob = msgspec.msgpack.encode(tracer.state)
+            blob = msgspec.msgpack.encode(tracer.whole())
             tracer = Tracer(rule, IDS, msgspec.msgpack.decode(blob, type=Traced))
         spans.append(list(spread(tracer.turn(turn, out, k))))
+        if in_full:
+            tracer.whole()
 
     journal.replay(None, turns, program, seen=seen)
     return spans, tracer
@@ -126,7 +130,26 @@ def test_whatever_happens_traces_stay_bounded_and_are_told_once(name):
         well_formed(flat(told(fuzz.stage.turns, fresh(PROGRAMS[name]), SOME)[0]), over=False)
 
 
-@pytest.mark.parametrize("name", ["planned", "tree", "voted on"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_what_is_remembered_in_short_is_told_as_what_is_remembered_in_full(name):
+    for seed in range(5):
+        fuzz = Fuzz(name, seed)
+        for _ in range(80):
+            fuzz.turn()
+        for rule in (ALL_KEPT, SOME, Sampling(ratio=0.0, first_spans=30, rescues_at_once=1_000.0)):
+            short, tracer = told(fuzz.stage.turns, fresh(PROGRAMS[name]), rule)
+            full, in_full = told(fuzz.stage.turns, fresh(PROGRAMS[name]), rule, in_full=True)
+            for found, wanted in zip(short, full, strict=True):
+                assert sorted(found, key=_by_key) == sorted(wanted, key=_by_key)
+            left, wanted = msgspec.to_builtins(tracer.whole()), msgspec.to_builtins(in_full.whole())
+            assert left == wanted
+
+
+def _by_key(span: Span) -> int:
+    return span.key
+
+
+@pytest.mark.parametrize("name", ["planned", "tree", "voted on", "flat"])
 def test_from_every_cut_on_the_same_is_told(name):
     world = World(WORLDS[name], 1, faults=0.2, together=2)
     world.run()

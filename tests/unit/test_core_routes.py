@@ -13,6 +13,7 @@ from cortex.permits import Share
 from cortex.program import Program
 from cortex.prompt import with_model
 from cortex.state import Goal
+from policies.failure import Failure, FailureKind
 from policies.price import parse_price
 from tests.stage import PRICE, Flat, Stage, of, other, prompt, puppet, reply, terms
 
@@ -232,3 +233,30 @@ def test_the_longest_that_an_attempt_may_take():
 def test_a_fallback_that_leads_back_is_refused():
     with pytest.raises(ValueError, match="a fallback must be another route: sim\\|\\|m is named twice"):
         terms(fallbacks=(other("n"), other("m")))
+
+
+NO_ROAD = Failure(FailureKind.TRANSIENT, "no connection", sent=False)
+
+
+def test_a_route_that_does_not_reply_is_known_from_its_first_failure_to_its_next_reply():
+    stage = stage_of("a", "b", "c")
+    stage.turn(events.Granted(2), events.Granted(1, route=1))
+    (first, second, far), own, other_ = [*stage.calls.values()], stage.k.shares[0], stage.k.shares[1]
+    stage.turn(events.Broke(first.goal, "0", first.attempt, NO_ROAD), at_s=120.0)
+    stage.turn(events.Answered(far.goal, "0", far.attempt, far.hash, reply("x")), at_s=130.0)
+    timed_out = Failure(FailureKind.TIMED_OUT, "no whole answer in time")
+    stage.turn(events.Broke(second.goal, "0", second.attempt, timed_out), at_s=140.0)
+    assert (own.failing, own.failing_s) == (timed_out, 120.0), "the last error, and since when; a reply elsewhere is none"
+    assert (other_.failing, other_.failing_s) == (None, 0.0)
+    stage.turn(at_s=320.0)
+    again = next(each for key, each in stage.calls.items() if key[1] > 1 and each.route == 0)
+    stage.turn(events.Answered(again.goal, "0", again.attempt, again.hash, reply("y")), at_s=321.0)
+    assert (own.failing, own.failing_s) == (None, 0.0)
+
+
+def test_what_is_wrong_with_a_row_is_not_wrong_with_its_route():
+    stage = stage_of("a", "b")
+    stage.turn(events.Granted(1))
+    (call,) = stage.calls.values()
+    stage.turn(events.Broke(call.goal, "0", call.attempt, Failure(FailureKind.REJECTED, "no", 400)))
+    assert stage.k.shares[0].failing is None

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from cortex import commands, events, journal
-from cortex.exchanges import Exchange, Record, count, spread
+from cortex.exchanges import Exchange, Single, Whole, count, spread
 from cortex.goals import Goal, Status
 from cortex.limits import Limits
 from cortex.spans import Ids, Span, What
@@ -27,7 +27,7 @@ class Fold:
         self.k = journal.open_job(opening)
         self.tracer = Tracer(share(1.0), Ids.of("j", 1.0))
         self.at_s = 1.0
-        self.records: list[Record] = []
+        self.records: list[Whole] = []
         self.goal = Goal("leaf", id=1)
         self.k.goals[1] = self.goal
         self.turn(events.Opened(opening, 1), made=[self.goal])
@@ -54,12 +54,17 @@ class Fold:
         return [span for span in spread(self.records) if span.what is what]
 
 
-def test_a_call_that_its_first_attempt_answered_is_one_record_of_four_spans():
+@pytest.mark.parametrize("kept_after", [(), ("made",), ("asked",), ("made", "asked")])
+def test_a_goal_that_its_first_attempt_ended_is_one_record_and_its_call_one_where_it_was_kept_meanwhile(kept_after):
     fold = Fold()
+    if "made" in kept_after:
+        fold.tracer.whole()
     fold.ask(1)
+    if "asked" in kept_after:
+        fold.tracer.whole()
     fold.answer(1, last=True)
-    exchange, top = fold.records
-    assert isinstance(exchange, Exchange) and isinstance(top, Span)
+    assert [type(each) for each in fold.records] == ([Exchange, Span] if kept_after else [Single])
+    (top,) = fold.spans(What.GOAL)
     assert count(fold.records) == len(list(spread(fold.records))) == 5
     whats = [span.what for span in spread(fold.records)]
     assert sorted(whats) == [What.GOAL, What.SELECT, What.CALL, What.ATTEMPT, What.ABSORB]
@@ -88,7 +93,7 @@ def test_a_late_reply_to_what_is_asked_no_more_stands_below_the_call_that_asked_
     fold.ask(1)
     fold.ask(2, question=b"r", sample="1")
     fold.answer(1)
-    assert fold.tracer.state.nodes[1].call is not None, "the second is asked still"
+    assert fold.tracer.whole().nodes[1].call is not None, "the second is asked still"
     fold.answer(2, question=b"r", sample="1", last=True)
     first, second = fold.spans(What.CALL)
     told = {span.facts["attempt"]: span.above for span in fold.spans(What.ATTEMPT)}

@@ -21,6 +21,8 @@ PORT = 8000
 TOKEN = "0123456789abcdef" * 4
 ROCKSDB = {"RAY_gcs_storage": "rocksdb", "RAY_gcs_storage_path": f"{DISK}/gcs"}
 """For a head that finds again, on its disk, what it knew."""
+TOLD_S = 150
+"""How long a test waits for what Ray is to find out, some seconds on an idle machine: nothing here says how fast it is."""
 _PROVIDER = """
 import json, sys
 from actors.simulator.command import simulate
@@ -202,7 +204,7 @@ def ground() -> Iterator[Ground]:
         yield Ground(net)
 
 
-def ended(started: subprocess.Popen[str], timeout_s: float = 90, code: int = 0) -> str:
+def ended(started: subprocess.Popen[str], timeout_s: float = TOLD_S, code: int = 0) -> str:
     """Wait for a command; what it said."""
     try:
         said, _ = started.communicate(timeout=timeout_s)

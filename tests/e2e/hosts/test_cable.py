@@ -8,11 +8,11 @@ import time
 from collections import Counter
 
 from tests.e2e import tools
-from tests.e2e.hosts.ground import Ground, Member, done, ended
+from tests.e2e.hosts.ground import TOLD_S, Ground, Member, done, ended
 
 ROWS = 1_200
 PERMITS = 24
-LONG, FEW = 3_000, 12
+LONG, FEW = 2_000, 12
 """Rows and permits of a job that takes half a minute at least: the split is over before it is."""
 SHORT_S = 1.0
 """Ray takes nobody for dead for that."""
@@ -36,12 +36,12 @@ def test_a_hosts_cable_is_pulled_and_put_back(hosts: Ground) -> None:
     hosts.b.plug()
     time.sleep(SHORT_S)
     hosts.b.pull()
-    tools.until(lambda: _dead(hosts, hosts.b, hosts.a), 40, "the word that host b is gone")
+    tools.until(lambda: _dead(hosts, hosts.b, hosts.a), TOLD_S, "the word that host b is gone")
     hosts.b.plug()
     ended(driver)
     assert Counter(done(hosts.a, "cable")) == Counter(rows)
     assert hosts.twice() - before <= PERMITS, "what was with its branch may be paid again"
-    tools.until(lambda: _ray_ended(hosts.b.ray), 30, "the end of the node that was taken for dead")
+    tools.until(lambda: _ray_ended(hosts.b.ray), TOLD_S, "the end of the node that was taken for dead")
     hosts.b.start_ray_again()
     hosts.b.up()
 
@@ -50,12 +50,12 @@ def test_a_split_between_a_job_and_the_head_ends_with_one_writer(hosts: Ground) 
     before = hosts.twice()
     driver, rows = hosts.begun("split", LONG, FEW)
     hosts.a.pull()
-    tools.until(lambda: hosts.seen("split").get("outcome") == "waiting", 60, "the word that the job waits for its host")
+    tools.until(lambda: hosts.seen("split").get("outcome") == "waiting", TOLD_S, "the word that the job waits for its host")
     there = len(done(hosts.a, "split"))
     hosts.a.plug()
     said = ended(driver, code=3)
     assert "has died: cortex resume split" in said
-    tools.until(lambda: _ray_ended(hosts.a.ray), 30, "the end of the node that was taken for dead")
+    tools.until(lambda: _ray_ended(hosts.a.ray), TOLD_S, "the end of the node that was taken for dead")
     hosts.a.start_ray_again()
     hosts.a.up()
     ended(hosts.cortex(hosts.a, "resume", "split"))

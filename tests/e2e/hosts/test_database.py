@@ -7,27 +7,15 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
-
-import pytest
 
 from tests.e2e import tools
 from tests.e2e.hosts.database import Database, journal, put_channel
-from tests.e2e.hosts.ground import Ground, Member, done, ended
+from tests.e2e.hosts.ground import TOLD_S, Ground, Member, done, ended
 
 ROWS = 1_200
 PERMITS = 20
 LONG, FEW = 1_200, 8
 """Rows and permits of a job that is longer than it takes to find a host dead."""
-
-
-@pytest.fixture(scope="module")
-def database(hosts: Ground) -> Iterator[Database]:
-    """Away from all hosts of the Ray, each of which knows its password."""
-    found = Database(hosts.net)
-    found.tell(hosts.head, hosts.a, hosts.b)
-    yield found
-    found.lose()
 
 
 def _epoch(hosts: Ground, at: Member, job: str, state: str) -> int:
@@ -84,10 +72,10 @@ def test_a_split_that_leaves_a_channel_and_a_branch_on_both_sides_ends_with_one_
     epoch, seq = journal(database, other, job)
     time.sleep(1.0)
     assert epoch == 1 and journal(database, other, job) > (1, seq), "the side that is cut off goes on by itself"
-    tools.until(lambda: journal(database, other, job)[0] == 2, 60, "another channel for the job", driver)
+    tools.until(lambda: journal(database, other, job)[0] == 2, TOLD_S, "another channel for the job", driver)
     assert channels and channels <= _channels(cut), "the first one lives, too"
     there = len(done(other, job))
-    tools.until(lambda: len(done(other, job)) > there + FEW, 60, "results of the other side", driver)
+    tools.until(lambda: len(done(other, job)) > there + FEW, TOLD_S, "results of the other side", driver)
     cut.plug()
     assert f"{LONG:,} of {LONG:,} rows succeeded" in ended(driver)
     assert Counter(done(other, job)) == Counter(rows)
@@ -96,6 +84,6 @@ def test_a_split_that_leaves_a_channel_and_a_branch_on_both_sides_ends_with_one_
     assert hosts.twice() - before <= 2 * FEW, "what was in flight on either side"
     ended(filler)
     assert Counter(done(head, "filler")) == Counter(few)
-    tools.until(lambda: cut.ray is None or cut.ray.poll() is not None, 30, "the end of the node that was taken for dead")
+    tools.until(lambda: cut.ray is None or cut.ray.poll() is not None, TOLD_S, "the end of the node that was taken for dead")
     cut.start_ray_again()
     cut.up()

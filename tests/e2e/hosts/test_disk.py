@@ -6,21 +6,26 @@ import shutil
 from collections import Counter
 
 from tests.e2e import tools
-from tests.e2e.hosts.ground import Ground, done, ended
+from tests.e2e.hosts.ground import TOLD_S, Ground, done, ended
 
 ROWS = 900
 PERMITS = 20
+
+
+def _waiting(seen: dict[str, object]) -> str:
+    """Why a job waits; nothing while it does not."""
+    return str(seen["why"]) if seen.get("outcome") == "waiting" else ""
 
 
 def test_a_job_waits_for_its_disk_and_goes_on_when_that_is_back(hosts: Ground) -> None:
     before = hosts.twice()
     _, rows = hosts.begun("disk", ROWS, PERMITS)
     hosts.a.lose()
-    waiting = tools.until(lambda: (found := hosts.seen("disk")).get("outcome") == "waiting" and found, 40, "the word that it waits")
-    assert f"for host {hosts.a.address}, which is gone with the job's journal on its disk" in str(waiting["why"])
+    told = tools.until(lambda: _waiting(hosts.seen("disk")), TOLD_S, "the word that it waits")
+    assert f"for host {hosts.a.address}, which is gone with the job's journal on its disk" in told
     hosts.a.back()
     there = ("running", "complete")  # without a driver it goes as far as branches on other hosts hold its key
-    tools.until(lambda: hosts.seen("disk").get("outcome") in there, 60, "the job, back by itself")
+    tools.until(lambda: hosts.seen("disk").get("outcome") in there, TOLD_S, "the job, back by itself")
     ended(hosts.cortex(hosts.a, "resume", "disk"))
     assert Counter(done(hosts.a, "disk")) == Counter(rows)
     assert hosts.twice() - before <= PERMITS, "what was in flight may be paid again"

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from actors.cluster.lifeline import SILENT_S
 from tests.e2e import tools
-from tests.e2e.hosts.ground import ROCKSDB, Ground, done, ended
+from tests.e2e.hosts.ground import ROCKSDB, TOLD_S, Ground, done, ended
 from tests.e2e.hosts.network import WORLD
 
 ROWS = 1_500
@@ -46,7 +46,7 @@ def test_without_it_a_new_head_has_the_job_resumed(hosts: Ground) -> None:
         assert driver.returncode == RESUMABLE and "has begun anew: cortex resume anew" in said, said
         assert "StackTrace" not in said, "Ray would end the process"
         for member in (hosts.a, hosts.b):
-            tools.until(lambda ray=member.ray: ray.poll() is not None, 60, f"the end of the node of {member.name}")
+            tools.until(lambda ray=member.ray: ray.poll() is not None, TOLD_S, f"the end of the node of {member.name}")
         with ThreadPoolExecutor() as both:
             list(both.map(lambda member: (member.start_ray_again(), member.up()), (hosts.a, hosts.b)))
         hosts.provider.plug(WORLD)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 
-from tests.e2e.hosts.ground import Ground, done, ended
+from tests.e2e.hosts.ground import TOLD_S, Ground, done, ended
 
 ROWS = 1_200
 PERMITS = 24
@@ -32,7 +32,7 @@ def test_a_host_that_is_lost_for_good_costs_no_row(hosts: Ground) -> None:
     ended(driver)
     assert Counter(done(hosts.a, "gone")) == Counter(rows)
     assert hosts.twice() - before <= PERMITS
-    until_s = time.monotonic() + 120
+    until_s = time.monotonic() + TOLD_S
     while hosts.b.node in _living(hosts):  # the job may be through before Ray has given the host up
         assert time.monotonic() < until_s
         time.sleep(0.5)

@@ -1,0 +1,79 @@
+"""A disk that is full when a job begins: what happened is said then and later, and the same command begins it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.sqlite import index, storage
+from actors.store import DiskFull, StoreError
+from tests.cli.commands import requests
+
+SIM = ("--model", "sim")
+
+
+def _full(*_: Any) -> None:
+    raise sqlite3.OperationalError("database or disk is full")
+
+
+def _not_begun(said: str) -> bool:
+    return "job rows has not begun" in said and "nothing was sent or paid" in said
+
+
+@pytest.mark.parametrize("where", ["first turn", "schema", "index"])
+def test_a_job_that_cannot_begin_says_so_then_and_later_and_begins_when_there_is_room(cortex, monkeypatch, where):
+    requests(Path("in.jsonl"), 3)
+    batch = ("batch", "in.jsonl", "-o", "out", *SIM, "--job", "rows")
+    with monkeypatch.context() as full:
+        if where == "first turn":
+            full.setattr(storage.FileStorage, "_appended", _full)
+        else:
+            of = storage if where == "schema" else index
+            full.setattr(of, "_SCHEMA", "SELECT no_room();" if where == "schema" else of._SCHEMA)
+            if where == "schema":
+                full.setattr(storage, "FULL", ("no_room",))
+            else:
+                full.setattr(index, "_SCHEMA", "SELECT no_room();")
+                full.setattr(index, "FULL", ("no_room",))
+        done = cortex(*batch)
+    assert done.code == 3, done.err
+    (said,) = done.said()
+    assert "is full" in said and _not_begun(said) and said.count("give the same command again") == 1 and "resume" not in said
+    if where != "schema":
+        assert _not_begun(cortex("status", "rows").refused("give its command again"))
+        assert _not_begun(cortex("resume", "rows").refused())
+        assert _not_begun(cortex("inspect", "rows").refused())
+        listed = cortex("jobs")
+        assert "not begun" in listed.out and _not_begun(listed.said()[0])
+    assert cortex(*batch).code == 0
+    assert cortex("status", "rows").code == 0
+
+
+def test_one_that_has_begun_is_not_said_not_to_have(cortex, monkeypatch):
+    requests(Path("in.jsonl"), 3)
+    batch = ("batch", "in.jsonl", "-o", "out", *SIM, "--job", "rows")
+    assert cortex(*batch).code == 0
+    with monkeypatch.context() as full:
+        full.setattr(storage.FileStorage, "_appended", _full)
+        done = cortex(*batch, "--fresh", "--overwrite")
+    assert done.code == 3 and "is full" in done.err and "has not begun" not in done.err
+
+
+def test_an_index_on_a_full_disk_is_no_index_to_be_removed(tmp_path):
+    said = index.unusable(tmp_path, sqlite3.OperationalError("disk I/O error"))
+    assert isinstance(said, DiskFull) and "make room" in str(said)
+    said = index.unusable(tmp_path, sqlite3.OperationalError("file is not a database"))
+    assert type(said) is StoreError and "may be removed" in str(said)
+
+
+def test_rm_takes_away_what_never_began(cortex, monkeypatch):
+    requests(Path("in.jsonl"), 3)
+    with monkeypatch.context() as full:
+        full.setattr(storage.FileStorage, "_appended", _full)
+        cortex("batch", "in.jsonl", "-o", "out", *SIM, "--job", "rows")
+    assert cortex("rm", "rows").code == 0
+    assert not list(Path(os.environ["CORTEX_STATE"], "jobs").glob("rows.sqlite*"))

@@ -1,0 +1,96 @@
+"""What a state folder of files promises besides: writing in threads, and that no part of its contract is missing."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from actors.files.lines import InputFile
+from actors.files.source import RowSource
+from actors.inline import InlineRuntime
+from actors.postgres.folder import DatabaseFolder
+from actors.sqlite.folder import FileFolder
+from actors.sqlite.index import FileIndex
+from actors.sqlite.register import FileRegister
+from actors.sqlite.storage import FileStorage
+from actors.store import Folder
+from cortex import journal
+
+
+@pytest.mark.parametrize(
+    "opened",
+    [FileIndex, lambda path: FileStorage(path, create=True), lambda path: FileRegister(path).change(lambda _: ({}, None))],
+    ids=["index", "journal", "register"],
+)
+def test_a_new_file_that_another_has_begun_is_waited_for(opened: Callable[[Path], Any], tmp_path: Path) -> None:
+    """SQLite's own timeout does not hold there: two that began at once would have one of them refused."""
+    path = tmp_path / "new.sqlite"
+    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as another:
+        another.execute("BEGIN IMMEDIATE")
+        later = threading.Timer(0.1, lambda: another.execute("COMMIT"))
+        later.start()
+        made = opened(path)
+        later.join()
+    if made is not None:
+        made.close()
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_a_turn_is_on_disk_when_it_is_said_to_be_while_another_thread_writes_beside_it(tmp_path: Path) -> None:
+    """A channel may commit in a thread, while its notices are noted in the event loop: by the same connection."""
+    folder = Folder(str(tmp_path))
+    folder.prepare()
+    ours = folder.journal("j", create=True)
+    ours.take_epoch(b"")
+    begun, go_on = threading.Event(), threading.Event()
+
+    def note() -> None:
+        with ours._storage._writing():  # type: ignore[attr-defined]
+            begun.set()
+            go_on.wait(0.2)  # an append that did not wait would be done by then, and on no disk
+
+    writing = threading.Thread(target=note)
+    writing.start()
+    begun.wait(5)
+    ours.append([journal.encode_turn(1.0, [])])
+    others = folder.journal("j")
+    seen = others.seq
+    others.close()
+    go_on.set()
+    writing.join()
+    ours.close()
+    assert seen == 1
+
+
+async def test_where_several_channels_share_a_loop_and_the_disk_is_slow_they_wait_for_it_in_threads() -> None:
+    runtime = InlineRuntime()
+    slow, quick = SimpleNamespace(took_s=0.003), SimpleNamespace(took_s=0.0001)
+    await runtime.start_actor("channel", "channel:a", "a", "nowhere")
+    assert not runtime.apart(slow), "nobody else is held up"  # type: ignore[arg-type]
+    await runtime.start_actor("channel", "channel:b", "b", "nowhere")
+    assert runtime.apart(slow) and not runtime.apart(quick)  # type: ignore[arg-type]
+    await runtime.kill_actor("channel:b")
+    assert not runtime.apart(slow)  # type: ignore[arg-type]
+    await runtime.close()
+
+
+def test_a_place_for_journals_that_lacks_something_cannot_be_made(tmp_path: Path) -> None:
+    """A gap shows when the object is made, and not when a job first comes to it."""
+    for kind in (FileFolder, DatabaseFolder):
+        assert not kind.__abstractmethods__
+    missing = {name for name in vars(Folder) if getattr(getattr(Folder, name), "__isabstractmethod__", False)}
+    assert missing == Folder.__abstractmethods__ and {"journal", "hold", "swap_note"} <= missing
+    half = type("Half", (FileFolder,), {name: vars(Folder)[name] for name in ("swap_note", "hold")})
+    with pytest.raises(TypeError, match="abstract methods hold, swap_note"):
+        half(tmp_path)
+    assert isinstance(Folder(tmp_path), FileFolder)
+    with pytest.raises(TypeError, match="abstract method judge"):
+        RowSource(InputFile("in", tmp_path / "spool"))  # type: ignore[abstract]
