@@ -23,11 +23,7 @@ def plain(value: Any, depth: int = DEPTH_MAX) -> Any:
     Raises ``TypeError`` for objects, ``ValueError`` or ``OverflowError`` for whole numbers beyond 64 bits, broken text
     and what nests too deep.
     """
-    if value is None:
-        return None
     kind = type(value)
-    if kind in _AS_IS:
-        return value
     if kind is str:
         if not value.isascii():
             value.encode()  # half of a surrogate pair is no text: it raises UnicodeEncodeError, a ValueError
@@ -35,6 +31,8 @@ def plain(value: Any, depth: int = DEPTH_MAX) -> Any:
     if kind is int:
         if not _INT_MIN <= value <= _INT_MAX:
             raise ValueError("a whole number of more than 64 bits cannot be kept as one: make it text")
+        return value
+    if kind in _AS_IS:
         return value
     if depth == 0:
         raise ValueError(f"a value nested deeper than {DEPTH_MAX}")

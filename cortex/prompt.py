@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Protocol
 
 import msgspec
@@ -190,7 +191,21 @@ _encode = msgspec.json.Encoder().encode
 
 def text_request(system: str, user: str, model: str, output_tokens_max: int) -> bytes:
     """The request of a prompt of these two texts and nothing else: to the byte what ``request_body`` makes of it."""
-    return _encode(_TextRequest(output_tokens_max, (_Message(user),), model, system or msgspec.UNSET))
+    if system:
+        return _encode(_TextRequest(output_tokens_max, (_Message(user),), model, system))
+    before, after = _around(model, output_tokens_max)
+    return before + _encode(user) + after
+
+
+_MARK = "\0"
+
+
+@lru_cache(maxsize=64, typed=True)
+def _around(model: str, output_tokens_max: int) -> tuple[bytes, bytes]:
+    """What stands before and behind the user's text, where that is all: the same for nearly all requests of a job."""
+    request = _encode(_TextRequest(output_tokens_max, (_Message(_MARK),), model))
+    before, _, after = request.partition(_encode(_MARK))
+    return before, after
 
 
 def with_model(body: bytes, model: str) -> bytes:

@@ -83,6 +83,15 @@ class Rates(msgspec.Struct, frozen=True, dict=True):
         )
 
 
+    @cached_property
+    def _dearest(self) -> tuple[int, int]:
+        """The dearest rate that a token of input may be charged at: where nothing is written to a cache, and where it
+        may be."""
+        rates = self._ints
+        plain = max(rates.input, rates.cache_read)
+        return plain, max(plain, rates.cache_creation, rates.cache_creation_1h)
+
+
 class Tier(Rates, frozen=True, kw_only=True):
     """The rates of a whole request whose input, cached input included, is above so many tokens."""
 
@@ -121,9 +130,11 @@ def cost_nusd(price: Price, usage: Usage, batch: bool = False, cache_creation_1h
     is that of the whole input and holds for every token (a cliff, as the providers do it). A negative count,
     which no honest report has, counts as 0: it must not pay for other calls.
     """
-    plain, output = max(usage.input_tokens, 0), max(usage.output_tokens, 0)
-    read, creation = max(usage.cache_read_tokens, 0), max(usage.cache_creation_tokens, 0)
-    hour = min(max(cache_creation_1h_tokens, 0), creation)
+    plain, output = usage.input_tokens, usage.output_tokens
+    read, creation = usage.cache_read_tokens, usage.cache_creation_tokens
+    if plain < 0 or output < 0 or read < 0 or creation < 0:
+        plain, output, read, creation = max(plain, 0), max(output, 0), max(read, 0), max(creation, 0)
+    hour = min(max(cache_creation_1h_tokens, 0), creation) if cache_creation_1h_tokens else 0
     total = plain + read + creation
     rates = price._ints
     for tier in price.tiers:
@@ -148,14 +159,11 @@ def worst_nusd(
     plain input. `caching=False` is for a request that asks for no cache: then nothing is written to one.
     Every tier within reach is looked at, so the result never falls when a bound rises.
     """
-    reachable: list[Rates] = [price]
-    reachable += [tier for tier in price.tiers if input_tokens_bound > tier.above_input_tokens]
-    worst = 0
-    for rates in (tier._ints for tier in reachable):
-        dearest = max(rates.input, rates.cache_read)
-        if caching:
-            dearest = max(dearest, rates.cache_creation, rates.cache_creation_1h)
-        worst = max(worst, input_tokens_bound * dearest + output_tokens_max * rates.output)
+    worst = input_tokens_bound * price._dearest[caching] + output_tokens_max * price._ints.output
+    for tier in price.tiers:
+        if input_tokens_bound > tier.above_input_tokens:
+            whole = input_tokens_bound * tier._dearest[caching] + output_tokens_max * tier._ints.output
+            worst = max(worst, whole)
     return _rounded_up(worst, price.batch_percent if batch else _PERCENT)
 
 
