@@ -73,7 +73,7 @@ class Branch:
         self._hands = Hands(self._make)
         self._errands: set[asyncio.Task[None]] = set()
         self._couriers: dict[str, Courier] = {}
-        self._sweeper: asyncio.Task[None] | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
         self._reporter = Reporter(runtime, self._report, self._more)
         self._bound = Bound()
         self._preparing = 0
@@ -219,8 +219,10 @@ class Branch:
     async def close(self) -> None:
         """Stop everything now."""
         self._closing = True
-        for task in [*self._errands, *([self._sweeper] if self._sweeper else [])]:
+        for task in self._errands:
             task.cancel()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
         await self._hands.close()
         await self._reporter.close()
         for job in list(self._couriers):
@@ -268,8 +270,8 @@ class Branch:
 
     def _enqueue(self, some: list[Under]) -> None:
         self._hands.give(some)
-        if self._sweeper is None or self._sweeper.done():
-            self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
+        if self._sweeper is None:
+            self._sweeper = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
 
     async def _make(self, under: Under, task: asyncio.Task[None]) -> None:
         """See one call through, in one coroutine: each more would be a tenth of what is ours here."""
@@ -354,22 +356,22 @@ class Branch:
                 waiting.remove(under)
                 self._ended(under, _UNSENT)
 
-    async def _sweep(self) -> None:
+    def _sweep(self) -> None:
         """The ladder of an attempt: asked to stop at its deadline, and let go where it does not."""
-        while self._under or self._stuck:
-            await asyncio.sleep(SWEEP_S)
-            now_s = self._clock()
-            overdue_s = 0.0
-            for under in [*self._under.values(), *self._stuck]:
-                overdue_s = max(overdue_s, now_s - under.deadline_s)
-                if under.verdict is None:
-                    if under.deadline_s < now_s:
-                        self._cancel(under, FailureKind.TIMED_OUT)
-                elif under.task is not None and under not in self._stuck and under.stop_s + GRACE_S < now_s:
-                    self._ended(under, under.stopped(now_s))
-                    self._stuck.add(under)
-            self._overdue_s = overdue_s
-        self._overdue_s = 0.0
+        self._sweeper = None
+        now_s = self._clock()
+        overdue_s = 0.0
+        for under in [*self._under.values(), *self._stuck]:
+            overdue_s = max(overdue_s, now_s - under.deadline_s)
+            if under.verdict is None:
+                if under.deadline_s < now_s:
+                    self._cancel(under, FailureKind.TIMED_OUT)
+            elif under.task is not None and under not in self._stuck and under.stop_s + GRACE_S < now_s:
+                self._ended(under, under.stopped(now_s))
+                self._stuck.add(under)
+        self._overdue_s = overdue_s
+        if (self._under or self._stuck) and not self._closing:
+            self._sweeper = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
 
     # -- what it reports -------------------------------------------------------------------------------------------
 
@@ -387,7 +389,8 @@ class Branch:
         queued = self._hands.queued + sum(map(len, self._unarmed.values()))
         return Report(
             self.name, self.incarnation, self._runtime.node(), number, self._phase(), len(self._under) - queued, queued,
-            self._overdue_s, sum(under.streamed for under in self._under.values()), self._done, self._counts.told(),
+            self._overdue_s if self._under or self._stuck else 0.0,
+            sum(under.streamed for under in self._under.values()), self._done, self._counts.told(),
         )  # fmt: skip
 
     def _more(self) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from actors.alarm import Alarm
 from actors.batches import PERMITS, Submissions
 from actors.dispatch import Dispatch
 from actors.editions import opens_again
@@ -67,6 +68,7 @@ class Channel(Kin):
         self._watch = runtime.telemetry.watch(job, folder)
         self._stopwatch = Stopwatch(runtime.monotonic_s)
         self._wake, self._news, self._over = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._alarm = Alarm(self._wake.set)
         self._tasks: list[asyncio.Task[None]] = []
         self._account = b""
         self._whole = True
@@ -123,12 +125,13 @@ class Channel(Kin):
         self._submissions = Submissions(self.job, runtime, lambda: self._k, self._put_events, self._dispatch.names)
         self._upkeep = Upkeep(self._journal, k, self._watch.kept, self._program, self._outlet)
         await self._turn([entry(batch)])
-        url = opening.notify if opening else ""
-        herald = Herald(url, self._journal, self._runtime, lambda: self._k, self._lease.allowance)
+        allowance, url = self._lease.allowance, opening.notify if opening else ""
+        herald = Herald(url, self._journal, self._runtime, lambda: self._k, allowance)
         self._tasks = [asyncio.create_task(each) for each in (self._run(), self._hold_lease(), herald.run())]
 
     async def close(self) -> None:
         """Stop without ending the job: what is in flight is in the journal as asked."""
+        self._alarm.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -304,14 +307,14 @@ class Channel(Kin):
 
     async def _something(self) -> None:
         """Wait for an event, or for the moment at which time alone changes something."""
-        if self._inbox:
-            return
-        due_at_s = None if self._k.outcome else self._k.due_at_s()
-        self._wake.clear()
-        wait_s = None if due_at_s is None else max(0.001, due_at_s - self._runtime.now_s())
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(wait_s):
-                await self._wake.wait()  # in 3.11 wait_for may swallow a cancellation
+        woken = False
+        while not self._inbox:
+            due_at_s = None if self._k.outcome else self._k.due_at_s()
+            if due_at_s is not None and not self._alarm.set(due_at_s - self._runtime.now_s()) and woken:
+                return
+            self._wake.clear()
+            await self._wake.wait()
+            woken = True
 
     async def _turn(self, taken: list[Entry]) -> None:
         """One turn: decode, step, commit, and only then let the commands out."""
@@ -340,8 +343,7 @@ class Channel(Kin):
         landed = Landed(seq, turn)
         for granted in landed.granted:
             self._lease.taken(granted)
-        if landed.ended:
-            self._dispatch.settled(landed.ended)
+        self._dispatch.settled(landed.ended)
         if landed.paid and self._k.terms.keeps_text:
             self._memory.note(seq, landed.paid)
         self._upkeep.took(landed.count, turn, self._k.outcome)

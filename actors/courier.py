@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from actors.alarm import LEAST_S, Alarm
 from actors.parcel import Parcel, of_events
 from actors.ports import NEAR_BYTES_MAX, NEAR_MAX, Peer, is_near
 
@@ -72,8 +73,11 @@ class Courier:
         self._asker: asyncio.Future[bool] | None = None
         """Set while a message waits for what becomes of its calls, ``_wanted`` of them; True: it may have it."""
         self._wanted = 0
-        self._brought: dict[tuple[int, int], tuple[Packet, asyncio.TimerHandle]] = {}
-        """What went with an answer, by the epoch and number of the message, until it is known to be on disk."""
+        self._asker_until_s = 0.0
+        self._alarm = Alarm(self._rung)
+        self._brought: dict[tuple[int, int], tuple[Packet, float]] = {}
+        """What went with an answer and when, by epoch and number of the message, until it is known to be on disk."""
+        self._reminder = Alarm(self._remind)
         self._under_way = 0
         self._travelling: dict[int, Packet] = {}
         self._messages = 0
@@ -95,37 +99,52 @@ class Courier:
     async def answer(self, epoch: int, number: int, count: int) -> bytes:
         """What becomes of a message's ``count`` calls within ``QUICK_S``, to go with its answer; empty: nothing yet."""
         loop = asyncio.get_running_loop()
-        self._wanted, self._asker = count, loop.create_future()
-        timer = loop.call_later(QUICK_S, _settle, self._asker, True)
+        self._wanted, self._asker, self._asker_until_s = count, loop.create_future(), loop.time() + QUICK_S
+        self._alarm.set(QUICK_S)
         packet: Packet = []
         blob = Parcel()
         try:
             if await self._asker:
                 packet, blob = self._taken_out()
         finally:
-            timer.cancel()
             self._asker = None
             if self._ready:
                 self._set_out()
         if not packet:
             self.quick = False
             return b""
-        timer = loop.call_later(ANSWER_S, self.again)
-        self._brought[epoch, number] = packet, timer
+        self._brought[epoch, number] = packet, loop.time()
+        self._reminder.set(ANSWER_S)
         return blob
+
+    def _rung(self) -> None:
+        """A message has waited for as long as it may, or for less: then it waits on."""
+        if self._asker is not None and not self._asker.done():
+            left_s = self._asker_until_s - asyncio.get_running_loop().time()
+            if left_s < LEAST_S:
+                self._asker.set_result(True)
+            else:
+                self._alarm.set(left_s)
+
+    def _remind(self) -> None:
+        """Whether something has waited for too long to be heard of on disk."""
+        if self._brought:
+            left_s = min(at_s for _, at_s in self._brought.values()) + ANSWER_S - asyncio.get_running_loop().time()
+            if left_s < LEAST_S:
+                self.again()
+            else:
+                self._reminder.set(left_s)
 
     def on_disk(self, epoch: int, number: int) -> None:
         """What went with the answers to messages of this epoch, up to this number, is on the channel's disk."""
         for place in [each for each in self._brought if each[0] == epoch and each[1] <= number]:
-            _, timer = self._brought.pop(place)
-            timer.cancel()
+            del self._brought[place]
 
     def again(self) -> None:
         """Nobody knows whether what went with answers was heard: it goes once more, by itself."""
         _settle(self._asker, False)
         brought, self._brought = self._brought, {}
-        for packet, timer in brought.values():
-            timer.cancel()
+        for packet, _ in brought.values():
             self._ready += packet
         if self._ready:
             self._set_out()
@@ -143,8 +162,8 @@ class Courier:
     async def close(self) -> None:
         """Give up what is not delivered."""
         _settle(self._asker, False)
-        for _, timer in self._brought.values():
-            timer.cancel()
+        self._alarm.close()
+        self._reminder.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

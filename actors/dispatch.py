@@ -219,8 +219,12 @@ class Dispatch:
             try:
                 peers, along = self._links.able(PEERS_MAX), self._along.sent(link, len(keys))
                 args = (self._job, self.epoch, meant_for, number, blob, peers, *along)
-                async with asyncio.timeout(ANSWER_S):
-                    said = self._along.heard(link, number, await link.peer.ask("work", *args))
+                if link.near:  # it answers, or is gone: no timer is needed
+                    answer = await link.peer.ask("work", *args)
+                else:
+                    async with asyncio.timeout(ANSWER_S):
+                        answer = await link.peer.ask("work", *args)
+                said = self._along.heard(link, number, answer)
                 break
             except Gone:
                 await self._gone(link, meant_for)

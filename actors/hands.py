@@ -8,21 +8,23 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from actors.under_way import Under
 
-CALLED = 2
-"""Hands that are called at first; each calls as many more when it begins, so that a hundred calls are out after seven
-rounds of the loop. Where a model answers at once, the first has made all of them before another begins."""
-
 
 class Hands:
     """Each takes call after call; there are as many as calls were ever under way at once. ``make`` sees a call through,
-    in the task that it is given."""
+    in the task that it is given.
+
+    One is called at first. As long as calls wait, twice as many more are called in each round of the loop, so that a
+    hundred are out after seven; where a model answers at once, the first has made all of them before anybody looks.
+    """
 
     def __init__(self, make: Callable[[Under, asyncio.Task[None]], Awaitable[None]]) -> None:
         self._make = make
         self._queue: deque[Under] = deque()
         self._idle: deque[asyncio.Future[None]] = deque()
         self._woken = 0
-        """Those that were called and have not begun to look yet."""
+        """Those that were called and have not begun yet."""
+        self._looking = False
+        self._more = 1
         self.tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -33,12 +35,22 @@ class Hands:
     def give(self, some: Iterable[Under]) -> None:
         """These calls are to be made, too."""
         self._queue.extend(some)
-        if self._woken < CALLED:
-            self._call_others()
-
-    def _call_others(self) -> None:
-        for _ in range(min(CALLED, len(self._queue) - self._woken)):
+        if self._queue and not self._woken:
             self._wake()
+        if not self._looking:
+            self._looking, self._more = True, 1
+            asyncio.get_running_loop().call_soon(self._look)
+
+    def _look(self) -> None:
+        """Those that have begun may be away for as long as their calls take."""
+        left = len(self._queue) - self._woken
+        if not self._queue:
+            self._looking = False
+            return
+        self._more *= 2
+        for _ in range(min(self._more, left)):
+            self._wake()
+        asyncio.get_running_loop().call_soon(self._look)
 
     def _wake(self) -> None:
         """Have one more look for a call."""
@@ -53,18 +65,13 @@ class Hands:
         hand.add_done_callback(self.tasks.discard)
 
     async def _work(self) -> None:
-        task = asyncio.current_task()
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
         while True:
             self._woken -= 1
-            begins = True
             while self._queue:
-                under = self._queue.popleft()
-                if begins:
-                    begins = False
-                    self._call_others()  # this one may be away for as long as its call takes
-                await self._make(under, task)
-            waiter = asyncio.get_running_loop().create_future()
+                await self._make(self._queue.popleft(), task)
+            waiter = loop.create_future()
             self._idle.append(waiter)
             await waiter
 

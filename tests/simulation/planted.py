@@ -249,10 +249,7 @@ def lost_wake_up(patch: Patch) -> None:
 
 @planted("an attempt ends at its deadline", 1)
 def deadline_not_armed(patch: Patch) -> None:
-    async def never(self: Any) -> None:
-        await asyncio.Event().wait()
-
-    patch.setattr(branch.Branch, "_sweep", never)
+    patch.setattr(branch.Branch, "_sweep", lambda self: None)
 
 
 @planted("a goal that waits for its time is woken")

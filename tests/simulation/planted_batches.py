@@ -59,7 +59,7 @@ def intent_forgotten_by_restart(patch: Patch) -> None:
     patch.setattr(submissions, "rejoin", forgetful)
 
 
-@planted("a list proves nothing before the last moment at which a batch can be on its way, and seen", 927, likely=_doubtful)
+@planted("a list proves nothing before the last moment at which a batch can be on its way, and seen", 1000, likely=_doubtful)
 def absent_at_first_sight(patch: Patch) -> None:
     patch.setattr(batches, "absent", lambda settled_at_s, listed_at_s: True)
 
