@@ -247,7 +247,7 @@ class Channel(Kin):
         k, facts = self._k, summary(self._k) | ({} if self._whole else {"outcome": "running"})
         facts["unarmed"] = sorted({*self._dispatch.unarmed(), *self._errands.unarmed(), *self._submissions.unarmed()})
         facts |= {"rows_wanted": k.rows_wanted(), "broken": self.broken, "held_until_s": k.hold_until_s}
-        facts |= {"stopping": k.stopping, "shards": self._errands.shards(k)}
+        facts |= {"stopping": k.stopping, "shards": self._errands.shards(k), "state": self._folder}
         return msgspec.json.encode(facts | {"epoch": k.epoch, "lines": self._traces.lines(said)})
 
     async def answer(self) -> bytes:

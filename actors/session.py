@@ -203,10 +203,9 @@ class Session:
         """The job's figures as they are now; nothing where it is not under way, or its channel is away."""
         if self._driver is None:
             return {}
-        try:
+        with contextlib.suppress(ClearError, Lost):
             return await self._driver.refresh()
-        except (ClearError, Lost):
-            return {}
+        return {}
 
     def terms(self, found: Destination, cluster: str) -> Terms:
         """What goes into the journal: all that a resumed run needs, and no secret."""
@@ -371,6 +370,9 @@ class Session:
         except (Away, Gone, ClearError):  # what was wrong there is told when it is begun anew, if it still is
             return False
         if facts["outcome"] == "running" and not facts["broken"]:
+            there = facts.get("state", self.folder.address)
+            if there != self.folder.address and "://" not in self.folder.address:  # a database has many addresses
+                raise JobInUse(f"another job {self.job}, of {there}, runs on {runtime.cluster}: give another --job")
             return True
         await runtime.end_actor(name)
         return False

@@ -10,7 +10,7 @@ import pytest
 
 from actors import session as module
 from actors.ports import Away, Gone, Unbegun
-from actors.session import Order, Session
+from actors.session import JobInUse, Order, Session
 from actors.store import StoreError
 from cortex.programs.batch import Batch
 
@@ -20,6 +20,7 @@ class Cluster:
 
     cluster = "127.0.0.1:1"
     name = "channel:j"
+    state = ""
 
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
@@ -41,7 +42,7 @@ class Cluster:
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
-        return msgspec.json.encode({"outcome": answer, "broken": ""})
+        return msgspec.json.encode({"outcome": answer, "broken": "", **({"state": self.state} if self.state else {})})
 
     async def end_actor(self, name: str) -> None:
         self.ended.append(name)
@@ -66,6 +67,18 @@ async def test_a_channel_that_comes_back_by_itself_is_waited_for(
     session = Session(Order(program=Batch(), job="j", state=str(tmp_path)), {})
     assert await session._lives(cluster) is lives
     assert cluster.ended == ended and not cluster.answers
+
+
+async def test_one_of_another_state_folder_is_another_job(tmp_path: Path) -> None:
+    """To attach to it would mix the rows of two inputs."""
+    cluster = Cluster("running", "running", "partial")
+    session = Session(Order(program=Batch(), job="j", state=str(tmp_path)), {})
+    cluster.state = str(tmp_path)
+    assert await session._lives(cluster)
+    cluster.state = "/another/state"
+    with pytest.raises(JobInUse, match=r"another job j, of /another/state, runs on .*: give another --job"):
+        await session._lives(cluster)
+    assert not await session._lives(cluster) and cluster.ended == ["channel:j"], "one that has ended makes way"
 
 
 async def test_it_is_not_waited_for_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
