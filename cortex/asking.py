@@ -189,15 +189,12 @@ def ask_plainly(k: State, wishes: Iterator[Ask | Vote], once: bool, out: list[co
                 break
             body, constructor, text_bytes, bound = made
             sample = goal.sample if wish.sample is None else wish.sample
-            head = heads.get(len(sample))
-            if head is None:
-                head = heads[len(sample)] = _head(endpoint, len(sample))
-            question = _hashed(head, sample, body)
+            question = _hashed(heads.get(len(sample)) or _known(heads, endpoint, len(sample)), sample, body)
+            input_bound = bound if bound < input_max else input_max
             if price is None:
-                charge = Charge(0, (bound if bound < input_max else input_max) + output_max, day)
+                charge = Charge(0, input_bound + output_max, day)
             else:
-                caching = b'"cache_control"' in body
-                charge = worst_charge(price, min(bound, input_max), output_max, caching, day)
+                charge = worst_charge(price, input_bound, output_max, b'"cache_control"' in body, day)
             if (not once and question in asking) or (capped and not _committed(k, charge)):
                 other = wish
                 break
@@ -206,8 +203,7 @@ def ask_plainly(k: State, wishes: Iterator[Ask | Vote], once: bool, out: list[co
             other = wish
             break
         goal.tries, goal.question, goal.constructor = 1, question, constructor
-        if goal.sample is not sample:
-            goal.sample = sample
+        goal.sample = sample
         goal_id = goal.id
         key = goal_id << 20 | 1
         flights[key] = Flight(goal_id, 1, sample, question, at_s, charge, text_bytes, 0, b"", output_max)
@@ -228,6 +224,11 @@ def ask_plainly(k: State, wishes: Iterator[Ask | Vote], once: bool, out: list[co
 
 
 _NO_CHARGE = Charge(0, 0)
+
+
+def _known(heads: dict[int, str], endpoint: str, sample_length: int) -> str:
+    heads[sample_length] = head = _head(endpoint, sample_length)
+    return head
 
 
 def _committed(k: State, charge: Charge) -> bool:
