@@ -44,8 +44,11 @@ class Fold:
         call = commands.Call(1, sample, attempt, question, b"{}", 8, 100, 60.0, route)
         self.turn(events.Ticked(), out=[call])
 
-    def answer(self, attempt: int, question: bytes = b"q", sample: str = "0", last: bool = False) -> None:
-        event = events.Answered(1, sample, attempt, question, reply("ok"), 0.5, 0.01, f"branch:{attempt}")
+    def answer(
+        self, attempt: int, question: bytes = b"q", sample: str = "0", last: bool = False, elapsed_s: float = 0.5,
+        waited_s: float = 0.01,
+    ) -> None:  # fmt: skip
+        event = events.Answered(1, sample, attempt, question, reply("ok"), elapsed_s, waited_s, f"branch:{attempt}")
         if last:
             self.goal.status, self.goal.question = Status.RESOLVED, b""
         self.turn(event, ended=[self.goal] if last else ())
@@ -71,6 +74,22 @@ def test_a_goal_that_its_first_attempt_ended_is_one_record_and_its_call_one_wher
     (call,), (attempt,) = fold.spans(What.CALL), fold.spans(What.ATTEMPT)
     assert attempt.above == call.key and call.above == top.key
     assert call.facts["attempts"] == 1 and attempt.facts["by"] == "branch:1"
+
+
+@pytest.mark.parametrize("resamples", [0, 1])
+@pytest.mark.parametrize(("elapsed_s", "waited_s"), [(0.5, 0.01), (0.5, 100.0), (0.0, 0.2), (100.0, 0.2)])
+def test_its_times_and_how_it_was_absorbed_are_the_same_however_it_was_kept(elapsed_s, waited_s, resamples):
+    told = []
+    for in_full in (False, True):
+        fold = Fold()
+        fold.ask(1)
+        if in_full:
+            fold.tracer.whole()
+        fold.goal.resamples = resamples
+        fold.answer(1, last=True, elapsed_s=elapsed_s, waited_s=waited_s)
+        told.append(list(spread(fold.records)))
+    short, full = told
+    assert short == full and all(span.begin_s <= span.end_s for span in short)
 
 
 @pytest.mark.parametrize("first", [1, 2])
