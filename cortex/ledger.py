@@ -116,7 +116,21 @@ class Ledger(msgspec.Struct):
         if charge.nusd:
             self.reserved_nusd -= charge.nusd
             self._counts(charge.day, -charge.nusd)
-        return self.know(usage, price, charge.day)
+        given, said = usage.input_tokens, usage.output_tokens
+        read, written = usage.cache_read_tokens, usage.cache_creation_tokens
+        self.known_tokens += given + read + written + said
+        self.input_tokens += given
+        self.output_tokens += said
+        if read or written:
+            self.cache_read_tokens += read
+            self.cache_creation_tokens += written
+        self.paid_calls += 1
+        if price is None:
+            return None
+        nusd = cost_nusd(price, usage)
+        self.known_nusd += nusd
+        self._counts(charge.day, nusd)
+        return nusd
 
     def set_aside(self, charge: Charge) -> None:
         """A child job may spend this much; ``release`` gives it back when the child's own bill is in."""
@@ -154,22 +168,8 @@ class Ledger(msgspec.Struct):
         self.output_tokens += output_tokens
 
     def know(self, usage: Usage, price: Price | None, day: int = ELSEWHERE) -> int | None:
-        """A reply was paid for, with this usage, that was asked for on this day. What it cost; None without a price."""
-        given, said = usage.input_tokens, usage.output_tokens
-        read, written = usage.cache_read_tokens, usage.cache_creation_tokens
-        self.known_tokens += given + read + written + said
-        self.input_tokens += given
-        self.output_tokens += said
-        if read or written:
-            self.cache_read_tokens += read
-            self.cache_creation_tokens += written
-        self.paid_calls += 1
-        if price is None:
-            return None
-        nusd = cost_nusd(price, usage)
-        self.known_nusd += nusd
-        self._counts(day, nusd)
-        return nusd
+        """A reply was paid for, with this usage, that was asked for on this day, and for which nothing is reserved."""
+        return self.settle(Charge(0, 0, day), usage, price)
 
 
 def worst_charge(

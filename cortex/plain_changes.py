@@ -39,8 +39,11 @@ def apply_plainly(k: State, changed: Sequence[Change], out: Out, by: Goal | None
         kind = type(change)
         if kind is Resolve and ended is None:
             ended = change
-            if by is None or ended.goal is not by or not _is_alone(k, by):
-                return False
+            if (
+                by is None or ended.goal is not by or by.parent or by.children or by.join is not None
+                or by.assumed is not None or k.errands or k.reading
+            ):  # fmt: skip
+                return False  # its end concerns others, or what is under way
             answer = plain(ended.answer) if ended.answer is not None else None
         elif kind is Goal and added is None:
             added = change
@@ -63,13 +66,6 @@ def apply_plainly(k: State, changed: Sequence[Change], out: Out, by: Goal | None
     if ended is not None:
         end_alone(k, ended.goal, answer, out, program)
     return True
-
-
-def _is_alone(k: State, goal: Goal) -> bool:
-    """Whether the end of this goal concerns no other, and nothing that is under way."""
-    return not (
-        goal.parent or goal.children or goal.join is not None or goal.assumed is not None or k.errands or k.reading
-    )  # fmt: skip
 
 
 def _is_new(k: State, goal: Goal) -> bool:

@@ -65,6 +65,8 @@ def body_tokens_bound(body: bytes) -> int:
     """The most input tokens that a whole Messages request, as JSON, can be; UNBOUNDED where its bytes do
     not say."""
     if not _MORE_THAN_TEXT.search(body):  # nothing but text, as most requests are
+        if body.isascii() and _BACKSLASH not in body:
+            return len(body) + FRAMING_TOKENS
         return text_body_tokens_bound(body)
     if _SERVERS.search(body):
         return UNBOUNDED
