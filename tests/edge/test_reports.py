@@ -134,7 +134,8 @@ def test_what_others_wait_for_is_told_at_once(text: str, at_once: bool) -> None:
         await scene.send(call(100, text), call(101, text), call(102, text))
         await asyncio.sleep(REPORT_S - 0.001)
         times = [at_s - sent_s for at_s, _ in scene.cortex.reports]
-        assert times == ([0.0] if at_once else [])
+        assert times[:1] == ([0.0] if at_once else [])
+        assert times[1:] in ([], [pytest.approx(URGENT_S)]), "what ended a round of the loop later follows, but no faster"
 
     on_stage(play, model)
 
