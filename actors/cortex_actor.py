@@ -167,11 +167,12 @@ class Cortex:
         self._look_at_nodes()
         return _encoder.encode(out)
 
-    async def leave(self, job: str) -> None:
-        """A job has ended."""
-        self._told.pop(job, None)
-        self._condemned.pop(job, None)
-        self._step(orders.Left(self._runtime.monotonic_s(), job))
+    async def leave(self, job: str, epoch: int) -> None:
+        """A job has ended, in this epoch."""
+        self._step(orders.Left(self._runtime.monotonic_s(), job, epoch))
+        if job not in self._state.jobs:
+            self._told.pop(job, None)
+            self._condemned.pop(job, None)
         if not self._state.jobs and self._looking is not None:
             self._looking.cancel()
             self._looking = asyncio.get_running_loop().create_task(self._make_room())

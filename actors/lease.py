@@ -211,7 +211,7 @@ class Lease:
             self._left = True
             await self.allowance.leave()
             with contextlib.suppress(Away, Gone):
-                await self._cortex.ask("leave", self._job)
+                await self._cortex.ask("leave", self._job, self._state().epoch)
 
     async def _claim(self) -> bool:
         asked_s = self._runtime.monotonic_s()

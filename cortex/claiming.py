@@ -183,8 +183,15 @@ def _drop(state: Cluster, job: str, name: str, hold: Hold) -> None:
     pools.touch(state, hold.pool)
 
 
+def ended(state: Cluster, name: str, epoch: int) -> None:
+    """A job ended in this epoch. One that has claimed anything in a later one goes on."""
+    job = state.jobs.get(name)
+    if job is not None and job.epoch <= epoch:
+        left(state, name)
+
+
 def left(state: Cluster, name: str) -> None:
-    """A job ended, and nothing of it is in flight."""
+    """Nothing of a job is in flight any more, and nobody speaks for it."""
     job = state.jobs.get(name)
     if job is not None:
         for route, hold in job.holds.items():

@@ -39,10 +39,12 @@ class Joined(msgspec.Struct, frozen=True):
 
 
 class Left(msgspec.Struct, frozen=True):
-    """A job ended: nothing of it is in flight any more."""
+    """A job ended: nothing of it is in flight any more. One that was resumed since goes on: word of the run before may
+    come late."""
 
     at_s: float
     job: str
+    epoch: int
 
 
 class Reported(msgspec.Struct, frozen=True):

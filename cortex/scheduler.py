@@ -163,7 +163,7 @@ def _rare(state: Cluster, event: Event, out: list[Command]) -> None:
         _heard(state)
     elif isinstance(event, Left):
         for name in families.spoken_by(state, event.job):
-            claiming.left(state, name)
+            claiming.ended(state, name, event.epoch)
     elif isinstance(event, Begun):
         staff.begun(state, event.subject, event.node, event.incarnation)
     elif isinstance(event, There | Unheard):

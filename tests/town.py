@@ -157,7 +157,7 @@ class Town:
 
     def leave(self, name: str) -> None:
         self.epochs[name] = self.jobs.pop(name).epoch
-        self.tell(Left(self.at_s, name))
+        self.tell(Left(self.at_s, name, self.epochs[name]))
         if name in self.awaited:
             self.awaited.discard(name)
             if not self.awaited:

@@ -198,7 +198,7 @@ class Answers:
     async def join(self, blob: bytes) -> bytes:
         return self.blobs.pop(0) if len(self.blobs) > 1 else self.blobs[0]
 
-    async def leave(self, job: str) -> None:
+    async def leave(self, job: str, epoch: int) -> None:
         pass
 
     async def close(self) -> None:

@@ -60,7 +60,7 @@ def test_a_cluster_is_asked_for_as_many_as_there_is_work_for_and_for_none_when_t
         await asyncio.sleep(20)
         assert world.wanted_room[-1] == (5, 0)
         assert len(world.wanted_room) == len(dict.fromkeys(world.wanted_room)), "said only when it changes"
-        await world.cortex.leave("j")
+        await world.cortex.leave("j", 1)
         await asyncio.sleep(1)
         assert world.wanted_room[-1] == (0, 0)
 

@@ -60,8 +60,8 @@ class SimJournal(Journal):
 
     watch: Any = None
 
-    def take_epoch(self, owner: bytes) -> int:
-        epoch = super().take_epoch(owner)
+    def take_epoch(self, owner: bytes, least: int = 1) -> int:
+        epoch = super().take_epoch(owner, least)
         self.watch.took(self.job, epoch)
         return epoch
 

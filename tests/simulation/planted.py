@@ -124,9 +124,9 @@ def no_fence(patch: Patch) -> None:
 def epoch_taken_twice(patch: Patch) -> None:
     take = store.Journal.take_epoch
 
-    def same(self: Any, owner: bytes) -> int:
+    def same(self: Any, owner: bytes, least: int = 1) -> int:
         row = self.meta("epoch")
-        take(self, owner)
+        take(self, owner, least)
         if row is not None:
             self.set_meta("epoch", row)
             self.epoch = int(row)

@@ -17,5 +17,16 @@ def test_a_job_that_draws_on_no_pool_has_a_branch_and_workers_all_the_same():
         h.tell(Joined(h.at_s, claims))
         h.after(5.0)
     assert h.state.branches == ("branch:0",)
-    h.tell(Left(h.at_s, "a"))
+    h.tell(Left(h.at_s, "a", 1))
     assert of(Retire, h.after(40.0)) == [Retire("branch:0"), Retire("worker:0")]
+
+
+def test_word_that_a_job_has_ended_comes_late_and_the_one_that_was_resumed_meanwhile_goes_on():
+    """It would be taken for one that is over, and get no call any more."""
+    h = House()
+    for epoch in (1, 2):
+        h.tell(Joined(h.at_s, Claims("a", epoch, "", 0, 100, (), demand=3)))
+    h.tell(Left(h.at_s, "a", 1))
+    assert "a" in h.state.jobs and "a" not in h.state.left
+    h.tell(Left(h.at_s, "a", 2))
+    assert "a" not in h.state.jobs and h.state.left == {"a": 2}

@@ -80,8 +80,8 @@ def test_the_share_of_one_that_left_is_free_at_once():
     t = town()
     t.join("a")
     t.join("b")
-    assert pushes(t.tell(Left(t.at_s, "a"))) == {"b": 10}
-    assert t.tell(Left(t.at_s, "nobody")) == []
+    assert pushes(t.tell(Left(t.at_s, "a", 1))) == {"b": 10}
+    assert t.tell(Left(t.at_s, "nobody", 1)) == []
 
 
 def test_what_a_silent_job_had_counts_until_its_last_call_must_have_ended():

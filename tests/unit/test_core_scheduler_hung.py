@@ -46,7 +46,7 @@ def test_one_that_hangs_while_there_is_no_job_is_found_by_the_next_job():
     h.join("a", 1)
     h.say("branch:0", calls=1)
     h.say("branch:0", calls=0)
-    h.tell(Left(h.at_s, "a"))
+    h.tell(Left(h.at_s, "a", 1))
     h.jobs.clear()
     h.after(2.0)
     assert (h.state_of("branch:0"), h.state.check_s) == ("up", NEVER), "nobody looks where there is no job"
