@@ -154,10 +154,9 @@ def _same_question(k: State, question: bytes) -> Flight | None:
 def ask_plainly(k: State, wishes: Iterator[Ask | Vote], once: bool, out: list[commands.Command]) -> Ask | Vote | None:
     """Send as many of these calls as are plain, and return the first that is not; None where all were sent.
 
-    Nearly every call is plain: the first attempt at an open goal, over the job's own route, with nothing set up that
-    looks at each call. What these have in common is looked up once, and what they add up to is counted once. For every
-    other call ``ask`` is there; for a plain one it would come to the same K and the same command
-    (``tests/properties/test_fast_paths.py``).
+    Plain is the first attempt at an open goal, over the job's own route, where nothing looks at each call. What these
+    have in common is looked up once, what they add up to is counted once. For all others ``ask`` is there, which would
+    come to the same K and the same command for these too (``tests/properties/test_fast_paths.py``).
     """
     terms, limits, share = k.terms, k.terms.limits, k.shares[0]
     if not _plain_way(k, share):
@@ -169,15 +168,14 @@ def ask_plainly(k: State, wishes: Iterator[Ask | Vote], once: bool, out: list[co
     prompt_max: dict[int, int] = {}  # M by the reply's bound
     heads: dict[int, str] = {}  # of what is hashed, by the sample's length
     sent = nusd = tokens = 0
-    other: Ask | Vote | None = None
+    other = None
     for wish in wishes:
-        goal = wish.goal
+        other, goal = wish, wish.goal  # until it is sent
         try:
             if (
                 type(wish) is not Ask or sent >= room or goal.status is not OPEN or goal.tries or goal.question
                 or goal.hedge or goals.get(goal.id) is not goal or wish.uses or wish.role
             ):  # fmt: skip
-                other = wish
                 break
             output_max = wish.output_tokens_max or limits.output_tokens_max
             input_max = prompt_max.get(output_max)
@@ -185,7 +183,6 @@ def ask_plainly(k: State, wishes: Iterator[Ask | Vote], once: bool, out: list[co
                 input_max = prompt_max[output_max] = terms.prompt_tokens_max(output_max)
             made = wish.made or _made(k, wish, output_max, input_max)
             if made is None:
-                other = wish
                 break
             body, constructor, text_bytes, bound = made
             sample = goal.sample if wish.sample is None else wish.sample
@@ -196,11 +193,9 @@ def ask_plainly(k: State, wishes: Iterator[Ask | Vote], once: bool, out: list[co
             else:
                 charge = worst_charge(price, input_bound, output_max, b'"cache_control"' in body, day)
             if (not once and question in asking) or (capped and not _committed(k, charge)):
-                other = wish
                 break
             set_asked(k, goal)
         except Exception:  # an author's code, or what it made: ``ask`` raises it again, where it is heeded
-            other = wish
             break
         goal.tries, goal.question, goal.constructor = 1, question, constructor
         goal.sample = sample
@@ -216,6 +211,7 @@ def ask_plainly(k: State, wishes: Iterator[Ask | Vote], once: bool, out: list[co
         if timeout_s > k.call_timeout_max_s:
             k.call_timeout_max_s = timeout_s
         out.append(commands.Call(goal_id, sample, 1, question, body, output_max, input_max, timeout_s, 0, generation))
+        other = None
     if sent:
         k.tally.calls += sent
         share.in_flight += sent
