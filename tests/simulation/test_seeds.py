@@ -51,7 +51,7 @@ def test_a_world_that_once_failed_does_no_more(seed: int) -> None:
     open breaker was closed by the memo of an earlier cortex. 6926: a cortex that had stood still renewed a grant that
     its holder had put aside, and did not count it. 9329: leave for three probes sent three calls to a blocked
     account. 889: the channel of a new run was closed by a word to the one before it, and those who asked it waited for
-    ever. In the others the watch was: it held a stay for as long as a memo lengthened it, though good probes had
+    ever. 95: word that a job had ended came late, and ended it for the cortex though it had been resumed. In the others the watch was: it held a stay for as long as a memo lengthened it, though good probes had
     ended it, believed a cortex or a channel of the past, and asked of a cortex that was started again what nobody had
     told it in a lease time. 602, 715: it took a claim that had left before its job heard of a breaker for one that told
     of it. 1089: a row in the order of the input was asked again after the deadline, and the watch missed those behind
