@@ -1,33 +1,68 @@
-"""When to ask a channel again how many rows it wants: each asking costs both sides a message, each window a commit."""
+"""When a channel has room for more rows: who reads them waits for that, and asks for nothing meanwhile.
+
+Each window is a commit of its own, so many small ones are to be avoided; but no place may be empty for want of a row.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+
+from cortex.events import Row
+from cortex.state import State
+
+ROOM_S = 10.0
+"""How long a channel is asked to wait at most until it has room."""
+OPEN_BYTES_MAX = 64_000_000
+"""Of rows that are open in a channel at once."""
 PAUSE_S = 0.04
-"""As long as nothing is known; and twice as long each time that nothing was wanted."""
-PAUSE_LEAST_S, PAUSE_MAX_S = 0.005, 0.16
+"""A channel that has little left to ask takes a small window: it waits so long to grow."""
+
+
+def thresholds(window_rows: int, narrower: int) -> tuple[int, int]:
+    """From how many wanted rows on a window is worth its commit, half of the room that there is; and at least how many
+    must be wanted. ``narrower``: by how many rows of long texts, images or documents the room is smaller."""
+    return narrower + max(1, (window_rows - narrower) // 2), narrower + 1
+
+
+def narrower_by(rows: Sequence[Row], window_rows: int) -> int:
+    """By how many rows the window of a channel is narrowed where rows are as large as these: images, documents."""
+    largest = max((len(row.body) for row in rows), default=0)
+    return max(0, window_rows - max(1, OPEN_BYTES_MAX // largest)) if largest else 0
 
 
 class Appetite:
-    """How fast rows leave a window, seen from two looks. ``window_rows``: how many are open in the channel at once."""
+    """Of one channel: ``state`` gives K as it is now, ``over`` says whether nothing will happen there any more."""
 
-    def __init__(self, window_rows: int) -> None:
-        self._half = window_rows / 2
-        self._seen: tuple[float, int] | None = None
-        self._pause_s = PAUSE_S
+    def __init__(self, state: Callable[[], State], over: Callable[[], bool]) -> None:
+        self._state, self._over = state, over
+        self._least = self._enough = 0
+        """What is waited for; 0: nobody waits."""
+        self._room = asyncio.Event()
 
-    def fed(self, at_s: float, wanted: int) -> None:
-        """A window was taken, and the channel wants so many more; or it is the first look. Seconds of any clock."""
-        self._seen = (at_s, wanted)
+    async def room(self, enough: int, least: int, wait_s: float) -> int:
+        """How many more rows the job wants, as soon as these are ``enough``; or at least ``least``, and what it may
+        still ask would soon be used up. In any case after so many seconds, and at the job's end."""
+        if wait_s <= 0:
+            return self._state().rows_wanted()
+        self._enough, self._least = enough, least
+        self._room.clear()
+        self.look()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await self._room.wait()
+        return self._state().rows_wanted()
 
-    def looked(self, at_s: float, wanted: int) -> None:
-        """It was asked."""
-        before, self._seen = self._seen, (at_s, wanted)
-        if before is None or wanted <= before[1] or at_s <= before[0]:
-            self._pause_s = PAUSE_S if wanted > 0 else min(2 * self._pause_s, PAUSE_MAX_S)
-            return
-        left_s = self._half * (at_s - before[0]) / (wanted - before[1])
-        self._pause_s = min(max(left_s, PAUSE_LEAST_S), PAUSE_MAX_S)
+    def look(self) -> None:
+        """After each turn."""
+        if self._enough:
+            k = self._state()
+            wanted = k.rows_wanted()
+            if wanted >= self._enough or (wanted >= self._least and k.offered <= k.permits) or self._over():
+                self.close()
 
-    def pause_s(self, wanted: int) -> float:
-        """How long to wait where so many are wanted: until half of the window is free, as far as that can be told."""
-        return min(self._pause_s, max(PAUSE_LEAST_S, self._pause_s * (1 - wanted / self._half)))
+    def close(self) -> None:
+        """Nobody need wait any more."""
+        self._enough = 0
+        self._room.set()

@@ -114,8 +114,8 @@ class Branch:
 
         A message whose number was heard before is not taken twice. Empty, and nothing done, where a newer incarnation
         of the channel has been heard; ``DRAINING``, and nothing done, where no more calls are taken. ``on_disk``: what
-        came with the answers to messages up to this one is there. ``waits``: what becomes of quick calls may come with
-        the answer (``actors.courier``).
+        came with the answers to messages up to this one is there. ``waits``: what becomes of quick calls, and what is
+        ready, may come with the answer (``actors.courier``).
         """
         if epoch < self._epochs.get(job, 0):
             return ""
@@ -144,7 +144,10 @@ class Branch:
             self._unarmed.setdefault(family, []).extend(taken)
         self._reporter.stir()
         courier = self._courier(job)
-        brought = await courier.answer(epoch, number, len(calls)) if waits and armed and courier.quick else b""
+        brought = b""
+        if waits:
+            quick = armed and courier.quick
+            brought = await courier.answer(epoch, number, len(calls)) if quick else courier.at_hand(epoch, number)
         return (self.incarnation, brought) if brought else self.incarnation
 
     async def on_disk(self, job: str, epoch: int, number: int) -> None:

@@ -16,13 +16,14 @@ from typing import Any
 
 import msgspec
 
-from actors.alarm import Alarm
+from actors.alarm import Alarm, Bell
+from actors.appetite import Appetite
 from actors.batches import PERMITS, Submissions
 from actors.dispatch import Dispatch
 from actors.editions import opens_again
+from actors.fed import Fed
 from actors.fencing import met
-from actors.inbox import Entry, Landed, Traces, entry, fed_entry, settle, split
-from actors.kin import Kin
+from actors.inbox import Entry, Landed, Traces, entry, settle, split
 from actors.lease import Lease
 from actors.memory import Memory
 from actors.notices import Herald
@@ -46,7 +47,7 @@ _log = logging.getLogger("cortex.channel")
 FAULT = "a turn could not be taken"
 
 
-class Channel(Kin):
+class Channel(Fed):
     """``folder`` is the state folder; all else that a channel needs stands in its journal or in the opening."""
 
     def __init__(self, job: str, folder: str, runtime: Runtime) -> None:
@@ -67,10 +68,11 @@ class Channel(Kin):
         self._traces = Traces(job)
         self._watch = runtime.telemetry.watch(job, folder)
         self._stopwatch = Stopwatch(runtime.monotonic_s)
-        self._wake, self._news, self._over = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self._alarm = Alarm(self._wake.set)
+        self._bell, self._news, self._over = Bell(), asyncio.Event(), asyncio.Event()
+        self._alarm = Alarm(self._bell.ring)
+        self._appetite = Appetite(lambda: self._k, lambda: self.over)
         self._tasks: list[asyncio.Task[None]] = []
-        self._account = b""
+        self._account, self._emitted = b"", 0  # and how many results: as of the last turn that is on disk
         self._whole = True
         """All that K says is on disk: no turn is on its way there."""
         self._looks_up = self._batched = False
@@ -132,6 +134,8 @@ class Channel(Kin):
     async def close(self) -> None:
         """Stop without ending the job: what is in flight is in the journal as asked."""
         self._alarm.close()
+        self._appetite.close()
+        self._news.set()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -178,16 +182,6 @@ class Channel(Kin):
         if found := self._submissions.results(number, blob):
             await self._put(journal.encode_batch(found), len(found))
 
-    async def feed(self, rows: bytes, start: int, position: int, ended: bool) -> int:
-        """A window of the source. Returns, once it is on disk, how many more rows are wanted now."""
-        fed = fed_entry(rows, start, position, ended)
-        await self._put(fed.blob, fed.size, fed.batch)
-        return self._k.rows_wanted()
-
-    async def written(self, rows: int, size_bytes: int, parts: tuple[int, ...] = ()) -> None:
-        """The sink holds so many results on disk; ``parts``: so many of each shard."""
-        await self._put(journal.encode_batch([events.Written(rows, size_bytes, tuple(parts))]), 1)
-
     async def granted(self, blob: bytes) -> None:
         """The cortex changes this job's shares."""
         if not self.over:
@@ -233,9 +227,9 @@ class Channel(Kin):
 
     async def results(self, index: int, wait_s: float) -> bytes:
         """Results from an index on, as soon as there are any; an empty list after ``wait_s`` seconds without."""
+        self._news.clear()
         some = await self._read(index)
         if not some and wait_s > 0 and not self._outcome and not self.broken:
-            self._news.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._news.wait()
@@ -258,7 +252,8 @@ class Channel(Kin):
 
     async def _read(self, index: int) -> list[tuple[int, Any]]:
         recent = self._outlet.read(index)
-        if recent or (recent is not None and index >= self._k.emitted):
+        emitted = self._k.emitted if self._whole else self._emitted
+        if recent or (recent is not None and index >= emitted):  # those of a turn on its way to disk are no news yet
             return recent
         return await patiently(self._journal, lambda: self._past.read(index), apart=True)
 
@@ -278,7 +273,7 @@ class Channel(Kin):
     def _enter(self, each: Entry) -> None:
         self._stopwatch.arrived()
         self._inbox.append(each)
-        self._wake.set()
+        self._bell.ring()
 
     async def _run(self) -> None:
         """Turn after turn, until the journal is another's or the disk is full."""
@@ -302,6 +297,7 @@ class Channel(Kin):
             settle(taken)
             if self._inbox:
                 await asyncio.sleep(0)  # those who were answered may put what they have before the next turn
+        self._appetite.close()
         self._news.set()
         self._over.set()
 
@@ -312,30 +308,31 @@ class Channel(Kin):
             due_at_s = None if self._k.outcome else self._k.due_at_s()
             if due_at_s is not None and not self._alarm.set(due_at_s - self._runtime.now_s()) and woken:
                 return
-            self._wake.clear()
-            await self._wake.wait()
+            await self._bell.wait()
             woken = True
 
     async def _turn(self, taken: list[Entry]) -> None:
         """One turn: decode, step, commit, and only then let the commands out."""
-        at_s = max(self._k.at_s, self._runtime.now_s())
-        taken = self._traces.before(taken)
+        k, source, taken = self._k, self._journal, self._traces.before(taken)
+        at_s = max(k.at_s, self._runtime.now_s())
         turn = events.Turn(at_s, tuple([each.batch or journal.decode_batch(each.blob) for each in taken]))
-        self._whole = False
-        out = self._stopwatch.step(self._k, self._program, turn, bool(self._inbox))
-        self._account, before = journal.encode_account(self._k), self._account
-        news = b"" if self._account == before else self._account
-        blob = journal.encode_turn(at_s, (each.blob for each in taken), news)
-        seq = await patiently(self._journal, lambda: self._journal.append([blob]), self._runtime.apart(self._journal))
+        self._whole, self._emitted = False, k.emitted
+        out = self._stopwatch.step(k, self._program, turn, bool(self._inbox))
+        self._account, before = journal.encode_account(k), self._account
+        blobs = [journal.encode_turn(at_s, [each.blob for each in taken], self._account, before)]
+        seq = await patiently(source, partial(source.append, blobs), self._runtime.apart(source))
         self._whole = True
-        self._watch.took(self._stopwatch.over(turn))
-        self._watch.turn(seq, turn, out, self._k)
+        seen = self._stopwatch.over(turn), seq, turn, out, k
+        self._watch.before(*seen)
         self._settle(seq, turn)
         await self._carry_out(out)
+        self._watch.after(*seen)
         self._submissions.look()
         self._lease.look()
-        self._upkeep.look(self._k, seq)
-        if self._k.outcome:
+        self._upkeep.look(k, seq)
+        self._appetite.look()
+        if k.outcome:
+            self._news.set()
             self._over.set()
 
     def _settle(self, seq: int, turn: events.Turn) -> None:
@@ -371,18 +368,17 @@ class Channel(Kin):
         if results:
             self._outlet.add(results)
             self._news.set()
-        calls = await self._without_recalled(calls)
+        if calls and (self._looks_up or not (self._program.asks_once or self._k.terms.fresh)):
+            calls = await self._without_recalled(calls)
         if self._batched:
             calls, abandoned = self._submissions.take(calls), self._submissions.abandon(abandoned)
         if abandoned:
             self._dispatch.abandon(abandoned)
-        if calls:
-            self._dispatch.send(self._watch.marked(calls))
+        if calls and self._dispatch.send(self._watch.marked(calls)):
+            await asyncio.sleep(0)  # they are on their way while all that is left of the turn is done
 
     async def _without_recalled(self, calls: list[commands.Call]) -> list[commands.Call]:
         """Send only what nobody has paid for yet; the rest is answered from memory, in the next turn."""
-        if not calls or not (self._looks_up or not (self._program.asks_once or self._k.terms.fresh)):
-            return calls
         look_up = partial(without_recalled, self.job, calls, self._memory, self._journal)
         calls, recalled = await patiently(self._journal, look_up)
         if recalled is not None:

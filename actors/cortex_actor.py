@@ -14,13 +14,13 @@ import msgspec
 
 from actors.breakers import Mirror
 from actors.budgets import NoteBooks
+from actors.overview import Overview
 from actors.ports import Gone, Runtime
 from actors.sharing import ADDRESS, Sharing
 from actors.supervising import Supervision
-from cortex import families, health, orders, scheduler, staffing
+from cortex import families, orders, scheduler, staffing
 from cortex.budgets import Asked
 from cortex.cluster import NEVER, Cluster, Settings
-from cortex.health import Buffer
 from cortex.signals import Claims, Grant, Report, staff_digest
 from policies.breaker import BreakerState
 from policies.limit import Caps
@@ -34,19 +34,6 @@ CAP = "cap/"
 """Before the name of a pool: the note of what was set by hand there."""
 FINDING_S = 10.0
 """How long a job that comes waits until a cortex that came back knows which branches live."""
-
-
-def _readings(seen: Buffer, at_s: float) -> dict[str, Any]:
-    """What the cortex reads of a route's buffer, of the last minute; ``series``: second by second."""
-    rates = health.rates(seen, at_s, health.AGE_MAX_S)
-    return {
-        "begun_per_s": rates.begun, "answered_per_s": rates.answered, "failed_per_s": rates.failed,
-        "input_tokens_per_s": rates.input_tokens, "output_tokens_per_s": rates.output_tokens,
-        "failure_share": health.failure_share(seen, at_s), "latency_s": health.latency_s(seen, at_s),
-        "per_token_p50_s": health.per_token_s(seen, at_s, 0.5), "per_token_p95_s": health.per_token_s(seen, at_s, 0.95),
-        "series": msgspec.to_builtins(health.series(seen, at_s)),
-    }  # fmt: skip
-
 
 _claims_decoder = msgspec.msgpack.Decoder(Claims)
 _report_decoder = msgspec.msgpack.Decoder(Report)
@@ -68,6 +55,7 @@ class Cortex:
         self._state = Cluster(
             settings or Settings(branches_min=branches, branches_max=max(branches, branches_max), workers_max=workers)
         )
+        self._overview = Overview(self.incarnation, self._state)
         self._oversight = runtime.telemetry.oversee(self._state)
         self._supervision = Supervision(runtime, self._hear)
         self._sharing = Sharing(runtime, self._state, self._step)
@@ -231,58 +219,13 @@ class Cortex:
         """Let a node, branch or worker finish what it has, and get nothing more. Raises ``ValueError``, one line."""
         self._step(orders.Drain(self._runtime.monotonic_s(), who, subject))
 
-    async def status(self) -> dict[str, Any]:
-        """What is known of pools, breakers, jobs, branches, workers and nodes: numbers, names and reasons."""
+    async def status(self, about: str = "") -> dict[str, Any]:
+        """What is known of pools, breakers, jobs, branches, workers and nodes (``actors.overview``); ``about``: of the
+        jobs this one alone, for one who asks again and again."""
         if not self._state.jobs:  # then nobody else looks, and whoever asks may ask for a node that is gone
             await self._see_nodes()
-        state, at_s = self._state, self._runtime.monotonic_s()
-        pools = {
-            name: {
-                "concurrency": pool.allowed.concurrency, "routes": list(pool.routes), "granted": pool.granted,
-                "in_flight": pool.in_flight,
-                "wanted": pool.wanted, "caps": msgspec.structs.asdict(pool.caps), "requests_per_s": pool.rates[0],
-                "held_for_s": max(0.0, pool.allowed.held_until_s - at_s), "headroom": pool.headroom,
-                "tenants": pool.lent.tenants if pool.lent is not None else 1,
-            }
-            for name, pool in state.pools.items()
-        }  # fmt: skip
-        breakers = {
-            **{f"route:{name}": route.breaker for name, route in state.routes.items()},
-            **{f"tool:{name}": tool.breaker for name, tool in state.tools.items()},
-            **{f"node:{name}": node.breaker for name, node in state.nodes.items()},
-        }
-        return {
-            "cortex": self.incarnation,
-            "jobs": {name: sum(hold.counted for hold in job.holds.values()) for name, job in state.jobs.items()},
-            "channels": {
-                name: {
-                    "epoch": job.epoch,
-                    "deaths": len(job.deaths),
-                    "expired": job.expired,
-                    "condemned": job.condemned,
-                }
-                for name, job in state.jobs.items()
-            },
-            "pools": pools,
-            "routes": {name: _readings(route.seen, at_s) for name, route in state.routes.items()},
-            "breakers": {
-                subject: {"state": str(own.state), "for_s": max(0.0, own.until_s - at_s), "why": own.why}
-                for subject, own in breakers.items()
-            },
-            "staff": {
-                name: {
-                    "state": one.state,
-                    "node": one.node,
-                    "phase": one.phase,
-                    "in_flight": one.in_flight,
-                    "drained_by": one.drained,
-                    "failure_share": health.failure_share(one.seen, at_s),
-                    "deaths": len(one.deaths),
-                }
-                for name, one in state.members.items()
-            },
-            "nodes": {name: {"alive": node.alive, "drained_by": node.drained} for name, node in state.nodes.items()},
-        }
+        at_s = self._runtime.monotonic_s()
+        return self._overview.about(about, at_s) if about else self._overview.whole(at_s)
 
     async def close(self) -> None:
         """Stop."""

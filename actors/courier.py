@@ -1,14 +1,14 @@
 """A courier brings what happened at a branch to one channel, and keeps it until it is on that channel's disk.
 
 Where calls are quick, what becomes of them comes with the answer to the message that brought them: a step of a chain is
-one question and its answer, and where there are many calls half of the messages need not be sent. The channel's next
-message says that it is on disk; until then it is kept here like everything else.
+one question and its answer, and where there are many calls half of the messages need not be sent. Where they are not,
+what happens to be ready comes with it. The channel's next message says that it is on disk; until then it is kept here
+like everything else.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
 from itertools import chain
@@ -100,7 +100,8 @@ class Courier:
         """What becomes of a message's ``count`` calls within ``QUICK_S``, to go with its answer; empty: nothing yet."""
         loop = asyncio.get_running_loop()
         self._wanted, self._asker, self._asker_until_s = count, loop.create_future(), loop.time() + QUICK_S
-        self._alarm.set(QUICK_S)
+        if not self._alarm.is_set:
+            self._alarm.set(QUICK_S)
         packet: Packet = []
         blob = Parcel()
         try:
@@ -113,8 +114,17 @@ class Courier:
         if not packet:
             self.quick = False
             return b""
-        self._brought[epoch, number] = packet, loop.time()
-        self._reminder.set(ANSWER_S)
+        return self._sent_along(epoch, number, packet, blob)
+
+    def at_hand(self, epoch: int, number: int) -> bytes:
+        """What is ready now, to go with the answer to a message, which goes in any case; empty: nothing is."""
+        packet, blob = self._taken_out() if self._asker is None else ([], Parcel())
+        return self._sent_along(epoch, number, packet, blob) if packet else b""
+
+    def _sent_along(self, epoch: int, number: int, packet: Packet, blob: bytes) -> bytes:
+        self._brought[epoch, number] = packet, asyncio.get_running_loop().time()
+        if not self._reminder.is_set:
+            self._reminder.set(ANSWER_S)
         return blob
 
     def _rung(self) -> None:
@@ -137,8 +147,12 @@ class Courier:
 
     def on_disk(self, epoch: int, number: int) -> None:
         """What went with the answers to messages of this epoch, up to this number, is on the channel's disk."""
-        for place in [each for each in self._brought if each[0] == epoch and each[1] <= number]:
-            del self._brought[place]
+        brought = self._brought
+        if len(brought) == 1 and (epoch, number) in brought:  # as it is where one is asked after another
+            brought.clear()
+        else:
+            for place in [each for each in brought if each[0] == epoch and each[1] <= number]:
+                del brought[place]
 
     def again(self) -> None:
         """Nobody knows whether what went with answers was heard: it goes once more, by itself."""
@@ -199,9 +213,11 @@ class Courier:
         some = self._ready[: max(1, min(self._events_max, int(LIKELY * self._bytes_max / self._size)))]
         if not some:
             return some, Parcel()
-        count, blob = len(some), b""
-        with contextlib.suppress(Exception):
+        count = len(some)
+        try:
             blob = _encoder.encode(some)
+        except Exception:  # one of them cannot be put into bytes: it is found out which
+            blob = b""
         if not blob or (len(blob) > self._bytes_max and count > 1):
             some, blob, count = _cut(some, self._bytes_max)
         del self._ready[:count]

@@ -130,8 +130,8 @@ class Dispatch:
         """Branches that hold no credential for this job: whoever has one may arm them."""
         return [link.name for link in self._links if not link.armed]
 
-    def send(self, calls: Iterable[commands.Call]) -> None:
-        """Hand out calls, some together, to the branch that has the least to do."""
+    def send(self, calls: Iterable[commands.Call]) -> bool:
+        """Hand out calls, some together, to the branch with least to do. True: one sets out to another process now."""
         links = self._links
         together = links.together(self._limits)
         link: Link | None = None
@@ -151,11 +151,12 @@ class Dispatch:
             self._where[key] = link
         if link is not None:
             links.look(link)
-        for link in given.values():
-            if not link.carrying:
-                link.carrying = True
-                self._start(self._carry(link))
+        begin = [link for link in given.values() if not link.carrying]
+        for link in begin:
+            link.carrying = True
+            self._start(self._carry(link))
         self._watch()
+        return not all(link.near for link in begin)
 
     def abandon(self, keys: list[tuple[int, int]]) -> None:
         """Nobody waits for these calls: take back what is not sent, and tell the branches of the rest."""
@@ -236,8 +237,9 @@ class Dispatch:
                 await asyncio.sleep(AWAY_S)
                 if link.incarnation != meant_for:
                     return  # it died, and all that was out is declared lost; or the next incarnation was heard of
-        self._is_up(link)
-        if said in (meant_for, ""):
+        if not link.up:
+            self._is_up(link)
+        if said == meant_for or not said:
             return
         if said == DRAINING or not doubtful:  # the message was left alone
             back = {key: link.out.pop(key) for key in keys if key in link.out}

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import msgspec
 
 from actors import caps, control
-from actors.appetite import PAUSE_S, Appetite
+from actors.appetite import PAUSE_S, ROOM_S, narrower_by, thresholds
 from actors.armoury import Arming, encode
 from actors.dealing import Dealing, Steering
 from actors.errors import ClearError
@@ -35,17 +35,20 @@ from cortex.programs.shards import Shards
 FLUSH_S = 0.5
 """How long a finished row may wait before it is on disk in the results file."""
 FLUSH_ROWS = 5_000
+REST_S = 5.0
+"""How long results are waited for where none is to be written: a channel that has some, or is over, says so at once."""
 GATHER_S, GATHER_MANY_S = 0.04, 0.1
 """Results that come within so short a time are fetched together: each fetching costs both sides a message."""
 MANY, GATHER_ROWS = 100, 1_000
 """From so many on it is the longer time; so many are fetched without a pause: there are more."""
-OPEN_BYTES_MAX = 64_000_000
-"""Of rows that are open in a channel at once."""
 LOOK_S = 0.5
 KEY_READ = "the key was read again"
 ARM_S = 5.0
 SETTLE_S = 60.0
 """How long a failed driver waits for the calls in flight."""
+SILENT_S = 20.0
+"""A channel that says nothing for so much longer than it was to wait is asked again: a call to an actor that was killed
+may never end."""
 AWAY_PATIENCE_S = 120.0
 """How long a channel that does not answer is waited for: on a cluster it is being started again."""
 
@@ -93,12 +96,6 @@ class Lost(ClearError):
 
 class Broken(StoreError):
     """The job's journal can be written no more: the disk is full, or another run has taken over. It can be resumed."""
-
-
-def narrower_by(rows: Sequence[Row], window_rows: int) -> int:
-    """By how many rows the window of a channel is narrowed where rows are as large as these: images, documents."""
-    largest = max((len(row.body) for row in rows), default=0)
-    return max(0, window_rows - max(1, OPEN_BYTES_MAX // largest)) if largest else 0
 
 
 class Driver:
@@ -250,28 +247,26 @@ class Driver:
         wanted = int(self._facts["rows_wanted"])
         position = int(self._facts["position"])
         ended = bool(self._facts["source_ended"])
-        enough = max(1, self._opening.terms.limits.window_rows // 4)
-        loop, narrower = asyncio.get_running_loop(), 0
-        appetite = Appetite(self._opening.terms.limits.window_rows)
+        window_rows, narrower = self._opening.terms.limits.window_rows, 0
         while not ended and not self._over():
-            if wanted < enough:  # each window is a commit of its own: a small one waits a moment to grow
-                await asyncio.sleep(appetite.pause_s(wanted))
-                wanted = (await self.refresh())["rows_wanted"]
-                appetite.looked(loop.time(), wanted)
-            wanted -= narrower
-            if wanted <= 0:
-                if narrower:  # the channel would take more rows than fit into memory at this size
+            enough, least = thresholds(window_rows, narrower)
+            if wanted < enough:
+                wanted = await self._await("room", enough, least, ROOM_S)
+                if least <= wanted < enough:  # each window is a commit of its own: a small one waits a moment to grow
                     await asyncio.sleep(PAUSE_S)
-                    wanted = (await self.refresh())["rows_wanted"]
+                    wanted = await self._ask("room", 0, 0, 0.0)
+            if wanted < least:
+                if not self._over(await self.refresh()):
+                    await asyncio.sleep(PAUSE_S)
                 continue
+            wanted -= narrower
             window = await asyncio.to_thread(source.read, wanted)
-            narrower = narrower_by(window.rows, self._opening.terms.limits.window_rows)
+            narrower = narrower_by(window.rows, window_rows)
             blob = msgspec.msgpack.encode(window.rows)
             try:
                 wanted = await self._ask("feed", blob, position, window.position, window.ended)
             except StoreError:
                 return  # a broken journal is told when the results are drained
-            appetite.fed(loop.time(), wanted)
             position, ended = window.position, window.ended
 
     async def _drain(self, index: int) -> None:
@@ -279,7 +274,7 @@ class Driver:
         loop = asyncio.get_running_loop()
         unwritten, flushed_s = 0, loop.time() - FLUSH_S  # the first ones are shown at once
         while True:
-            some = msgspec.msgpack.decode(await self._ask("results", index, FLUSH_S))
+            some = msgspec.msgpack.decode(await self._await("results", index, FLUSH_S if unwritten else REST_S))
             if some and self._sink is not None:
                 self._sink.write([value for _, value in some])
                 unwritten += len(some)
@@ -382,18 +377,23 @@ class Driver:
     async def _ask(self, method: str, *args: Any) -> Any:
         return await self._patiently(self._channel, method, *args)
 
-    async def _patiently(self, peer: Peer, method: str, *args: Any) -> Any:
+    async def _await(self, method: str, *args: Any) -> Any:
+        """Ask the channel for what it may wait for, as long as the last argument says."""
+        return await self._patiently(self._channel, method, *args, within_s=args[-1] + SILENT_S)
+
+    async def _patiently(self, peer: Peer, method: str, *args: Any, within_s: float | None = None) -> Any:
         """Ask the channel or the cortex; wait while it is away, since on a cluster it comes back by itself."""
         who = f"the channel of {self.job}" if peer is self._channel else "the cortex"
         waited_s = 0.0
         while True:
             try:
-                return await peer.ask(method, *args)
+                async with asyncio.timeout(within_s):
+                    return await peer.ask(method, *args)
             except Cut as cut:
                 raise Lost(f"{cut}: cortex resume {self.job}") from None
             except Gone:
                 raise Lost(f"{who} is gone: cortex resume {self.job}") from None
-            except Away:
+            except (Away, TimeoutError):
                 if waited_s >= AWAY_PATIENCE_S:
                     raise Lost(f"{who} does not answer: cortex resume {self.job}") from None
                 await asyncio.sleep(LOOK_S)

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from actors.cluster.heap import unwatched
 from actors.programs import is_ready
 from actors.store import Journal
 from cortex import commands, events, journal
@@ -87,8 +88,9 @@ def write(
     source.set_meta(FACT, blob)
 
 
-def read(source: Journal) -> Ended | None:
-    """What a job came to, if that was written down and is still so."""
+def read(source: Journal, rest: bool = False) -> Ended | None:
+    """What a job came to, if that was written down and is still so. ``rest``: goals, and results that they tell, are
+    not wanted, and left out of a large K."""
     blob = source.meta(FACT)
     if blob is None:
         return None
@@ -99,13 +101,18 @@ def read(source: Journal) -> Ended | None:
     snapshot = next(source.snapshots(closing.seq - 1, closing.seq), None)
     if closing.seq <= source.opened_at() or snapshot is None:
         return None
-    k = journal.decode_state(snapshot[1])
+    with unwatched():
+        known = journal.decode_rest(snapshot[1]) if rest else None
+        k = known or journal.decode_state(snapshot[1])
     for _, turn in source.turns(closing.seq):
-        if not stands(k.outcome, (event for batch in turn.batches for event in batch)):
+        happened = [event for batch in turn.batches for event in batch]
+        if not stands(k.outcome, happened):
             return None
+        if known is not None and not all(type(event) in _IDLE for event in happened):
+            return read(source)  # what comes late may be about a goal
         fold(k, turn)
     journal.put_right(k, source.account(source.seq))
-    lines = _of_goals(k) if closing.of_goals else closing.lines
+    lines = _of_goals(k) if closing.of_goals and known is None else closing.lines
     return Ended(k, msgspec.json.decode(closing.answer), lines)
 
 

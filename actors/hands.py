@@ -37,7 +37,7 @@ class Hands:
         self._queue.extend(some)
         if self._queue and not self._woken:
             self._wake()
-        if not self._looking:
+        if not self._looking and len(self._queue) > self._woken:
             self._looking, self._more = True, 1
             asyncio.get_running_loop().call_soon(self._look)
 

@@ -52,6 +52,8 @@ def fed_entry(rows: bytes, start: int, position: int, ended: bool) -> Entry:
 
 def split(inbox: list[Entry]) -> tuple[list[Entry], list[Entry]]:
     """What goes into the next turn, and what waits for a later one."""
+    if len(inbox) == 1:
+        return inbox, []
     count = size = 0
     for each in inbox:
         if count and size + each.size > TURN_EVENTS_MAX:

@@ -26,7 +26,7 @@ class Kin:
             raise Unbegun(f"channel:{self.job} has not begun")
         raise AttributeError(name)
 
-    async def _put(self, blob: bytes, size: int) -> None:
+    async def _put(self, blob: bytes, size: int, batch: tuple[events.Event, ...] | None = None) -> None:
         """Give events to the next turn and wait until they are on disk."""
         raise NotImplementedError
 

@@ -64,8 +64,12 @@ class _Place:
 
     def held(self, share: Share) -> int:
         """What may be used now or is used still: a permit that was taken back counts until its call has come home."""
-        may = share.permits if share.starts < 0 else min(share.permits, share.in_flight + share.starts)
-        return max(may, share.in_flight, *self.coming) if self.coming else max(may, share.in_flight)
+        busy, may = share.in_flight, share.permits
+        if share.starts >= 0:
+            may = min(may, busy + share.starts)
+        if self.coming:
+            return max(may, busy, *self.coming)
+        return may if may > busy else busy
 
     def overtaken(self, share: Share) -> bool:
         """Whether the cortex was told that more is held, or that the account is blocked, and neither is so any more."""
@@ -100,6 +104,9 @@ class Lease:
         """Nothing is held: no lease yet, or none any more."""
         self._told: tuple[list[int], int] = ([0], 0)
         """Calls, by lane, and tool runs that the cortex was told last are wanted."""
+        self._missed = 0
+        """Calls that a turn wanted since then, and that there was no permit for. Where one thing is asked after another
+        the claim comes at any moment, and much less may be wanted just then."""
         self._wanted_s: dict[int, float] = {}
         """When each lane wanted something last, where there are several."""
         self._left = False
@@ -131,17 +138,18 @@ class Lease:
         again, or the job has ended."""
         self.allowance.look()
         k = self._state()
-        wanted, runs = self._wanted(k)
         told, told_runs = self._told
-        if len(wanted) > 1:
+        if k.terms.role_routes:
+            wanted, runs = self._wanted(k)
             stirs = self._stirs(k, wanted, told)
         else:
-            stirs = (wanted[0] > told[0] and leased(k) < wanted[0]) or (wanted[0] == 0 < told[0])
-        if (
-            k.outcome
-            or stirs
-            or runs > told_runs
-        ):
+            runs = self._runs()
+            want = self._demand(k, runs)
+            short = want > told[0] and leased(k) < want
+            stirs = short or (want == 0 < told[0])
+            if short and want > self._missed:
+                self._missed = want
+        if k.outcome or stirs or runs > told_runs:
             self._stir.set()
             return
         for place in self._places:
@@ -254,12 +262,13 @@ class Lease:
         demand = k.demand()
         if drawn is not k.shares:  # what is in flight elsewhere draws on no pool
             demand -= sum(share.in_flight for share in k.shares) - sum(share.in_flight for share in drawn)
-        return max(0, demand) or min(1, runs)
+        return demand if demand > 0 else min(1, runs)
 
     def _kept(self, wanted: list[int]) -> list[int]:
         """What is claimed for each lane: what it wants, and where that is little now a permit for the next call."""
         if len(wanted) == 1:
-            return wanted
+            missed, self._missed = self._missed, 0
+            return [max(wanted[0], missed) if wanted[0] else 0]
         now_s = self._runtime.monotonic_s()
         return [want or int(now_s < self._wanted_s.get(lane, -RENEW_S) + RENEW_S) for lane, want in enumerate(wanted)]
 

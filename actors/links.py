@@ -200,7 +200,9 @@ class Links:
         return found
 
     def able(self, count: int) -> tuple[str, ...]:
-        """Names of some that can work."""
+        """Names of some that can work. One alone is nobody's help."""
+        if len(self._by_name) == 1:
+            return ()
         return tuple(islice(chain.from_iterable(self._levels.values()), count))
 
     def _stand(self, link: Link, level: int) -> None:

@@ -22,11 +22,15 @@ from actors.store import Folder, StoreError
 
 PUBLISH_S = 1.0
 """Between two looks at what there is to publish, at the least."""
+PUBLISHED_PER_S = 50
+"""So many notes are written a second by all jobs of one cortex: where there are more of them, each is looked at more
+rarely."""
 PATIENCE_S = 2.0
 """How long the cortex may take to tell what it knows: the job does not wait for those who look on."""
 AWAY_S = 10.0
 """Before one that did not answer is asked again."""
 _UNTIL = "_for_s"
+_NESTED = (dict, list, tuple)
 
 
 class Live(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +42,8 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     facts: dict[str, Any]
     """As ``actors.summary`` has them, with ``rate_per_s`` and ``left_s``."""
     cortex: dict[str, Any] = msgspec.field(default_factory=dict)
-    """``Cortex.status``; what it says to last so many seconds, until when: ``held_until_s`` for ``held_for_s``."""
+    """``Cortex.status`` about this job; what it says to last so many seconds, until when: ``held_until_s`` for
+    ``held_for_s``."""
 
 
 _KIND = "live"
@@ -61,7 +66,7 @@ def published(folder: Folder) -> dict[str, Live]:
 def dated(told: Any, now_s: float) -> Any:
     """The same with moments in place of spans that run out, whole seconds: so it says the same until it changes."""
     if isinstance(told, list | tuple):
-        return [dated(each, now_s) for each in told]
+        return [dated(each, now_s) if isinstance(each, _NESTED) else each for each in told]
     if not isinstance(told, dict):
         return told
     made: dict[str, Any] = {}
@@ -69,7 +74,7 @@ def dated(told: Any, now_s: float) -> Any:
         if name == "for_s" or name.endswith(_UNTIL):
             made[name.removesuffix("for_s") + "until_s"] = float(int(now_s + value)) if value else 0.0
         else:
-            made[name] = dated(value, now_s)
+            made[name] = dated(value, now_s) if isinstance(value, _NESTED) else value
     return made
 
 
@@ -93,7 +98,8 @@ class Publisher:
         status: dict[str, Any] = {}
         try:
             async with asyncio.timeout(PATIENCE_S):
-                status = dated(await cortex.ask("status"), now_s)
+                status = dated(await cortex.ask("status", self._job), now_s)
+            self._next_s = now_s + max(PUBLISH_S, status.get("serves", 0) / PUBLISHED_PER_S)
         except (Away, Gone, TimeoutError):
             self._next_s = now_s + AWAY_S
         self.put(facts, status, now_s)

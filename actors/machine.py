@@ -55,13 +55,11 @@ class Machine:
 
     telemetry: Telemetry = Nobody()
 
-    def now_s(self) -> float:
-        """Seconds since 1970."""
-        return time.time()
-
-    def monotonic_s(self) -> float:
-        """Seconds since some moment of this machine's."""
-        return time.monotonic()
+    # the clocks themselves, with nothing around them: a lone call looks at one ten times
+    now_s = staticmethod(time.time)
+    """Seconds since 1970."""
+    monotonic_s = staticmethod(time.monotonic)
+    """Seconds since some moment of this machine's."""
 
     def apart(self, journal: Journal) -> bool:
         """A process that is one channel's has nobody else to serve, and a thread costs it 0.1 ms."""

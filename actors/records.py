@@ -126,12 +126,13 @@ class Told(msgspec.Struct):
 
 
 def told(folder: Folder, job: str, k: State | None = None) -> Told:
-    """K and the answer of a job: as they were when it ended, if it has; else by the program that took its turns, as
-    long as that is what it was; else what the journal alone tells. ``k``: where that is known. Raises ``NoSuchJob``."""
+    """K and the answer of a job: as they were when it ended, if it has, K's goals perhaps left out; else by the program
+    that took its turns, as long as that is what it was; else what the journal alone tells. ``k``: where that is known.
+    Raises ``NoSuchJob``."""
     source = folder.journal(job)
     try:
         with source.as_it_is():
-            ended = endings.read(source)
+            ended = endings.read(source, rest=True)
             if ended is not None:
                 return Told(k or ended.k, ended.answer)
             terms = k.terms if k is not None else last_terms(folder, job)
@@ -257,6 +258,6 @@ def replayed(
 
     with unwatched():
         k = journal.decode_state(snapshot[1]) if snapshot else None
-        if watch is None:
+        if watch is None or not watch.reminded:
             return journal.replay(k, turns(), program)
         return journal.replay(k, turns(), program, seen=lambda turn, out, k: watch.again(at, turn, out, k))

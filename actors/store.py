@@ -121,11 +121,11 @@ class Journal:
     def append(self, blobs: Sequence[bytes]) -> int:
         """Commit turns, durable when this returns, and the last one's number. Raises ``Fenced`` or ``DiskFull``; or
         ``Unreachable``, and then nobody knows: give the same turns again."""
-        began_s = time.perf_counter()
-        self._storage.append(self.epoch, self.seq + 1, blobs)
+        seq, began_s = self._seq, time.perf_counter()
+        self._storage.append(self.epoch, seq + 1, blobs)
         self.took_s = time.perf_counter() - began_s
-        self._seq = self.seq + len(blobs)
-        return self._seq
+        self._seq = seq = seq + len(blobs)
+        return seq
 
     def snapshot(self, seq: int, emitted: int, blob: bytes, keep: int = 0) -> None:
         """Keep K as it was after turn ``seq``, when ``emitted`` results had been given out, and of all snapshots the

@@ -32,7 +32,7 @@ class Upkeep:
         self._program, self._outlet = program, outlet
         self._closes, self._closed = endings.wanted(k), False
         self._kept = kept
-        self._thinning = Thinning(source, k, kept)
+        self._thinning, self._thins = Thinning(source, k, kept), not k.terms.keeps_text
         self._events = 0
         """That came since the last snapshot."""
 
@@ -44,6 +44,8 @@ class Upkeep:
     def look(self, k: State, seq: int) -> None:
         """A turn is on disk, and K is as it left it. What cannot be done now, a database being away, is done after a
         later one. Raises ``StoreError``."""
+        if not self._thins and not k.outcome and self._events < k.terms.limits.snapshot_events:
+            return  # after nearly every turn
         with contextlib.suppress(Unreachable):
             self._thinning.look(k, seq)
             if self._events >= _enough(k):

@@ -51,6 +51,9 @@ class Watch(Protocol):
 class Rewatch(Protocol):
     """What a watch has, besides, that must go on where it was when its process was killed."""
 
+    names_calls: bool
+    """Whether calls go out with the names of their spans."""
+
     def begin(self, journal: Journal) -> None:
         """The channel comes to life. It will replay the turns after ``journal.replay_from()`` before there are others.
         Facts beside the journal may be read and written."""
@@ -129,12 +132,29 @@ class Watches:
 
     def __init__(self, each: Sequence[Watch]) -> None:
         self._are(list(each))
+        self._seen = False
+        """Whether the turn that is carried out has been seen."""
 
     def _are(self, each: list[Watch]) -> None:
         # lists that are replaced, never changed: one that is let go may be one of those that are being told
         self._each = each
         self._rewatch = [watch for watch in each if isinstance(watch, Rewatch)]
         self._timed = [watch for watch in each if isinstance(watch, Timed)]
+        self._names = any(watch.names_calls for watch in self._rewatch)
+
+    def before(self, took: Took, seq: int, turn: events.Turn, out: commands.Decided, k: State) -> None:
+        """A turn is on disk, and nothing that it leads to has begun. It is seen now where calls, or child jobs, are to
+        carry the names of their spans; else when they are on their way: they do not wait for whoever looks on."""
+        self._seen = self._names or any(type(each) is commands.Launch for each in out)
+        if self._seen:
+            self.took(took)
+            self.turn(seq, turn, out, k)
+
+    def after(self, took: Took, seq: int, turn: events.Turn, out: commands.Decided, k: State) -> None:
+        """All that it leads to has begun."""
+        if not self._seen:
+            self.took(took)
+            self.turn(seq, turn, out, k)
 
     def took(self, took: Took) -> None:
         """Those that want to know hear it."""
@@ -147,6 +167,11 @@ class Watches:
     def begin(self, journal: Journal) -> None:
         """Those that must know hear of it."""
         self._remind(lambda watch: watch.begin(journal))
+
+    @property
+    def reminded(self) -> bool:
+        """Whether anyone must see turns of an earlier incarnation."""
+        return bool(self._rewatch)
 
     def again(self, seq: int, turn: events.Turn, out: commands.Decided, k: State) -> None:
         """Those that must know see it again."""

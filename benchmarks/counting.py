@@ -12,8 +12,8 @@ import cProfile
 import gc
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -175,7 +175,7 @@ class _Session(Session):
         return self.runtime
 
 
-def _counting_commits(work: Work) -> Any:
+def _counting_commits(work: Work, turn_s: float) -> Any:
     append = FileStorage.append
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
@@ -183,7 +183,7 @@ def _counting_commits(work: Work) -> Any:
     def counted(self: FileStorage, epoch: int, seq: int, blobs: Sequence[bytes]) -> None:
         work.counts["commits"] += 1
         work.counts["bytes of the journal"] += sum(map(len, blobs))
-        loop.at_s += TURN_S
+        loop.at_s += turn_s
         append(self, epoch, seq, blobs)
 
     return mock.patch.object(FileStorage, "append", counted)
@@ -198,12 +198,16 @@ def _virtual_clocks() -> Iterator[None]:
         yield
 
 
-async def _session(work: Work, order: Order, model: Any, branches: int, hop_s: float, **files: Any) -> Any:
+async def session(
+    work: Work, order: Order, model: Any, branches: int, hop_s: float,
+    profiled: Callable[[Work], AbstractContextManager[None]] = _profiled, turn_s: float = TURN_S, **files: Any,
+) -> Any:  # fmt: skip
+    """A job from its beginning to its end; what it came to. ``profiled``: in which its functions are counted."""
     runtime = _Runtime(work, branches, hop_s)
-    session = _Session(order, {}, model=model, **files)
-    session.runtime = runtime
-    with _virtual_clocks(), _counting_commits(work), _profiled(work):
-        return await session.run()
+    whole = _Session(order, {}, model=model, **files)
+    whole.runtime = runtime
+    with _virtual_clocks(), _counting_commits(work, turn_s), profiled(work):
+        return await whole.run()
 
 
 def batch(calls: int, branches: int = 1, hop_s: float = 0.0, concurrency: int = 300) -> Work:
@@ -221,9 +225,9 @@ def batch(calls: int, branches: int = 1, hop_s: float = 0.0, concurrency: int = 
             limits=Limits(concurrency=concurrency),
         )  # fmt: skip
         sink = FileSink(str(folder / "out.jsonl"))
-        ended = virtually(_session(work, order, AtOnce(), branches, hop_s, source=source, sink=sink))
+        ended = virtually(session(work, order, AtOnce(), branches, hop_s, source=source, sink=sink))
         source.close()
-        _complete(ended.facts, calls)
+        complete(ended.facts, calls)
         rows.check_all(rows.results(folder / "out.jsonl"), calls)
     return work
 
@@ -234,14 +238,15 @@ def hanoi(disks: int) -> Work:
     work = Work(calls)
     with tempfile.TemporaryDirectory(prefix="count-") as place:
         order = Order(program=Hanoi(disks=disks, k=3), job="count", state=place, cluster="inline")
-        ended = virtually(_session(work, order, Oracle(disks), 1, 0.0))
-        _complete(ended.facts, calls)
+        ended = virtually(session(work, order, Oracle(disks), 1, 0.0))
+        complete(ended.facts, calls)
         if not ended.answer["solved"]:
             raise rows.Lost(f"the towers do not stand: {ended.answer}")
     return work
 
 
-def _complete(facts: dict[str, Any], calls: int) -> None:
+def complete(facts: dict[str, Any], calls: int) -> None:
+    """Each call was asked once, and the job says so. Raises ``rows.Lost``."""
     if (facts["outcome"], facts["calls"], facts["attempts"]) != ("complete", calls, calls):
         raise rows.Lost(f"{calls} calls, and the job says {facts['outcome']}, {facts['calls']}, {facts['attempts']}")
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cortex.authored import REFUSAL, Out, fold_changes, fold_reply, refuse
+from cortex.authored import REFUSAL, Out, fold_plainly, fold_reply
+from cortex.election import VOTE
 from cortex.events import Answered, Event
 from cortex.ledger import Took
 from cortex.moves import ASKED
 from cortex.permits import came_back
-from cortex.plain_changes import apply_plainly, may_be_plain
+from cortex.plain_changes import may_be_plain
 from cortex.program import Program
-from cortex.reply import Reply
-from cortex.state import Flight, Goal, State
+from cortex.state import Flight, State
 from policies.tokens import TEACHES_BYTES_MIN
 
 
@@ -37,7 +37,7 @@ def absorb_plainly(k: State, program: Program, happened: Iterator[Event], out: O
         if (
             goal is None or flight is None or goal.status is not ASKED or goal.question != flight.hash
             or goal.tries != attempt or goal.hedge or goal.assumed or flight.followers or flight.prefix
-            or k.elections or k.unhedged or (k.asking and k.asking.get(flight.hash, key) != key)
+            or k.unhedged or (k.elections and goal.kind != VOTE) or (k.asking and k.asking.get(flight.hash, key) != key)
         ):  # fmt: skip
             other = event
             break
@@ -49,10 +49,10 @@ def absorb_plainly(k: State, program: Program, happened: Iterator[Event], out: O
         if goal.failure is not None:
             goal.failure = None
         reply = event.reply
-        if reads_refusals or reply.stop_reason != REFUSAL:
-            _fold(k, program, goal, reply, out)
-        else:
+        if goal.kind == VOTE or (reply.stop_reason == REFUSAL and not reads_refusals):
             fold_reply(k, program, goal, reply, out)
+        else:
+            fold_plainly(k, program, goal, reply, out)
     if k.took is not None:
         k.took = None
     return other
@@ -76,19 +76,3 @@ def _settle(k: State, flight: Flight, event: Answered) -> None:
     k.tally.answered += 1
     if k.alike:
         k.alike = 0
-
-
-def _fold(k: State, program: Program, goal: Goal, reply: Reply, out: Out) -> None:
-    """``authored.fold`` of a reply to a goal that was asked."""
-    try:
-        changed = list(program.absorb(k, goal, reply))
-        done = apply_plainly(k, changed, out, goal, program)
-    except Exception as error:  # an author's code may raise anything
-        refuse(k, program, goal, "absorb", error, out)
-        return
-    if not done:
-        fold_changes(k, program, goal, "absorb", changed, out)
-    elif goal.status is ASKED:  # it added a goal, or a result, and said nothing of its own
-        fold_changes(k, program, goal, "absorb", [], out)
-    elif k.faulty_in_row:
-        k.faulty_in_row = 0

@@ -159,7 +159,7 @@ def ask_plainly(k: State, wishes: Iterator[Ask | Vote], once: bool, out: list[co
     come to the same K and the same command for these too (``tests/properties/test_fast_paths.py``).
     """
     terms, limits, share = k.terms, k.terms.limits, k.shares[0]
-    if not _plain_way(k, share):
+    if not plain_way(k, share):
         return next(wishes, None)
     price, endpoint, timeout = terms.route.price, terms.route.endpoint, limits.timeout
     at_s, day, generation = k.at_s, k.ledger.day, share.generation
@@ -168,6 +168,7 @@ def ask_plainly(k: State, wishes: Iterator[Ask | Vote], once: bool, out: list[co
     prompt_max: dict[int, int] = {}  # M by the reply's bound
     heads: dict[int, str] = {}  # of what is hashed, by the sample's length
     sent = nusd = tokens = 0
+    last: tuple[bytes, int] | None = None  # samples of one question follow each other, and weigh the same
     other = None
     for wish in wishes:
         other, goal = wish, wish.goal  # until it is sent
@@ -181,17 +182,20 @@ def ask_plainly(k: State, wishes: Iterator[Ask | Vote], once: bool, out: list[co
             input_max = prompt_max.get(output_max)
             if input_max is None:
                 input_max = prompt_max[output_max] = terms.prompt_tokens_max(output_max)
-            made = wish.made or _made(k, wish, output_max, input_max)
+            made = wish.made or made_plainly(k, wish, output_max, input_max)
             if made is None:
                 break
             body, constructor, text_bytes, bound = made
             sample = goal.sample if wish.sample is None else wish.sample
             question = _hashed(heads.get(len(sample)) or _known(heads, endpoint, len(sample)), sample, body)
-            input_bound = bound if bound < input_max else input_max
-            if price is None:
-                charge = Charge(0, input_bound + output_max, day)
-            else:
-                charge = worst_charge(price, input_bound, output_max, b'"cache_control"' in body, day)
+            if last is None or last[0] is not body or last[1] != output_max:
+                input_bound = bound if bound < input_max else input_max
+                if price is None:
+                    charge = Charge(0, input_bound + output_max, day)
+                else:
+                    charge = worst_charge(price, input_bound, output_max, b'"cache_control"' in body, day)
+                timeout_s = attempt_timeout_s(timeout, output_max, bound)
+                last = body, output_max
             if (not once and question in asking) or (capped and not _committed(k, charge)):
                 break
             set_asked(k, goal)
@@ -207,7 +211,6 @@ def ask_plainly(k: State, wishes: Iterator[Ask | Vote], once: bool, out: list[co
         sent += 1
         tokens += charge.tokens
         nusd += charge.nusd
-        timeout_s = attempt_timeout_s(timeout, output_max, bound)
         if timeout_s > k.call_timeout_max_s:
             k.call_timeout_max_s = timeout_s
         out.append(commands.Call(goal_id, sample, 1, question, body, output_max, input_max, timeout_s, 0, generation))
@@ -235,7 +238,7 @@ def _committed(k: State, charge: Charge) -> bool:
     return True
 
 
-def _plain_way(k: State, share: Share) -> bool:
+def plain_way(k: State, share: Share) -> bool:
     """Whether calls go out over the job's own route as they come: it is no probe, has no pace, and nothing set up for
     the job looks at each of them."""
     limits = k.terms.limits
@@ -246,7 +249,20 @@ def _plain_way(k: State, share: Share) -> bool:
     )  # fmt: skip
 
 
-def _made(k: State, wish: Ask, output_tokens_max: int, tokens_max: int) -> tuple[bytes, str, int, int] | None:
+def asked_as_given(k: State, goal: Goal, sample: str, body: bytes, output_max: int, at_s: float) -> Flight:
+    """The goal becomes what ``ask_plainly`` would have made of it then, asked for the first time with this request; the
+    attempt, which is entered nowhere yet."""
+    terms = k.terms
+    output_max = output_max or terms.limits.output_tokens_max
+    price, question = terms.route.price, question_hash(terms.route.endpoint, body, sample)
+    bound, input_max = body_tokens_bound(body), terms.prompt_tokens_max(output_max)
+    caching = price is not None and b'"cache_control"' in body
+    charge = worst_charge(price, min(bound, input_max), output_max, caching, k.ledger.day)
+    goal.status, goal.tries, goal.question, goal.constructor, goal.sample = ASKED, 1, question, AS_GIVEN, sample
+    return Flight(goal.id, 1, sample, question, at_s, charge, 0, 0, b"", output_max)
+
+
+def made_plainly(k: State, wish: Ask, output_tokens_max: int, tokens_max: int) -> tuple[bytes, str, int, int] | None:
     """As ``rendered`` says it, of a request that was given whole, or of a prompt of texts alone that is proved to fit;
     else None."""
     prompt = wish.prompt

@@ -9,6 +9,7 @@ from cortex import attempts, commands, votes
 from cortex.changes import Change
 from cortex.election import VOTE
 from cortex.moves import ASKED, asked, end, leave_errand, reopen
+from cortex.plain_changes import apply_plainly, may_be_plain
 from cortex.program import Program
 from cortex.reply import Malformed, Reply
 from cortex.state import ENDED, Goal, State, Status
@@ -55,6 +56,22 @@ def fold_changes(k: State, program: Program, goal: Goal, where: str, changed: li
         k.faulty_in_row = 0
 
 
+def fold_plainly(k: State, program: Program, goal: Goal, reply: Reply, out: Out) -> None:
+    """``fold`` of a reply to a goal that was asked, where changes may be plain (``may_be_plain``)."""
+    try:
+        changed = list(program.absorb(k, goal, reply))
+        done = apply_plainly(k, changed, out, goal, program)
+    except Exception as error:  # an author's code may raise anything
+        refuse(k, program, goal, "absorb", error, out)
+        return
+    if not done:
+        fold_changes(k, program, goal, "absorb", changed, out)
+    elif goal.status is ASKED:  # it added a goal, or a result, and said nothing of its own
+        fold_changes(k, program, goal, "absorb", [], out)
+    elif k.faulty_in_row:
+        k.faulty_in_row = 0
+
+
 def refuse(k: State, program: Program, goal: Goal, where: str, error: Exception, out: Out) -> None:
     """The value was not folded: the reply is refused, or the program's own code is at fault."""
     if isinstance(error, Malformed):
@@ -92,6 +109,8 @@ def _fold_vote(k: State, program: Program, vote: Goal, reply: Reply, out: Out) -
         if winner is None:
             said = f"nobody was ahead after {int(goal.sample) + 1} samples"
             give_up(k, program, goal, Failure(FailureKind.MALFORMED, said), out)
+        elif may_be_plain(k, program, out) and goal.status is ASKED and not goal.question:
+            fold_plainly(k, program, goal, winner, out)
         else:
             fold(k, program, goal, "absorb", winner, out)
 

@@ -71,7 +71,7 @@ def go_on(k: State) -> None:
 
 def see_end(k: State) -> None:
     """Give a job in which nothing can happen any more its outcome: ``partial`` ones can be resumed."""
-    if k.outcome or any(map(_awaited(k), k.errands.values())):
+    if k.outcome or (k.errands and any(map(_awaited(k), k.errands.values()))):
         return
     if k.closing or (k.paused is not None and not pauses.waits(k)):
         submissions.hold_back(k)
@@ -79,8 +79,10 @@ def see_end(k: State) -> None:
             return
         if any(not flight.abandoned and submissions.keeps_waiting(k, flight) for flight in k.flights.values()):
             return
-    elif any(not flight.abandoned for flight in k.flights.values()):
-        return
+    else:
+        for flight in k.flights.values():
+            if not flight.abandoned:
+                return  # the first, nearly always
     if k.stopping:
         k.outcome, k.why = ("cancelled" if k.stopping == "cancel" else "partial"), f"{k.stopping}: by {k.stopped_by}"
     elif k.halted:

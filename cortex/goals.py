@@ -57,13 +57,15 @@ _FIRST_SAMPLE = partial(str, "0")
 """Texts that are equal are many objects, so this one is never left out."""
 
 
-class Goal(msgspec.Struct, omit_defaults=True):
+class Goal(msgspec.Struct, omit_defaults=True, gc=False):
     """A thing to achieve. A program makes one with ``kind``, ``value`` and ``parent``; the loop fills in the rest.
 
     ``due_at_s`` may be given too: the goal is open from then on. And ``deadline_at_s``: it fails, TIMED_OUT, where it
     is not met by then. Both are seconds since 1970, as ``k.at_s`` is.
     """
 
+    # K may keep a million of these, and each look for garbage among them would take a second. Values are plain data: no
+    # cycle goes through a goal.
     kind: str
     value: Any = None
     parent: int = 0

@@ -6,11 +6,13 @@ reported stays charged in full. Known plus assumed plus reserved never passes th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from cortex.reply import Usage
 from policies.price import Price, cost_nusd, worst_nusd
-from policies.slices import MONTH, day_of, window_of
+from policies.slices import DAY_S, MONTH, window_of
 
 ELSEWHERE = -1
 """The day of money that another job spends: its own ledger counts it, by its days."""
@@ -73,7 +75,7 @@ class Ledger(msgspec.Struct):
 
     def turn_to(self, at_s: float) -> None:
         """It is this time now: a new day begins with nothing spent, and perhaps a new month."""
-        day = day_of(at_s)
+        day = int(at_s // DAY_S)  # ``day_of``, in each turn
         if day != self.day:
             self.day, self.day_nusd = day, 0
             if (month := window_of(MONTH, day)) != self.month:
@@ -131,6 +133,21 @@ class Ledger(msgspec.Struct):
         self.known_nusd += nusd
         self._counts(charge.day, nusd)
         return nusd
+
+    def know_all(self, usages: Sequence[Usage], nusd: int) -> None:
+        """As many answers, begun on the day that it is, for which nothing is reserved, and which cost so much."""
+        given = sum([usage.input_tokens for usage in usages])
+        said = sum([usage.output_tokens for usage in usages])
+        read = sum([usage.cache_read_tokens for usage in usages])
+        written = sum([usage.cache_creation_tokens for usage in usages])
+        self.known_tokens += given + read + written + said
+        self.input_tokens += given
+        self.output_tokens += said
+        self.cache_read_tokens += read
+        self.cache_creation_tokens += written
+        self.paid_calls += len(usages)
+        self.known_nusd += nusd
+        self._counts(self.day, nusd)
 
     def set_aside(self, charge: Charge) -> None:
         """A child job may spend this much; ``release`` gives it back when the child's own bill is in."""

@@ -16,7 +16,7 @@ import msgspec
 from cortex import families, pools
 from cortex.cluster import NEVER, Cluster, Hold, Job, Pool, Route
 from cortex.orders import Command
-from cortex.shares import fair_shares, in_turn
+from cortex.shares import fair_shares, over_time
 from cortex.signals import Grant
 from policies import breaker
 from policies.breaker import BreakerState
@@ -142,12 +142,12 @@ def _tells_rates(state: Cluster, pool: Pool, allowed: Allowance) -> bool:
 
 
 def _turns(state: Cluster, pool: Pool, claims: list[tuple[int, float]]) -> list[int]:
-    """Fair shares; where there are fewer permits than jobs, jobs take turns of a lease time."""
-    limit = pool.allowed.concurrency
+    """Fair shares; where single permits matter, jobs take turns of a lease time."""
     turn = int(state.at_s // state.settings.lease_s)
-    if sum(want > 0 for want, _ in claims) > limit:
+    shares, goes_round = over_time(claims, pool.allowed.concurrency, turn)
+    if goes_round:
         again(state, pool, (turn + 1) * state.settings.lease_s)
-    return in_turn(claims, limit, turn)
+    return shares
 
 
 def _free(state: Cluster, pool: Pool) -> int:

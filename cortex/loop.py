@@ -10,6 +10,7 @@ call's id, and the order of everything is the journal's.
 from __future__ import annotations
 
 from itertools import islice
+from operator import length_hint
 
 from cortex import attempts, commands, deadlines, errands, events, hedges, lanes, pauses, submissions, votes
 from cortex.answers import absorb_plainly
@@ -31,7 +32,9 @@ from policies.failure import Failure, FailureKind
 def step(k: State, program: Program, turn: events.Turn) -> commands.Decided:
     """Take one turn. Never raises for what a program does: its exceptions fail the goal they concern, as FAULTY."""
     out = commands.Decided()
-    k.at_s = max(k.at_s, float(turn.at_s))
+    at_s = float(turn.at_s)
+    if at_s > k.at_s:
+        k.at_s = at_s
     k.ledger.turn_to(k.at_s)
     for batch in turn.batches:
         rest = iter(batch)
@@ -44,13 +47,15 @@ def step(k: State, program: Program, turn: events.Turn) -> commands.Decided:
                 take(k, program, event, out)
     if k.tell is not None:
         k.tell(0, "heard", {})
-    wake(k, out, program)
+    if k.delayed:
+        wake(k, out, program)
     if k.submissions:
         submissions.wake(k, out)
     pauses.look_at_time(k)
     if k.deadlines and not k.outcome:
         deadlines.look(k, program, out)
-    see_failures(k)
+    if k.tally.failed_for_good:
+        see_failures(k)
     if k.errands and not k.outcome and not may_begin(k):
         errands.rest(k, out)
     if not k.outcome and not satisfied(k, program) and may_begin(k):
@@ -59,7 +64,8 @@ def step(k: State, program: Program, turn: events.Turn) -> commands.Decided:
         select(k, program, turn, out)
     if not k.outcome and satisfied(k, program):
         conclude(k, program)
-    lanes.see_pause(k)
+    if k.terms.role_routes:
+        lanes.see_pause(k)
     see_end(k)
     if k.outcome and not k.finished:
         finish(k, out)
@@ -92,7 +98,8 @@ def select(k: State, program: Program, turn: events.Turn, out: Out) -> None:
         k.wishes = True
         calls_max = room(k) if program.calls_models else 1
         if calls_max <= 0 and not (several and (k.looking or _brings_news(turn))):
-            k.unseen = k.unseen or _brings_news(turn)
+            if not k.unseen:
+                k.unseen = _brings_news(turn)
             if several:
                 lanes.park(k, ())
             return
@@ -124,12 +131,16 @@ def select(k: State, program: Program, turn: events.Turn, out: Out) -> None:
     stop(k, f"select made {rounds_max} rounds of changes in one turn")
 
 
-_NO_NEWS = (events.Granted, events.Written, events.Made, events.Reported)
+_NO_NEWS = frozenset((events.Granted, events.Written, events.Made, events.Reported))
 
 
 def _brings_news(turn: events.Turn) -> bool:
     """Whether a turn may have changed what select says. Were a grant news, a job that waits would want one more."""
-    return any(type(event) not in _NO_NEWS for batch in turn.batches for event in batch)
+    for batch in turn.batches:
+        for event in batch:
+            if type(event) not in _NO_NEWS:
+                return True
+    return False
 
 
 def _gather(k: State, program: Program, calls_max: int, asks: list[Ask | Vote], changed: list[Change]) -> bool:
@@ -159,8 +170,9 @@ def _asked_at_once(changed: list[Change], asks: list[Ask | Vote]) -> bool:
 def _ask_all(k: State, program: Program, asks: list[Ask | Vote], out: Out) -> bool:
     """Send these calls, as far as the money goes. True where select should look again: permits are left over."""
     moved, rest = False, iter(asks)
-    while not (k.short or k.outcome):
-        wish = ask_plainly(k, rest, program.asks_once, out)
+    while not (k.short or k.outcome) and (left := length_hint(rest)):
+        vote = type(asks[-left]) is Vote  # no call yet: its votes are
+        wish = next(rest) if vote else ask_plainly(k, rest, program.asks_once, out)
         if wish is None:
             break
         if _ask(k, program, wish, out):

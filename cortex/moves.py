@@ -153,7 +153,10 @@ def leave_votes(k: State, goal: Goal, out: Out) -> None:
 
 def drop_vote(k: State, vote: Goal, out: Out) -> None:
     """A vote that is counted, or that nobody counts any more, leaves memory."""
-    set_status(k, vote, Status.ABANDONED)
+    if vote.status is ASKED:
+        vote.status = Status.ABANDONED  # nothing of ``set_status`` is about a goal that is asked
+    else:
+        set_status(k, vote, Status.ABANDONED)
     k.live -= 1
     if type(out) is commands.Decided:
         out.ended.append(vote)

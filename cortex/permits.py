@@ -137,7 +137,9 @@ def room(k: State) -> int:
     left = k.terms.limits.concurrency - len(k.flights)
     if k.pace is not None:
         left = min(left, _due(k, k.pace))
-    return min(left, rooms(k, k.shares))
+    shares = k.shares
+    free = shares[0].free(k.at_s) if len(shares) == 1 and shares[0].pace is None else rooms(k, shares)
+    return free if free < left else left
 
 
 def rooms(k: State, shares: Sequence[Share]) -> int:

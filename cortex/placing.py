@@ -112,7 +112,6 @@ class Places:
             trace = state.traces[own] = Trace(GOAL_SPANS, False, self.made_s(goal.parent), live=1)
         if trace.count + GOAL_SPANS > FULL_SPANS:
             own = self.next_part(goal.parent, own)
-        above = self._above(goal.parent, own)
         trace = state.traces[own]
         trace.count += GOAL_SPANS
         trace.live += 1
@@ -120,7 +119,7 @@ class Places:
             state.inside[goal.id] = own
             return
         state.kept_spans += GOAL_SPANS
-        self._node(goal, own, above, self._at_s)
+        self._node(goal, own, self._above(goal.parent, own), self._at_s)
 
     def _own(self, goal_id: int) -> int:
         """The trace to which what serves this goal belongs now."""

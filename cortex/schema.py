@@ -61,6 +61,7 @@ class Shape:
             raise SchemaError(f"it has {len(top['properties'])} properties: at most {COLUMNS_MAX} can be columns")
         self.properties: dict[str, Any] = top["properties"]
         """Schemas of the fields, by name, in their order."""
+        self._names = [*self.properties]
         self._type = _Types(schema).of(schema, "$")
         try:
             msgspec.json.Decoder(self._type)
@@ -79,7 +80,9 @@ class Shape:
             raise Malformed(_line(error) if said else "the answer is empty") from None
         if type(found) is not dict:
             raise Malformed("the answer is no object")
-        return {name: found.get(name) for name in self.properties}
+        if self._names == [*found]:  # as it is asked for
+            return found
+        return {name: found.get(name) for name in self._names}
 
     def provider_form(self) -> dict[str, Any]:
         """As the provider's structured outputs take it: objects closed, bounds moved into the description.

@@ -308,7 +308,10 @@ class State(msgspec.Struct, dict=True):
     @property
     def offered(self) -> int:
         """Open goals that wait for nothing but a permit and their turn."""
-        return sum(map(len, (*self.open_by_kind.values(), *self.parked.values(), self.called)))
+        count = len(self.called)
+        for goals in self.open_by_kind.values():
+            count += len(goals)
+        return count + sum(map(len, self.parked.values())) if self.parked else count
 
     @property
     def overdue(self) -> bool:
@@ -319,7 +322,10 @@ class State(msgspec.Struct, dict=True):
     @property
     def closing(self) -> bool:
         """Whether nothing new is begun any more: someone said to stop, too much failed, or the deadline has passed."""
-        return bool(self.stopping or self.halted) or self.overdue
+        if self.stopping or self.halted:
+            return True
+        deadline_at_s = self.terms.limits.deadline_at_s
+        return deadline_at_s is not None and self.at_s >= deadline_at_s
 
     @property
     def paused_until_s(self) -> float:
@@ -344,7 +350,7 @@ class State(msgspec.Struct, dict=True):
     def demand(self) -> int:
         """Calls that this job could have in flight now, were there permits; 0 where it has nothing to ask."""
         under_way = len(self.flights)
-        if self.outcome or self.closing or rests(self):
+        if self.outcome or self.closing or (self.purse is not None and rests(self)):
             return under_way
         more = self.resting
         if self.paused is not None:
@@ -353,10 +359,17 @@ class State(msgspec.Struct, dict=True):
             nothing_yet = self.source_ended and self.next_goal == 1  # select itself may make the first goal
             looks = self.unseen and not under_way and (self.live > 0 or nothing_yet)
             more += self.offered or int(looks)  # one, so that select may look
-        return min(under_way + more, max(under_way, self.terms.limits.concurrency))
+        wanted, most = under_way + more, self.terms.limits.concurrency
+        return wanted if wanted <= most else max(under_way, most)
 
     def due_at_s(self) -> float | None:
         """When time alone will change something; None if it will not."""
+        if (
+            not (self.delayed or self.deadlines or self.unhedged or self.submissions or self.looking)
+            and self.paused is None and self.purse is None and self.terms.limits.deadline_at_s is None
+            and not (self.wishes and (any(self.open_by_kind.values()) or self.parked or self.called))
+        ):  # fmt: skip
+            return None  # as it is where each call is asked at once
         times = [heap[0][0] for heap in (self.delayed, self.deadlines) if heap]
         deadline_at_s = self.terms.limits.deadline_at_s
         if deadline_at_s is not None and deadline_at_s > self.at_s:

@@ -25,7 +25,7 @@ class TemplateError(ValueError):
 class Template:
     """A template, read. Raises ``TemplateError`` for one that is blank or opens a place that it does not close."""
 
-    __slots__ = ("_texts", "columns")
+    __slots__ = ("_parts", "columns")
 
     def __init__(self, source: str) -> None:
         if not source.strip():
@@ -46,23 +46,21 @@ class Template:
             columns.append(name)
             texts.append("")
         texts[-1] += source[at:]
-        self._texts = tuple(texts)
+        self._parts = [part for text in texts for part in (text, "")][:-1]
+        """What stands between the places, with room for what stands in them."""
         self.columns: tuple[str, ...] = tuple(columns)
         """The columns that it names, in their order, each as often as it is named."""
 
     def render(self, row: Mapping[str, Any]) -> str:
         """The prompt of a row. Empty where there is nothing to ask: all the columns that it names are blank."""
-        texts = self._texts
+        parts = self._parts.copy()
         if not self.columns:
-            return texts[0]
-        parts = [texts[0]]
-        said = False
-        for name, text in zip(self.columns, texts[1:], strict=True):
-            value = shown(row.get(name))
-            said = said or not (value.isspace() or not value)
-            parts.append(value)
-            parts.append(text)
-        return "".join(parts) if said else ""
+            return parts[0]
+        values = parts[1::2] = [shown(row.get(name)) for name in self.columns]
+        for value in values:
+            if value and not value.isspace():
+                return "".join(parts)
+        return ""
 
 
 def shown(value: Any) -> str:

@@ -29,6 +29,7 @@ _ENDED_AS = {status: status.name.lower() for status in Status}
 _64_BITS = (1 << 64) - 1
 _GOAL, _FAILED = What.GOAL, Status.FAILED
 _NOTHING = commands.Decided()
+_NOBODY: frozenset[int] = frozenset()
 
 
 class Tracer(Singles):
@@ -98,7 +99,10 @@ class Tracer(Singles):
         """What is to be done now."""
         nodes, singles, again = self.state.nodes, self._singles, self.state.again
         guarded = self._guards()
-        usual = not (guarded or self.captures or any(share.probing for share in self._k.shares))
+        usual = not (guarded or self.captures)
+        for share in self._k.shares:  # in each turn, so without a generator
+            if share.probing:
+                usual = False
         any_call, call, emit = bool(again or guarded), commands.Call, commands.Emit
         for command in out:
             kind = type(command)
@@ -309,8 +313,12 @@ class Tracer(Singles):
     def _guards(self) -> bool:
         """Whether a breaker lets only some calls out; of which routes, and since when."""
         shares = self._k.shares
-        if not self.state.episodes and all(share.starts < 0 and not share.again_at_s for share in shares):
-            self._guarded = frozenset()
+        may = bool(self.state.episodes)
+        for share in shares:
+            if share.starts >= 0 or share.again_at_s:
+                may = True
+        if not may:
+            self._guarded = _NOBODY
             return False
         guarded = [at for at, share in enumerate(shares) if _is_guarded(share)]
         self._guarded = frozenset(guarded)

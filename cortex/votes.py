@@ -8,13 +8,15 @@ red flag is discarded, never repaired: its vote takes the next sample of the que
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 import msgspec
 
 from cortex import commands
-from cortex.asking import rendered
+from cortex.asking import made_plainly, rendered
 from cortex.changes import Ask, Vote
 from cortex.election import VOTE, Ballot, Candidate, Election
-from cortex.moves import begin_timeout, drop_vote, leave_votes, offer, set_status
+from cortex.moves import begin_timeout, drop_vote, leave_votes, set_status
 from cortex.plain import plain
 from cortex.program import Program
 from cortex.reply import Malformed, Reply, finished
@@ -41,7 +43,8 @@ def begin(k: State, goal: Goal, wish: Vote, out: Out) -> None:
     lane = k.terms.roles.get(wish.role, 0)
     tokens_max = k.terms.prompt_tokens_max(output_tokens_max, k.terms.lane_places(lane)[0])
     ask = Ask(goal, wish.prompt, wish.body, output_tokens_max, wish.params)
-    body, constructor, text_bytes, bound = rendered(k, ask, output_tokens_max, tokens_max, lane)
+    made = None if lane or k.tell is not None else made_plainly(k, ask, output_tokens_max, tokens_max)
+    body, constructor, text_bytes, bound = made or rendered(k, ask, output_tokens_max, tokens_max, lane)
     if k.next_goal - 1 + wish.k > limits.goals_max:
         raise ValueError(f"more than {limits.goals_max} goals in one job")
     first = int(goal.sample)
@@ -56,17 +59,17 @@ def begin(k: State, goal: Goal, wish: Vote, out: Out) -> None:
 
 
 def _next_round(k: State, goal: Goal, election: Election, needed: int, out: Out) -> None:
-    for _ in range(needed):
-        vote = Goal(VOTE, parent=goal.id, depth=goal.depth + 1, sample=str(election.next_sample))
-        election.next_sample += 1
-        vote.id = k.next_goal
-        k.next_goal += 1
-        k.goals[vote.id] = vote
-        k.live += 1
-        election.votes.append(vote.id)
-        offer(k, vote, 0.0)
+    number, sample, depth = k.next_goal, election.next_sample, goal.depth + 1
+    ready = k.open_by_kind.setdefault(VOTE, {})
+    for vote_id in range(number, number + needed):
+        vote = k.goals[vote_id] = Goal(VOTE, parent=goal.id, id=vote_id, depth=depth, sample=str(sample))
+        sample += 1
+        election.votes.append(vote_id)
+        ready[vote_id] = None
         if type(out) is commands.Decided:
             out.made.append(vote)
+    k.next_goal, election.next_sample = number + needed, sample
+    k.live += needed
     if k.tell is not None:
         k.tell(goal.id, "round", {"votes": tuple(election.votes), "k": election.k, "samples_end": election.samples_end})
 
@@ -100,10 +103,12 @@ def cast(k: State, program: Program, vote: Goal, reply: Reply, out: Out) -> tupl
     drop_vote(k, vote, out)
     if election.votes:
         return None
-    election.came.sort(key=_sample)
-    for ballot in election.came:
+    came = election.came
+    if len(came) > 1:
+        came.sort(key=_sample)
+    for ballot in came:
         _count(election, ballot)
-    election.came.clear()
+    came.clear()
     counts = [candidate.votes for candidate in election.candidates]
     needed = votes_needed(counts, election.k)
     if k.tell is not None:
@@ -116,8 +121,7 @@ def cast(k: State, program: Program, vote: Goal, reply: Reply, out: Out) -> tupl
     return goal, winner
 
 
-def _sample(ballot: Ballot) -> int:
-    return ballot.sample
+_sample = attrgetter("sample")
 
 
 def _count(election: Election, ballot: Ballot) -> None:

@@ -7,6 +7,8 @@ estimate, calibrated by reported usage, decides what to pack. The least decides 
 import re
 import unicodedata
 from bisect import bisect_right
+from collections.abc import Sequence
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any, Final, Literal
 
@@ -80,6 +82,32 @@ def body_tokens_bound(body: bytes) -> int:
         tools += _TOOL.fullmatch(kind) is not None
     bound = tokens_bound(_plain(_without_pictures(body) if images else body)) + images * IMAGE_TOKENS
     return bound + TOOLS_TOKENS + tools * TOOL_TOKENS if _TOOLS.search(body) else bound
+
+
+def text_within_tokens_bound(body: bytes, around: bytes) -> int:
+    """The same of a request that is ``around`` with a text in one of its strings: of many that have it in common, what
+    it asks for besides is looked up once."""
+    more = _tokens_besides(around)
+    if more is None or not body.isascii() or (_BACKSLASH in body and b"\\u" in body):
+        return body_tokens_bound(body)
+    return len(body) + FRAMING_TOKENS + more
+
+
+@lru_cache(maxsize=64)
+def _tokens_besides(around: bytes) -> int | None:
+    """What the bound of a request is above that of its bytes; None where bytes say nothing, or are not what counts."""
+    if not around.isascii() or b"\\u" in around:
+        return None
+    more = body_tokens_bound(around) - len(around) - FRAMING_TOKENS
+    return more if 0 <= more < IMAGE_TOKENS else None
+
+
+def bodies_tokens_bound(bodies: Sequence[bytes]) -> int:
+    """The largest of the bounds of several requests; 0 where there is none."""
+    together = b"\n".join(bodies)
+    if not _MORE_THAN_TEXT.search(together) and together.isascii() and _BACKSLASH not in together:
+        return max(map(len, bodies)) + FRAMING_TOKENS if bodies else 0
+    return max(map(body_tokens_bound, bodies))
 
 
 def text_body_tokens_bound(body: bytes) -> int:

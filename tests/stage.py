@@ -8,7 +8,7 @@ Somebody listens to the shadow, so that it goes the general path throughout, whe
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar
 
 import msgspec
@@ -28,6 +28,16 @@ from policies.price import Price, parse_price
 
 PRICE = parse_price("input=3,output=15")
 USAGE = Usage(10, 2)
+
+
+def taken(program: Program, turns: Iterable[events.Turn]) -> Iterator[tuple[commands.Decided, State]]:
+    """What `step` makes of each of these turns, and K after it."""
+    k: State | None = None
+    for turn in turns:
+        if (terms := journal.opening(turn)) is not None:
+            k = journal.open_job(terms)
+        assert k is not None
+        yield step(k, program, turn), k
 
 
 def reply(text: str = "ok", usage: Usage = USAGE, stop_reason: str = "end_turn") -> Reply:

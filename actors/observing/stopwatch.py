@@ -53,8 +53,10 @@ class Stopwatch:
         took.at_s = turn.at_s
         took.step_s, took.commit_s = self._stepped_s - self._began_s, now_s - self._stepped_s
         took.waited_s = now_s - self._taken_since_s
-        if any(type(batch[0]) in _FOLDED for batch in turn.batches if batch):
-            took.absorb_s = (self.asked_s or self._stepped_s) - self._began_s
+        for batch in turn.batches:
+            if batch and type(batch[0]) in _FOLDED:
+                took.absorb_s = (self.asked_s or self._stepped_s) - self._began_s
+                break
         if self.selected_s:
             took.select_s = self._stepped_s - self.selected_s
         return took

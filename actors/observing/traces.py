@@ -116,7 +116,7 @@ class TraceWatch:
         self._job, self._folder = job, folder
         self._rule, self._captures = rule, settings.captures
         self._outbox, self._encoder = outbox, encoder
-        self._propagates = "tracecontext" in settings.propagators
+        self.names_calls = "tracecontext" in settings.propagators
         self._sends = "otlp" in settings.traces.exporters
         self._writes = bool({FILE, "console"}.intersection(settings.traces.exporters))
         self._journal: Journal | None = None
@@ -189,7 +189,7 @@ class TraceWatch:
     def marked(self, calls: list[commands.Call]) -> list[commands.Call]:
         """Each with its ``traceparent``, where the settings have it go out."""
         tracer = self._tracer
-        if not self._propagates or tracer is None:
+        if not self.names_calls or tracer is None:
             return calls
         ids, context = tracer.ids, tracer.context
         return [replace(call, trace=ids.traceparent(*context(call.goal, call.attempt))) for call in calls]

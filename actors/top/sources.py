@@ -20,6 +20,8 @@ from actors.store import Folder
 
 READ_SHARE = 0.05
 """Of one core's time, for reading a journal that goes on changing."""
+_OF_JOBS = ("jobs", "channels")
+"""Of these each job publishes its own part of what its cortex knows; all else is in each, and the last one counts."""
 READ_BUDGET_S = 1.0
 """For journals that were never read yet, in one look; the others come in the next."""
 
@@ -91,9 +93,10 @@ class FolderSource:
         clusters: dict[str, ClusterSeen] = {}
         for found in sorted(published.values(), key=lambda found: found.at_s):
             if found.cortex:
-                clusters[str(found.cortex.get("cortex", ""))] = ClusterSeen(
-                    where=_where(found), as_of_s=found.at_s, status=found.cortex
-                )
+                name = str(found.cortex.get("cortex", ""))
+                before = clusters[name].status if name in clusters else {}
+                of_jobs = {part: before.get(part, {}) | found.cortex.get(part, {}) for part in _OF_JOBS}
+                clusters[name] = ClusterSeen(where=_where(found), as_of_s=found.at_s, status=found.cortex | of_jobs)
         return Seen(at_s=now_s, state=self.folder.address, jobs=tuple(jobs), clusters=tuple(clusters.values()))
 
     def _journal(self, job: str, now_s: float, until_s: float) -> JobSeen:

@@ -46,6 +46,17 @@ def failed_line(custom_id: str, failure: Failure) -> bytes:
     return _encode(_Line(custom_id, _Errored({"type": "error", "error": error})))
 
 
+def goal_of(row: Row, place: int) -> Goal:
+    """What a row becomes that was not refused; its place among those of the source."""
+    return Goal("row", [row.key, row.body, row.output_tokens_max, place])
+
+
+def row_of(goal: Goal) -> Row:
+    """The row that a goal was made of; where it stood is left out."""
+    key, body, output_tokens_max, _ = goal.value
+    return Row(key, body, output_tokens_max)
+
+
 class Batch(Program, frozen=True):
     """One call a row. ``ordered``: results come in the order of the input, else as they finish."""
 
@@ -69,7 +80,7 @@ class Batch(Program, frozen=True):
             failure = Failure(FailureKind.REJECTED, row.refusal, sent=False)
             yield Emit(failed_line(row.key, failure), place if self.ordered else None, failed=True)
         else:
-            yield Goal("row", [row.key, row.body, row.output_tokens_max, place])
+            yield goal_of(row, place)
 
     def select(self, k: State) -> Iterable[Ask]:
         """Every open row, oldest first."""

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from cortex.asking import AS_GIVEN
 from cortex.changes import Ask, Change, Checkpoint, Emit, Fail, Reopen, Resolve
 from cortex.dryrun import simulated
 from cortex.events import Row
@@ -23,6 +24,7 @@ from cortex.schema import Shape
 from cortex.state import Goal, State
 from cortex.template import Template
 from policies.failure import Failure, FailureKind
+from policies.tokens import text_within_tokens_bound
 
 ANSWER, ERROR = "answer", "error"
 META = (
@@ -91,13 +93,24 @@ class Table(Program, frozen=True):
     def select(self, k: State) -> Iterable[Ask]:
         """Every open row, oldest first; one whose answer did not fit is another sample of it, and so is a row that
         failed and is asked again: the answers that did not fit are remembered too."""
+        model, usual = k.terms.route.model, k.terms.limits.output_tokens_max
+        alike = self.prompt and len(k.terms.routes) == 1 and k.tell is None
+        fitting = -1  # a reply's bound that leaves room for a prompt
         for goal in k.open("row"):
             key, row, output_tokens_max, _, edition = goal.value
-            tokens = output_tokens_max or k.terms.limits.output_tokens_max
-            body = self.request(row, k.terms.route.model, tokens, goal.refused)
+            tokens = output_tokens_max or usual
             sample = f"{key}\x1f{goal.resamples}" if goal.resamples else key
             sample = f"{sample}\x1e{edition}" if edition else sample
-            yield Ask(goal, body=body, output_tokens_max=tokens, sample=sample)
+            if alike and tokens != fitting and k.prompt_tokens_max(tokens) > 0:
+                fitting = tokens
+            if tokens != fitting:
+                body = self.request(row, model, tokens, goal.refused)
+                yield Ask(goal, body=body, output_tokens_max=tokens, sample=sample)
+                continue
+            before, after, around = _around(self, model, tokens, goal.refused)
+            body = b"%b%b%b" % (before, _encode(self.asked(row))[1:-1], after)
+            made = body, AS_GIVEN, 0, text_within_tokens_bound(body, around)
+            yield Ask(goal, body=body, output_tokens_max=tokens, sample=sample, made=made)
 
     def absorb(self, k: State, goal: Goal, reply: Reply) -> Iterable[Change]:
         """The answer, checked where there is a schema."""
@@ -150,7 +163,7 @@ class Table(Program, frozen=True):
         an answer before."""
         if not self.prompt:
             return self.completed(_raw(row), tokens, refused)
-        before, after = _around(self, model, tokens, refused)
+        before, after, _ = _around(self, model, tokens, refused)
         return b"%b%b%b" % (before, _encode(self.asked(row))[1:-1], after)
 
     def asked(self, row: bytes) -> str:
@@ -187,10 +200,9 @@ class Table(Program, frozen=True):
         """A result: its id, the input's columns, the answer or why there is none."""
         line: dict[str, Any] = {self.id: key}
         if self.prompt and row:
-            given = _decode(row)
-            line[self.id] = given.get(self.id, key)
+            line[self.id] = _id_of(row, self.id, key)
             if self.with_input:
-                line |= given
+                line |= _decode(row)
         if self.schema:
             line |= fields if fields is not None else dict.fromkeys(_shape(self.schema).properties)
         line[ANSWER] = text if fields is None else None
@@ -235,14 +247,26 @@ _MARK = "\0"
 
 
 @lru_cache(maxsize=64)
-def _around(program: Table, model: str, tokens: int, refused: str) -> tuple[bytes, bytes]:
-    """What stands before and behind a row's own text in its request: nearly all of it is the same for all rows."""
+def _around(program: Table, model: str, tokens: int, refused: str) -> tuple[bytes, bytes, bytes]:
+    """What stands before and behind a row's own text in its request, and both: it is the same for nearly all rows."""
     messages = [{"role": "user", "content": _MARK}]
     request = {"messages": msgspec.Raw(_encode(messages)), "model": msgspec.Raw(_encode(model))}
     if program.system:
         request["system"] = msgspec.Raw(_encode(program.system))
     before, _, after = program.completed(request, tokens, refused).partition(_encode(_MARK)[1:-1])
-    return before, after
+    return before, after, before + after
+
+
+def _id_of(row: bytes, column: str, key: str) -> Any:
+    """What stands in a row's column of ids, as it was given; its key where there is none. The others are not read."""
+    found = _ids(column).decode(row).id
+    return key if found is msgspec.UNSET else found
+
+
+@lru_cache(maxsize=64)
+def _ids(column: str) -> Any:
+    form = msgspec.defstruct("Row", [("id", Any, msgspec.UNSET)], rename={"id": column})
+    return msgspec.json.Decoder(form)
 
 
 @lru_cache(maxsize=64)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from actors.appetite import OPEN_BYTES_MAX, narrower_by
 from actors.bound import over_bound
-from actors.driver import OPEN_BYTES_MAX, narrower_by
 from cortex.commands import Call
 from cortex.events import Row
 from tests.cli.commands import kinds, request

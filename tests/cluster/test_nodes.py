@@ -57,7 +57,7 @@ async def _moved(runtime: Any, name: str, node: int, monkeypatch: pytest.MonkeyP
         for _ in range(20):
             await runtime.end_actor(name)
             await runtime.start_actor("branch", name)
-            if await _pid(runtime, name) in {pid for pid, _ in below(node)}:
+            if await _is_below(runtime, name, node):
                 return
     raise AssertionError(f"Ray never started {name} on the other node")
 

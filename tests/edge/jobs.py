@@ -157,10 +157,11 @@ class Run:
         self, folder: Path, model: FunctionModel, *, program: Program | None = None, source: ListSource | None = None,
         sink: ListSink | None = None, job: str = "j", limits: Limits = LIMITS, price: Price | None = None,
         fresh: bool = False, branches: int = 1, window: int = 200_000, telemetry: Telemetry | None = None,
+        runtime: InlineRuntime | None = None,
     ) -> None:  # fmt: skip
         program = program or Batch()
         where, params = programs.place_of(type(program)), params_of(program)
-        self.runtime = InlineRuntime(branches=branches, telemetry=telemetry)
+        self.runtime = runtime or InlineRuntime(branches=branches, telemetry=telemetry)
         terms = Terms(
             job=job, program=where, params_json=params, fingerprint=programs.fingerprint(where, params), fresh=fresh,
             route=Route(endpoint=model.endpoint, model="m", price=price, context_window=window), limits=limits,

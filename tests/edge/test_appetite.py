@@ -1,56 +1,104 @@
-"""How often a channel is asked for room, and how much is read for it then."""
+"""When a channel says that it has room for rows: in time, and not for a few of them."""
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 
-from actors.appetite import PAUSE_MAX_S, PAUSE_S, Appetite
+from actors.appetite import Appetite, thresholds
 
-WINDOW = 2_048
-ENOUGH = WINDOW // 4
-MESSAGE_S = 0.003
+WINDOW, PERMITS = 2_048, 10
 
 
-def run(rows_per_s: float, for_s: float = 5.0) -> tuple[float, float]:
-    """A driver and a channel of which so many rows a second could be done: windows a second, and the share of the time
-    for which nothing was there to do."""
-    appetite, at_s, open_rows, starved_s, windows = Appetite(WINDOW), 0.0, float(WINDOW), 0.0, 0
-    appetite.fed(0.0, 0)
-    wanted = 0
+class Window:
+    """A channel's: so many rows are in it, of which so many can be asked at once."""
 
-    def passes(time_s: float) -> None:
-        nonlocal at_s, open_rows, starved_s
-        at_s += time_s
-        done = min(open_rows, rows_per_s * time_s)
-        starved_s += time_s - done / rows_per_s
-        open_rows -= done
+    def __init__(self) -> None:
+        self.open, self.outcome, self.over = WINDOW, "", False
+        self.permits = PERMITS
 
-    while at_s < for_s:
-        if wanted < ENOUGH:
-            passes(appetite.pause_s(wanted))
-            passes(MESSAGE_S)
-            wanted = int(WINDOW - open_rows)
-            appetite.looked(at_s, wanted)
-        if wanted > 0:
-            open_rows += wanted
-            windows += 1
-            passes(MESSAGE_S)
-            wanted = int(WINDOW - open_rows)
-            appetite.fed(at_s, wanted)
-    return windows / at_s, starved_s / at_s
+    @property
+    def offered(self) -> int:
+        return max(0, self.open - self.permits)
+
+    def rows_wanted(self) -> int:
+        return 0 if self.outcome else WINDOW - self.open
 
 
-@pytest.mark.parametrize(("rows_per_s", "windows_per_s"), [(50, 7), (500, 7), (5_000, 7), (20_000, 25), (60_000, 70)])
-def test_windows_are_as_large_as_they_may_be_and_no_place_is_empty(rows_per_s: int, windows_per_s: int) -> None:
-    windows, starved = run(rows_per_s)
-    assert windows <= windows_per_s
-    assert starved < 0.01
+@pytest.fixture
+def window() -> Window:
+    return Window()
 
 
-def test_where_nothing_leaves_it_is_asked_more_and_more_rarely() -> None:
-    appetite, pauses = Appetite(WINDOW), []
-    appetite.fed(0.0, 0)
-    for look in range(4):
-        pauses.append(appetite.pause_s(0))
-        appetite.looked(float(look + 1), 0)
-    assert pauses == [PAUSE_S, 2 * PAUSE_S, PAUSE_MAX_S, PAUSE_MAX_S]
+async def _asks(window: Window, narrower: int = 0, wait_s: float = 5.0) -> tuple[Appetite, asyncio.Task[int]]:
+    state: Any = window
+    appetite = Appetite(lambda: state, lambda: window.over)
+    waits = asyncio.create_task(appetite.room(*thresholds(WINDOW, narrower), wait_s))
+    await asyncio.sleep(0)
+    return appetite, waits
+
+
+async def _turns(appetite: Appetite, waits: asyncio.Task[int]) -> bool:
+    """After a turn: is who waits told?"""
+    appetite.look()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    return waits.done()
+
+
+async def test_rows_are_wanted_when_half_of_the_window_is_free(window: Window) -> None:
+    appetite, waits = await _asks(window)
+    for _ in range(WINDOW // 2 - 1):
+        window.open -= 1
+        assert not await _turns(appetite, waits)
+    window.open -= 1
+    assert await _turns(appetite, waits)
+    assert waits.result() == WINDOW // 2
+
+
+async def test_before_that_where_what_may_be_asked_is_nearly_used_up(window: Window) -> None:
+    window.permits = WINDOW - 40
+    appetite, waits = await _asks(window)
+    assert not waits.done(), "none is wanted at all"
+    window.open -= 1
+    assert await _turns(appetite, waits)
+    assert waits.result() == 1
+
+
+async def test_a_job_that_may_ask_nothing_now_wants_nothing_more(window: Window) -> None:
+    window.permits = 0
+    window.open -= 5
+    _, waits = await _asks(window, wait_s=0.01)
+    assert not waits.done()
+    assert await waits == 5, "after the time that was given, in any case"
+
+
+async def test_long_rows_have_a_narrower_window(window: Window) -> None:
+    appetite, waits = await _asks(window, narrower=WINDOW - 48)
+    window.open -= WINDOW - 48
+    assert not await _turns(appetite, waits)
+    window.open -= 24
+    assert await _turns(appetite, waits)
+
+
+async def test_whoever_waits_hears_of_the_end_when_it_is_on_disk_and_not_before(window: Window) -> None:
+    appetite, waits = await _asks(window)
+    window.outcome = "complete"
+    assert not await _turns(appetite, waits), "it would be told that nothing is over, and ask again at once, for ever"
+    window.over = True
+    assert await _turns(appetite, waits)
+    assert waits.result() == 0
+
+
+async def test_a_channel_that_closes_or_breaks_lets_them_go(window: Window) -> None:
+    appetite, waits = await _asks(window)
+    appetite.close()
+    assert await waits == 0
+
+
+def test_thresholds_are_of_the_room_that_there_is() -> None:
+    assert thresholds(2_048, 0) == (1_024, 1)
+    assert thresholds(2_048, 2_000) == (2_024, 2_001)
+    assert thresholds(1, 0) == (1, 1)

@@ -9,7 +9,7 @@ import pytest
 
 from actors import branch as branch_module
 from actors.armoury import Arming, encode, lend
-from actors.branch import DRAINING, GRACE_S, SWEEP_S, Branch
+from actors.branch import DRAINING, GATHER_S, GRACE_S, MANY, SWEEP_S, Branch
 from actors.courier import ANSWER_S, QUICK_S
 from cortex import events
 from policies.failure import Failure, FailureKind
@@ -272,6 +272,31 @@ def test_many_quick_calls_are_waited_for_beside_others_that_are_slow() -> None:
         assert sorted(event.goal for event in along) == [*range(5, 205)]
         await asyncio.sleep(4)
         assert sorted(event.goal for _, event in scene.channel.heard) == [1, 2, 3, 4]
+
+    on_stage(play, model)
+
+
+def test_what_is_ready_of_slow_calls_comes_with_an_answer_that_goes_in_any_case() -> None:
+    """It would have waited for more to go with it, and then been a message of its own."""
+    model = Model(pause_s=2.0)
+
+    async def play(scene: Scene) -> None:
+        await scene.send(*(call(goal) for goal in range(1, 4)))
+        await asyncio.sleep(1.0)
+        model.pause_s = 4.0
+        await scene.send(*(call(goal) for goal in range(10, 10 + 2 * MANY)))
+        await asyncio.sleep(1.0 + GATHER_S / 2)
+        began_s = scene.now_s()
+        _, along = await scene.ask(call(500))
+        assert sorted(event.goal for event in along) == [1, 2, 3]
+        assert scene.now_s() == began_s, "nothing is waited for"
+        assert (1, 1) in (await scene.branch.held("j", 1))[2], "it is kept until it is on disk"
+        await asyncio.sleep(GATHER_S)
+        assert scene.channel.heard == []
+        assert await scene.ask(call(501), on_disk=scene.number) == (scene.branch.incarnation, ())
+        assert (1, 1) not in (await scene.branch.held("j", 1))[2]
+        await asyncio.sleep(10)
+        assert sorted(event.goal for _, event in scene.channel.heard) == [*range(10, 10 + 2 * MANY), 500, 501]
 
     on_stage(play, model)
 

@@ -151,6 +151,21 @@ async def test_a_message_that_was_heard_but_not_answered_is_not_taken_twice() ->
     await dispatch.close(forget=False)
 
 
+async def test_a_message_to_another_process_sets_out_in_the_next_round_of_the_loop_and_the_sender_knows() -> None:
+    """So that a channel can let it go, and do the rest of its turn meanwhile."""
+    branch = FakeBranch("a")
+    dispatch = await Scene(branch).meet()
+    assert dispatch.send([call(1)])
+    await asyncio.sleep(0)
+    assert branch.taken == [(1, 1)]
+    await until(lambda: not any(link.carrying for link in dispatch._links))
+    branch.near = True  # type: ignore[attr-defined]
+    near = await Scene(branch).meet()
+    assert not near.send([call(2)])  # within one process nothing is under way meanwhile
+    for each in (dispatch, near):
+        await each.close(forget=False)
+
+
 async def test_a_message_that_nobody_heard_is_sent_again() -> None:
     branch = FakeBranch("a")
     scene = Scene(branch)

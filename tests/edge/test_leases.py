@@ -38,6 +38,26 @@ def test_whoever_asks_an_idle_cortex_hears_which_nodes_live_by_now() -> None:
 # -- the lease itself -------------------------------------------------------------------------------------------------
 
 
+def test_a_claim_is_for_what_a_turn_was_short_of() -> None:
+    """Of three votes on each step two may be in when the claim is made: asked for one alone, a step takes three turns."""
+
+    async def play(world: World) -> None:
+        world.start()
+        job = world.add("j", wish=10)
+        job.k.open_by_kind = {"row": {0: None}}
+        await asyncio.sleep(PAUSE_S / 2)
+        assert world.claims[-1][1].wanted == 1
+        for count in (3, 1):
+            job.k.open_by_kind = {"row": dict.fromkeys(range(count))}
+            job.lease.look()
+        await asyncio.sleep(PAUSE_S)
+        assert world.claims[-1][1].wanted == 3
+        await asyncio.sleep(RENEW_S + 1)
+        assert world.claims[-1][1].wanted == 1, "once: what is not wanted any more goes to others"
+
+    act(play)
+
+
 def test_an_older_grant_and_one_of_a_cortex_that_is_over_change_nothing() -> None:
     async def play(world: World) -> None:
         world.cortex = Answers(grant(5, 10, for_s=LEASE_S))

@@ -14,6 +14,7 @@ from actors.observing.otlp import Encoder
 from actors.observing.outbox import SPAN_BYTES, Outbox, Parcel
 from actors.telemetry import Told
 from actors.watching import Watches
+from cortex import commands
 from tests.collector import Received
 
 
@@ -121,3 +122,31 @@ def test_whoever_raises_is_let_go_and_the_others_look_on(count):
     watches.turn(1, None, None, None)
     watches.turn(2, None, None, None)
     assert seen == [1, 2]
+
+
+LAUNCH = commands.Launch(1, 1, "p", b"{}", None, None)
+
+
+@pytest.mark.parametrize(("names", "out"), [(False, []), (True, []), (False, [LAUNCH])])
+def test_a_turn_is_seen_when_its_calls_are_on_their_way_and_before_that_only_where_they_carry_names(names, out):
+    """Once either way, also where the one that names them is let go meanwhile."""
+    seen = []
+
+    class Looks(Raises):
+        def turn(self, seq, turn, out, k):
+            seen.append(seq)
+
+    class Names(Raises):
+        names_calls = names
+
+        def begin(self, journal): ...
+        def again(self, seq, turn, out, k): ...
+        def kept(self, seq): ...
+        def child_of(self, goal, attempt): ...
+        def marked(self, calls): ...
+
+    watches = Watches([Looks(), Names()])
+    watches.before(None, 1, None, out, None)
+    assert seen == ([1] if names or out else [])
+    watches.after(None, 1, None, out, None)
+    assert seen == [1]

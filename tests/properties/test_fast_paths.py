@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cortex import attempts, events, intake, journal, loop, transitions
+from cortex import attempts, authored, events, intake, journal, loop, transitions, votes
 from cortex.changes import Ask, Change, Emit, Resolve
 from cortex.limits import Limits
-from cortex.loop import step
 from cortex.program import Program
 from cortex.programs.batch import Batch
 from cortex.programs.table import Table
@@ -24,7 +23,7 @@ from cortex.prompt import Part, Prompt, Role, request_body, text_request
 from cortex.reply import Malformed, Reply
 from cortex.state import Goal, State
 from policies.tokens import body_tokens_bound, text_body_tokens_bound
-from tests.stage import PRICE, Flat, fed
+from tests.stage import PRICE, Flat, fed, taken
 from tests.toys import Elector, Planner
 from tests.world import World
 
@@ -59,6 +58,13 @@ class Window(Program, frozen=True):
         yield Resolve(goal, [goal.value, reply.text])
 
 
+class Steps(Elector, frozen=True):
+    """Each step voted on, and told as a result of its own; some replies are red flags."""
+
+    keeps = False
+    rows_are_goals = False
+
+
 PROGRAMS: dict[str, Program] = {
     "flat": Flat(texts=tuple(f"t{index}" for index in range(30))),
     "equal questions": Flat(texts=("a", "b", "a", "a", "c", "b") * 3),
@@ -68,6 +74,7 @@ PROGRAMS: dict[str, Program] = {
     "table": Table(),
     "planned": Planner(roots=("b", "h"), deep=2),
     "voted on": Elector(),
+    "voted steps": Steps(length=5),
 }
 LIMITS = (
     Limits(concurrency=8), Limits(concurrency=8, max_cost_nusd=900_000), Limits(concurrency=8, goal_timeout_s=9.0),
@@ -98,13 +105,10 @@ def told(program: Program, turns: Iterable[events.Turn], general: bool) -> list[
             patch.setattr(loop, "absorb_plainly", lambda k, program, happened, out: next(happened, None))
             patch.setattr(loop, "ask_plainly", lambda k, wishes, once, out: next(wishes, None))
             patch.setattr(intake, "may_be_plain", lambda *given: False)
-        k: State | None = None
+            patch.setattr(authored, "may_be_plain", lambda *given: False)
+            patch.setattr(votes, "made_plainly", lambda *given: None)
         found = []
-        for turn in turns:
-            if (terms := journal.opening(turn)) is not None:
-                k = journal.open_job(terms)
-            assert k is not None
-            out = step(k, program, turn)
+        for out, k in taken(program, turns):
             goals = [[(goal.id, goal.status) for goal in some] for some in (out.made, out.ended)]
             found.append((journal.encode_batch(out), journal.encode_state(k), goals))  # type: ignore[arg-type]
         return found
@@ -118,7 +122,7 @@ def test_both_paths_come_to_the_same(name, seed, limits, faults):
     assert told(stage.other, stage.turns, general=False) == told(stage.other, stage.turns, general=True)
 
 
-@pytest.mark.parametrize("name", ["flat", "batch", "table"])
+@pytest.mark.parametrize("name", ["flat", "batch", "table", "voted steps"])
 def test_what_is_plain_goes_the_fast_path(name, monkeypatch):
     """Else nothing would be gained, and nothing compared."""
     seen = []

@@ -247,7 +247,7 @@ class LeasesWatch(Observer):
                     for job, name in names:
                         self._back(name, (job, event.goal, event.attempt))
                 elif isinstance(event, events.Granted) and not k.terms.routes[event.route].batched:
-                    self._taken(*names[event.route], event.permits, event.generation)
+                    self._taken(*names[event.route], 0 if k.outcome else event.permits, event.generation)
                     self._told_cap(*names[event.route], event.memo)
                 elif isinstance(event, (events.Rejoined, events.Recalled, events.Opened)):
                     self._keep(names, {(flight.goal, flight.attempt) for flight in k.flights.values()})
@@ -261,6 +261,7 @@ class LeasesWatch(Observer):
                     self._until_s[job] = 0.0  # it will use nothing any more, whether or not a cortex hears of that
 
     def _taken(self, job: str, route: str, permits: int, generation: int) -> None:
+        """``permits`` that may be used: none of a job that is over, whose last claim was answered after it had left."""
         out, held = self._routes.get(route), self._held.get((job, route))
         if out is not None and generation >= out.stay > 0:
             out.told.add(job)

@@ -17,7 +17,9 @@ from policies.tokens import (
     TOOLS_TOKENS,
     UNBOUNDED,
     Estimate,
+    bodies_tokens_bound,
     body_tokens_bound,
+    text_within_tokens_bound,
     tokens_bound,
     verdict,
 )
@@ -243,3 +245,26 @@ def test_an_estimate_has_a_fixed_size_and_survives_the_snapshot() -> None:
 )
 def test_verdict(bound: int, least: int, tokens_max: int, expected: str) -> None:
     assert verdict(bound, least, tokens_max) == expected
+
+
+TEXTS_WITHIN = ("hello", "", "grüß dich", 'a "type": "image" in it', "a \\ and \\u00e9", '"tools": ["mcp_servers"]', "x" * 900, "\U0001f600")
+REQUESTS: tuple[dict[str, Any], ...] = (
+    {}, {"output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}},
+    {"tools": [{"name": "answer", "input_schema": {"type": "object"}}]}, {"tools": [{"type": "bash_20250124", "name": "bash"}]},
+    {"tools": [{"type": "web_search_20250305"}]}, {"mcp_servers": []}, {"system": "grüß"}, {"system": "caf\\u00e9"},
+    {"tools": [{"type": "bash_20250124", "name": str(number)} for number in range(9)]},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("more", REQUESTS)
+@pytest.mark.parametrize("text", TEXTS_WITHIN)
+def test_the_bound_of_a_text_within_a_request_is_that_of_the_request(text, more):
+    def request(content: str) -> bytes:
+        return msgspec.json.encode({"model": "m", "messages": [{"role": "user", "content": content}], **more})
+
+    assert text_within_tokens_bound(request(text), request("")) == body_tokens_bound(request(text))
+
+
+@pytest.mark.parametrize("bodies", [(), (b"{}",), (b"{}", b"{..}"), (b'{"type": "document"}', b"{}"), (b"{}", "{grüß}".encode()), (b"\\u00e9", b"{}")])
+def test_the_bound_of_several_requests_is_the_largest(bodies):
+    assert bodies_tokens_bound(bodies) == max(map(body_tokens_bound, bodies), default=0)

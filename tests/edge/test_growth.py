@@ -1,0 +1,38 @@
+"""What a call takes after many others is counted, and told beside what it took after few."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import growth
+from benchmarks.scale import grows
+from cortex import answers
+from cortex.events import Answered
+from cortex.state import Flight, State
+
+
+@pytest.mark.parametrize("kind", ["batch", "kept"])
+def test_a_call_takes_as_much_after_many_others_as_after_few(kind: str) -> None:
+    found = growth.measured(kind, [2_000, 20_000], 16_000)  # few windows of rows are cut
+    assert set(found["after"]) == {"2000", "20000"}
+    assert found["spread"] < 1.1
+    assert all(figures["functions of ours"] > 10 * growth.PER for figures in found["after"].values())
+
+
+def test_what_grows_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = answers._settle
+
+    def slower(k: State, flight: Flight, event: Answered) -> None:
+        for _ in range(k.successes // 1_000):
+            k.call_id(1, "0")
+        answered(k, flight, event)
+
+    monkeypatch.setattr(answers, "_settle", slower)
+    assert growth.measured("batch", [2_000, 20_000], 16_000)["spread"] > 1.15
+
+
+def test_runs_are_compared_with_those_beside_them() -> None:
+    ran = [(10, 40.0), (100, 40.0), (1_000, 44.0), (100, 80.0), (10, 80.0)]  # the machine became half as fast
+    assert grows([10, 100, 1_000], ran) == {"10": 1.0, "100": 1.0, "1000": pytest.approx((1.1 + 0.55) / 2)}
+    ran = [(10, 40.0), (100, 40.0), (1_000, 44.0)]
+    assert grows([10, 100, 1_000], ran) == {"10": 1.0, "100": 1.0, "1000": 1.1}
