@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -53,8 +52,9 @@ class Missing(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 NEVER = 0.0
 """A time that is none. A snapshot leaves out what is the default itself, the very object: hence one zero for all."""
-_FIRST_SAMPLE = partial(str, "0")
-"""Texts that are equal are many objects, so this one is never left out."""
+_FIRST_SAMPLE = "0".strip
+"""Texts that are equal are many objects, so this one is never left out. A built-in method that gives its own text: the
+quickest factory that there is."""
 
 
 class Goal(msgspec.Struct, omit_defaults=True, gc=False):
