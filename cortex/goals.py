@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from cortex.ledger import Charge
+from cortex.quick_fields import quick_to_set
 from policies.failure import Failure
 from policies.join import Join
 
@@ -57,6 +58,7 @@ _FIRST_SAMPLE = "0".strip
 quickest factory that there is."""
 
 
+@quick_to_set
 class Goal(msgspec.Struct, omit_defaults=True, gc=False):
     """A thing to achieve. A program makes one with ``kind``, ``value`` and ``parent``; the loop fills in the rest.
 
