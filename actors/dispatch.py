@@ -43,7 +43,6 @@ MEET_S = 5.0
 """How long a new channel waits for a branch that is away, or silent: what it holds need not be paid for again."""
 
 Lost = Callable[[list[events.Event]], None]
-_NONE: frozenset[int] = frozenset()
 
 
 class Dispatch:
@@ -205,11 +204,11 @@ class Dispatch:
         try:
             while link.queue:
                 blob, keys = link.packed(self._limits)
-                link.on_the_way = frozenset(keys)
+                link.on_the_way = keys
                 await self._hand_over(link, blob, keys)
-                link.on_the_way = _NONE
+                link.on_the_way = ()
         finally:
-            link.on_the_way = _NONE
+            link.on_the_way = ()
             link.carrying = False
 
     async def _hand_over(self, link: Link, blob: bytes, keys: list[int]) -> None:
@@ -303,7 +302,8 @@ class Dispatch:
 
         A branch forgets a call when its end is on our disk, so nothing is missed that is merely late.
         """
-        old = [key for key in link.seen if key in link.out and key not in link.on_the_way]
+        on_the_way = frozenset(link.on_the_way)
+        old = [key for key in link.seen if key in link.out and key not in on_the_way]
         link.seen = set(link.out)
         if not old:
             return

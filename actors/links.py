@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import nsmallest
 from itertools import chain, islice
 from operator import attrgetter
@@ -48,7 +48,7 @@ class Link:
         """Calls not yet sent."""
         self.out: dict[int, commands.Call] = {}
         """Calls that are there, or on their way."""
-        self.on_the_way: frozenset[int] = frozenset()
+        self.on_the_way: Sequence[int] = ()
         """Calls of the message that is being sent: nobody knows yet whether it was heard."""
         self.seen: set[int] = set()
         """What was out at the last audit."""
@@ -105,16 +105,17 @@ def come_back(keys: Iterable[int], where: dict[int, Link], brought: Callable[[Li
     """The branches that these attempts, which have come back, leave. ``brought`` hears of one whose last message came
     back whole."""
     link: Link | None = None
+    last = 0
     touched: list[Link] = []
     for key in keys:
         if (at := where.pop(key, None)) is None:
             continue
         if at is not link:  # what comes together is mostly one branch's
-            link, out = at, at.out
+            link, out, last = at, at.out, at.brought[1]
             touched.append(at)
         if out.pop(key, None) is None:
             at.queue.pop(key, None)
-        if key == at.brought[1]:
+        if key == last:
             brought(at)
     return touched
 

@@ -31,17 +31,18 @@ class Outlet:
 
     def add(self, results: Sequence[Emit]) -> None:
         """More results; the oldest leave where there are too many bytes."""
-        recent, index = self._recent, self.next_index
+        recent, index, total = self._recent, self.next_index, self._bytes
         for result in results:
             if result.index != index:  # what is between is read back out of the journal
                 recent.clear()
-                self._bytes = 0
+                total = 0
             value = result.value
-            size = len(value) if type(value) is bytes else _size(value)
+            kind = type(value)
+            size = len(value) if kind is bytes or kind is str else 200  # about
             recent.append((result, size))
-            self._bytes += size
+            total += size
             index = result.index + 1
-        self.next_index = index
+        self.next_index, self._bytes = index, total
         while self._bytes > BUFFER_BYTES_MAX:
             self._bytes -= recent.popleft()[1]
 
@@ -56,15 +57,10 @@ class Outlet:
         first = self._recent[0][0].index if self._recent else self.next_index
         if index < first:
             return None
-        skip = index - first
-        some: list[tuple[int, Any]] = []
-        total = 0
-        for result, size in self._from(skip):
-            some.append((result.index, result.value))
-            total += size
-            if total >= READ_BYTES_MAX:
-                break
-        return some
+        found = list(self._from(index - first))
+        if sum([size for _, size in found]) >= READ_BYTES_MAX:
+            found = _within(found)
+        return [(result.index, result.value) for result, _ in found]
 
     def _from(self, skip: int) -> Iterable[tuple[Emit, int]]:
         """The next ones; who reads as they come is near the end, and walks from there."""
@@ -72,6 +68,16 @@ class Outlet:
         if left >= min(skip, READ_MAX):
             return islice(self._recent, skip, skip + READ_MAX)
         return [*islice(reversed(self._recent), left)][::-1]
+
+
+def _within(found: list[tuple[Emit, int]]) -> list[tuple[Emit, int]]:
+    """The first of these, up to the one with which they are as large as an answer may be."""
+    total = 0
+    for count, (_, size) in enumerate(found, 1):
+        total += size
+        if total >= READ_BYTES_MAX:
+            return found[:count]
+    return found
 
 
 def _size(value: Any) -> int:

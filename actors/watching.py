@@ -145,7 +145,7 @@ class Watches:
     def before(self, took: Took, seq: int, turn: events.Turn, out: commands.Decided, k: State) -> None:
         """A turn is on disk, and nothing that it leads to has begun. It is seen now where calls, or child jobs, are to
         carry the names of their spans; else when they are on their way: they do not wait for whoever looks on."""
-        self._seen = self._names or any(type(each) is commands.Launch for each in out)
+        self._seen = self._names or commands.Launch in set(map(type, out))
         if self._seen:
             self.took(took)
             self.turn(seq, turn, out, k)
