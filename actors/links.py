@@ -73,9 +73,11 @@ class Link:
             calls_max, bytes_max = max(NEAR_MAX, calls_max), max(NEAR_BYTES_MAX, bytes_max)
         some = queue if len(queue) <= calls_max else dict(islice(queue.items(), calls_max))
         calls, blob = list(some.values()), b""
-        if sum([len(call.body) for call in calls]) + CALL_BYTES * len(calls) <= bytes_max:
+        fits = sum([len(call.body) for call in calls]) + CALL_BYTES * len(calls) <= bytes_max
+        if fits and not self.near:  # within one process nobody reads the bytes
             blob = _encoder.encode(calls)
-        if not blob or len(blob) > bytes_max:  # names may be long, too
+            fits = len(blob) <= bytes_max  # names may be long, too
+        if not fits:
             blob, count = _cut(calls, bytes_max)
             some = dict(islice(queue.items(), count))
             calls = calls[:count]

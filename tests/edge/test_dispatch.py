@@ -383,3 +383,18 @@ async def test_word_that_a_branch_is_gone_does_not_end_its_successor() -> None:
     await until(lambda: branch.taken == [(2, 2)])
     assert [(e.goal, e.failure.sent) for e in scene.lost] == [(1, True)]
     await dispatch.close(forget=False)
+
+
+def test_a_message_within_one_process_is_never_put_into_bytes_and_one_to_another_is() -> None:
+    """Nobody would read them; how large it may be is bounded all the same."""
+    for near in (True, False):
+        branch = FakeBranch("a")
+        branch.near = near  # type: ignore[attr-defined]
+        link = Link("a", branch)  # type: ignore[arg-type]
+        link.queue = {flight_key(goal, 1): call(goal) for goal in (1, 2)}
+        blob, keys = link.packed(Limits())
+        assert (blob.content, keys) == ([call(1), call(2)], [flight_key(1, 1), flight_key(2, 1)])
+        if near:
+            assert bytes(blob) == b""
+        else:
+            assert msgspec.msgpack.decode(blob, type=list[commands.Call]) == blob.content
