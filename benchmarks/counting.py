@@ -1,8 +1,9 @@
 """Work counted, not timed: what a road does for its calls, the same on every machine.
 
 The real driver, channel, branches and cortex run in one event loop whose time is virtual, with files and journal on a
-disk; only the model is made up. Counted are commits, messages and their bytes as they would travel between processes,
-bytes of the journal, and every call of a Python function, by the profiler of the standard library.
+disk; only the model is made up. Counted are commits, messages and their bytes as they would travel (calls within one
+process are not put into bytes: they are none), bytes of the journal, and every call of a Python function, by the
+profiler of the standard library.
 """
 
 from __future__ import annotations
