@@ -403,4 +403,5 @@ def test_reports_are_wanted_sooner_while_slow_start_goes_up():
     scene.report(flights=20)
     assert wanted() == SOON_S, "not used yet: the grants may be on their way"
     scene.after(often)
+    scene.report(flights=20)
     assert wanted() == often
