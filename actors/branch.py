@@ -147,7 +147,7 @@ class Branch:
         brought = b""
         if waits:
             quick = armed and courier.quick
-            brought = await courier.answer(epoch, number, len(calls)) if quick else courier.at_hand(epoch, number)
+            brought = await (courier.answer(epoch, number, len(calls)) if quick else courier.gathered(epoch, number))
         return (self.incarnation, brought) if brought else self.incarnation
 
     async def on_disk(self, job: str, epoch: int, number: int) -> None:
