@@ -15,8 +15,9 @@ from cortex import commands
 from cortex.limits import Limits
 
 LEVEL_BITS_MAX = 3
-"""Branches whose burdens differ by fewer than eight calls, or by less than an eighth of all that a job makes at once, are
-as good as each other: they take turns. With few calls each counts: else one that has fallen silent had all before long."""
+"""Branches whose burdens differ by fewer than eight calls, or by less than an eighth of all that a job makes at once,
+are as good as each other: they take turns. With few calls each one counts: else a branch that has fallen silent had all
+of them before long."""
 TOGETHER_MAX = 256
 """Calls given to one branch in a row: as many as a message takes, which costs as much as forty of them."""
 
