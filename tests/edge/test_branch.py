@@ -256,6 +256,20 @@ def test_calls_that_take_longer_than_the_last_ones_are_not_waited_for() -> None:
     on_stage(play, model)
 
 
+@pytest.mark.parametrize("error", [RuntimeError, KeyError])
+def test_a_model_that_raises_has_failed_for_once_and_its_key_is_there(error: type[Exception]) -> None:
+    def answer(text: str) -> Any:
+        raise error("its own")
+
+    async def play(scene: Scene) -> None:
+        await scene.send(call(1))
+        await asyncio.sleep(1)
+        ((_, event),) = scene.channel.heard
+        assert (event.failure.kind, event.failure.message) == ("transient", f"{error.__name__} in the model's client")
+
+    on_stage(play, Model(answer))
+
+
 def test_many_quick_calls_are_waited_for_beside_others_that_are_slow() -> None:
     model = Model()
 
