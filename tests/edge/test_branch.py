@@ -258,7 +258,7 @@ def test_calls_that_take_longer_than_the_last_ones_are_not_waited_for() -> None:
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyError])
 def test_a_model_that_raises_has_failed_for_once_and_its_key_is_there(error: type[Exception]) -> None:
-    def answer(text: str) -> Any:
+    def answer(text: str) -> object:
         raise error("its own")
 
     async def play(scene: Scene) -> None:
