@@ -12,13 +12,13 @@ class Bound:
     """The most tokens that a request can be. Samples of one question follow each other: the last one is known."""
 
     def __init__(self) -> None:
-        self._last = (b"", 0)
+        self._body, self._tokens = b"", 0
 
     def of(self, body: bytes) -> int:
         """See ``policies.tokens.body_tokens_bound``."""
-        if body != self._last[0]:
-            self._last = body, body_tokens_bound(body)
-        return self._last[1]
+        if body != self._body:
+            self._body, self._tokens = body, body_tokens_bound(body)
+        return self._tokens
 
 
 async def over_bound(model: Model, call: Call) -> Failure | None:

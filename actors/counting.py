@@ -61,9 +61,11 @@ class Count:
                 self.slow += 1
             if len(self.samples) < SAMPLES_MAX:
                 self.samples.append((elapsed_s, usage.output_tokens))
+            if self.ended >= FIRST_MAX:
+                return False
         elif not self._failed(result):
             return False
-        if self.ended >= FIRST_MAX:
+        elif self.ended >= FIRST_MAX:
             return type(result) is Failure and result.kind in URGENT
         self.ended += 1
         return True

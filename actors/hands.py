@@ -10,14 +10,14 @@ from actors.under_way import Under
 
 
 class Hands:
-    """Each takes call after call; there are as many as calls were ever under way at once. ``make`` sees a call through,
-    in the task that it is given.
+    """Each takes call after call; there are as many as calls were ever under way at once. ``make`` takes calls out of a
+    queue and sees them through, one after the other, until none is left; in the task that it is given.
 
     One is called at first. As long as calls wait, twice as many more are called in each round of the loop, so that a
     hundred are out after seven; where a model answers at once, the first has made all of them before anybody looks.
     """
 
-    def __init__(self, make: Callable[[Under, asyncio.Task[None]], Awaitable[None]]) -> None:
+    def __init__(self, make: Callable[[deque[Under], asyncio.Task[None]], Awaitable[None]]) -> None:
         self._make = make
         self._queue: deque[Under] = deque()
         self._idle: deque[asyncio.Future[None]] = deque()
@@ -69,8 +69,8 @@ class Hands:
         assert task is not None
         while True:
             self._woken -= 1
-            while self._queue:
-                await self._make(self._queue.popleft(), task)
+            if self._queue:
+                await self._make(self._queue, task)
             waiter = loop.create_future()
             self._idle.append(waiter)
             await waiter

@@ -85,12 +85,12 @@ class Landed:
         self.ended: list[int] = []
         """Attempts that have come back, as flights are named."""
         self.granted: list[events.Granted] = []
-        position = 0
+        position, paid, ended, answered = 0, self.paid, self.ended, events.Answered
         for batch in turn.batches:
             for event in batch:
-                if type(event) is events.Answered:
-                    self.paid.append((event.hash, seq, position))
-                    self.ended.append(flight_key(event.goal, event.attempt))
+                if type(event) is answered:  # nearly every event is one
+                    paid.append((event.hash, seq, position))
+                    ended.append(event.goal << 20 | event.attempt)  # ``flight_key``
                 elif type(event) is events.Broke:
                     self.ended.append(flight_key(event.goal, event.attempt))
                 elif type(event) is events.Granted:

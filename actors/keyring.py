@@ -22,19 +22,19 @@ class NoKeyError(LookupError):
 class Door:
     """One route of a job, open: the model behind it, and what is counted by the generation of its breaker."""
 
-    __slots__ = ("_counts", "arming", "model", "route")
+    __slots__ = ("arming", "counts", "model", "route")
 
     def __init__(self, route: str, arming: bytes, model: Model, counts: dict[int, Count]) -> None:
         self.route = route
         self.arming = arming
         self.model = model
-        self._counts = counts
+        self.counts = counts
 
     def count(self, generation: int) -> Count:
-        """Where attempts of this generation are counted."""
-        found = self._counts.get(generation)
+        """Where attempts of this generation are counted; ``counts`` has those that were asked for already."""
+        found = self.counts.get(generation)
         if found is None:
-            found = self._counts[generation] = Count()
+            found = self.counts[generation] = Count()
         return found
 
 

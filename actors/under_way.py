@@ -12,10 +12,10 @@ _NEVER_S = float("inf")
 
 
 class Under:
-    """Taken at ``taken_s``; its time begins with ``begin``: nothing counts for which it was queued."""
+    """Taken at ``taken_s``; its time begins at ``begun_s``: nothing counts for which it was queued."""
 
     __slots__ = (
-        "call", "count", "deadline_s", "family", "job", "key", "stop_s", "streamed", "taken_s", "task", "verdict",
+        "begun_s", "call", "count", "family", "job", "stop_s", "streamed", "taken_s", "task", "verdict",
     )  # fmt: skip
 
     def __init__(self, job: str, family: str, call: commands.Call, taken_s: float) -> None:
@@ -23,11 +23,11 @@ class Under:
         self.family = family
         """The job that its user started, whose credential it is made with."""
         self.call = call
-        self.key = job, call.goal, call.attempt
         self.taken_s = taken_s
+        self.begun_s = _NEVER_S
+        """When its time began; again, where its prompt had to be counted first."""
         self.count: Count | None = None
         """Where it is counted, from the moment at which its request goes out."""
-        self.deadline_s = _NEVER_S
         self.task: asyncio.Task[None] | None = None
         self.verdict: FailureKind | None = None
         """Why its request was cancelled, if it was; ``stop_s`` says when."""
@@ -39,16 +39,23 @@ class Under:
         """More of the answer has come."""
         self.streamed = streamed
 
-    def begin(self, now_s: float) -> None:
-        """Its time begins; again, where its prompt had to be counted first."""
-        self.deadline_s = now_s + self.call.timeout_s
+    @property
+    def deadline_s(self) -> float:
+        """When its time is over."""
+        return self.begun_s + self.call.timeout_s
 
     def elapsed_s(self, now_s: float) -> float:
         """How long it has been going on; 0 before it began."""
-        return 0.0 if self.deadline_s == _NEVER_S else now_s - self.deadline_s + self.call.timeout_s
+        return max(0.0, now_s - self.begun_s)
 
     def stopped(self, now_s: float) -> Failure:
         """What became of it, where it was asked to stop."""
         assert self.verdict is not None
         said = "the deadline of the attempt passed" if self.verdict == FailureKind.TIMED_OUT else "abandoned"
         return Failure(self.verdict, f"{said} after {self.elapsed_s(now_s):.1f} s")
+
+
+def goes_on(task: asyncio.Task[None]) -> None:
+    """The call that it made was asked to stop; the task itself makes others."""
+    while task.uncancel() > 0:
+        pass

@@ -17,7 +17,7 @@ from cortex.moves import ASKED
 from cortex.permits import came_back
 from cortex.plain_changes import may_be_plain
 from cortex.program import Program
-from cortex.state import Flight, State
+from cortex.state import State
 from policies.tokens import TEACHES_BYTES_MIN
 
 
@@ -25,7 +25,8 @@ def absorb_plainly(k: State, program: Program, happened: Iterator[Event], out: O
     """Fold these into K as long as they are plain answers, and return the first that is not; None where all were."""
     if not may_be_plain(k, program, out):
         return next(happened, None)
-    flights, goals, reads_refusals = k.flights, k.goals, program.reads_refusals
+    flights, goals, shares, ledger, tally = k.flights, k.goals, k.shares, k.ledger, k.tally
+    reads_refusals = program.reads_refusals
     other: Event | None = None
     for event in happened:
         if type(event) is not Answered:
@@ -42,13 +43,28 @@ def absorb_plainly(k: State, program: Program, happened: Iterator[Event], out: O
             other = event
             break
         del flights[key]
-        _settle(k, flight, event)
+        reply = event.reply
+        usage, place = reply.usage, flight.route
+        share = shares[place]
+        if flight.paced is None and not flight.probe and share.failing is None:
+            share.in_flight -= 1
+        else:
+            came_back(k, flight, usage)
+        if k.asking:
+            k.asking.pop(flight.hash, None)
+        if flight.text_bytes >= TEACHES_BYTES_MIN:
+            k.estimate = k.estimate.update(flight.text_bytes, usage.input_tokens_billed)
+        price = k.terms.routes[place].price if place else k.terms.route.price
+        k.took = Took(event.elapsed_s, ledger.settle(flight.charge, usage, price))
+        k.successes += 1
+        tally.answered += 1
+        if k.alike:
+            k.alike = 0
         goal.question = b""
         if goal.broken:
             goal.broken = goal.throttles = 0
         if goal.failure is not None:
             goal.failure = None
-        reply = event.reply
         if goal.kind == VOTE or (reply.stop_reason == REFUSAL and not reads_refusals):
             fold_reply(k, program, goal, reply, out)
         else:
@@ -56,23 +72,3 @@ def absorb_plainly(k: State, program: Program, happened: Iterator[Event], out: O
     if k.took is not None:
         k.took = None
     return other
-
-
-def _settle(k: State, flight: Flight, event: Answered) -> None:
-    """The attempt is paid for, and its permit is free again."""
-    usage, place = event.reply.usage, flight.route
-    share = k.shares[place]
-    if flight.paced is None and not flight.probe and share.failing is None:
-        share.in_flight -= 1
-    else:
-        came_back(k, flight, usage)
-    if k.asking:
-        k.asking.pop(flight.hash, None)
-    if flight.text_bytes >= TEACHES_BYTES_MIN:
-        k.estimate = k.estimate.update(flight.text_bytes, usage.input_tokens_billed)
-    price = k.terms.routes[place].price if place else k.terms.route.price
-    k.took = Took(event.elapsed_s, k.ledger.settle(flight.charge, usage, price))
-    k.successes += 1
-    k.tally.answered += 1
-    if k.alike:
-        k.alike = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from hashlib import blake2b
+from typing import Any
 
 from cortex import commands, purse, warming
 from cortex.changes import Ask, Vote
@@ -161,14 +162,13 @@ def ask_plainly(k: State, wishes: Iterator[Ask | Vote], once: bool, out: list[co
     terms, limits, share = k.terms, k.terms.limits, k.shares[0]
     if not plain_way(k, share):
         return next(wishes, None)
-    price, endpoint, timeout = terms.route.price, terms.route.endpoint, limits.timeout
-    at_s, day, generation = k.at_s, k.ledger.day, share.generation
-    goals, flights, asking = k.goals, k.flights, k.asking
+    price, endpoint, at_s, generation = terms.route.price, terms.route.endpoint, k.at_s, share.generation
+    goals, flights, asking, longest_s = k.goals, k.flights, k.asking, k.call_timeout_max_s
     capped, room = not purse.unbounded(k), share.permits - share.in_flight
-    prompt_max: dict[int, int] = {}  # M by the reply's bound
-    heads: dict[int, str] = {}  # of what is hashed, by the sample's length
+    by_output: dict[int, tuple[int, dict[int, tuple[Charge, float]]]] = {}  # M by the reply's bound, and the weights
+    hashes: dict[str, Any] = {}  # what questions of one sample have in common
     sent = nusd = tokens = 0
-    last: tuple[bytes, int] | None = None  # samples of one question follow each other, and weigh the same
+    caching, looked_at = False, b""
     other = None
     for wish in wishes:
         other, goal = wish, wish.goal  # until it is sent
@@ -179,30 +179,32 @@ def ask_plainly(k: State, wishes: Iterator[Ask | Vote], once: bool, out: list[co
             ):  # fmt: skip
                 break
             output_max = wish.output_tokens_max or limits.output_tokens_max
-            input_max = prompt_max.get(output_max)
-            if input_max is None:
-                input_max = prompt_max[output_max] = terms.prompt_tokens_max(output_max)
+            known = by_output.get(output_max)
+            if known is None:
+                known = by_output[output_max] = terms.prompt_tokens_max(output_max), {}
+            input_max, weights = known
             made = wish.made or made_plainly(k, wish, output_max, input_max)
             if made is None:
                 break
             body, constructor, text_bytes, bound = made
             sample = goal.sample if wish.sample is None else wish.sample
-            question = _hashed(heads.get(len(sample)) or _known(heads, endpoint, len(sample)), sample, body)
-            if last is None or last[0] is not body or last[1] != output_max:
-                input_bound = bound if bound < input_max else input_max
-                if price is None:
-                    charge = Charge(0, input_bound + output_max, day)
-                else:
-                    charge = worst_charge(price, input_bound, output_max, b'"cache_control"' in body, day)
-                timeout_s = attempt_timeout_s(timeout, output_max, bound)
-                last = body, output_max
+            hashed = (hashes.get(sample) or _begun(hashes, endpoint, sample)).copy()
+            hashed.update(body)
+            question = hashed.digest()
+            if price is not None and looked_at is not body:  # samples of one question follow each other
+                caching, looked_at = b'"cache_control"' in body, body
+            weight = weights.get(~bound if caching else bound)
+            if weight is None:
+                weight = weights[~bound if caching else bound] = _weight(k, bound, input_max, output_max, caching)
+            charge, timeout_s = weight
             if (not once and question in asking) or (capped and not _committed(k, charge)):
                 break
             set_asked(k, goal)
         except Exception:  # an author's code, or what it made: ``ask`` raises it again, where it is heeded
             break
         goal.tries, goal.question, goal.constructor = 1, question, constructor
-        goal.sample = sample
+        if goal.sample is not sample:  # to set a field takes longer than to look at it
+            goal.sample = sample
         goal_id = goal.id
         key = goal_id << 20 | 1
         flights[key] = Flight(goal_id, 1, sample, question, at_s, charge, text_bytes, 0, b"", output_max)
@@ -211,23 +213,32 @@ def ask_plainly(k: State, wishes: Iterator[Ask | Vote], once: bool, out: list[co
         sent += 1
         tokens += charge.tokens
         nusd += charge.nusd
-        if timeout_s > k.call_timeout_max_s:
-            k.call_timeout_max_s = timeout_s
+        if timeout_s > longest_s:
+            longest_s = timeout_s
         out.append(commands.Call(goal_id, sample, 1, question, body, output_max, input_max, timeout_s, 0, generation))
         other = None
     if sent:
-        k.tally.calls += sent
+        k.tally.calls, k.call_timeout_max_s = k.tally.calls + sent, longest_s
         share.in_flight += sent
-        k.ledger.reserve(Charge(nusd, tokens, day) if not capped else _NO_CHARGE, sent)
+        k.ledger.reserve(Charge(nusd, tokens, k.ledger.day) if not capped else _NO_CHARGE, sent)
     return other
 
 
 _NO_CHARGE = Charge(0, 0)
 
 
-def _known(heads: dict[int, str], endpoint: str, sample_length: int) -> str:
-    heads[sample_length] = head = _head(endpoint, sample_length)
-    return head
+def _begun(hashes: dict[str, Any], endpoint: str, sample: str) -> Any:
+    """The hash of a question up to its body: questions of one endpoint and sample have that in common."""
+    begun = _new_hash()
+    begun.update((_head(endpoint, len(sample)) + sample).encode())
+    hashes[sample] = begun
+    return begun
+
+
+def _weight(k: State, bound: int, input_max: int, output_max: int, caching: bool) -> tuple[Charge, float]:
+    """What a call of so many tokens may cost, and how long it may take: many calls of a turn weigh the same."""
+    charge = worst_charge(k.terms.route.price, min(bound, input_max), output_max, caching, k.ledger.day)
+    return charge, attempt_timeout_s(k.terms.limits.timeout, output_max, bound)
 
 
 def _committed(k: State, charge: Charge) -> bool:
@@ -274,13 +285,17 @@ def made_plainly(k: State, wish: Ask, output_tokens_max: int, tokens_max: int) -
     if type(prompt) is not Prompt or wish.params is not None:
         return None
     system, user = prompt.both()
-    text = system + prompt.separator + user
-    ascii_ = text.isascii()
-    bound = len(text) + FRAMING_TOKENS if ascii_ else tokens_bound(text)
+    separator = prompt.separator
+    if user.isascii() and system.isascii() and separator.isascii():  # as ``text`` puts it together
+        size = len(system) + len(separator) + len(user)
+        bound = size + FRAMING_TOKENS
+    else:
+        text = system + separator + user
+        size, bound = len(text.encode()), tokens_bound(text)
     if bound > tokens_max or len(prompt.parts) > k.terms.limits.parts_max:
         return None
     body = text_request(system, user, k.terms.route.model, output_tokens_max)
-    return body, prompt.constructor, len(text) if ascii_ else len(text.encode()), text_body_tokens_bound(body)
+    return body, prompt.constructor, size, text_body_tokens_bound(body)
 
 
 # -- the request -----------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from cortex.quick_fields import quick_to_set
 from cortex.reply import Usage
 from policies.price import Price, cost_nusd, worst_nusd
 from policies.slices import DAY_S, MONTH, window_of
@@ -48,6 +49,7 @@ class Took(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """It was remembered: nothing was sent, nothing paid."""
 
 
+@quick_to_set
 class Ledger(msgspec.Struct):
     """Totals of a job. Money is in 1e-9 USD (whole numbers, so that sums are exact); everything else is counts."""
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from cortex.quick_fields import quick_to_set
 from policies.failure import Failure
 from policies.pace import Pace, correct, due_at_s, set_rates, take
 from policies.tokens import Estimate
@@ -27,6 +28,7 @@ TOGETHER_S = 0.1
 ``policies.pace.BURST_S``, so that nothing of the rate is lost."""
 
 
+@quick_to_set
 class Share(msgspec.Struct):
     """What a job was granted of one route, and how much of it is in use."""
 

@@ -70,9 +70,14 @@ class Prompt(msgspec.Struct, frozen=True, gc=False):
 
     def both(self) -> tuple[str, str]:
         """The text of the system parts, and all other text in the order given."""
+        parts = self.parts
+        if len(parts) == 1 and not self.lead:  # as in most prompts
+            part = parts[0]
+            text = part.render() if part.title else part.text + ""  # which raises for what is no text
+            return (text, "") if part.role == _SYSTEM else ("", text)
         system: list[str] = []
         user: list[str] = []
-        for part in self.parts:
+        for part in parts:
             (system if part.role == _SYSTEM else user).append(part.render() if part.title else part.text)
         said = self.separator.join(user)
         if self.lead:

@@ -28,6 +28,7 @@ from cortex.ledger import Bill, Charge, Ledger, Took
 from cortex.limits import Terms
 from cortex.permits import Share, Sizes, held_until_s, next_begin_s
 from cortex.purse import Purse, rests, wait_ends_s
+from cortex.quick_fields import quick_to_set
 from cortex.shards import Shard
 from cortex.submission import Submission
 from cortex.tally import Tally as Tally
@@ -112,6 +113,7 @@ class Errand(msgspec.Struct, array_like=True):
         return isinstance(self.command, Launch) and self.command.shards > 0
 
 
+@quick_to_set
 class State(msgspec.Struct, dict=True):
     """K. The methods are for reading; programs never assign."""
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from cortex.quick_fields import quick_to_set
 
+
+@quick_to_set
 class Tally(msgspec.Struct):
     """Counts of a job, for its summary."""
 

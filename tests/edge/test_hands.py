@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 
 from actors.hands import Hands
 from actors.under_way import Under
@@ -16,8 +17,9 @@ def _calls(count: int) -> list[Under]:
 async def test_where_a_model_answers_at_once_one_hand_makes_nearly_all_calls() -> None:
     made: list[tuple[int, object]] = []
 
-    async def make(under: Under, task: asyncio.Task[None]) -> None:
-        made.append((under.call.goal, task))
+    async def make(queue: deque[Under], task: asyncio.Task[None]) -> None:
+        while queue:
+            made.append((queue.popleft().call.goal, task))
 
     hands = Hands(make)
     for _ in range(2):
@@ -34,9 +36,10 @@ async def test_a_hundred_calls_that_take_time_are_out_after_a_few_rounds_of_the_
     out: set[int] = set()
     answer = asyncio.Event()
 
-    async def make(under: Under, task: asyncio.Task[None]) -> None:
-        out.add(under.call.goal)
-        await answer.wait()
+    async def make(queue: deque[Under], task: asyncio.Task[None]) -> None:
+        while queue:
+            out.add(queue.popleft().call.goal)
+            await answer.wait()
 
     hands = Hands(make)
     for start in (1, 2):  # hands that are made, and hands that wait
