@@ -53,12 +53,15 @@ class Template:
 
     def render(self, row: Mapping[str, Any]) -> str:
         """The prompt of a row. Empty where there is nothing to ask: all the columns that it names are blank."""
-        parts = self._parts.copy()
-        if not self.columns:
-            return parts[0]
-        values = parts[1::2] = [shown(row.get(name)) for name in self.columns]
+        columns = self.columns
+        if not columns:
+            return self._parts[0]
+        get = row.get
+        values = [value if type(value := get(name)) is str else shown(value) for name in columns]
         for value in values:
             if value and not value.isspace():
+                parts = self._parts.copy()
+                parts[1::2] = values
                 return "".join(parts)
         return ""
 
