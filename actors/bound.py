@@ -51,8 +51,9 @@ class Bound:
 
 def within_string(text: bytes) -> bool:
     """Whether this, put into a JSON string, neither ends that nor leaves it escaping what follows."""
-    if b"\\" in text:
-        text = text.replace(rb"\\", b"").replace(rb"\"", b"")
+    if b'"' not in text and not text.endswith(b"\\"):
+        return True
+    text = text.replace(rb"\\", b"").replace(rb"\"", b"")
     return b'"' not in text and not text.endswith(b"\\")
 
 
