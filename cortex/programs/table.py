@@ -204,12 +204,11 @@ class Table(Program, frozen=True):
         fields: dict[str, Any] | None = None,
     ) -> bytes:  # fmt: skip
         """A result: its id, the input's columns, the answer or why there is none."""
-        id_: Any = _id_of(row, self.id, key) if self.prompt and row else key
-        if fields is not None and failure is None and not (self.with_input or self.meta):  # nearly always
-            return _encode({self.id: id_, **fields, ANSWER: None, ERROR: None})
-        line: dict[str, Any] = {self.id: id_}
-        if self.with_input and self.prompt and row:
-            line |= _decode(row)
+        line: dict[str, Any] = {self.id: key}
+        if self.prompt and row:
+            line[self.id] = _id_of(row, self.id, key)
+            if self.with_input:
+                line |= _decode(row)
         if self.schema:
             line |= fields if fields is not None else dict.fromkeys(_shape(self.schema).properties)
         line[ANSWER] = text if fields is None else None
