@@ -2,23 +2,59 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from actors.model_port import Model
 from cortex.commands import Call
 from policies.failure import Failure, FailureKind
-from policies.tokens import UNBOUNDED, body_tokens_bound
+from policies.tokens import FRAMING_TOKENS, UNBOUNDED, body_tokens_bound, text_within_tokens_bound, tokens_besides
+
+FRAME_BYTES_MAX: Final = 1 << 16
+"""Larger requests are looked through each by itself."""
+_CONTENT: Final = re.compile(rb'"content":"((?:[^"\\]|\\.)*)"', re.DOTALL)
 
 
 class Bound:
-    """The most tokens that a request can be. Samples of one question follow each other: the last one is known."""
+    """The most tokens that a request can be. Samples of one question follow each other: the last one is known. Rows of
+    a table ask with one schema, or the same tools, each around a text of its own: what those add is known, too."""
 
     def __init__(self) -> None:
         self._body, self._tokens = b"", 0
+        self._before, self._after, self._besides = b"", b"", 0
+        """What stood around the text of the last request that held more than text, and what that adds."""
 
     def of(self, body: bytes) -> int:
         """See ``policies.tokens.body_tokens_bound``."""
-        if body != self._body:
-            self._body, self._tokens = body, body_tokens_bound(body)
+        if body == self._body:
+            return self._tokens
+        self._body, self._tokens = body, self._found(body)
         return self._tokens
+
+    def _found(self, body: bytes) -> int:
+        before, after = self._before, self._after
+        if before and body.startswith(before) and body.endswith(after):
+            text = body[len(before) : -len(after)]
+            if within_string(text):
+                return text_within_tokens_bound(body, text, self._besides)
+        bound = body_tokens_bound(body)
+        if len(body) + FRAMING_TOKENS < bound < UNBOUNDED and len(body) <= FRAME_BYTES_MAX:
+            self._learn(body)
+        return bound
+
+    def _learn(self, body: bytes) -> None:
+        found = _CONTENT.search(body)
+        besides = None if found is None else tokens_besides(body[: found.start(1)] + body[found.end(1) :])
+        if found is not None and besides is not None:
+            self._before, self._after, self._besides = body[: found.start(1)], body[found.end(1) :], besides
+
+
+def within_string(text: bytes) -> bool:
+    """Whether this, put into a JSON string, neither ends that nor leaves it escaping what follows."""
+    if b'"' not in text and not text.endswith(b"\\"):
+        return True
+    text = text.replace(rb"\\", b"").replace(rb"\"", b"")
+    return b'"' not in text and not text.endswith(b"\\")
 
 
 async def over_bound(model: Model, call: Call) -> Failure | None:

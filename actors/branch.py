@@ -20,7 +20,7 @@ from actors.bound import Bound, over_bound
 from actors.counting import Counts
 from actors.courier import QUICK_S, Courier
 from actors.hands import Hands
-from actors.keyring import Keyring, family_of
+from actors.keyring import Keyring, NoKeyError, family_of
 from actors.model_port import TRACEPARENT, Model
 from actors.parcel import Parcel
 from actors.ports import Away, Gone, Runtime
@@ -145,7 +145,7 @@ class Branch:
         brought = b""
         if waits:
             quick = armed and courier.quick
-            brought = await courier.answer(epoch, number, len(calls)) if quick else courier.at_hand(epoch, number)
+            brought = await (courier.answer(epoch, number, len(calls)) if quick else courier.gathered(epoch, number))
         return (self.incarnation, brought) if brought else self.incarnation
 
     async def on_disk(self, job: str, epoch: int, number: int) -> None:
@@ -309,7 +309,7 @@ class Branch:
                 if self._closing or under.verdict is None:
                     raise
                 result = under.stopped(clock())
-            except LookupError:
+            except NoKeyError:
                 result = Failure(FailureKind.BLOCKED, f"route {call.route} of this job has no key here", sent=False)
             except Exception as error:  # a model never raises; one that does must not take the branch along
                 result = Failure(FailureKind.TRANSIENT, f"{type(error).__name__} in the model's client")

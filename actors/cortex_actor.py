@@ -174,7 +174,7 @@ class Cortex:
         one = self._state.members.get(report.subject)
         if report.phase == "draining" and one is not None and one.state == "up":
             self._step(orders.Drain(at_s, "its node", report.subject))
-        return scheduler.report_after_s(self._state)
+        return scheduler.report_after_s(self._state, report)
 
     async def admit(self, job: str, tool: str) -> tuple[bool, float, int]:
         """May a run of this tool begin? If not: after how many seconds to ask again. The breaker's generation."""

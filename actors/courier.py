@@ -2,8 +2,8 @@
 
 Where calls are quick, what becomes of them comes with the answer to the message that brought them: a step of a chain is
 one question and its answer, and where there are many calls half of the messages need not be sent. Where they are not,
-what happens to be ready comes with it. The channel's next message says that it is on disk; until then it is kept here
-like everything else.
+what is ready comes with it; where many are under way the answer waits a moment, until others are, for the same reason.
+The channel's next message says that it is on disk; until then it is kept here like everything else.
 """
 
 from __future__ import annotations
@@ -98,10 +98,24 @@ class Courier:
 
     async def answer(self, epoch: int, number: int, count: int) -> bytes:
         """What becomes of a message's ``count`` calls within ``QUICK_S``, to go with its answer; empty: nothing yet."""
+        return await self._waited(epoch, number, count, QUICK_S)
+
+    async def gathered(self, epoch: int, number: int) -> bytes:
+        """What is ready, to go with the answer to a message: where many are under way, ``GATHERED`` or what there is of
+        them after the moment that this is worth. Empty: nothing is ready."""
+        if self._asker is not None:
+            return b""
+        wait_s, lacking = self._gather_s(), GATHERED - len(self._ready)
+        if wait_s > 0 and lacking > 0:
+            return await self._waited(epoch, number, lacking, wait_s)
+        packet, blob = self._taken_out()
+        return self._sent_along(epoch, number, packet, blob) if packet else b""
+
+    async def _waited(self, epoch: int, number: int, count: int, within_s: float) -> bytes:
+        """``count`` events more, or what there is of them when the time is over. Nothing else sets out meanwhile."""
         loop = asyncio.get_running_loop()
-        self._wanted, self._asker, self._asker_until_s = count, loop.create_future(), loop.time() + QUICK_S
-        if not self._alarm.is_set:
-            self._alarm.set(QUICK_S)
+        self._wanted, self._asker, self._asker_until_s = count, loop.create_future(), loop.time() + within_s
+        self._alarm.set(within_s)
         packet: Packet = []
         blob = Parcel()
         try:
@@ -115,11 +129,6 @@ class Courier:
             self.quick = False
             return b""
         return self._sent_along(epoch, number, packet, blob)
-
-    def at_hand(self, epoch: int, number: int) -> bytes:
-        """What is ready now, to go with the answer to a message, which goes in any case; empty: nothing is."""
-        packet, blob = self._taken_out() if self._asker is None else ([], Parcel())
-        return self._sent_along(epoch, number, packet, blob) if packet else b""
 
     def _sent_along(self, epoch: int, number: int, packet: Packet, blob: bytes) -> bytes:
         self._brought[epoch, number] = packet, asyncio.get_running_loop().time()
@@ -197,7 +206,7 @@ class Courier:
                 if len(self._ready) < GATHERED and (gather_s := self._gather_s()) > 0:
                     await asyncio.sleep(gather_s)
             self._gathering = False
-            while self._ready:
+            while self._ready and self._asker is None:
                 packet, blob = self._taken_out()
                 if packet:
                     number = self._messages = self._messages + 1

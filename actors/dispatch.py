@@ -16,7 +16,7 @@ from typing import Any
 from actors.along import Along
 from actors.branch import DRAINING
 from actors.inbox import Entry
-from actors.links import LEVEL_BITS, Link, Links, come_back
+from actors.links import Link, Links, come_back
 from actors.ports import Away, Gone, Runtime
 from cortex import commands, events
 from cortex.limits import Limits
@@ -53,7 +53,7 @@ class Dispatch:
         self._runtime = runtime
         self._limits = limits
         self._lost = lost
-        self._links = Links()
+        self._links = Links(limits.concurrency)
         self._along = Along(job, self._links, bring)
         self._homeless: dict[int, commands.Call] = {}
         """Calls for which there is no branch at the moment."""
@@ -180,7 +180,7 @@ class Dispatch:
     def settled(self, keys: Iterable[int]) -> None:
         """These attempts (``flight_key``) have come back."""
         for link in come_back(keys, self._where, self._along.on_disk):
-            if (len(link.queue) + len(link.out)) >> LEVEL_BITS != link.level:
+            if (len(link.queue) + len(link.out)) >> self._links.level_bits != link.level:
                 self._look(link)
 
     async def close(self, forget: bool) -> None:

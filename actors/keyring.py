@@ -15,6 +15,10 @@ def family_of(job: str) -> str:
     return job.partition("~")[0]
 
 
+class NoKeyError(LookupError):
+    """Nobody has brought what opens this route."""
+
+
 class Door:
     """One route of a job, open: the model behind it, and what is counted by the generation of its breaker."""
 
@@ -71,8 +75,11 @@ class Keyring:
         return self._armings.get(family)
 
     def door(self, family: str, route: int) -> Door:
-        """The route at this place. Raises ``LookupError``."""
-        return self._doors[family][route]
+        """The route at this place. Raises ``NoKeyError``."""
+        try:
+            return self._doors[family][route]
+        except LookupError:
+            raise NoKeyError(family, route) from None
 
     async def drop(self, family: str) -> None:
         """A family of jobs has ended: what it alone used is closed."""

@@ -14,8 +14,10 @@ from actors.ports import NEAR_BYTES_MAX, NEAR_MAX, Peer, is_near
 from cortex import commands
 from cortex.limits import Limits
 
-LEVEL_BITS = 3
-"""Branches whose burdens differ by fewer than eight calls are as good as each other: they take turns."""
+LEVEL_BITS_MAX = 3
+"""Branches whose burdens differ by fewer than eight calls, or by less than an eighth of all that a job makes at once,
+are as good as each other: they take turns. With few calls each one counts: else a branch that has fallen silent had all
+of them before long."""
 TOGETHER_MAX = 256
 """Calls given to one branch in a row: as many as a message takes, which costs as much as forty of them."""
 
@@ -126,7 +128,9 @@ class Links:
     """All of them. Those that can work stand on levels by their burden, so that choosing one costs the same for any
     number of branches; ``look`` puts one where it belongs now."""
 
-    def __init__(self) -> None:
+    def __init__(self, concurrency: int = 100) -> None:
+        """``concurrency``: calls at once of the job."""
+        self.level_bits = max(0, min(LEVEL_BITS_MAX, (concurrency // 8).bit_length() - 1))
         self._by_name: dict[str, Link] = {}
         self._levels: dict[int, dict[str, Link]] = {}
         self._least = 0
@@ -156,7 +160,7 @@ class Links:
     def look(self, link: Link) -> None:
         """Something about it has changed. One that cannot work stands nowhere."""
         able = link.up and link.armed and not link.leaving and self._by_name.get(link.name) is link
-        level = (len(link.queue) + len(link.out)) >> LEVEL_BITS if able else -1
+        level = (len(link.queue) + len(link.out)) >> self.level_bits if able else -1
         if level != link.level:
             self._stand(link, level)
 

@@ -1,7 +1,8 @@
 """`cortex`, but ``--model sim`` answers at once: ``python -m benchmarks.at_once batch INPUT -o OUTPUT``.
 
 The simulated provider reads each prompt as a reader would, which takes longer than all that Cortex does. Here its place
-is taken by ``models.AtOnce``, in this process and in every actor of the private Ray that this process starts.
+is taken by ``models.AtOnce``, in this process and in every actor of the private Ray that this process starts; unless
+its settings name models: then it is itself, or ``models.Oracle``.
 """
 
 from __future__ import annotations
@@ -10,12 +11,20 @@ from typing import Any
 
 from actors.cluster import seat
 from actors.simulator import inprocess
-from benchmarks.models import AtOnce
+from benchmarks.models import AtOnce, Oracle
 
 _process_class = seat.process_class
 
 
-def _at_once(settings: Any = None) -> AtOnce:
+_simulated = inprocess.SimulatedModel
+ORACLE = ("sim", "oracle")
+"""As ``models`` in the settings of the simulated provider: here they stand for ``models.Oracle``."""
+
+
+def _at_once(settings: Any = None) -> Any:
+    named = settings.models if settings is not None else ()
+    if named:
+        return Oracle() if named == ORACLE else _simulated(settings)
     return AtOnce()
 
 

@@ -184,6 +184,8 @@ class Pool(msgspec.Struct):
     """Of the memo that it was adopted from."""
     left_s: float = 0.0
     """When its last job left."""
+    grew_s: float = -NEVER
+    """When slow start last allowed more."""
 
 
 class Tool(msgspec.Struct):

@@ -176,7 +176,8 @@ def told(state: Cluster, signals: RouteSignals, out: list[Command]) -> None:
             in_flight=pool.in_flight,
             binding=pool.wanted > pool.allowed.concurrency,
         )
-        limit.observe(state.settings.limit, pool.limit, at_s, sample)
+        if limit.observe(state.settings.limit, pool.limit, at_s, sample):
+            pool.grew_s = at_s
         if not _alike(pool.allowed, allowed(state, pool), at_s):
             touch(state, route.pool)
     _judge(state, signals, route, out)

@@ -85,6 +85,8 @@ __all__ = [
 
 UNHEARD_S = 120.0
 """After a restart in which a channel kept silent for a lease time: so long its calls may still be under way."""
+SOON_S = 0.04
+"""Between two reports of a pool whose limit has just grown: some rounds of quick answers."""
 
 
 def step(state: Cluster, event: Event) -> list[Command]:
@@ -134,9 +136,19 @@ def _check_role(name: str) -> None:
         raise ValueError(f"{name} is neither a branch nor a worker")
 
 
-def report_after_s(state: Cluster) -> float:
-    """When a branch or worker should report again, in seconds: all together some hundred times a second at most."""
-    return max(state.settings.report_s, len(state.members) / state.settings.reports_per_s)
+def report_after_s(state: Cluster, report: Report | None = None) -> float:
+    """When a branch or worker should report again, in seconds: all together some hundred times a second at most.
+
+    Sooner, whoever told of a pool that slow start is trying: a report doubles its limit once at most, however many
+    rounds of answers are in it.
+    """
+    own = state.settings
+    after_s = own.report_s
+    for signals in report.routes if report is not None else ():
+        route = state.routes.get(signals.route)
+        if route is not None and state.at_s - state.pools[route.pool].grew_s < own.report_s:
+            after_s = SOON_S
+    return max(after_s, len(state.members) / own.reports_per_s)
 
 
 def _reported(state: Cluster, report: Report, out: list[Command]) -> None:

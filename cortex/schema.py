@@ -43,6 +43,9 @@ _CHOICES = frozenset({"enum", "const", "anyOf", "oneOf", "allOf", "$ref"})
 _ALL = frozenset().union(DESCRIBING, _CHOICES, {"type"}, *_KNOWN.values(), *_BOUNDS.values())
 
 
+_decode, _convert = msgspec.json.Decoder().decode, msgspec.convert
+
+
 class SchemaError(ValueError):
     """This is no schema, or none that answers can be checked by. The message is one clear line."""
 
@@ -74,8 +77,8 @@ class Shape:
         if said.startswith("```"):
             said = said.split("\n", 1)[-1].rsplit("```", 1)[0].strip()
         try:
-            found = msgspec.json.decode(said)
-            msgspec.convert(found, self._type)
+            found = _decode(said)
+            _convert(found, self._type)
         except (ValueError, RecursionError) as error:  # msgspec's are kinds of it
             raise Malformed(_line(error) if said else "the answer is empty") from None
         if type(found) is not dict:

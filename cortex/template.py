@@ -53,14 +53,16 @@ class Template:
 
     def render(self, row: Mapping[str, Any]) -> str:
         """The prompt of a row. Empty where there is nothing to ask: all the columns that it names are blank."""
-        parts = self._parts.copy()
-        if not self.columns:
-            return parts[0]
-        values = parts[1::2] = [shown(row.get(name)) for name in self.columns]
-        for value in values:
-            if value and not value.isspace():
-                return "".join(parts)
-        return ""
+        parts, place, blank = self._parts.copy(), 1, bool(self.columns)
+        for name in self.columns:
+            value = row.get(name)
+            if type(value) is not str:
+                value = shown(value)
+            parts[place] = value
+            place += 2
+            if blank and value and not value.isspace():
+                blank = False
+        return "" if blank else "".join(parts)
 
 
 def shown(value: Any) -> str:

@@ -23,6 +23,8 @@ from policies.pace import BURST_S
 
 REPORT_S: Final = 0.25
 """Between two reports to the pool, and so the step of the play."""
+SOON_S: Final = 0.04
+"""The same while slow start goes up."""
 STEP_MIN_S: Final = 0.02
 PLAYED_S: Final = 600.0
 """So long is played, or as long as twenty answers take."""
@@ -135,7 +137,8 @@ class _Play:
         self._delays = [max(1, round((each + held_s) / self._step_s)) for each in work.latencies_s]
         self._credit = 0.0
         self._begun = self._answered = 0.0
-        self._tick = 0
+        self._tick = self._told_tick = 0
+        self._report_s = REPORT_S
 
     def seconds(self) -> float:
         """When the last answer is there."""
@@ -161,8 +164,10 @@ class _Play:
             if bucket is not None:
                 self._levels[place] = min(bucket.capacity, self._levels[place] + bucket.per_s * step_s)
         now_s = 1.0 + self._tick * step_s
-        if self._tick % max(1, round(REPORT_S / step_s)) == 0:
-            self._report(now_s)
+        if self._tick - self._told_tick >= round(self._report_s / step_s):
+            self._told_tick = self._tick
+            grew = self._report(now_s)
+            self._report_s = min(REPORT_S, max(SOON_S, self._work.latency_s)) if grew else REPORT_S
         allowed = limit.allowance(self._policy, self._pool, now_s, self._caps)
         least = self._left
         rates = (allowed.requests_per_s, allowed.input_tokens_per_s, allowed.output_tokens_per_s)
@@ -192,14 +197,14 @@ class _Play:
             if bucket is not None:
                 self._levels[place] -= begun * size
 
-    def _report(self, now_s: float) -> None:
-        """What reporters tell: whole calls, and the headers of an answer."""
+    def _report(self, now_s: float) -> bool:
+        """What reporters tell: whole calls, and the headers of an answer. Whether slow start grew by it."""
         begun, answered = int(self._begun), int(self._answered)
         self._begun -= begun
         self._answered -= answered
         work = self._work
         told = RateLimits() if not answered else self._headers()
-        limit.observe(
+        return limit.observe(
             self._policy, self._pool, now_s,
             Sample(
                 begun=begun, answered=answered, input_tokens=round(answered * work.input_tokens),

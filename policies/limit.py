@@ -13,7 +13,8 @@ What growth always asks: was more wanted than was allowed, was what is allowed u
 below the limit, an idle pool and one that returns 5xx grow nothing. Caps by hand bound what comes out, never what is
 learnt; headroom is a share of what the provider allows, told or found.
 
-Reports come from several reporters, each a quarter of a second old, and cost a few microseconds.
+Reports come from several reporters, each a quarter of a second old (less while slow start goes up, when `observe` says
+so), and cost a few microseconds.
 """
 
 from __future__ import annotations
@@ -139,8 +140,12 @@ def new(policy: LimitPolicy) -> Limit:
     return Limit(Probing(float(policy.start)))
 
 
-def observe(policy: LimitPolicy, limit: Limit, at_s: float, sample: Sample) -> None:
-    """Take in a report that was heard at `at_s`. A clock that goes back stands still."""
+def observe(policy: LimitPolicy, limit: Limit, at_s: float, sample: Sample) -> bool:
+    """Take in a report that was heard at `at_s`. A clock that goes back stands still.
+
+    True: these are the first answers, or slow start allows more by them; the next round may double it.
+    """
+    first = sample.answered > 0 and not limit.load.latency_s
     elapsed_s = at_s - limit.at_s if limit.at_s else 0.0
     if elapsed_s < 0:
         elapsed_s, at_s = 0.0, limit.at_s
@@ -155,7 +160,8 @@ def observe(policy: LimitPolicy, limit: Limit, at_s: float, sample: Sample) -> N
     if sample.throttled:
         _throttled(policy, limit, at_s, sample)
     elif binding and not probing.episode and at_s >= limit.held_until_s:
-        _grow(policy, limit, min(elapsed_s, STEP_MAX_S), sample)
+        return _grow(policy, limit, min(elapsed_s, STEP_MAX_S), sample) or first
+    return False
 
 
 def _count(limit: Limit, elapsed_s: float, sample: Sample) -> None:
@@ -210,7 +216,8 @@ def _throttled(policy: LimitPolicy, limit: Limit, at_s: float, sample: Sample) -
     limit.held_until_s = max(limit.held_until_s, until_s)
 
 
-def _grow(policy: LimitPolicy, limit: Limit, elapsed_s: float, sample: Sample) -> None:
+def _grow(policy: LimitPolicy, limit: Limit, elapsed_s: float, sample: Sample) -> bool:
+    """Whether slow start has grown."""
     probing, free = limit.probing, _free(limit)
     if free < 1:
         elapsed_s *= policy.settled_s / policy.headroom_s
@@ -218,8 +225,10 @@ def _grow(policy: LimitPolicy, limit: Limit, elapsed_s: float, sample: Sample) -
     if told:  # no need to search for what the headers say
         enough = search.inside(policy, limit.load, told)
         probing.concurrency = float(min(max(enough, policy.start), policy.ceiling))
-    else:
-        search.grow(policy, probing, limit.load, elapsed_s, sample.answered, sample.in_flight, free)
+        return False
+    slow_start, before = probing.mode is Mode.SLOW_START, probing.concurrency
+    search.grow(policy, probing, limit.load, elapsed_s, sample.answered, sample.in_flight, free)
+    return slow_start and probing.concurrency > before
 
 
 def _free(limit: Limit) -> float:

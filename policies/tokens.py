@@ -84,17 +84,16 @@ def body_tokens_bound(body: bytes) -> int:
     return bound + TOOLS_TOKENS + tools * TOOL_TOKENS if _TOOLS.search(body) else bound
 
 
-def text_within_tokens_bound(body: bytes, around: bytes) -> int:
-    """The same of a request that is ``around`` with a text in one of its strings: of many that have it in common, what
-    it asks for besides is looked up once."""
-    more = _tokens_besides(around)
-    if more is None or not body.isascii() or (_BACKSLASH in body and b"\\u" in body):
+def text_within_tokens_bound(body: bytes, text: bytes, besides: int | None) -> int:
+    """The same of a request that has ``text`` in one of its strings; ``besides`` is ``tokens_besides`` of what stands
+    around it: of many requests that have that in common, what they ask for besides is looked up once."""
+    if besides is None or not text.isascii() or b"\\u" in text:
         return body_tokens_bound(body)
-    return len(body) + FRAMING_TOKENS + more
+    return len(body) + FRAMING_TOKENS + besides
 
 
 @lru_cache(maxsize=64)
-def _tokens_besides(around: bytes) -> int | None:
+def tokens_besides(around: bytes) -> int | None:
     """What the bound of a request is above that of its bytes; None where bytes say nothing, or are not what counts."""
     if not around.isascii() or b"\\u" in around:
         return None

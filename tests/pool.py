@@ -19,6 +19,7 @@ from policies.limit import Allowance, Bucket, Caps, Limit, LimitPolicy, RateLimi
 from policies.pace import Pace, correct, due_at_s, set_rates, take
 
 REPORT_S = 0.25
+SOON_S = 0.04
 REPORT_AT_ONCE_S = 0.02
 WAKE_S = 0.1
 """A holder that its pace holds back begins what has become due together, so often."""
@@ -123,6 +124,7 @@ class Pool:
         self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._number = 0
         self._shared: Allowance | None = None
+        self._grew_s = -math.inf
         for place, _ in enumerate(self.nodes):
             self._at(REPORT_S * self.chance.random(), self._report_due, place)
         self._share()
@@ -303,7 +305,11 @@ class Pool:
         allowed = self._shared.concurrency if self._shared else 0
         binding = self.demand(self.now_s - self.zero_s) > allowed
         sample = msgspec.structs.replace(counts, in_flight=known, binding=binding)
-        observe(self.policy, self.limit, self.now_s, sample)
+        if observe(self.policy, self.limit, self.now_s, sample):
+            self._grew_s = self.now_s
+        if self.now_s - self._grew_s < REPORT_S:  # as ``cortex.scheduler.report_after_s`` has it
+            self.nodes[place].report_at_s = self.now_s + SOON_S
+            self._at(SOON_S, self._report_due, place)
         self._share()
 
     def _share(self) -> None:

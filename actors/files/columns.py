@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from datetime import time
 from typing import Any
 
@@ -116,7 +117,7 @@ def arrow_column(values: list[Any], kind: Any) -> Any:
     import pyarrow as pa
 
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return pa.array([_text(each) for each in values], kind)
+        return _made(values, kind, _text)
     if pa.types.is_dictionary(kind):
         return arrow_column(values, kind.value_type).dictionary_encode().cast(kind)
     if pa.types.is_duration(kind):
@@ -128,8 +129,18 @@ def arrow_column(values: list[Any], kind: Any) -> Any:
     if is_bytes(kind):
         return pa.array([None if each is None else base64.b64decode(each) for each in values], kind)
     if pa.types.is_floating(kind):
-        return pa.array([None if each is None else float(each) for each in values], kind)
+        return _made(values, kind, lambda each: None if each is None else float(each))
     return pa.array(values, kind)
+
+
+def _made(values: list[Any], kind: Any, fitted: Callable[[Any], Any]) -> Any:
+    """A column of values that nearly always fit as they are; each is ``fitted`` where one of them does not."""
+    import pyarrow as pa
+
+    try:
+        return pa.array(values, kind)
+    except (pa.ArrowException, ValueError, TypeError):
+        return pa.array([fitted(each) for each in values], kind)
 
 
 def _comes_back(kind: Any, nested: bool = False) -> bool:

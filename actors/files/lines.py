@@ -149,7 +149,9 @@ class Lines:
             line = self._stream.readline(LINE_BYTES_MAX + 1)
             if not line:
                 return None
-            self._took(line)
+            self.position += len(line)
+            if self._digest is not None:
+                self._digest.update(line)
             if len(line) > LINE_BYTES_MAX:
                 rest = line
                 while rest and not rest.endswith(b"\n"):

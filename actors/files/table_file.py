@@ -179,9 +179,9 @@ class CsvReading:
         self.position, self.number, self._row = lines.position, 0, 0
 
     def _texts(self) -> Iterator[str]:
-        while (line := self._lines.next()) is not None:
-            if line.startswith(BOM):
-                line = line.removeprefix(BOM)
+        read = self._lines.next
+        while (line := read()) is not None:
+            line = line.removeprefix(BOM)
             if len(line) > LINE_BYTES_MAX:
                 self._wrong = f"longer than {LINE_BYTES_MAX >> 20} MB, which no provider takes"
             try:
@@ -207,22 +207,23 @@ class CsvReading:
 
     def next(self) -> Piece | None:
         """The next record that is not blank."""
+        lines = self._lines
         while True:
-            before = self._lines.number
+            before = lines.number
             try:
                 cells: Any = next(self._records)
             except StopIteration:
-                self.position = self._lines.position
+                self.position = lines.position
                 return None
             except csv.Error as error:
                 cells = Bad(_wrong_csv(str(error)))
-            self.position, self.number = self._lines.position, before + 1
+            self.position, self.number = lines.position, before + 1
             if not cells:
                 continue
             self._row += 1
             if self._wrong:
                 cells, self._wrong = Bad(self._wrong), ""
-            elif self.width and not isinstance(cells, Bad) and len(cells) != self.width:
+            elif type(cells) is list and len(cells) != self.width and self.width:
                 has = "1 cell" if len(cells) == 1 else f"{len(cells)} cells"
                 cells = Bad(f"has {has}, its header {self.width}: a quote or a comma is out of place")
             return self._row, cells

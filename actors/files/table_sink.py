@@ -15,6 +15,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -189,6 +190,15 @@ class TableSink:
             while some := [_decode(line) for line in islice(lines, ROWS_AT_ONCE)]:
                 yield some
 
+    def _chunks_by_column(self, names: list[str]) -> Iterator[dict[str, list[Any]]]:
+        """The same: of each of these columns its values, null where a row has none."""
+        rename = {f"c{place}": name for place, name in enumerate(dict.fromkeys(names))}
+        row = msgspec.defstruct("Row", [(each, Any, None) for each in rename], rename=rename, gc=False)
+        decode, takers = msgspec.json.Decoder(row).decode, [(name, attrgetter(each)) for each, name in rename.items()]
+        with self._rows_path.open("rb") as lines:
+            while some := list(map(decode, islice(lines, ROWS_AT_ONCE))):
+                yield {name: list(map(taken, some)) for name, taken in takers}
+
     def _csv(self, part: Path) -> None:
         names = [name for name, _ in self._columns.names]
         csv.field_size_limit(1 << 30)
@@ -204,11 +214,9 @@ class TableSink:
 
         schema = arrow_schema(self._columns)
         with pq.ParquetWriter(part, schema.with_metadata({OWNER: self._job.encode()}), compression="zstd") as table:
-            for rows in self._chunks():
+            for values in self._chunks_by_column(schema.names):
                 try:
-                    columns = [
-                        arrow_column([row.get(field.name) for row in rows], field.type) for field in schema
-                    ]
+                    columns = [arrow_column(values[field.name], field.type) for field in schema]
                 except (pa.ArrowException, ValueError, TypeError) as error:
                     said = " ".join(str(error).split())[:200]
                     raise SinkError(f"{self.name}: a value does not fit its column: {said}; write .jsonl") from None

@@ -24,7 +24,7 @@ from cortex.schema import Shape
 from cortex.state import Goal, State
 from cortex.template import Template
 from policies.failure import Failure, FailureKind
-from policies.tokens import text_within_tokens_bound
+from policies.tokens import text_within_tokens_bound, tokens_besides
 
 ANSWER, ERROR = "answer", "error"
 META = (
@@ -95,21 +95,28 @@ class Table(Program, frozen=True):
         failed and is asked again: the answers that did not fit are remembered too."""
         model, usual = k.terms.route.model, k.terms.limits.output_tokens_max
         alike = self.prompt and len(k.terms.routes) == 1 and k.tell is None
-        fitting = -1  # a reply's bound that leaves room for a prompt
+        render = _template(self.prompt).render if alike else None
+        fitting = framed = -1  # a reply's bound that leaves room for a prompt
+        refused, before, after, besides = "", b"", b"", None
         for goal in k.open("row"):
             key, row, output_tokens_max, _, edition = goal.value
-            tokens = output_tokens_max or usual
-            sample = f"{key}\x1f{goal.resamples}" if goal.resamples else key
-            sample = f"{sample}\x1e{edition}" if edition else sample
-            if alike and tokens != fitting and k.prompt_tokens_max(tokens) > 0:
+            tokens, sample = output_tokens_max or usual, key
+            if goal.resamples:
+                sample = f"{key}\x1f{goal.resamples}"
+            if edition:
+                sample = f"{sample}\x1e{edition}"
+            if tokens != fitting and render is not None and k.prompt_tokens_max(tokens) > 0:
                 fitting = tokens
-            if tokens != fitting:
+            if tokens != fitting or render is None:
                 body = self.request(row, model, tokens, goal.refused)
                 yield Ask(goal, body=body, output_tokens_max=tokens, sample=sample)
                 continue
-            before, after, around = _around(self, model, tokens, goal.refused)
-            body = b"%b%b%b" % (before, _encode(self.asked(row))[1:-1], after)
-            made = body, AS_GIVEN, 0, text_within_tokens_bound(body, around)
+            if tokens != framed or refused != goal.refused:
+                framed, refused = tokens, goal.refused
+                before, after, besides = _around(self, model, tokens, refused)
+            text = _encode(render(_decode(row)))[1:-1]
+            body = b"%b%b%b" % (before, text, after)
+            made = body, AS_GIVEN, 0, text_within_tokens_bound(body, text, besides)
             yield Ask(goal, body=body, output_tokens_max=tokens, sample=sample, made=made)
 
     def absorb(self, k: State, goal: Goal, reply: Reply) -> Iterable[Change]:
@@ -122,7 +129,8 @@ class Table(Program, frozen=True):
             failure = Failure(FailureKind.REFUSED, "the model declined")
         elif self.schema:
             try:
-                text = self._said(reply, text)
+                if self.schema_as == "tool":
+                    text = self._said(reply, text)
                 fields = _shape(self.schema).read(text)
             except Malformed as error:
                 said = str(error)
@@ -185,9 +193,7 @@ class Table(Program, frozen=True):
         return _encode({name: request[name] for name in sorted(request)})
 
     def _said(self, reply: Reply, text: str) -> str:
-        """The text that is to be JSON. Raises ``Malformed``."""
-        if self.schema_as != "tool":
-            return text
+        """The input of the tool that is to be JSON, where it was used. Raises ``Malformed``."""
         uses = as_said(reply).uses
         return _encode(uses[0].input).decode() if uses else text
 
@@ -247,14 +253,15 @@ _MARK = "\0"
 
 
 @lru_cache(maxsize=64)
-def _around(program: Table, model: str, tokens: int, refused: str) -> tuple[bytes, bytes, bytes]:
-    """What stands before and behind a row's own text in its request, and both: it is the same for nearly all rows."""
+def _around(program: Table, model: str, tokens: int, refused: str) -> tuple[bytes, bytes, int | None]:
+    """What stands before and behind a row's own text in its request, the same for nearly all rows, and what that adds
+    to its bound."""
     messages = [{"role": "user", "content": _MARK}]
     request = {"messages": msgspec.Raw(_encode(messages)), "model": msgspec.Raw(_encode(model))}
     if program.system:
         request["system"] = msgspec.Raw(_encode(program.system))
     before, _, after = program.completed(request, tokens, refused).partition(_encode(_MARK)[1:-1])
-    return before, after, before + after
+    return before, after, tokens_besides(before + after)
 
 
 def _id_of(row: bytes, column: str, key: str) -> Any:

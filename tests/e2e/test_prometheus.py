@@ -45,6 +45,8 @@ EMPTY_PANELS: dict[tuple[str, str], str] = {
 # As if scraped in Kubernetes; the others as if not.
 NAMESPACE = {"capped": "triage", "as ray": "on-ray"}
 FULL_AFTER_S = 60.0
+SCRAPED_S = 10.0
+"""A scrape that takes longer than its second, on a busy machine, leaves a page without numbers until the next."""
 
 
 class Server:
@@ -170,21 +172,22 @@ def _chosen(expr: str, **chosen: str) -> str:
 
 def test_every_query_of_the_dashboards_finds_something(server: Server, tell: Callable[[str], None]) -> None:
     queries = _queries()
-    empty = [
-        (board, title, expr) for board, title, expr in queries
-        if not _numbers(server.ask(_chosen(expr))) and (board, title) not in EMPTY_PANELS
-    ]  # fmt: skip
-    assert not empty, "\n".join(f"{board}, {title}: {expr}" for board, title, expr in empty)
+    for board, title, expr in queries:
+        if (board, title) not in EMPTY_PANELS:
+            asked = _chosen(expr)
+            tools.until(lambda asked=asked: _numbers(server.ask(asked)), SCRAPED_S, f"{board}, {title}: {asked}")
     tell(f"{len(queries)} queries of {len(BOARDS)} dashboards asked of Prometheus; {len(EMPTY_PANELS)} panels known to be empty")
 
 
 def test_every_query_finds_the_names_that_ray_gives(server: Server) -> None:
     for board, title, expr in _queries():
-        found = server.ask(_chosen(expr, namespace="on-ray"))
-        assert _numbers(found) or (board, title) in EMPTY_PANELS, (board, title, expr)
-    alone = server.ask(_chosen("sum(" + EXPECTED + ")", namespace="on-ray"))
-    assert server.ask(_chosen(EXPECTED, namespace="on-ray"))[0]["metric"]["WorkerId"] == "w1"
-    assert alone[0]["value"][1] == server.ask(_chosen(f"sum({EXPECTED})", namespace="triage"))[0]["value"][1]
+        if (board, title) not in EMPTY_PANELS:
+            asked = _chosen(expr, namespace="on-ray")
+            tools.until(lambda asked=asked: _numbers(server.ask(asked)), SCRAPED_S, f"{board}, {title}: {asked}")
+    (as_ray,) = tools.until(lambda: server.ask(_chosen(EXPECTED, namespace="on-ray")), SCRAPED_S, "rows under Ray's names")
+    (own,) = tools.until(lambda: server.ask(_chosen(EXPECTED, namespace="triage")), SCRAPED_S, "rows")
+    assert as_ray["metric"]["WorkerId"] == "w1"
+    assert as_ray["value"][1] == own["value"][1]
 
 
 EXPECTED = '{__name__=~"(ray_)?cortex_rows_expected", cortex_job_id=~"$job", namespace=~"$namespace"}'

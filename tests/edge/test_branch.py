@@ -256,6 +256,20 @@ def test_calls_that_take_longer_than_the_last_ones_are_not_waited_for() -> None:
     on_stage(play, model)
 
 
+@pytest.mark.parametrize("error", [RuntimeError, KeyError])
+def test_a_model_that_raises_has_failed_for_once_and_its_key_is_there(error: type[Exception]) -> None:
+    def answer(text: str) -> object:
+        raise error("its own")
+
+    async def play(scene: Scene) -> None:
+        await scene.send(call(1))
+        await asyncio.sleep(1)
+        ((_, event),) = scene.channel.heard
+        assert (event.failure.kind, event.failure.message) == ("transient", f"{error.__name__} in the model's client")
+
+    on_stage(play, Model(answer))
+
+
 def test_many_quick_calls_are_waited_for_beside_others_that_are_slow() -> None:
     model = Model()
 
@@ -276,8 +290,8 @@ def test_many_quick_calls_are_waited_for_beside_others_that_are_slow() -> None:
     on_stage(play, model)
 
 
-def test_what_is_ready_of_slow_calls_comes_with_an_answer_that_goes_in_any_case() -> None:
-    """It would have waited for more to go with it, and then been a message of its own."""
+def test_what_is_ready_of_many_slow_calls_comes_with_an_answer() -> None:
+    """By itself it would have waited as long for more to go with it, and then been a message of its own."""
     model = Model(pause_s=2.0)
 
     async def play(scene: Scene) -> None:
@@ -289,7 +303,7 @@ def test_what_is_ready_of_slow_calls_comes_with_an_answer_that_goes_in_any_case(
         began_s = scene.now_s()
         _, along = await scene.ask(call(500))
         assert sorted(event.goal for event in along) == [1, 2, 3]
-        assert scene.now_s() == began_s, "nothing is waited for"
+        assert scene.now_s() == pytest.approx(began_s + GATHER_S), "for more, since many are under way"
         assert (1, 1) in (await scene.branch.held("j", 1))[2], "it is kept until it is on disk"
         await asyncio.sleep(GATHER_S)
         assert scene.channel.heard == []

@@ -83,3 +83,17 @@ def test_types_of_typed_answers(schema: dict[str, Any], kind: Any) -> None:
     whole = {"type": "object", "properties": {"x": schema}, "$defs": {"X": {"type": "integer"}}}
     program = Table(prompt="{{id}}", id="id", schema=msgspec.json.encode(whole).decode())
     assert arrow_schema(columns_of(program, [("id", "text")])).field("x").type == kind
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "column"),
+    [
+        (pa.string(), ["a", None, 1, [2], {"b": None}, True], ["a", None, "1", "[2]", '{"b":null}', "true"]),
+        (pa.string(), ["a", None], ["a", None]),
+        (pa.float64(), [1, None, 2.5, 2**53 + 1, True], [1.0, None, 2.5, 2.0**53, 1.0]),
+        (pa.float64(), [2**70, 0.5], [2.0**70, 0.5]),
+    ],
+)
+def test_values_that_do_not_all_fit_as_they_are(kind: Any, values: list[Any], column: list[Any]) -> None:
+    assert arrow_column(values, kind).to_pylist() == column
+    assert arrow_column(values, kind).type == kind

@@ -76,6 +76,57 @@ async def test_a_message_that_is_large_enough_waits_for_nothing() -> None:
     assert channel.messages == [GATHERED]
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "told", "waits"),
+    [
+        (0, 0, 0, True),
+        (3, 0, 3, True),
+        (3, GATHERED - 4, GATHERED - 1, True),
+        (3, GATHERED - 3, GATHERED, False),
+        (GATHERED, 0, GATHERED, False),
+    ],
+)
+async def test_an_answer_takes_along_what_is_ready_and_waits_a_moment_for_more(
+    before: int, after: int, told: int, waits: bool
+) -> None:
+    channel, moment_s = Channel(), 0.02
+    courier = Courier("branch:1", "1", channel, lambda: True, lambda: moment_s)
+    loop = asyncio.get_running_loop()
+    for goal in range(before):
+        courier.add(_event(goal + 1))
+    began_s = loop.time()
+    answer = loop.create_task(courier.gathered(1, 1))
+    await asyncio.sleep(0)
+    assert not waits or await courier.gathered(1, 2) == b"", "one waits for them already"
+    for goal in range(after):
+        courier.add(_event(before + goal + 1))
+    blob = await answer
+    assert len(msgspec.msgpack.decode(blob) if blob else ()) == told
+    assert (loop.time() - began_s >= moment_s) is waits
+    assert len(courier.keys()) == told, "kept until it is known to be on disk"
+    await asyncio.sleep(2 * moment_s)
+    assert channel.messages == [], "nothing of it is a message of its own"
+    await courier.close()
+
+
+async def test_what_is_ready_goes_with_an_answer_at_once_where_few_are_under_way() -> None:
+    courier = Courier("branch:1", "1", Channel(), lambda: True, lambda: 0.0)
+    assert await courier.gathered(1, 1) == b""
+    courier.add(_event(1))
+    assert len(msgspec.msgpack.decode(await courier.gathered(1, 2))) == 1
+
+
+async def test_what_becomes_ready_after_an_answer_goes_by_itself() -> None:
+    channel = Channel()
+    courier = Courier("branch:1", "1", channel, lambda: True, lambda: 0.01)
+    assert await courier.gathered(1, 1) == b""
+    courier.add(_event(1))
+    async with asyncio.timeout(5):
+        while not channel.messages:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.005)
+    assert channel.messages == [1]
+
+
 async def test_a_message_that_nobody_answers_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the channel had been killed, and the call to it never came to an end."""
     monkeypatch.setattr("actors.courier.ANSWER_S", 0.01)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from actors import dispatch as module
-from actors.links import LEVEL_BITS, Link, Links
+from actors.links import LEVEL_BITS_MAX, Link, Links
 from actors.ports import Away, Gone
 from cortex.state import flight_key
 from policies.failure import FailureKind
@@ -227,8 +227,8 @@ async def test_a_branch_that_is_gone_while_it_leaves_is_forgotten() -> None:
     await dispatch.close(forget=False)
 
 
-def _linked(count: int) -> tuple[Links, list[Link]]:
-    links = Links()
+def _linked(count: int, concurrency: int = 100) -> tuple[Links, list[Link]]:
+    links = Links(concurrency)
     some = [Link(f"branch:{place}", FakeBranch(f"branch:{place}")) for place in range(count)]  # type: ignore[arg-type]
     for link in some:
         links.add(link)
@@ -238,7 +238,7 @@ def _linked(count: int) -> tuple[Links, list[Link]]:
 def test_the_least_burdened_are_chosen_in_their_turn() -> None:
     links, (a, b, c) = _linked(3)
     assert [links.least() for _ in range(4)] == [a, b, c, a]
-    b.out = {goal: call(goal) for goal in range(1 << LEVEL_BITS)}
+    b.out = {goal: call(goal) for goal in range(1 << LEVEL_BITS_MAX)}
     links.look(b)
     assert [links.least() for _ in range(4)] == [c, a, c, a]
     a.up = c.armed = False
@@ -251,6 +251,26 @@ def test_the_least_burdened_are_chosen_in_their_turn() -> None:
     for link in (a, b, c):
         links.remove(link)
     assert links.least() is None
+
+
+@pytest.mark.parametrize(("concurrency", "most"), [(1, 1), (8, 1), (16, 2), (32, 4), (64, 8), (10_000, 8)])
+def test_one_that_is_silent_has_hardly_more_than_its_share(concurrency: int, most: int) -> None:
+    """Two branches; of one nothing comes back any more. As many calls are out as may be, until the other has none."""
+    links, (silent, other) = _linked(2, concurrency)
+    goals = iter(range(50 * concurrency))
+    while silent.burden() < concurrency:
+        while silent.burden() + other.burden() < concurrency:
+            if (goal := next(goals, None)) is None:
+                assert silent.burden() <= concurrency // 2 + most
+                return
+            link = links.least()
+            assert link is not None
+            link.out[goal] = call(goal)
+            links.look(link)
+        if other.out:
+            del other.out[next(iter(other.out))]
+            links.look(other)
+    assert concurrency == 1, "all calls are with the one that is silent"
 
 
 def test_choosing_costs_the_same_for_any_number_of_branches() -> None:
@@ -272,7 +292,7 @@ def test_choosing_costs_the_same_for_any_number_of_branches() -> None:
             assert link is not None
             link.out[goal] = call(goal)
             links.look(link)
-        assert max(map(Link.burden, some)) - min(map(Link.burden, some)) <= 1 << LEVEL_BITS
+        assert max(map(Link.burden, some)) - min(map(Link.burden, some)) <= 1 << LEVEL_BITS_MAX
         return taken
 
     assert steps(400) <= steps(4) + 400

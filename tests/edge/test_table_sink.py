@@ -64,6 +64,18 @@ def test_it_is_made_when_the_run_ends(sink: Any, tmp_path: Path, name: str) -> N
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
+@pytest.mark.parametrize("name", ["o.csv", "o.parquet"])
+def test_a_row_has_nothing_where_it_lacks_a_column_and_no_column_of_its_own(sink: Any, tmp_path: Path, name: str) -> None:
+    one = sink(name)
+    one.open(0, 0, False)
+    one.write([b'{"more":[1],"id":7,"other":1}', b'{"id":8,"text":"t"}'])
+    one.close()
+    found = table(tmp_path / name)
+    assert [{key: value or None for key, value in row.items()} for row in found] == [
+        {"id": 7, "text": None, "more": "[1]"}, {"id": 8, "text": "t", "more": None},
+    ]  # fmt: skip
+
+
 def test_rows_beyond_what_the_journal_knows_are_cut_back(sink: Any, tmp_path: Path) -> None:
     one = sink()
     one.open(0, 0, False)

@@ -1,9 +1,10 @@
 """Limits in a closed loop: what is sustained, what is refused and how soon, before providers of many kinds.
 
-Four reporters tell each quarter of a second, late; virtual time; one seed decides a run.
+Four reporters tell each quarter of a second, sooner while slow start goes up, late; virtual time; one seed decides a run.
 """
 
 from collections.abc import Mapping
+from statistics import mean
 from typing import Any
 
 import msgspec
@@ -63,7 +64,6 @@ def test_a_limit_of_tokens_that_nobody_tells_is_found_with_mixed_sizes(capacity_
     converged(BLIND_S, seed, input_tokens_per_s=50_000, capacity_s=capacity_s, latency_s=0.5)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("retry_after", [True, False])
 @pytest.mark.parametrize(
     ("capacity_s", "latency_s", "paid_s", "sustained"),
@@ -77,15 +77,17 @@ def test_a_limit_of_tokens_that_nobody_tells_is_found_with_mixed_sizes(capacity_
     ],
 )
 def test_a_limit_of_output_tokens_that_nobody_tells_is_found(
-    capacity_s: int, latency_s: float, paid_s: int, sustained: float, retry_after: bool, seed: int
+    capacity_s: int, latency_s: float, paid_s: int, sustained: float, retry_after: bool
 ) -> None:
     """They are charged when they are made: what slow start has under way when the bucket is empty is lent by the
-    provider, and measured is from when that is paid back."""
+    provider, and measured is from when that is paid back. Judged is the mean of three runs: one alone is from .93 to 1.1
+    of what is allowed, since some episodes more or fewer fall into the time that is measured."""
     provider = Provider(
         output_tokens_per_s=10_000, capacity_s=capacity_s, latency_s=latency_s, retry_after=retry_after
     )
-    pool = Pool(provider, seed=seed).run(paid_s + 150)
-    held(pool, paid_s, paid_s + 150, sustained)
+    pools = [Pool(provider, seed=seed).run(paid_s + 150) for seed in (1, 2, 3)]
+    used, refused = (mean(of(pool, paid_s, paid_s + 150) for pool in pools) for of in (Pool.used, Pool.throttled))
+    assert used >= sustained and refused < REFUSED, f"used {used:.3f}, refused {refused:.4f}"
 
 
 # ------------------------------------------------------------------------------------- a limit of concurrency

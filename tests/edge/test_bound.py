@@ -1,0 +1,61 @@
+"""The bound where requests are sent: whatever it remembers of requests before, it says what each comes to by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from actors import bound
+from actors.bound import Bound, within_string
+from policies.tokens import body_tokens_bound
+
+TEXTS = ("hello", "", "grüß dich", 'a "type": "image" in it', "a \\ and \\u00e9 \x00", '", "tools": ["', "x" * 900, 'end\\')
+MORE: tuple[dict[str, Any], ...] = (
+    {}, {"output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}},
+    {"tools": [{"name": "answer", "input_schema": {"type": "object"}}]}, {"tools": [{"type": "bash_20250124", "name": "bash"}]},
+    {"tools": [{"type": "web_search_20250305"}]}, {"mcp_servers": []}, {"system": "grüß", "tools": []}, {"system": "caf\\u00e9"},
+    {"tools": [{"type": "bash_20250124", "name": str(number)} for number in range(9)]},
+)  # fmt: skip
+
+
+def request(text: str, more: dict[str, Any]) -> bytes:
+    return msgspec.json.encode({"messages": [{"role": "user", "content": text}], "model": "m", **more})
+
+
+@pytest.mark.parametrize("more", MORE)
+def test_requests_with_one_frame_are_bounded_as_each_by_itself(more: dict[str, Any]) -> None:
+    known = Bound()
+    for text in (*TEXTS, *reversed(TEXTS)):
+        for body in (request(text, more), request(text, MORE[1]), request(text, more)):
+            assert known.of(body) == body_tokens_bound(body)
+
+
+def test_a_frame_is_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    known, looked = Bound(), []
+    monkeypatch.setattr(bound, "body_tokens_bound", lambda body: looked.append(body) or body_tokens_bound(body))
+    for number in range(5):
+        known.of(request(f"row {number}: \\ and \"quoted\"", MORE[1]))
+    assert len(looked) == 1
+
+
+def test_what_is_put_where_the_text_stood_is_no_text_where_it_ends_the_string() -> None:
+    known = Bound()
+    body = request("TEXT", MORE[1])
+    known.of(body)
+    for within in (b'"},{"type":"image"},{"content":"', rb"\\\"", rb'\\","type":"document","a":"', b"", b"a"):
+        other = body.replace(b"TEXT", within)
+        assert known.of(other) == body_tokens_bound(other), within
+    head, tail = body.split(b"TEXT")
+    for other in (head + tail[1:], head[:-1] + tail, head[:-1] + tail[1:]):  # they overlap, or something is missing
+        assert known.of(other) == body_tokens_bound(other)
+
+
+@pytest.mark.parametrize(
+    ("text", "within"),
+    [(b"", True), (b"a", True), (b'"', False), (rb"\"", True), (rb"\\"[:1], False), (rb"\\", True), (rb'\\"', False), (rb"\\\"", True),
+     (b'\\"\\', False), (rb"\n\t\\", True)],
+)  # fmt: skip
+def test_what_stays_within_a_string(text: bytes, within: bool) -> None:
+    assert within_string(text) is within
