@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from actors.inbox import fed_entry
-from actors.outlet import READ_MAX, Outlet
+from actors.outlet import READ_BYTES_MAX, READ_MAX, Outlet
 from cortex import events, journal
 from cortex.commands import Emit
 
@@ -27,3 +27,10 @@ def test_results_are_read_from_any_index_on_near_the_end_or_far_from_it() -> Non
         wanted = [(at, b"%d" % at) for at in range(index, min(index + READ_MAX, last + 1))]
         assert outlet.read(index) == wanted
     assert outlet.read(4) is None
+
+
+def test_what_is_read_at_once_ends_with_the_result_that_makes_it_large() -> None:
+    outlet, size = Outlet(0), READ_BYTES_MAX // 3
+    outlet.add([Emit(index, b"x" * size) for index in range(3)])
+    outlet.add([Emit(3, b"x" * 2 * size), Emit(4, b"y" * 2 * size), Emit(5, "short")])
+    assert [[index for index, _ in outlet.read(first) or ()] for first in (0, 2, 3, 5)] == [[0, 1, 2, 3], [2, 3, 4], [3, 4], [5]]
