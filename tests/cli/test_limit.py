@@ -210,8 +210,8 @@ def _granted(job: str) -> list[events.Granted]:
 
 
 def test_a_limit_holds_for_a_running_job_and_for_a_later_one(cortex):
-    requests(Path("in.jsonl"), 300)
-    slow = (*SIM, "--sim", "latency_ms=100", "--sim", "latency_spread=0")
+    requests(Path("in.jsonl"), 1_200)
+    slow = (*SIM, "--sim", "latency_ms=300", "--sim", "latency_spread=0")
     with started("batch", "in.jsonl", "-o", "out.jsonl", "--job", "mine", *slow) as child:
         until(lambda: Path("out.jsonl").exists() and Path("out.jsonl").stat().st_size > 0)
         assert max(each.permits for each in _granted("mine")) > 3
@@ -222,7 +222,7 @@ def test_a_limit_holds_for_a_running_job_and_for_a_later_one(cortex):
         assert cortex("limit", "sim", "--clear").code == 0
         until(lambda: _granted("mine")[-1].permits > 3)
         assert ended(child).code == 0
-    each_once(Path("out.jsonl"), 300)
+    each_once(Path("out.jsonl"), 1_200)
     assert cortex("limit", "sim", "--concurrency", 2).code == 0
     requests(Path("two.jsonl"), 10)
     assert cortex("batch", "two.jsonl", "-o", "two.out", "--job", "two", *SIM, "--fresh").code == 0

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from benchmarks import growth
 from benchmarks.scale import grows
 from cortex import answers
-from cortex.events import Answered
-from cortex.state import Flight, State
+from cortex.state import State
 
 
 @pytest.mark.parametrize("kind", ["batch", "kept"])
@@ -20,14 +21,14 @@ def test_a_call_takes_as_much_after_many_others_as_after_few(kind: str) -> None:
 
 
 def test_what_grows_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    answered = answers._settle
+    folded = answers.fold_plainly
 
-    def slower(k: State, flight: Flight, event: Answered) -> None:
+    def slower(k: State, *answer: Any) -> None:
         for _ in range(k.successes // 1_000):
             k.call_id(1, "0")
-        answered(k, flight, event)
+        folded(k, *answer)
 
-    monkeypatch.setattr(answers, "_settle", slower)
+    monkeypatch.setattr(answers, "fold_plainly", slower)
     assert growth.measured("batch", [2_000, 20_000], 16_000)["spread"] > 1.15
 
 

@@ -95,7 +95,7 @@ def test_counts_do_not_grow_with_the_generations_that_are_over() -> None:
         for generation in range(50):
             await scene.send(call(generation, generation=generation))
             await asyncio.sleep(1)
-        counts = scene.branch._keys.door("j", 0)._counts
+        counts = scene.branch._keys.door("j", 0).counts
         assert len(counts) <= 2
         await scene.branch.forget("j")
         assert scene.branch._counts._routes == {}

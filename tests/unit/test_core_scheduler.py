@@ -7,11 +7,11 @@ import pytest
 
 from cortex.cluster import Cluster, Settings
 from cortex.orders import Capped, Heard, Joined, Left, Passed, Started
-from cortex.scheduler import SOON_S, report_after_s, step
-from cortex.signals import Claim, Claims, Grant, Report, RouteSignals
+from cortex.scheduler import step
+from cortex.signals import Claim, Claims, Grant
 from policies import limit
 from policies.limit import Caps
-from tests.town import OTHER, ROUTE, TIMEOUT_S, Town, pushes, town
+from tests.town import ROUTE, TIMEOUT_S, pushes, town
 
 LEASE_S = 15.0
 
@@ -381,27 +381,3 @@ def test_what_nobody_used_for_an_hour_is_forgotten():
     t.join("b")
     assert list(t.state.pools) == [ROUTE]
     assert list(t.state.routes) == [ROUTE]
-
-
-def test_reports_are_wanted_sooner_while_slow_start_goes_up():
-    scene = Town(Settings(limit=limit.LimitPolicy(start=20)))
-    scene.join("a", 1_000)
-    of, of_another = (
-        Report("branch:0", "b1", "node", 9, "calling", 0, routes=(RouteSignals(name, name, 0),)) for name in (ROUTE, OTHER)
-    )
-    often = scene.settings.report_s
-
-    def wanted(report: Report = of) -> float:
-        return report_after_s(scene.state, report)
-
-    assert wanted() == often
-    for permits in (20, 40, 80):
-        scene.report(begun=permits, answered=permits, latency_s=permits, flights=permits)
-        assert wanted() == SOON_S
-        assert wanted(of_another) == often
-        scene.after(SOON_S)
-    scene.report(flights=20)
-    assert wanted() == SOON_S, "not used yet: the grants may be on their way"
-    scene.after(often)
-    scene.report(flights=20)
-    assert wanted() == often

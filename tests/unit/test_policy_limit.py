@@ -53,31 +53,6 @@ def test_what_one_report_adds(report: Sample, after: int) -> None:
     assert permits(seen(BEGINNING, (100.25, report)), 100.25) == after
 
 
-@pytest.mark.parametrize(
-    ("reports", "soon"),
-    [
-        ([sample(1)], True),  # the first answers of all
-        ([sample(0)], False),
-        ([sample(20), sample(40)], True),  # doubled
-        ([sample(20), sample(40, binding=False)], False),
-        ([sample(20), sample(40, in_flight=3, begun=0)], False),  # enough is allowed
-        ([sample(20), sample(40, unwell=60)], False),
-        ([sample(20), sample(40, throttled=1)], False),
-        ([sample(20), sample(40, rate=RateLimits(requests=Bucket(600, 500)))], False),  # it is told: no search
-    ],
-)
-def test_whoever_reports_hears_whether_the_next_round_of_answers_may_double_it(reports: list[Sample], soon: bool) -> None:
-    limit = new(POLICY)
-    assert [observe(POLICY, limit, 100 + at_s, each) for at_s, each in enumerate(reports)][-1] is soon
-
-
-def test_a_limit_that_grows_back_asks_for_no_hurry() -> None:
-    limit = Limit(Probing(20.0, Mode.CONCURRENCY, ceiling=40.0, cut=0.5, return_s=8.0), Load(latency_s=1.0))
-    before = limit.probing.concurrency
-    assert not any(observe(POLICY, limit, 100 + at_s, sample(20)) for at_s in range(3))
-    assert limit.probing.concurrency > before
-
-
 def test_growth_ends_at_the_ceiling() -> None:
     policy = LimitPolicy(start=10, ceiling=25)
     limit = seen(BEGINNING, (100.25, sample(10)), (100.5, sample(20)), (100.75, sample(20)), policy=policy)

@@ -1,0 +1,63 @@
+"""While slow start goes up, each round of answers is news: reports come sooner."""
+
+from __future__ import annotations
+
+import pytest
+
+from cortex.cluster import Settings
+from cortex.scheduler import SOON_S, report_after_s
+from cortex.signals import Report, RouteSignals
+from policies import limit
+from policies.limit import Bucket, Limit, RateLimits, Sample, new, observe
+from policies.probing import Load, Mode, Probing
+from tests.town import OTHER, ROUTE, Town
+from tests.unit.test_policy_limit import POLICY, sample
+
+
+@pytest.mark.parametrize(
+    ("reports", "soon"),
+    [
+        ([sample(1)], True),  # the first answers of all
+        ([sample(0)], False),
+        ([sample(20), sample(40)], True),  # doubled
+        ([sample(20), sample(40, binding=False)], False),
+        ([sample(20), sample(40, in_flight=3, begun=0)], False),  # enough is allowed
+        ([sample(20), sample(40, unwell=60)], False),
+        ([sample(20), sample(40, throttled=1)], False),
+        ([sample(20), sample(40, rate=RateLimits(requests=Bucket(600, 500)))], False),  # it is told: no search
+    ],
+)
+def test_whoever_reports_hears_whether_the_next_round_of_answers_may_double_it(reports: list[Sample], soon: bool) -> None:
+    limit = new(POLICY)
+    assert [observe(POLICY, limit, 100 + at_s, each) for at_s, each in enumerate(reports)][-1] is soon
+
+
+def test_a_limit_that_grows_back_asks_for_no_hurry() -> None:
+    limit = Limit(Probing(20.0, Mode.CONCURRENCY, ceiling=40.0, cut=0.5, return_s=8.0), Load(latency_s=1.0))
+    before = limit.probing.concurrency
+    assert not any(observe(POLICY, limit, 100 + at_s, sample(20)) for at_s in range(3))
+    assert limit.probing.concurrency > before
+
+
+def test_reports_are_wanted_sooner_while_slow_start_goes_up() -> None:
+    scene = Town(Settings(limit=limit.LimitPolicy(start=20)))
+    scene.join("a", 1_000)
+    of, of_another = (
+        Report("branch:0", "b1", "node", 9, "calling", 0, routes=(RouteSignals(name, name, 0),)) for name in (ROUTE, OTHER)
+    )
+    often = scene.settings.report_s
+
+    def wanted(report: Report = of) -> float:
+        return report_after_s(scene.state, report)
+
+    assert wanted() == often
+    for permits in (20, 40, 80):
+        scene.report(begun=permits, answered=permits, latency_s=permits, flights=permits)
+        assert wanted() == SOON_S
+        assert wanted(of_another) == often
+        scene.after(SOON_S)
+    scene.report(flights=20)
+    assert wanted() == SOON_S, "not used yet: the grants may be on their way"
+    scene.after(often)
+    scene.report(flights=20)
+    assert wanted() == often
