@@ -170,7 +170,7 @@ def doubled_work_taken_twice(patch: Patch) -> None:
     patch.setattr(branch.Branch, "work", anew)
 
 
-@planted("a window of the source is taken once", 0)
+@planted("a window of the source is taken once", 5)
 def window_fed_twice(patch: Patch) -> None:
     fed = intake._TAKE[events.Fed]
 
@@ -185,7 +185,7 @@ def dead_branch_unnoticed(patch: Patch) -> None:
     patch.setattr(dispatch.Dispatch, "_declare_lost", lambda self, *args, **more: None)
 
 
-@planted("what no branch has taken yet is neither lost nor an attempt", 1, likely=troubled("crash branch"))
+@planted("what no branch has taken yet is neither lost nor an attempt", 114, likely=troubled("crash branch"))
 def untaken_told_as_lost(patch: Patch) -> None:
     def lost(self: Any, link: Any) -> None:
         said = failure.Failure(failure.FailureKind.LOST, "its branch died", sent=False)

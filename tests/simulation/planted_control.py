@@ -62,7 +62,7 @@ def breaker_ignored_by_select(patch: Patch) -> None:
     patch.setattr(pools, "choose", lambda states: choose([BreakerState.CLOSED for _ in states]))
 
 
-@planted("never more than n probes are unresolved", 164, likely=troubled("overloaded", "hangs"))
+@planted("never more than n probes are unresolved", 65, likely=troubled("overloaded", "hangs"))
 def probe_leak(patch: Patch) -> None:
     def always(policy: Any, one: Any, at_s: float) -> int:
         return int(policy.probes) if one.state is BreakerState.HALF_OPEN else 0
@@ -71,7 +71,7 @@ def probe_leak(patch: Patch) -> None:
     patch.setattr(breaker, "probe_out", lambda policy, one, at_s, deadline_s, n=1: None)
 
 
-@planted("policies.breaker: results of an earlier state count for nothing", 215, likely=troubled("overloaded", "hangs"))
+@planted("policies.breaker: results of an earlier state count for nothing", 176, likely=troubled("overloaded", "hangs"))
 def late_results_counted(patch: Patch) -> None:
     observe = breaker.observe
 
@@ -145,7 +145,7 @@ def grant_serial_ignored(patch: Patch) -> None:
     patch.setattr(lease.Lease, "_take", any_serial)
 
 
-@planted("what is reserved counts against the cap", 50, likely=_capped)
+@planted("what is reserved counts against the cap", 44, likely=_capped)
 def reservation_forgotten(patch: Patch) -> None:
     def allows(self: Any, charge: Any, max_cost_nusd: int | None, max_job_tokens: int | None) -> bool:
         return max_cost_nusd is None or self.known_nusd + self.assumed_nusd + charge.nusd <= max_cost_nusd
@@ -183,7 +183,7 @@ def first_death_escalates(patch: Patch) -> None:
     patch.setattr(restart, "decide", lambda policy, deaths, at_s: msgspec.structs.replace(decide(policy, deaths, at_s), escalate=True))
 
 
-@planted("policies.restart: what hangs is killed", 37, likely=troubled("hung"))
+@planted("policies.restart: what hangs is killed", 44, likely=troubled("hung"))
 def nothing_is_ever_killed(patch: Patch) -> None:
     rung = restart.rung
 
@@ -194,7 +194,7 @@ def nothing_is_ever_killed(patch: Patch) -> None:
     patch.setattr(restart, "rung", gentle)
 
 
-@planted("what hangs while it is to end is killed", 116, likely=troubled("hung"))
+@planted("what hangs while it is to end is killed", 228, likely=troubled("hung"))
 def hung_retirement_unnoticed(patch: Patch) -> None:
     patch.setattr(staff, "_WATCHED", staff._WORKING)
 

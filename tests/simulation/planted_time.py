@@ -40,7 +40,7 @@ def goal_timeout_ignored(patch: Patch) -> None:
     patch.setattr(deadlines, "look", lambda k, program, out: None)
 
 
-@planted("the clock of a row begins with its first attempt, and with no other", 26, likely=_timed)
+@planted("the clock of a row begins with its first attempt, and with no other", 72, likely=_timed)
 def goal_timeout_begins_anew(patch: Patch) -> None:
     begin = moves.begin_timeout
 
@@ -68,13 +68,13 @@ def goal_timeout_too_soon(patch: Patch) -> None:
 # -- joins ---------------------------------------------------------------------------------------------------------------
 
 
-@planted("a join whose time is over waits no longer", likely=_nested)
+@planted("a join whose time is over waits no longer", 70, likely=_nested)
 def join_without_end(patch: Patch) -> None:
     look = moves.look_at_join
     patch.setattr(moves, "look_at_join", lambda k, goal, out, program, late=False: look(k, goal, out, program))
 
 
-@planted("a merge of a part is labelled a part", likely=_nested)
+@planted("a merge of a part is labelled a part", 70, likely=_nested)
 def partial_not_labelled(patch: Patch) -> None:
     decide = join.decide
 
@@ -120,6 +120,6 @@ def loser_is_free(patch: Patch) -> None:
     )
 
 
-@planted("one side of a hedge that fails leaves the goal to the other", 693, likely=_hedged)
+@planted("one side of a hedge that fails leaves the goal to the other", 296, likely=_hedged)
 def failure_of_one_fails_both(patch: Patch) -> None:
     patch.setattr(hedges, "other_of", lambda k, flight: None)
