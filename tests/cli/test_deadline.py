@@ -37,7 +37,7 @@ def test_at_risk_is_said_at_once_and_at_the_deadline_the_job_comes_to_rest(corte
 def test_a_deadline_that_is_moved_away_is_at_risk_no_more(cortex):
     with started(*_command("--deadline", "+6s")) as child:
         until(lambda: '"deadline_at_risk":true' in cortex("status", "mine", "--json").out)
-        assert cortex("set", "mine", "--deadline", "+2h", "--concurrency", 60).code == 0
+        assert cortex("set", "mine", "--deadline", "+2h", "--concurrency", 4).code == 0
         until(lambda: '"deadline_at_risk":false' in cortex("status", "mine", "--json").out or child.poll() is not None)
         done = ended(child)
     assert done.code == 0

@@ -85,6 +85,7 @@ def _check_spans(collector: HttpCollector, kept: Path, there: str) -> None:
                 assert ids[span.parent_span_id].name == ("chat m" if span.name == "attempt" else "goal row")
 
 
+@pytest.mark.long
 async def test_a_node_that_dies_costs_no_row_and_makes_no_span_an_orphan(
     runtime: Any, head: Head, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

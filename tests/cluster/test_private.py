@@ -42,6 +42,7 @@ asyncio.run(second())
 
 
 @pytest.mark.usefixtures("address")
+@pytest.mark.long
 def test_a_job_that_ends_leaves_the_private_ray_to_the_other_job_of_its_process() -> None:
     done = subprocess.run(
         [sys.executable, "-c", TWO_JOBS], env=environment(), capture_output=True, text=True, timeout=60, check=False

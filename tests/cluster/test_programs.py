@@ -75,6 +75,7 @@ def _told(factor: int) -> str:
 
 
 @pytest.mark.usefixtures("runtime")
+@pytest.mark.long
 def test_a_program_from_a_prompt_runs_on_a_cluster(address: str, folder: Path) -> None:
     """Its tools run on workers, its child jobs in channels of their own; none of them finds a file to read."""
     assert _run(["-"], address, folder, PROGRAM + RUN.format(name="Sums")) == _told(2)
