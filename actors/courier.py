@@ -83,6 +83,9 @@ class Courier:
         self._messages = 0
         self._gathering = False
         """One is about to take along whatever is ready."""
+        self._closed = False
+        self._agains = 0
+        """How often it was told that nobody knows what was heard."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def add(self, event: Any) -> None:
@@ -101,11 +104,11 @@ class Courier:
         return await self._waited(epoch, number, count, QUICK_S)
 
     async def gathered(self, epoch: int, number: int) -> bytes:
-        """What is ready, to go with the answer to a message: where many are under way, ``GATHERED`` or what there is of
-        them after the moment that this is worth. Empty: nothing is ready."""
+        """What is ready, to go with the answer to a message: where many are under way, ``GATHERED`` or as many as fit,
+        or what there is of them after the moment that this is worth. Empty: nothing is ready."""
         if self._asker is not None:
             return b""
-        wait_s, lacking = self._gather_s(), GATHERED - len(self._ready)
+        wait_s, lacking = self._gather_s(), min(GATHERED, self._room()) - len(self._ready)
         if wait_s > 0 and lacking > 0:
             return await self._waited(epoch, number, lacking, wait_s)
         packet, blob = self._taken_out()
@@ -114,17 +117,21 @@ class Courier:
     async def _waited(self, epoch: int, number: int, count: int, within_s: float) -> bytes:
         """``count`` events more, or what there is of them when the time is over. Nothing else sets out meanwhile."""
         loop = asyncio.get_running_loop()
-        self._wanted, self._asker, self._asker_until_s = count, loop.create_future(), loop.time() + within_s
+        _settle(self._asker, False)  # one message at a time waits: another channel's, or another incarnation's
+        asker: asyncio.Future[bool] = loop.create_future()
+        self._wanted, self._asker, self._asker_until_s = count, asker, loop.time() + within_s
         self._alarm.set(within_s)
+        agains = self._agains
         packet: Packet = []
         blob = Parcel()
         try:
-            if await self._asker:
+            if await asker and agains == self._agains:  # else whoever asked is answered no more
                 packet, blob = self._taken_out()
         finally:
-            self._asker = None
-            if self._ready:
-                self._set_out()
+            if self._asker is asker:
+                self._asker = None
+                if self._ready:
+                    self._set_out()
         if not packet:
             self.quick = False
             return b""
@@ -165,6 +172,7 @@ class Courier:
 
     def again(self) -> None:
         """Nobody knows whether what went with answers was heard: it goes once more, by itself."""
+        self._agains += 1
         _settle(self._asker, False)
         brought, self._brought = self._brought, {}
         for packet, _ in brought.values():
@@ -184,6 +192,7 @@ class Courier:
 
     async def close(self) -> None:
         """Give up what is not delivered."""
+        self._closed = True
         _settle(self._asker, False)
         self._alarm.close()
         self._reminder.close()
@@ -192,7 +201,7 @@ class Courier:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _set_out(self) -> None:
-        if not self._gathering and self._under_way < UNDER_WAY_MAX:
+        if not self._gathering and self._under_way < UNDER_WAY_MAX and not self._closed:
             self._gathering = True
             self._under_way += 1
             task = asyncio.get_running_loop().create_task(self._carry())
@@ -203,7 +212,7 @@ class Courier:
         try:
             if self._more():
                 await asyncio.sleep(0)  # what becomes ready in this same round of the loop travels along
-                if len(self._ready) < GATHERED and (gather_s := self._gather_s()) > 0:
+                if len(self._ready) < min(GATHERED, self._room()) and (gather_s := self._gather_s()) > 0:
                     await asyncio.sleep(gather_s)
             self._gathering = False
             while self._ready and self._asker is None:
@@ -217,9 +226,13 @@ class Courier:
             self._gathering = False
             self._under_way -= 1
 
+    def _room(self) -> int:
+        """How many events go together, by the size of those before."""
+        return max(1, min(self._events_max, int(LIKELY * self._bytes_max / self._size)))
+
     def _taken_out(self) -> tuple[Packet, Parcel]:
         """As much of what is ready as goes together, and the message of it."""
-        some = self._ready[: max(1, min(self._events_max, int(LIKELY * self._bytes_max / self._size)))]
+        some = self._ready[: self._room()]
         if not some:
             return some, Parcel()
         count = len(some)

@@ -93,7 +93,7 @@ def chain(folder: Path) -> float:
     """A step of a chain that is voted on."""
     with tempfile.TemporaryDirectory(dir=folder) as state:
         began_s = time.process_time()
-        done = cortex.run(Hanoi(disks=DISKS, k=3), model=Oracle(DISKS), state=state, cluster="inline", progress=False)
+        done = cortex.run(Hanoi(disks=DISKS, k=3), model=Oracle(), state=state, cluster="inline", progress=False)
         spent_s = time.process_time() - began_s
     assert done.answer["solved"], done
     return spent_s / (2**DISKS - 1)

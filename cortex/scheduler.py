@@ -147,7 +147,7 @@ def report_after_s(state: Cluster, report: Report | None = None) -> float:
     for signals in report.routes if report is not None else ():
         route = state.routes.get(signals.route)
         if route is not None and state.at_s - state.pools[route.pool].grew_s < own.report_s:
-            after_s = SOON_S
+            after_s = min(after_s, SOON_S)
     return max(after_s, len(state.members) / own.reports_per_s)
 
 

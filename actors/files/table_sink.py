@@ -193,7 +193,12 @@ class TableSink:
     def _chunks_by_column(self, names: list[str]) -> Iterator[dict[str, list[Any]]]:
         """The same: of each of these columns its values, null where a row has none."""
         rename = {f"c{place}": name for place, name in enumerate(dict.fromkeys(names))}
-        row = msgspec.defstruct("Row", [(each, Any, None) for each in rename], rename=rename, gc=False)
+        try:
+            row = msgspec.defstruct("Row", [(each, Any, None) for each in rename], rename=rename, gc=False)
+        except ValueError:  # a quote, a backslash or a control character in a name, which msgspec does not take
+            for rows in self._chunks():
+                yield {name: [each.get(name) for each in rows] for name in names}
+            return
         decode, takers = msgspec.json.Decoder(row).decode, [(name, attrgetter(each)) for each, name in rename.items()]
         with self._rows_path.open("rb") as lines:
             while some := list(map(decode, islice(lines, ROWS_AT_ONCE))):

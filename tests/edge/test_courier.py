@@ -127,6 +127,62 @@ async def test_what_becomes_ready_after_an_answer_goes_by_itself() -> None:
     assert channel.messages == [1]
 
 
+async def test_no_answer_waits_for_more_than_fits() -> None:
+    """Large replies: a second one would go with another message all the same, so it must not hold up the first."""
+    moment_s = 0.0
+    courier = Courier("branch:1", "1", Channel(), lambda: True, lambda: moment_s)
+    large = events.Broke(1, "0", 1, Failure(FailureKind.TRANSIENT, "x" * 50_000))
+    for _ in range(3):
+        courier.add(large)
+    assert len(msgspec.msgpack.decode(await courier.gathered(1, 1))) == 1, "now it knows how large they are"
+    moment_s = 3600.0
+    async with asyncio.timeout(5):
+        assert len(msgspec.msgpack.decode(await courier.gathered(1, 2))) == 1, "at once"
+    await courier.close()
+
+
+async def test_a_short_wait_after_a_long_one_is_short() -> None:
+    courier = Courier("branch:1", "1", Channel(), lambda: True, lambda: 3600.0)
+    long = asyncio.get_running_loop().create_task(courier.gathered(1, 1))
+    for goal in range(GATHERED):
+        await asyncio.sleep(0)
+        courier.add(_event(goal + 1))
+    assert await long
+    async with asyncio.timeout(5):
+        assert await courier.answer(1, 2, 1) == b""
+    await courier.close()
+
+
+@pytest.mark.parametrize("how", ["another message waits", "nobody knows what was heard"])
+async def test_one_who_will_hear_no_answer_takes_nothing_along(how: str) -> None:
+    channel = Channel()
+    courier = Courier("branch:1", "1", channel, lambda: True, lambda: 3600.0)
+    first = asyncio.get_running_loop().create_task(courier.gathered(1, 1))
+    await asyncio.sleep(0)
+    if how == "another message waits":
+        second = asyncio.get_running_loop().create_task(courier.answer(2, 1, 1))
+        await asyncio.sleep(0)
+        courier.add(_event(1))
+        assert len(msgspec.msgpack.decode(await second)) == 1
+    else:
+        for goal in range(GATHERED):
+            courier.add(_event(goal + 1))
+        courier.again()  # in the very round in which there were enough
+    async with asyncio.timeout(5):
+        assert await first == b""
+    await courier.close()
+
+
+async def test_nothing_sets_out_for_a_channel_that_is_gone() -> None:
+    courier = Courier("branch:1", "1", Channel(), lambda: True, lambda: 3600.0)
+    waiting = asyncio.get_running_loop().create_task(courier.gathered(1, 1))
+    await asyncio.sleep(0)
+    courier.add(_event(1))
+    await courier.close()
+    await waiting
+    assert not courier._tasks
+
+
 async def test_a_message_that_nobody_answers_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the channel had been killed, and the call to it never came to an end."""
     monkeypatch.setattr("actors.courier.ANSWER_S", 0.01)

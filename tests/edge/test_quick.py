@@ -38,6 +38,10 @@ def test_the_same_work_is_counted_the_same(before: quick.Case) -> None:
     assert again == {name: count for name, count in before.figures.items() if name != "functions"}
 
 
+def test_a_chain_is_counted_too() -> None:
+    assert counting.hanoi(3).figures(quick.PER)["commits"] > 0
+
+
 def test_a_second_commit_a_turn_is_seen(before: quick.Case, monkeypatch: pytest.MonkeyPatch) -> None:
     append = Journal.append
 

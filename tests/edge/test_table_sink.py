@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from actors.files import table_sink
@@ -74,6 +75,17 @@ def test_a_row_has_nothing_where_it_lacks_a_column_and_no_column_of_its_own(sink
     assert [{key: value or None for key, value in row.items()} for row in found] == [
         {"id": 7, "text": None, "more": "[1]"}, {"id": 8, "text": "t", "more": None},
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ['price "net"', "Total\n(USD)", "a\\b", "tab\t", "\u00e9\u2028", "", "c0", "id"])
+def test_a_column_may_have_any_name(sink: Any, tmp_path: Path, name: str) -> None:
+    names = list(dict.fromkeys(["id", name, "text"]))
+    one = sink("o.parquet", columns=Columns([(each, "integer" if each == "id" else "text") for each in names]))
+    one.open(0, 0, False)
+    rows = [{each: n if each == "id" else f"{each} {n}" for each in names} for n in range(3)]
+    one.write([msgspec.json.encode(row) for row in rows])
+    one.close()
+    assert table(tmp_path / "o.parquet") == rows
 
 
 def test_rows_beyond_what_the_journal_knows_are_cut_back(sink: Any, tmp_path: Path) -> None:

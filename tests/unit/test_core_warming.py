@@ -9,11 +9,12 @@ import pytest
 
 from cortex import commands, events
 from cortex.changes import Ask
+from cortex.ledger import Charge
 from cortex.limits import Limits
 from cortex.program import Program
 from cortex.state import Goal
 from cortex.warming import CACHED_S, PATIENCE_S, PREFIX_BYTES_MIN, prefix_of
-from tests.stage import Stage, of, puppet
+from tests.stage import PRICE, Stage, of, puppet
 
 MARK = {"cache_control": {"type": "ephemeral"}}
 LONG = "long " * 1_000
@@ -160,3 +161,20 @@ def test_many_prefixes_are_forgotten_when_they_are_cold():
         stage.calls.pop((call.goal, call.attempt))
     stage.turn(*[stage.answered(call) for call in of(stage.said, commands.Call)])
     assert stage.k.outcome == "complete"
+
+
+@pytest.mark.parametrize("order", [(0, 1, 0), (1, 0, 1)])
+def test_a_request_with_a_mark_reserves_what_writing_a_cache_costs_whoever_stands_beside_it(order: tuple[int, ...]) -> None:
+    """In one turn, and with as many tokens as those without."""
+    more = len(body("s")) - len(body("s", mark=False))
+
+    def asks(place: int, marked: int) -> bytes:
+        return body("s" * (10 if marked else 10 + more), str(place), mark=bool(marked))
+
+    def charges(*bodies: bytes) -> list[Charge]:
+        return [flight.charge for flight in Stage(rows(*bodies), Limits(), price=PRICE).k.flights.values()]
+
+    together = charges(*(asks(place, marked) for place, marked in enumerate(order)))
+    (without,), (marked,) = charges(asks(0, 0)), charges(asks(0, 1))
+    assert without.tokens == marked.tokens and without.nusd < marked.nusd
+    assert together == [(without, marked)[which] for which in order]

@@ -61,3 +61,12 @@ def test_reports_are_wanted_sooner_while_slow_start_goes_up() -> None:
     scene.after(often)
     scene.report(flights=20)
     assert wanted() == often
+
+
+def test_nobody_is_asked_to_report_less_often_for_it() -> None:
+    quick = SOON_S / 4
+    scene = Town(Settings(limit=limit.LimitPolicy(start=20), report_s=quick))
+    scene.join("a", 1_000)
+    scene.report(begun=20, answered=20, latency_s=20, flights=20)
+    told = Report("branch:0", "b1", "node", 9, "calling", 0, routes=(RouteSignals(ROUTE, ROUTE, 0),))
+    assert report_after_s(scene.state, told) == quick
