@@ -145,6 +145,7 @@ async def test_a_key_is_nowhere_in_a_private_ray(folder: Path) -> None:
         provider.close()
 
 
+@pytest.mark.long
 async def test_keys_of_aws_are_the_branches_alone_in_a_private_ray(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They stay with the driver, whose input and output they may open; no process of Ray's inherits them."""
     _, secret, _ = clouds.KEYS
