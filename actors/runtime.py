@@ -204,7 +204,7 @@ class RayRuntime(Machine, Shelved):
         self.notes = Notes(internal_kv)
         self._handles: dict[str, Any] = {}
         self._node = ray.get_runtime_context().get_node_id()
-        have_classes(ray_worker.global_worker, process_class, ray.actor._modify_class)
+        have_classes(ray_worker.global_worker, process_class, ray.actor._modify_class, internal_kv, cloudpickle)
         self.lifeline = Lifeline(str(self._node), self.nodes) if connection is not None else None
         """A driver's: an actor dies with its node."""
         self._tasks: set[asyncio.Task[Any]] = set()

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ray.experimental import internal_kv
 
+from actors.cluster.classes import export_key
 from actors.ports import Away, Gone
 from tests.cluster.processes import Commands, Provider, names_in, write_rows
 
@@ -86,6 +88,31 @@ async def test_a_branch_that_is_asked_to_end_hands_back_what_it_has(runtime: Any
         assert Counter(names_in(folder / "out.jsonl")) == Counter(rows)
         assert provider.stats()["requests"] == 60, "nothing was made twice"
         await _until(lambda: not Path(f"/proc/{pid}").exists(), 20)
+    finally:
+        commands.close()
+        provider.close()
+
+
+async def test_a_channel_whose_class_ray_has_lost_comes_back_as_soon_as_somebody_asks_for_it(
+    runtime: Any, address: str, folder: Path
+) -> None:
+    """As after a split of hosts: Ray begins the channel's process again and again, and none of them finds its class."""
+    provider = Provider(latency_ms=500)
+    commands = Commands(folder, provider.url, address)
+    rows = write_rows(folder / "in.jsonl", 60, "u")
+    try:
+        driver = commands.start("batch", "in.jsonl", "-o", "out.jsonl", "--job", "lost", "--concurrency", "4")
+        await _until(lambda: provider.stats()["requests"] >= 8, 60)
+        driver.kill()
+        handle = await runtime.handle("channel:lost")
+        key = export_key(handle._actor_id.job_id, handle._ray_actor_creation_function_descriptor)
+        assert internal_kv._internal_kv_del(key, namespace="fun") == 1
+        os.kill(await _pid(runtime, "channel:lost"), signal.SIGKILL)
+        await asyncio.sleep(2)
+        resumed = commands.start("resume", "lost")
+        said, _ = await asyncio.to_thread(resumed.communicate, timeout=60)
+        assert resumed.returncode == 0, said
+        assert Counter(names_in(folder / "out.jsonl")) == Counter(rows)
     finally:
         commands.close()
         provider.close()

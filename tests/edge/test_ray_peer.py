@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import pickle
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ray import exceptions
+from ray import cloudpickle, exceptions
 
 from actors.cluster import lifeline as lines
 from actors.cluster.classes import have_classes
@@ -160,18 +162,35 @@ def test_who_is_answered_looks_at_nothing() -> None:
     virtually(play())
 
 
-def test_a_class_that_ray_has_lost_is_our_own() -> None:
+def test_a_class_that_ray_has_lost_is_our_own_and_put_back_where_ray_looks() -> None:
     class Manager:
         lost = True
 
-        def _load_actor_class_from_gcs(self, job_id: str, descriptor: Any) -> type:
+        def _load_actor_class_from_gcs(self, job_id: Any, descriptor: Any) -> type:
             assert not self.lost, "Expected str or bytes"
             return int
 
+    class Work:
+        def staff(self) -> str:
+            return "here"
+
+    kept: dict[tuple[bytes, bytes], bytes] = {}
+    kv = SimpleNamespace(_internal_kv_put=lambda key, value, namespace: kept.update({(namespace, key): value}))
     worker = SimpleNamespace(function_actor_manager=Manager())
     for _ in range(2):
-        have_classes(worker, {"branch": str}.__getitem__, lambda found: type("Modified", (found,), {}))
-    branch = SimpleNamespace(class_name="Branch")
-    assert worker.function_actor_manager._load_actor_class_from_gcs("j", branch).__mro__[1] is str
+        have_classes(worker, {"branch": Work}.__getitem__, lambda found: type("Modified", (found,), {}), kv, cloudpickle)
+    job = SimpleNamespace(hex=lambda: "0a", binary=lambda: b"\n")
+    branch = SimpleNamespace(
+        class_name="Branch", module_name="m", function_id=SimpleNamespace(binary=lambda: b"hash")
+    )  # fmt: skip
+    assert worker.function_actor_manager._load_actor_class_from_gcs(job, branch).__mro__[1] is Work
+    (where, written), = kept.items()
+    assert where == (b"fun", b"ActorClass:0a:hash")
+    told = pickle.loads(written)
+    assert pickle.loads(told["class"])().staff() == "here"
+    assert (told["class_name"], told["module"], told["job_id"]) == ("Branch", "m", b"\n")
+    assert "staff" in json.loads(told["actor_method_names"])
     Manager.lost = False
-    assert worker.function_actor_manager._load_actor_class_from_gcs("j", branch) is int
+    kept.clear()
+    assert worker.function_actor_manager._load_actor_class_from_gcs(job, branch) is int
+    assert not kept, "what is there is let be"
