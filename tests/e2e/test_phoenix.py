@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import urllib.request
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -18,6 +19,8 @@ from tests.e2e import beside, tools
 ROWS = 30
 PROJECT = "triage"
 SECRET_TEXT = "It crashes"
+QUIET_S = 1.0
+"""Phoenix puts away in its own time what it was sent: all is there when nothing has come for so long."""
 
 # It phones nobody: no usage figures, no assistant, nothing of the web in its pages.
 QUIET = {
@@ -78,12 +81,16 @@ def run(viewer: str, tmp_path_factory: pytest.TempPathFactory) -> Run:
     told = json.loads(done.stdout.splitlines()[-1])
 
     def come() -> Run:
-        session = [one for one in _all(viewer, "sessions") if one["session_id"] == "j1"]
         spans = _all(viewer, "spans")
         calls = [span for span in spans if span["span_kind"] == "LLM"]
         jobs = [span for span in spans if span["name"].startswith("invoke_workflow")]
-        if not session or len(calls) < ROWS or not jobs:
-            raise tools.NotYetError(f"{len(spans)} spans, {len(calls)} calls, {len(jobs)} jobs, {len(session)} sessions")
+        time.sleep(QUIET_S)
+        # Asked for after them, and nothing came meanwhile: else it is one of some other moment than the spans are.
+        session = [one for one in _all(viewer, "sessions") if one["session_id"] == "j1"]
+        since = len(_all(viewer, "spans")) - len(spans)
+        if not session or len(calls) < ROWS or not jobs or since:
+            seen = f"{len(spans)} spans, {len(calls)} calls, {len(jobs)} jobs, {len(session)} sessions"
+            raise tools.NotYetError(f"{seen}, {since} more spans since")
         return Run(told, spans, session[0])
 
     return tools.until(come, 30, "the run in Phoenix")
