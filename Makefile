@@ -34,11 +34,11 @@ test: $(VENV)/.installed-test-local
 	@$(PY) .ci/nothing_left.py $(PY) -m pytest $(SPLIT) -m "not long" $(ARGS)
 
 # One process: the tools have the machine to themselves, and what a page or a query took is their own time.
-e2e: $(VENV)/.installed-e2e
+e2e: $(VENV)/.installed-e2e-local
 	@.ci/debian ip=iproute2 chromium=chromium prometheus=prometheus promtool=prometheus tmux=tmux
 	@.ci/phoenix $(VENV)-phoenix $(PY)
 	@PHOENIX=$(VENV)-phoenix $(PY) .ci/nothing_left.py $(PY) -m pytest tests/e2e -o faulthandler_timeout=600 $(ARGS)
-	@$(PY) .ci/nothing_left.py $(PY) -m pytest tests/cluster -m long $(ARGS)
+	@$(PY) .ci/nothing_left.py $(PY) -m pytest tests/cluster tests/edge -m long $(ARGS)
 
 lint: $(VENV)/.installed-dev
 	@$(PY) -m ruff check .
@@ -70,8 +70,8 @@ $(VENV)/.installed-local: pyproject.toml
 $(VENV)/.installed-test-local: pyproject.toml
 	@$(INSTALL) test local
 
-$(VENV)/.installed-e2e: pyproject.toml
-	@$(INSTALL) e2e
+$(VENV)/.installed-e2e-local: pyproject.toml
+	@$(INSTALL) e2e local
 
 $(VENV)/.installed-dev: pyproject.toml
 	@$(INSTALL) dev

@@ -123,6 +123,7 @@ async def test_a_key_renewed_in_its_file_is_read_where_the_calls_are_made(
         provider.close()
 
 
+@pytest.mark.long
 async def test_a_key_is_nowhere_in_a_private_ray(folder: Path) -> None:
     """Its processes are started by one that has the key in its environment."""
     provider = Provider(latency_ms=200.0)

@@ -82,12 +82,14 @@ def test_a_program_from_a_prompt_runs_on_a_cluster(address: str, folder: Path) -
 
 
 @pytest.mark.usefixtures("runtime")
+@pytest.mark.long
 def test_a_script_is_not_run_again_by_the_actors(address: str, folder: Path) -> None:
     (folder / "script.py").write_text(PROGRAM + RUN.format(name="Sums"))
     assert _run(["script.py"], address, folder) == _told(2)
 
 
 @pytest.mark.usefixtures("runtime")
+@pytest.mark.long
 def test_a_module_that_changed_between_two_runs_is_the_new_one_on_living_workers_too(
     address: str, folder: Path
 ) -> None:

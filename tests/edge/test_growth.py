@@ -12,7 +12,7 @@ from cortex import answers
 from cortex.state import State
 
 
-@pytest.mark.parametrize("kind", ["batch", "kept"])
+@pytest.mark.parametrize("kind", ["batch", pytest.param("kept", marks=pytest.mark.long)])
 def test_a_call_takes_as_much_after_many_others_as_after_few(kind: str) -> None:
     found = growth.measured(kind, [2_000, 20_000], 16_000)  # few windows of rows are cut
     assert set(found["after"]) == {"2000", "20000"}

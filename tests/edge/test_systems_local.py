@@ -20,6 +20,8 @@ pytestmark = [
 ]
 BOUNDS = {"prompt_tokens_max": 900, "max_output_tokens": 40, "deadline": "+4m"}
 """Within which it must come to its end."""
+LONG = ("chatloop", "flow", "hanoi", "recovery")
+"""A quarter of a minute and more on two cores: `make e2e` runs them."""
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +33,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalModelServe
         path.unlink()
 
 
-@pytest.mark.parametrize("name", BY_NAME)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in BY_NAME])
 def test_the_small_model_comes_to_the_end_that_is_expected(
     name: str, server: LocalModelServer, tmp_path: Path, tell: Callable[[str], None]
 ) -> None:

@@ -52,7 +52,7 @@ class Life:
         return await self.run().to_end()
 
 
-@pytest.mark.parametrize("calls", [1, 5, 9, 17])
+@pytest.mark.parametrize("calls", [1, pytest.param(5, marks=pytest.mark.long), 9, pytest.param(17, marks=pytest.mark.long)])
 async def test_rows_whose_channel_dies_and_comes_back(tmp_path, calls):
     with HttpCollector() as collector:
         life = Life(tmp_path, collector.environ(), Batch(), 40, 0.003)
@@ -70,7 +70,7 @@ async def test_rows_whose_channel_dies_and_comes_back(tmp_path, calls):
         assert attributes(job)["cortex.rows.succeeded"] == 40
 
 
-@pytest.mark.parametrize("calls", [1, 4, 8, 13])
+@pytest.mark.parametrize("calls", [1, pytest.param(4, marks=pytest.mark.long), 8, pytest.param(13, marks=pytest.mark.long)])
 async def test_a_tree_whose_channel_dies_and_comes_back(tmp_path, calls):
     with HttpCollector() as collector:
         life = Life(tmp_path, collector.environ(), Planner(roots=("r",), deep=4), 0, 0.003)

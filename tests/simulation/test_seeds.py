@@ -16,7 +16,7 @@ from tests.simulation.soak import replay, verdicts
 from tests.simulation.watch import MISSING, listed
 from tests.structure import ROOT
 
-SEEDS = 300
+SEEDS = 240
 CORES = 2
 FAILED_ONCE = [95, 602, 607, 693, 715, 862, 889, 1089, 1234, 1772, 2497, 5591, 6616, 6926, 7009, 9329]
 
