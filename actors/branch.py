@@ -38,10 +38,8 @@ GRACE_S = 5.0
 DRAINING = "draining"
 """The answer of a branch that takes no more calls: the message was not taken."""
 
-MANY = 64
-"""Calls under way beyond which replies wait for each other, since others will follow at once; see ``Courier``."""
 GATHER_S = 0.01
-"""So long at the most, and no longer than a quarter of what a call takes."""
+"""So long replies wait for each other at the most, and no longer than a quarter of what a call takes."""
 PAST_MAX = 1_000
 """Ended jobs of which a doubled message is still known for what it is."""
 
@@ -145,7 +143,8 @@ class Branch:
         brought = b""
         if waits:
             quick = armed and courier.quick
-            brought = await (courier.answer(epoch, number, len(calls)) if quick else courier.gathered(epoch, number))
+            take = courier.answer if quick else courier.gathered
+            brought = await take(epoch, number, len(calls))
         return (self.incarnation, brought) if brought else self.incarnation
 
     async def on_disk(self, job: str, epoch: int, number: int) -> None:
@@ -257,12 +256,12 @@ class Branch:
     def _courier(self, job: str) -> Courier:
         if (courier := self._couriers.get(job)) is None:
             channel = self._runtime.peer(f"channel:{job}")
-            more = lambda: bool(self._under)  # noqa: E731
-            courier = self._couriers[job] = Courier(self.name, self.incarnation, channel, more, self._gather_s)
+            courier = Courier(self.name, self.incarnation, channel, lambda: len(self._under), self._gather_s)
+            self._couriers[job] = courier
         return courier
 
     def _gather_s(self) -> float:
-        return min(GATHER_S, self._took_s / 4) if len(self._under) > MANY else 0.0
+        return min(GATHER_S, self._took_s / 4)
 
     def _again(self, job: str) -> None:
         """An answer may have been lost on its way, with what went with it."""

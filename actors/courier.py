@@ -2,7 +2,8 @@
 
 Where calls are quick, what becomes of them comes with the answer to the message that brought them: a step of a chain is
 one question and its answer, and where there are many calls half of the messages need not be sent. Where they are not,
-what is ready comes with it; where many are under way the answer waits a moment, until others are, for the same reason.
+what is ready comes with it; where many are under way the answer waits a moment, until others are, for the same reason,
+and what is ready after it waits for the next.
 The channel's next message says that it is on disk; until then it is kept here like everything else.
 """
 
@@ -33,6 +34,17 @@ came twice."""
 GATHERED = 64
 """So many go at once. With fewer, where many are under way, a message waits a moment to grow: it costs as much CPU, on
 both sides together, as forty replies in it."""
+DUE_S = 0.05
+DUE_MOMENTS = 5
+"""So long a reply may wait for the channel's next message where one is due: so many times the moment that it waits for
+others. It goes with the answer to that, and needs no message of its own. Two thirds of what is here wait at the most,
+or there would be nothing to do."""
+DUE_LEAST = 16
+DUE_WITHIN_S = 0.1
+"""One is due where the last brought so many calls, and came so soon after the one before: the channel makes others in
+their place."""
+MANY = 64
+"""Calls under way, or done and not told yet, beyond which replies wait for each other, since others follow at once."""
 QUICK_S = 0.005
 """So long a message may wait for what becomes of its calls. Where they take longer it is answered at once: the channel
 sends nothing else to this branch meanwhile."""
@@ -53,17 +65,17 @@ class Courier:
     """Whatever is ready goes at once; what becomes ready meanwhile goes together."""
 
     def __init__(
-        self, sender: str, incarnation: str, channel: Peer, more: Callable[[], bool] = lambda: True,
+        self, sender: str, incarnation: str, channel: Peer, calls: Callable[[], int] = lambda: 1,
         gather_s: Callable[[], float] = lambda: 0.0,
     ) -> None:  # fmt: skip
-        """``more`` says whether anything may become ready soon, ``gather_s`` how long it is worth waiting for that."""
+        """``calls`` says how many are under way here, ``gather_s`` how long it is worth waiting for some of many."""
         self._sender = sender
         self._incarnation = incarnation
         self._channel = channel
         self._events_max, self._bytes_max = MESSAGE_EVENTS_MAX, MESSAGE_BYTES_MAX
         if is_near(channel):
             self._events_max, self._bytes_max = NEAR_MAX, NEAR_BYTES_MAX
-        self._more = more
+        self._calls = calls
         self._gather_s = gather_s
         self._ready: Packet = []
         self._size = 1.0
@@ -83,6 +95,11 @@ class Courier:
         self._messages = 0
         self._gathering = False
         """One is about to take along whatever is ready."""
+        self._pause: asyncio.Future[bool] | None = None
+        """Set while that one waits for others, ``_enough`` of them, or for a message that takes them along."""
+        self._enough = 0
+        self._due, self._heard_s = False, float("-inf")
+        """Whether the channel's next message is expected soon; when the last one came."""
         self._closed = False
         self._agains = 0
         """How often it was told that nobody knows what was heard."""
@@ -94,6 +111,8 @@ class Courier:
         if self._asker is None:
             if not self._gathering:
                 self._set_out()
+            elif len(self._ready) >= self._enough:
+                _settle(self._pause, True)
         else:
             self._wanted -= 1
             if not self._wanted:
@@ -103,12 +122,15 @@ class Courier:
         """What becomes of a message's ``count`` calls within ``QUICK_S``, to go with its answer; empty: nothing yet."""
         return await self._waited(epoch, number, count, QUICK_S)
 
-    async def gathered(self, epoch: int, number: int) -> bytes:
-        """What is ready, to go with the answer to a message: where many are under way, ``GATHERED`` or as many as fit,
-        or what there is of them after the moment that this is worth. Empty: nothing is ready."""
+    async def gathered(self, epoch: int, number: int, count: int) -> bytes:
+        """What is ready, to go with the answer to a message of ``count`` calls: where many are under way, ``GATHERED``
+        or as many as fit, or what there is of them after the moment that this is worth. Empty: nothing is ready."""
+        now_s = asyncio.get_running_loop().time()
+        self._due = count >= DUE_LEAST and now_s - self._heard_s <= DUE_WITHIN_S
+        self._heard_s = now_s
         if self._asker is not None:
             return b""
-        wait_s, lacking = self._gather_s(), min(GATHERED, self._room()) - len(self._ready)
+        wait_s, lacking = self._moment_s(), min(GATHERED, self._room()) - len(self._ready)
         if wait_s > 0 and lacking > 0:
             return await self._waited(epoch, number, lacking, wait_s)
         packet, blob = self._taken_out()
@@ -173,6 +195,7 @@ class Courier:
     def again(self) -> None:
         """Nobody knows whether what went with answers was heard: it goes once more, by itself."""
         self._agains += 1
+        self._due = False
         _settle(self._asker, False)
         brought, self._brought = self._brought, {}
         for packet, _ in brought.values():
@@ -209,22 +232,55 @@ class Courier:
             task.add_done_callback(self._tasks.discard)
 
     async def _carry(self) -> None:
+        gathering = True
         try:
-            if self._more():
-                await asyncio.sleep(0)  # what becomes ready in this same round of the loop travels along
-                if len(self._ready) < min(GATHERED, self._room()) and (gather_s := self._gather_s()) > 0:
-                    await asyncio.sleep(gather_s)
-            self._gathering = False
-            while self._ready and self._asker is None:
+            while gathering:
+                if self._calls():
+                    await asyncio.sleep(0)  # what becomes ready in this same round of the loop travels along
+                    if (moment_s := self._gather_s() if self._due else self._moment_s()) > 0:
+                        await self._grown(moment_s)
+                self._gathering = gathering = False
+                if self._asker is not None:
+                    return
                 packet, blob = self._taken_out()
                 if packet:
                     number = self._messages = self._messages + 1
                     self._travelling[number] = packet
                     await self._deliver(blob)
                     del self._travelling[number]
+                if self._left_alone():
+                    self._gathering = gathering = True
         finally:
-            self._gathering = False
+            if gathering:
+                self._gathering = False
             self._under_way -= 1
+
+    def _left_alone(self) -> bool:
+        """Whether something is ready, and nobody is about to take it."""
+        return bool(self._ready) and self._asker is None and not self._gathering
+
+    def _moment_s(self) -> float:
+        """How long it is worth waiting for others."""
+        return self._gather_s() if self._calls() + len(self._ready) > MANY else 0.0
+
+    async def _grown(self, moment_s: float) -> None:
+        """Wait for others, or, where one is due, for a message that takes along what is ready."""
+        loop = asyncio.get_running_loop()
+        while self._ready and self._asker is None:
+            due, some = self._due, len(self._ready)
+            self._enough = min(self._room(), 2 * (self._calls() + some) // 3 if due else GATHERED)
+            if some >= self._enough:
+                return
+            pause: asyncio.Future[bool] = loop.create_future()
+            self._pause = pause
+            timer = loop.call_later(min(DUE_S, DUE_MOMENTS * moment_s) if due else moment_s, _settle, pause, False)
+            try:
+                if not await pause:
+                    self._due = False  # it did not come
+                    return
+            finally:
+                timer.cancel()
+                self._pause = None
 
     def _room(self) -> int:
         """How many events go together, by the size of those before."""
@@ -243,6 +299,7 @@ class Courier:
         if not blob or (len(blob) > self._bytes_max and count > 1):
             some, blob, count = _cut(some, self._bytes_max)
         del self._ready[:count]
+        _settle(self._pause, True)
         self._size = len(blob) / max(1, count)
         return some, of_events(blob, some)
 

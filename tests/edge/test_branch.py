@@ -9,8 +9,8 @@ import pytest
 
 from actors import branch as branch_module
 from actors.armoury import Arming, encode, lend
-from actors.branch import DRAINING, GATHER_S, GRACE_S, MANY, SWEEP_S, Branch
-from actors.courier import ANSWER_S, QUICK_S
+from actors.branch import DRAINING, GATHER_S, GRACE_S, SWEEP_S, Branch
+from actors.courier import ANSWER_S, MANY, QUICK_S
 from cortex import events
 from policies.failure import Failure, FailureKind
 from tests.edge.branches import Model, Scene, call, on_stage
