@@ -137,7 +137,7 @@ def test_goals_made_together_below_one_goal_stand_where_each_alone_would(kept):
     for turn in range(1, 80):
         decided = commands.Decided()
         decided.made = list(below.values()) if turn == 1 else []
-        for parent in (1, 1, 1, 2, 2, 3, 1) if turn > 1 else ():
+        for parent in (*[1] * (turn % 4 + 1), *[2] * (turn % 3 + 2), *[3] * 5) if turn > 1 else ():
             number += 1
             status = Status.ABANDONED if number % 11 == 0 else Status.OPEN
             goal = k.goals[number] = Goal("vote", parent=parent, id=number, depth=1, status=status)
