@@ -112,13 +112,13 @@ class Courier:
 
     def expect(self, epoch: int, number: int, count: int, tell: Tell) -> None:
         """``answer``, for one who does not wait and is told. Nobody else waits (``asked``)."""
-        self._wanted, self._asker = count, _Now(self, epoch, number, self._agains, tell)
+        self._wanted, self._asker = count, _Now(self, epoch, number, tell)
         self._asker_until_s = asyncio.get_running_loop().time() + QUICK_S
         self._alarm.set(QUICK_S)
 
     def answered(self, asker: _Now, may: bool) -> None:
         """What the one who is told was waiting for is there, as far as it will be; ``may``: it may have it."""
-        packet, blob = self._taken_out() if may and asker.agains == self._agains else ([], b"")
+        packet, blob = self._taken_out() if may else ([], b"")
         self._asker = None
         if self._ready:
             self._set_out()
@@ -314,11 +314,11 @@ def _cut(some: Packet, bytes_max: int) -> tuple[Packet, bytes, int]:
 class _Now:
     """One who is told, in the place of the future of one who waits."""
 
-    __slots__ = ("_courier", "_done", "agains", "epoch", "number", "tell")
+    __slots__ = ("_courier", "_done", "epoch", "number", "tell")
 
-    def __init__(self, courier: Courier, epoch: int, number: int, agains: int, tell: Tell) -> None:
+    def __init__(self, courier: Courier, epoch: int, number: int, tell: Tell) -> None:
         self._courier, self._done = courier, False
-        self.epoch, self.number, self.agains, self.tell = epoch, number, agains, tell
+        self.epoch, self.number, self.tell = epoch, number, tell
 
     def done(self) -> bool:
         """Whether it was told."""

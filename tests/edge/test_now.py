@@ -129,6 +129,18 @@ async def test_where_nobody_knows_what_was_heard_it_hears_nothing_and_all_goes_b
     assert (channel.goals, courier.busy) == ([1], False)
 
 
+async def test_what_does_not_fit_goes_by_itself() -> None:
+    courier, channel, told, tell = _courier()
+    courier._events_max = 2
+    courier.expect(1, 1, 3, tell)
+    for goal in (1, 2, 3):
+        courier.add(_event(goal))
+    assert told == [[1, 2]]
+    await asyncio.sleep(QUICK_S)
+    assert channel.goals == [3]
+    await courier.close()
+
+
 @pytest.mark.parametrize("how", ["closed", "another message waits"])
 async def test_it_hears_that_nothing_will_come(how: str) -> None:
     courier, _, told, tell = _courier()
@@ -279,6 +291,18 @@ async def test_what_is_not_taken_so_is_asked_as_ever(gone: bool) -> None:
     dispatch.send(_calls(1, 2))
     await asyncio.sleep(0)
     assert (branch.now_numbers, branch.asked) == ([], [2])
+    await dispatch.close(forget=False)
+
+
+async def test_a_branch_that_has_told_is_there() -> None:
+    branch = Near()
+    dispatch, _ = await _dispatch(branch)
+    (link,) = dispatch._links
+    dispatch._down(link)
+    dispatch.send(_calls(1))
+    branch.tells[0](b"")
+    assert link.up
+    assert not link.carrying
     await dispatch.close(forget=False)
 
 
