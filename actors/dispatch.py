@@ -40,6 +40,8 @@ BEAT_LINKS = 100
 taken off the list is asked at the next beat, and one that is given calls shows by itself whether it is there."""
 AUDIT_BEATS = 10
 """So many beats apart, what has been out for that long is compared with what the branch says that it has."""
+NOW_MAX = 16
+"""Of more calls a task waits for the answer: what it costs is nothing beside them, and others come meanwhile."""
 PEERS_MAX = 8
 """So many branches are named to one that needs a key: any of them can give it."""
 MEET_S = 5.0
@@ -153,7 +155,7 @@ class Dispatch(Standing):
         begin = [link for link in given.values() if not link.carrying]
         for link in begin:
             link.carrying = True
-            packed = link.packed(self._limits) if link.now is not None else None
+            packed = link.packed(self._limits) if link.now is not None and len(link.queue) <= NOW_MAX else None
             if packed is None or not self._carried_now(link, *packed):
                 self._start(self._carry(link, packed))
         self._watch()

@@ -13,7 +13,7 @@ import pytest
 
 from actors.branch import Branch
 from actors.courier import QUICK_S, Courier
-from actors.dispatch import Dispatch
+from actors.dispatch import NOW_MAX, Dispatch
 from actors.parcel import of_calls, of_events
 from actors.ports import Gone
 from actors.session import Order
@@ -280,6 +280,17 @@ async def test_a_channel_sends_at_once_and_what_waits_meanwhile_goes_next() -> N
     assert branch.asked == [1]
     dispatch.send(_calls(4))
     assert branch.now_numbers == [2, 1]
+    await dispatch.close(forget=False)
+
+
+async def test_many_calls_are_asked_by_a_task() -> None:
+    branch = Near()
+    dispatch, _ = await _dispatch(branch)
+    dispatch.send(_calls(*range(1, NOW_MAX + 2)))
+    await asyncio.sleep(0)
+    assert (branch.now_numbers, branch.asked) == ([], [NOW_MAX + 1])
+    dispatch.send(_calls(*range(100, 100 + NOW_MAX)))
+    assert branch.now_numbers == [NOW_MAX]
     await dispatch.close(forget=False)
 
 
