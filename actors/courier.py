@@ -59,6 +59,8 @@ Key = tuple[int, int]
 """Goal and attempt."""
 Packet = list[Any]
 """Events that go together."""
+Tell = Callable[[bytes], None]
+"""Hears what goes with an answer; empty: nothing does."""
 
 
 class Courier:
@@ -82,7 +84,7 @@ class Courier:
         """Bytes of an event of the last message, about."""
         self.quick = False
         """Whether the last call was so quick that it can be waited for."""
-        self._asker: asyncio.Future[bool] | None = None
+        self._asker: asyncio.Future[bool] | _Now | None = None
         """Set while a message waits for what becomes of its calls, ``_wanted`` of them; True: it may have it."""
         self._wanted = 0
         self._asker_until_s = 0.0
@@ -121,6 +123,32 @@ class Courier:
     async def answer(self, epoch: int, number: int, count: int) -> bytes:
         """What becomes of a message's ``count`` calls within ``QUICK_S``, to go with its answer; empty: nothing yet."""
         return await self._waited(epoch, number, count, QUICK_S)
+
+    @property
+    def asked(self) -> bool:
+        """Whether a message waits for what becomes of its calls."""
+        return self._asker is not None
+
+    def expect(self, epoch: int, number: int, count: int, tell: Tell) -> None:
+        """``answer``, for one who does not wait and is told. Nobody else waits (``asked``)."""
+        self._wanted, self._asker = count, _Now(self, epoch, number, tell)
+        self._asker_until_s = asyncio.get_running_loop().time() + QUICK_S
+        self._alarm.set(QUICK_S)
+
+    def answered(self, asker: _Now, may: bool) -> None:
+        """What the one who is told was waiting for is there, as far as it will be; ``may``: it may have it."""
+        packet, blob = self._taken_out() if may else ([], b"")
+        self._asker = None
+        if self._ready:
+            self._set_out()
+        if packet:
+            blob = self._sent_along(asker.epoch, asker.number, packet, blob)
+        else:
+            self.quick = False
+        try:
+            asker.tell(blob)
+        except Exception:  # whoever made these calls makes others, too
+            _log.exception("what came of message %d was not heard", asker.number)
 
     async def gathered(self, epoch: int, number: int, count: int) -> bytes:
         """What is ready, to go with the answer to a message of ``count`` calls: where many are under way, ``GATHERED``
@@ -340,6 +368,25 @@ def _cut(some: Packet, bytes_max: int) -> tuple[Packet, bytes, int]:
     return packet, _encoder.encode(blobs), dealt
 
 
-def _settle(asker: asyncio.Future[bool] | None, may: bool) -> None:
+class _Now:
+    """One who is told, in the place of the future of one who waits."""
+
+    __slots__ = ("_courier", "_done", "epoch", "number", "tell")
+
+    def __init__(self, courier: Courier, epoch: int, number: int, tell: Tell) -> None:
+        self._courier, self._done = courier, False
+        self.epoch, self.number, self.tell = epoch, number, tell
+
+    def done(self) -> bool:
+        """Whether it was told."""
+        return self._done
+
+    def set_result(self, may: bool) -> None:
+        """Tell it."""
+        self._done = True
+        self._courier.answered(self, may)
+
+
+def _settle(asker: asyncio.Future[bool] | _Now | None, may: bool) -> None:
     if asker is not None and not asker.done():
         asker.set_result(may)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import nsmallest
 from itertools import chain, islice
 from operator import attrgetter
+from typing import Any
 
 import msgspec
 
@@ -32,13 +33,15 @@ class Link:
 
     __slots__ = (
         "armed", "audited", "beaten", "brought", "carrying", "incarnation", "leaving", "level", "name", "near",
-        "on_disk", "on_the_way", "out", "past", "peer", "queue", "seen", "told", "untold", "up",
+        "now", "on_disk", "on_the_way", "out", "past", "peer", "queue", "seen", "told", "untold", "up",
     )  # fmt: skip
 
     def __init__(self, name: str, peer: Peer) -> None:
         self.name = name
         self.peer = peer
         self.near = is_near(peer)
+        self.now: Callable[..., Any] | None = getattr(peer, "now", None) if self.near else None
+        """Calls a method of it, where that can be done without a wait."""
         self.incarnation = ""
         self.past: set[str] = set()
         """Incarnations known to be dead: word from them comes late."""
