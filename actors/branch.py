@@ -64,6 +64,8 @@ class Branch(Armed):
         self._past: dict[str, None] = {}
         """Jobs that have ended: a message of theirs may still come a second time."""
         self._under: dict[Under, None] = {}
+        self._calls: dict[str, int] = {}
+        """How many of them each job has."""
         self._stuck: set[Under] = set()
         """Told as timed out or abandoned, and still not at an end."""
         self._hands = Hands(self._make)
@@ -73,8 +75,6 @@ class Branch(Armed):
         self._bound = Bound()
         self._draining = self._closing = False
         self._done = 0
-        self._took_s = 0.0
-        """How long the last call took."""
         self._overdue_s = 0.0
         self._traces = False
         """Whether any call has carried the name of its span: each of those that come after says its own, or none."""
@@ -149,6 +149,7 @@ class Branch(Armed):
         now_s = self._clock()
         taken = [Under(job, family, call, now_s) for call in calls]
         self._under.update(dict.fromkeys(taken))
+        self._calls[job] = self._calls.get(job, 0) + len(taken)
         if armed:
             self._enqueue(taken)
         else:
@@ -242,12 +243,10 @@ class Branch(Armed):
     def _courier(self, job: str) -> Courier:
         if (courier := self._couriers.get(job)) is None:
             channel = self._runtime.peer(f"channel:{job}")
-            courier = Courier(self.name, self.incarnation, channel, lambda: len(self._under), self._gather_s)
-            self._couriers[job] = courier
+            calls = lambda: self._calls.get(job, 0)  # noqa: E731
+            made: Courier = Courier(self.name, self.incarnation, channel, calls, lambda: min(GATHER_S, made.took_s / 4))
+            courier = self._couriers[job] = made
         return courier
-
-    def _gather_s(self) -> float:
-        return min(GATHER_S, self._took_s / 4)
 
     def _again(self, job: str) -> None:
         """An answer may have been lost on its way, with what went with it."""
@@ -315,10 +314,13 @@ class Branch(Armed):
         if under in self._under:
             del self._under[under]
             self._done += 1
+            if (left := self._calls[under.job] - 1):
+                self._calls[under.job] = left
+            else:
+                del self._calls[under.job]
         elif type(result) is not Reply:
             return  # it was let go, and brings nothing
         count, under.count = under.count, None
-        self._took_s = elapsed_s
         if count is not None and count.end(result, elapsed_s, call.timeout_s):
             self._reporter.at_once()
         waited_s = now_s - elapsed_s - under.taken_s
@@ -330,7 +332,7 @@ class Branch(Armed):
         else:
             event = events.Broke(call.goal, call.sample, call.attempt, result, elapsed_s, waited_s, self.name)
         courier = self._couriers.get(under.job) or self._courier(under.job)
-        courier.quick = elapsed_s < QUICK_S
+        courier.quick, courier.took_s = elapsed_s < QUICK_S, elapsed_s
         courier.add(event)
 
     def _cancel(self, under: Under, why: FailureKind) -> None:

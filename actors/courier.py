@@ -70,7 +70,8 @@ class Courier:
         self, sender: str, incarnation: str, channel: Peer, calls: Callable[[], int] = lambda: 1,
         gather_s: Callable[[], float] = lambda: 0.0,
     ) -> None:  # fmt: skip
-        """``calls`` says how many are under way here, ``gather_s`` how long it is worth waiting for some of many."""
+        """``calls`` says how many of its job are under way here, ``gather_s`` how long it is worth waiting for some of
+        many: calls of others come to another channel."""
         self._sender = sender
         self._incarnation = incarnation
         self._channel = channel
@@ -82,8 +83,8 @@ class Courier:
         self._ready: Packet = []
         self._size = 1.0
         """Bytes of an event of the last message, about."""
-        self.quick = False
-        """Whether the last call was so quick that it can be waited for."""
+        self.quick, self.took_s = False, 0.0
+        """Whether the last call was so quick that it can be waited for; how long it took."""
         self._asker: asyncio.Future[bool] | _Now | None = None
         """Set while a message waits for what becomes of its calls, ``_wanted`` of them; True: it may have it."""
         self._wanted = 0
@@ -99,7 +100,7 @@ class Courier:
         """One is about to take along whatever is ready."""
         self._pause: asyncio.Future[bool] | None = None
         """Set while that one waits for others, ``_enough`` of them, or for a message that takes them along."""
-        self._enough = 0
+        self._enough = self._taken = 0
         self._due, self._heard_s = False, float("-inf")
         """Whether the channel's next message is expected soon; when the last one came."""
         self._closed = False
@@ -137,14 +138,15 @@ class Courier:
 
     def answered(self, asker: _Now, may: bool) -> None:
         """What the one who is told was waiting for is there, as far as it will be; ``may``: it may have it."""
-        packet, blob = self._taken_out() if may else ([], b"")
+        blob: bytes
+        packet, blob = self._taken_out() if may else ([], Parcel())
         self._asker = None
         if self._ready:
             self._set_out()
         if packet:
             blob = self._sent_along(asker.epoch, asker.number, packet, blob)
         else:
-            self.quick = False
+            self.quick, blob = False, b""  # none of it could be put into bytes, or it was not theirs
         try:
             asker.tell(blob)
         except Exception:  # whoever made these calls makes others, too
@@ -294,14 +296,18 @@ class Courier:
     async def _grown(self, moment_s: float) -> None:
         """Wait for others, or, where one is due, for a message that takes along what is ready."""
         loop = asyncio.get_running_loop()
+        began_s, taken = loop.time(), self._taken
         while self._ready and self._asker is None:
+            if taken != self._taken:  # what is here now has come since
+                began_s, taken = loop.time(), self._taken
             due, some = self._due, len(self._ready)
             self._enough = min(self._room(), 2 * (self._calls() + some) // 3 if due else GATHERED)
-            if some >= self._enough:
+            until_s = began_s + (min(DUE_S, DUE_MOMENTS * moment_s) if due else moment_s)
+            if some >= self._enough or until_s - loop.time() < LEAST_S:
                 return
             pause: asyncio.Future[bool] = loop.create_future()
             self._pause = pause
-            timer = loop.call_later(min(DUE_S, DUE_MOMENTS * moment_s) if due else moment_s, _settle, pause, False)
+            timer = loop.call_at(until_s, _settle, pause, False)
             try:
                 if not await pause:
                     self._due = False  # it did not come
@@ -327,6 +333,7 @@ class Courier:
         if not blob or (len(blob) > self._bytes_max and count > 1):
             some, blob, count = _cut(some, self._bytes_max)
         del self._ready[:count]
+        self._taken += count
         _settle(self._pause, True)
         self._size = len(blob) / max(1, count)
         return some, of_events(blob, some)

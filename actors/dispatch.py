@@ -18,7 +18,6 @@ from actors.along import Along
 from actors.branch import DRAINING
 from actors.inbox import Entry
 from actors.links import Link, Links, come_back
-from actors.parcel import Parcel
 from actors.ports import Away, Gone, Runtime
 from actors.standing import Lost, Standing
 from cortex import commands, events
@@ -155,9 +154,8 @@ class Dispatch(Standing):
         begin = [link for link in given.values() if not link.carrying]
         for link in begin:
             link.carrying = True
-            packed = link.packed(self._limits) if link.now is not None and len(link.queue) <= NOW_MAX else None
-            if packed is None or not self._carried_now(link, *packed):
-                self._start(self._carry(link, packed))
+            if not self._carried_now(link):
+                self._start(self._carry(link))
         self._watch()
         return not all(link.near for link in begin)
 
@@ -204,38 +202,44 @@ class Dispatch(Standing):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _carried_now(self, link: Link, parcel: Parcel, keys: list[int]) -> bool:
-        """Send a message within this process, where no task need wait for its answer. False: it was not sent."""
+    def _carried_now(self, link: Link) -> bool:
+        """Send a small message within this process, where no task need wait for its answer. False: nothing was sent,
+        and all is queued as it was: until a task sends it, the branch may turn out to be another."""
+        if link.now is None or len(link.queue) > NOW_MAX:
+            return False
+        parcel, keys = link.packed(self._limits)
         number = self._messages = self._messages + 1
         on_disk, waits = self._along.sent(link, len(keys))
-        link.on_the_way = keys
-        tell = partial(self._told, link, number)
-        assert link.now is not None
-        try:
-            args = (self._job, self.epoch, link.incarnation, number, parcel, on_disk, tell)
-            return waits and link.now("work_now", *args)
-        except Gone:
-            return False
+        args = (self._job, self.epoch, link.incarnation, number, parcel, on_disk, partial(self._told, link, number))
+        taken = False
+        with contextlib.suppress(Gone):
+            taken = waits and link.now("work_now", *args)
+        if taken:
+            link.on_the_way = keys
+        else:
+            link.put_back(keys)
+        return taken
 
     def _told(self, link: Link, number: int, brought: bytes) -> None:
         """What came of such a message."""
         link.on_the_way, link.carrying = (), False
         if self._closed:
             return
-        if brought:
-            self._along.heard(link, number, (link.incarnation, brought))
-        if not link.up:
-            self._is_up(link)
-        if link.queue:
-            link.carrying = True
-            self._start(self._carry(link))
-
-    async def _carry(self, link: Link, packed: tuple[Parcel, list[int]] | None = None) -> None:
-        """Send what is queued for a branch, message after message; first what is ``packed`` already."""
         try:
-            while packed or link.queue:
-                blob, keys = packed or link.packed(self._limits)
-                packed = None
+            if brought:
+                self._along.heard(link, number, (link.incarnation, brought))
+        finally:  # whatever was brought, what is queued goes on
+            if not link.up:
+                self._is_up(link)
+            if link.queue:
+                link.carrying = True
+                self._start(self._carry(link))
+
+    async def _carry(self, link: Link) -> None:
+        """Send what is queued for a branch, message after message."""
+        try:
+            while link.queue:
+                blob, keys = link.packed(self._limits)
                 link.on_the_way = keys
                 await self._hand_over(link, blob, keys)
                 link.on_the_way = ()
@@ -273,8 +277,7 @@ class Dispatch(Standing):
         if said == meant_for or not said:
             return
         if said == DRAINING or not doubtful:  # the message was left alone
-            back = {key: link.out.pop(key) for key in keys if key in link.out}
-            link.queue = back | link.queue
+            link.put_back(keys)
         if said == DRAINING:
             self._leave(link)
         else:

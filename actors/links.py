@@ -94,6 +94,11 @@ class Link:
                 del queue[key]
         return of_calls(blob, calls), list(some)
 
+    def put_back(self, keys: list[int]) -> None:
+        """This message was not taken: what is still out of it is to be sent, before anything else."""
+        back = {key: self.out.pop(key) for key in keys if key in self.out}
+        self.queue = back | self.queue
+
 
 def _cut(calls: list[commands.Call], bytes_max: int) -> tuple[bytes, int]:
     """A message of the first of these, as many as fit, and how many they are."""

@@ -8,6 +8,7 @@ Ray's worker, its key-value store, its pickler and the function that makes a cla
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import pickle
@@ -34,7 +35,8 @@ def have_classes(
         except AssertionError:
             found = modify(class_of(descriptor.class_name.lower()))
             export = _exported(job_id, descriptor, found, pickler)
-            kv._internal_kv_put(export_key(job_id, descriptor), export, namespace=_TABLE)
+            with contextlib.suppress(Exception):  # a head that is away just now: we have the class in any case
+                kv._internal_kv_put(export_key(job_id, descriptor), export, namespace=_TABLE)
             return found
 
     loaded.is_ours = True  # type: ignore[attr-defined]
