@@ -209,6 +209,7 @@ class Dispatch(Standing):
             return False
         parcel, keys = link.packed(self._limits)
         number = self._messages = self._messages + 1
+        told = link.told
         on_disk, waits = self._along.sent(link, len(keys))
         args = (self._job, self.epoch, link.incarnation, number, parcel, on_disk, partial(self._told, link, number))
         taken = False
@@ -218,6 +219,7 @@ class Dispatch(Standing):
             link.on_the_way = keys
         else:
             link.put_back(keys)
+            link.told = told
         return taken
 
     def _told(self, link: Link, number: int, brought: bytes) -> None:
