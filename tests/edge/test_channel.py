@@ -283,9 +283,11 @@ async def test_drain_finishes_what_is_in_flight_and_can_be_resumed(tmp_path: Pat
     limits = Limits(concurrency=5)
     run = Run(tmp_path, model, source=ListSource(rows(500)), limits=limits)
 
+    stopping: list[asyncio.Task[object]] = []
+
     def stop_soon(asked: bytes) -> object:
-        if len(model.asked) == 40:
-            asyncio.get_running_loop().create_task(run.driver.stop("drain", "test"))
+        if len(model.asked) >= 40 and not stopping:  # several are asked between two answers
+            stopping.append(asyncio.get_running_loop().create_task(run.driver.stop("drain", "test")))
         return reply("ok")
 
     model._answer = stop_soon  # type: ignore[assignment]
