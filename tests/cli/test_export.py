@@ -37,7 +37,7 @@ async def walk(ctx, steps: int = 4, last: str = "last"):
 async def row(ctx, text: str):
     return await ctx.ask(text, returns=Side)
 '''
-SIM = ("--model", "sim", "--sim", "error=0", "--price", "input=3,output=15")
+SIM = ("--model", "sim", "--sim", "error=0", "--sim", "latency_ms=20", "--price", "input=3,output=15")
 
 
 @pytest.fixture(autouse=True)

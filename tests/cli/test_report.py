@@ -14,7 +14,7 @@ import pytest
 from tests.cli.commands import ended, requests, started, until
 from tests.edge.test_report_page import Seen
 
-SIM = ("--model", "sim", "--sim", "error=0", "--price", "input=3,output=15")
+SIM = ("--model", "sim", "--sim", "error=0", "--sim", "latency_ms=20", "--price", "input=3,output=15")
 PROGRAMS = '''
 import cortex
 
