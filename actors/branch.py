@@ -8,22 +8,22 @@ counts, and reports to the cortex.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
+from actors.arming import Armed
 from actors.batch_desk import Desk
 from actors.bound import Bound, over_bound
 from actors.counting import Counts
-from actors.courier import QUICK_S, Courier
+from actors.courier import QUICK_S, Courier, Tell
 from actors.hands import Hands
 from actors.keyring import Keyring, NoKeyError, family_of
 from actors.model_port import TRACEPARENT, Model
 from actors.parcel import Parcel
-from actors.ports import Away, Gone, Runtime
+from actors.ports import Runtime
 from actors.reporter import Reporter
 from actors.under_way import Under, goes_on
 from cortex import commands, events
@@ -38,10 +38,8 @@ GRACE_S = 5.0
 DRAINING = "draining"
 """The answer of a branch that takes no more calls: the message was not taken."""
 
-MANY = 64
-"""Calls under way beyond which replies wait for each other, since others will follow at once; see ``Courier``."""
 GATHER_S = 0.01
-"""So long at the most, and no longer than a quarter of what a call takes."""
+"""So long replies wait for each other at the most, and no longer than a quarter of what a call takes."""
 PAST_MAX = 1_000
 """Ended jobs of which a doubled message is still known for what it is."""
 
@@ -49,7 +47,7 @@ _UNSENT = Failure(FailureKind.CANCELLED, "abandoned before it was sent", sent=Fa
 _calls_decoder = msgspec.msgpack.Decoder(tuple[commands.Call, ...])
 
 
-class Branch:
+class Branch(Armed):
     """``make_model`` turns an arming (bytes that hold endpoint and credential) into a model; called once for each."""
 
     def __init__(self, name: str, runtime: Runtime, make_model: Callable[[bytes], Model]) -> None:
@@ -59,27 +57,24 @@ class Branch:
         self._clock = runtime.monotonic_s
         self._desk = Desk()
         self._counts = Counts()
-        self._keys = Keyring(make_model, self._counts)
+        super().__init__(Keyring(make_model, self._counts))
         self._epochs: dict[str, int] = {}
         self._heard: dict[str, tuple[int, int]] = {}
         """Epoch and number of the last message of each job."""
         self._past: dict[str, None] = {}
         """Jobs that have ended: a message of theirs may still come a second time."""
-        self._unarmed: dict[str, list[Under]] = {}
         self._under: dict[Under, None] = {}
+        self._calls: dict[str, int] = {}
+        """How many of them each job has."""
         self._stuck: set[Under] = set()
         """Told as timed out or abandoned, and still not at an end."""
         self._hands = Hands(self._make)
-        self._errands: set[asyncio.Task[None]] = set()
         self._couriers: dict[str, Courier] = {}
         self._sweeper: asyncio.TimerHandle | None = None
         self._reporter = Reporter(runtime, self._report, self._more)
         self._bound = Bound()
-        self._preparing = 0
         self._draining = self._closing = False
         self._done = 0
-        self._took_s = 0.0
-        """How long the last call took."""
         self._overdue_s = 0.0
         self._traces = False
         """Whether any call has carried the name of its span: each of those that come after says its own, or none."""
@@ -90,20 +85,6 @@ class Branch:
         return bool(self._under or self._desk.busy) or any(courier.busy for courier in self._couriers.values())
 
     # -- what it is told -------------------------------------------------------------------------------------------
-
-    async def arm(self, job: str, arming: bytes) -> None:
-        """Take endpoint and credential for a job. Sent in a call, never in a constructor or an environment."""
-        family = family_of(job)
-        for model in self._keys.add(family, arming):
-            prepare = getattr(model, "prepare", None)
-            if prepare is not None:
-                self._in_background(self._prepare(prepare))
-        if waiting := self._unarmed.pop(family, []):
-            self._enqueue(waiting)
-
-    async def hand_over(self, job: str) -> bytes | None:
-        """Give a peer branch, which was restarted, what it needs to work for this job."""
-        return self._keys.arming(family_of(job))
 
     async def work(
         self, job: str, epoch: int, incarnation: str, number: int, blob: bytes, peers: tuple[str, ...] = (),
@@ -127,26 +108,53 @@ class Branch:
         if self._draining:
             self._reporter.at_once()  # a cortex that was started again has found it, and does not know
             return DRAINING
-        self._heard[job] = (epoch, number)
-        self._past.pop(job, None)
         calls: Sequence[commands.Call] = blob.content if type(blob) is Parcel else _calls_decoder.decode(blob)
         armed = (family := family_of(job)) in self._keys
         if not armed:
             self._in_background(self._ask_peers(job, peers))
+        self._take(job, family, epoch, number, calls, armed)
+        courier = self._courier(job)
+        brought = b""
+        if waits:
+            quick = armed and courier.quick
+            take = courier.answer if quick else courier.gathered
+            brought = await take(epoch, number, len(calls))
+        return (self.incarnation, brought) if brought else self.incarnation
+
+    def work_now(
+        self, job: str, epoch: int, incarnation: str, number: int, parcel: Parcel, on_disk: int, tell: Tell
+    ) -> bool:  # fmt: skip
+        """``work``, asked by a channel of this very process, where all is as it was at its last message and calls are
+        quick: no coroutine waits. ``tell`` hears what would come with the answer, from within whoever brings the last
+        of it. False, and nothing done: ``work`` is to be asked."""
+        courier, family = self._couriers.get(job), family_of(job)
+        if (
+            courier is None or not courier.quick or courier.asked or self._draining or family not in self._keys
+            or incarnation != self.incarnation or self._heard.get(job, (0, 0)) >= (epoch, number)
+            or self._epochs.get(job) != epoch
+        ):  # fmt: skip
+            return False
+        if on_disk:
+            courier.on_disk(epoch, on_disk)
+        calls: Sequence[commands.Call] = parcel.content
+        self._take(job, family, epoch, number, calls, armed=True)
+        courier.expect(epoch, number, len(calls), tell)
+        return True
+
+    def _take(
+        self, job: str, family: str, epoch: int, number: int, calls: Sequence[commands.Call], armed: bool
+    ) -> None:  # fmt: skip
+        self._heard[job] = (epoch, number)
+        self._past.pop(job, None)
         now_s = self._clock()
         taken = [Under(job, family, call, now_s) for call in calls]
         self._under.update(dict.fromkeys(taken))
+        self._calls[job] = self._calls.get(job, 0) + len(taken)
         if armed:
             self._enqueue(taken)
         else:
             self._unarmed.setdefault(family, []).extend(taken)
         self._reporter.stir()
-        courier = self._courier(job)
-        brought = b""
-        if waits:
-            quick = armed and courier.quick
-            brought = await (courier.answer(epoch, number, len(calls)) if quick else courier.gathered(epoch, number))
-        return (self.incarnation, brought) if brought else self.incarnation
 
     async def on_disk(self, job: str, epoch: int, number: int) -> None:
         """What came with the answers to this channel's messages, up to this one, need not be kept any more."""
@@ -232,37 +240,13 @@ class Branch:
 
     # -- what it does ----------------------------------------------------------------------------------------------
 
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._errands.add(task)
-        task.add_done_callback(self._errands.discard)
-
-    async def _prepare(self, prepare: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        self._preparing += 1
-        try:
-            await prepare()
-        finally:
-            self._preparing -= 1
-
-    async def _ask_peers(self, job: str, peers: tuple[str, ...]) -> None:
-        for peer in peers:
-            if peer == self.name:
-                continue
-            with contextlib.suppress(Away, Gone):
-                arming = await self._runtime.peer(peer).ask("hand_over", job)
-                if arming is not None:
-                    await self.arm(job, arming)
-                    return
-
     def _courier(self, job: str) -> Courier:
         if (courier := self._couriers.get(job)) is None:
             channel = self._runtime.peer(f"channel:{job}")
-            more = lambda: bool(self._under)  # noqa: E731
-            courier = self._couriers[job] = Courier(self.name, self.incarnation, channel, more, self._gather_s)
+            calls = lambda: self._calls.get(job, 0)  # noqa: E731
+            made: Courier = Courier(self.name, self.incarnation, channel, calls, lambda: min(GATHER_S, made.took_s / 4))
+            courier = self._couriers[job] = made
         return courier
-
-    def _gather_s(self) -> float:
-        return min(GATHER_S, self._took_s / 4) if len(self._under) > MANY else 0.0
 
     def _again(self, job: str) -> None:
         """An answer may have been lost on its way, with what went with it."""
@@ -330,10 +314,13 @@ class Branch:
         if under in self._under:
             del self._under[under]
             self._done += 1
+            if (left := self._calls[under.job] - 1):
+                self._calls[under.job] = left
+            else:
+                del self._calls[under.job]
         elif type(result) is not Reply:
             return  # it was let go, and brings nothing
         count, under.count = under.count, None
-        self._took_s = elapsed_s
         if count is not None and count.end(result, elapsed_s, call.timeout_s):
             self._reporter.at_once()
         waited_s = now_s - elapsed_s - under.taken_s
@@ -345,7 +332,7 @@ class Branch:
         else:
             event = events.Broke(call.goal, call.sample, call.attempt, result, elapsed_s, waited_s, self.name)
         courier = self._couriers.get(under.job) or self._courier(under.job)
-        courier.quick = elapsed_s < QUICK_S
+        courier.quick, courier.took_s = elapsed_s < QUICK_S, elapsed_s
         courier.add(event)
 
     def _cancel(self, under: Under, why: FailureKind) -> None:

@@ -320,7 +320,8 @@ class Channel(Fed):
         out = self._stopwatch.step(k, self._program, turn, bool(self._inbox))
         self._account, before = journal.encode_account(k), self._account
         blobs = [journal.encode_turn(at_s, [each.blob for each in taken], self._account, before)]
-        seq = await patiently(source, partial(source.append, blobs), self._runtime.apart(source))
+        apart = source.remote or self._runtime.apart(source)
+        seq = await patiently(source, partial(source.append, blobs), apart) if apart else source.append(blobs)
         self._whole = True
         seen = self._stopwatch.over(turn), seq, turn, out, k
         self._watch.before(*seen)

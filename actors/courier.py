@@ -2,7 +2,8 @@
 
 Where calls are quick, what becomes of them comes with the answer to the message that brought them: a step of a chain is
 one question and its answer, and where there are many calls half of the messages need not be sent. Where they are not,
-what is ready comes with it; where many are under way the answer waits a moment, until others are, for the same reason.
+what is ready comes with it; where many are under way the answer waits a moment, until others are, for the same reason,
+and what is ready after it waits for the next.
 The channel's next message says that it is on disk; until then it is kept here like everything else.
 """
 
@@ -33,6 +34,17 @@ came twice."""
 GATHERED = 64
 """So many go at once. With fewer, where many are under way, a message waits a moment to grow: it costs as much CPU, on
 both sides together, as forty replies in it."""
+DUE_S = 0.05
+DUE_MOMENTS = 5
+"""So long a reply may wait for the channel's next message where one is due: so many times the moment that it waits for
+others. It goes with the answer to that, and needs no message of its own. Two thirds of what is here wait at the most,
+or there would be nothing to do."""
+DUE_LEAST = 16
+DUE_WITHIN_S = 0.1
+"""One is due where the last brought so many calls, and came so soon after the one before: the channel makes others in
+their place."""
+MANY = 64
+"""Calls under way, or done and not told yet, beyond which replies wait for each other, since others follow at once."""
 QUICK_S = 0.005
 """So long a message may wait for what becomes of its calls. Where they take longer it is answered at once: the channel
 sends nothing else to this branch meanwhile."""
@@ -47,30 +59,33 @@ Key = tuple[int, int]
 """Goal and attempt."""
 Packet = list[Any]
 """Events that go together."""
+Tell = Callable[[bytes], None]
+"""Hears what goes with an answer; empty: nothing does."""
 
 
 class Courier:
     """Whatever is ready goes at once; what becomes ready meanwhile goes together."""
 
     def __init__(
-        self, sender: str, incarnation: str, channel: Peer, more: Callable[[], bool] = lambda: True,
+        self, sender: str, incarnation: str, channel: Peer, calls: Callable[[], int] = lambda: 1,
         gather_s: Callable[[], float] = lambda: 0.0,
     ) -> None:  # fmt: skip
-        """``more`` says whether anything may become ready soon, ``gather_s`` how long it is worth waiting for that."""
+        """``calls`` says how many of its job are under way here, ``gather_s`` how long it is worth waiting for some of
+        many: calls of others come to another channel."""
         self._sender = sender
         self._incarnation = incarnation
         self._channel = channel
         self._events_max, self._bytes_max = MESSAGE_EVENTS_MAX, MESSAGE_BYTES_MAX
         if is_near(channel):
             self._events_max, self._bytes_max = NEAR_MAX, NEAR_BYTES_MAX
-        self._more = more
+        self._calls = calls
         self._gather_s = gather_s
         self._ready: Packet = []
         self._size = 1.0
         """Bytes of an event of the last message, about."""
-        self.quick = False
-        """Whether the last call was so quick that it can be waited for."""
-        self._asker: asyncio.Future[bool] | None = None
+        self.quick, self.took_s = False, 0.0
+        """Whether the last call was so quick that it can be waited for; how long it took."""
+        self._asker: asyncio.Future[bool] | _Now | None = None
         """Set while a message waits for what becomes of its calls, ``_wanted`` of them; True: it may have it."""
         self._wanted = 0
         self._asker_until_s = 0.0
@@ -83,6 +98,11 @@ class Courier:
         self._messages = 0
         self._gathering = False
         """One is about to take along whatever is ready."""
+        self._pause: asyncio.Future[bool] | None = None
+        """Set while that one waits for others, ``_enough`` of them, or for a message that takes them along."""
+        self._enough = self._taken = 0
+        self._due, self._heard_s = False, float("-inf")
+        """Whether the channel's next message is expected soon; when the last one came."""
         self._closed = False
         self._agains = 0
         """How often it was told that nobody knows what was heard."""
@@ -94,6 +114,8 @@ class Courier:
         if self._asker is None:
             if not self._gathering:
                 self._set_out()
+            elif len(self._ready) >= self._enough:
+                _settle(self._pause, True)
         else:
             self._wanted -= 1
             if not self._wanted:
@@ -103,12 +125,42 @@ class Courier:
         """What becomes of a message's ``count`` calls within ``QUICK_S``, to go with its answer; empty: nothing yet."""
         return await self._waited(epoch, number, count, QUICK_S)
 
-    async def gathered(self, epoch: int, number: int) -> bytes:
-        """What is ready, to go with the answer to a message: where many are under way, ``GATHERED`` or as many as fit,
-        or what there is of them after the moment that this is worth. Empty: nothing is ready."""
+    @property
+    def asked(self) -> bool:
+        """Whether a message waits for what becomes of its calls."""
+        return self._asker is not None
+
+    def expect(self, epoch: int, number: int, count: int, tell: Tell) -> None:
+        """``answer``, for one who does not wait and is told. Nobody else waits (``asked``)."""
+        self._wanted, self._asker = count, _Now(self, epoch, number, tell)
+        self._asker_until_s = asyncio.get_running_loop().time() + QUICK_S
+        self._alarm.set(QUICK_S)
+
+    def answered(self, asker: _Now, may: bool) -> None:
+        """What the one who is told was waiting for is there, as far as it will be; ``may``: it may have it."""
+        blob: bytes
+        packet, blob = self._taken_out() if may else ([], Parcel())
+        self._asker = None
+        if self._ready:
+            self._set_out()
+        if packet:
+            blob = self._sent_along(asker.epoch, asker.number, packet, blob)
+        else:
+            self.quick, blob = False, b""  # none of it could be put into bytes, or it was not theirs
+        try:
+            asker.tell(blob)
+        except Exception:  # whoever made these calls makes others, too
+            _log.exception("what came of message %d was not heard", asker.number)
+
+    async def gathered(self, epoch: int, number: int, count: int) -> bytes:
+        """What is ready, to go with the answer to a message of ``count`` calls: where many are under way, ``GATHERED``
+        or as many as fit, or what there is of them after the moment that this is worth. Empty: nothing is ready."""
+        now_s = asyncio.get_running_loop().time()
+        self._due = count >= DUE_LEAST and now_s - self._heard_s <= DUE_WITHIN_S
+        self._heard_s = now_s
         if self._asker is not None:
             return b""
-        wait_s, lacking = self._gather_s(), min(GATHERED, self._room()) - len(self._ready)
+        wait_s, lacking = self._moment_s(), min(GATHERED, self._room()) - len(self._ready)
         if wait_s > 0 and lacking > 0:
             return await self._waited(epoch, number, lacking, wait_s)
         packet, blob = self._taken_out()
@@ -173,6 +225,7 @@ class Courier:
     def again(self) -> None:
         """Nobody knows whether what went with answers was heard: it goes once more, by itself."""
         self._agains += 1
+        self._due = False
         _settle(self._asker, False)
         brought, self._brought = self._brought, {}
         for packet, _ in brought.values():
@@ -209,22 +262,59 @@ class Courier:
             task.add_done_callback(self._tasks.discard)
 
     async def _carry(self) -> None:
+        gathering = True
         try:
-            if self._more():
-                await asyncio.sleep(0)  # what becomes ready in this same round of the loop travels along
-                if len(self._ready) < min(GATHERED, self._room()) and (gather_s := self._gather_s()) > 0:
-                    await asyncio.sleep(gather_s)
-            self._gathering = False
-            while self._ready and self._asker is None:
+            while gathering:
+                if self._calls():
+                    await asyncio.sleep(0)  # what becomes ready in this same round of the loop travels along
+                    if (moment_s := self._gather_s() if self._due else self._moment_s()) > 0:
+                        await self._grown(moment_s)
+                self._gathering = gathering = False
+                if self._asker is not None:
+                    return
                 packet, blob = self._taken_out()
                 if packet:
                     number = self._messages = self._messages + 1
                     self._travelling[number] = packet
                     await self._deliver(blob)
                     del self._travelling[number]
+                if self._left_alone():
+                    self._gathering = gathering = True
         finally:
-            self._gathering = False
+            if gathering:
+                self._gathering = False
             self._under_way -= 1
+
+    def _left_alone(self) -> bool:
+        """Whether something is ready, and nobody is about to take it."""
+        return bool(self._ready) and self._asker is None and not self._gathering
+
+    def _moment_s(self) -> float:
+        """How long it is worth waiting for others."""
+        return self._gather_s() if self._calls() + len(self._ready) > MANY else 0.0
+
+    async def _grown(self, moment_s: float) -> None:
+        """Wait for others, or, where one is due, for a message that takes along what is ready."""
+        loop = asyncio.get_running_loop()
+        began_s, taken = loop.time(), self._taken
+        while self._ready and self._asker is None:
+            if taken != self._taken:  # what is here now has come since
+                began_s, taken = loop.time(), self._taken
+            due, some = self._due, len(self._ready)
+            self._enough = min(self._room(), 2 * (self._calls() + some) // 3 if due else GATHERED)
+            until_s = began_s + (min(DUE_S, DUE_MOMENTS * moment_s) if due else moment_s)
+            if some >= self._enough or until_s - loop.time() < LEAST_S:
+                return
+            pause: asyncio.Future[bool] = loop.create_future()
+            self._pause = pause
+            timer = loop.call_at(until_s, _settle, pause, False)
+            try:
+                if not await pause:
+                    self._due = False  # it did not come
+                    return
+            finally:
+                timer.cancel()
+                self._pause = None
 
     def _room(self) -> int:
         """How many events go together, by the size of those before."""
@@ -243,6 +333,8 @@ class Courier:
         if not blob or (len(blob) > self._bytes_max and count > 1):
             some, blob, count = _cut(some, self._bytes_max)
         del self._ready[:count]
+        self._taken += count
+        _settle(self._pause, True)
         self._size = len(blob) / max(1, count)
         return some, of_events(blob, some)
 
@@ -283,6 +375,25 @@ def _cut(some: Packet, bytes_max: int) -> tuple[Packet, bytes, int]:
     return packet, _encoder.encode(blobs), dealt
 
 
-def _settle(asker: asyncio.Future[bool] | None, may: bool) -> None:
+class _Now:
+    """One who is told, in the place of the future of one who waits."""
+
+    __slots__ = ("_courier", "_done", "epoch", "number", "tell")
+
+    def __init__(self, courier: Courier, epoch: int, number: int, tell: Tell) -> None:
+        self._courier, self._done = courier, False
+        self.epoch, self.number, self.tell = epoch, number, tell
+
+    def done(self) -> bool:
+        """Whether it was told."""
+        return self._done
+
+    def set_result(self, may: bool) -> None:
+        """Tell it."""
+        self._done = True
+        self._courier.answered(self, may)
+
+
+def _settle(asker: asyncio.Future[bool] | _Now | None, may: bool) -> None:
     if asker is not None and not asker.done():
         asker.set_result(may)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from actors.along import Along
@@ -18,6 +19,7 @@ from actors.branch import DRAINING
 from actors.inbox import Entry
 from actors.links import Link, Links, come_back
 from actors.ports import Away, Gone, Runtime
+from actors.standing import Lost, Standing
 from cortex import commands, events
 from cortex.limits import Limits
 from cortex.state import flight_key
@@ -37,32 +39,31 @@ BEAT_LINKS = 100
 taken off the list is asked at the next beat, and one that is given calls shows by itself whether it is there."""
 AUDIT_BEATS = 10
 """So many beats apart, what has been out for that long is compared with what the branch says that it has."""
+NOW_MAX = 16
+"""Of more calls a task waits for the answer: what it costs is nothing beside them, and others come meanwhile."""
 PEERS_MAX = 8
 """So many branches are named to one that needs a key: any of them can give it."""
 MEET_S = 5.0
 """How long a new channel waits for a branch that is away, or silent: what it holds need not be paid for again."""
 
-Lost = Callable[[list[events.Event]], None]
 
-
-class Dispatch:
+class Dispatch(Standing):
     """Gives calls to a job's branches. ``lost`` hears of calls that died with theirs, ``bring`` what answers bring."""
 
     def __init__(self, job: str, runtime: Runtime, limits: Limits, lost: Lost, bring: Callable[[Entry], None]) -> None:
         self._job = job
         self._runtime = runtime
         self._limits = limits
-        self._lost = lost
-        self._links = Links(limits.concurrency)
+        super().__init__(Links(limits.concurrency), lost)
         self._along = Along(job, self._links, bring)
         self._homeless: dict[int, commands.Call] = {}
         """Calls for which there is no branch at the moment."""
-        self._where: dict[int, Link] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._beating: asyncio.Task[None] | None = None
         self._beats = 0
         self._messages = 0
         """Counted over all branches: one that left and came back is a new link, and knows what it heard before."""
+        self._closed = False
         self.epoch = self.heard = 0
         self.staff: tuple[str, ...] = ()
         """The branches that take calls, as last told."""
@@ -153,7 +154,8 @@ class Dispatch:
         begin = [link for link in given.values() if not link.carrying]
         for link in begin:
             link.carrying = True
-            self._start(self._carry(link))
+            if not self._carried_now(link):
+                self._start(self._carry(link))
         self._watch()
         return not all(link.near for link in begin)
 
@@ -185,6 +187,7 @@ class Dispatch:
 
     async def close(self, forget: bool) -> None:
         """Let go of the branches; ``forget``: they drop what they keep for this job."""
+        self._closed = True
         for task in [*self._tasks, *([self._beating] if self._beating else [])]:
             task.cancel()
         self._along.close()
@@ -198,6 +201,41 @@ class Dispatch:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _carried_now(self, link: Link) -> bool:
+        """Send a small message within this process, where no task need wait for its answer. False: nothing was sent,
+        and all is queued as it was: until a task sends it, the branch may turn out to be another."""
+        if link.now is None or len(link.queue) > NOW_MAX:
+            return False
+        parcel, keys = link.packed(self._limits)
+        number = self._messages = self._messages + 1
+        told = link.told
+        on_disk, waits = self._along.sent(link, len(keys))
+        args = (self._job, self.epoch, link.incarnation, number, parcel, on_disk, partial(self._told, link, number))
+        taken = False
+        with contextlib.suppress(Gone):
+            taken = waits and link.now("work_now", *args)
+        if taken:
+            link.on_the_way = keys
+        else:
+            link.put_back(keys)
+            link.told = told
+        return taken
+
+    def _told(self, link: Link, number: int, brought: bytes) -> None:
+        """What came of such a message."""
+        link.on_the_way, link.carrying = (), False
+        if self._closed:
+            return
+        try:
+            if brought:
+                self._along.heard(link, number, (link.incarnation, brought))
+        finally:  # whatever was brought, what is queued goes on
+            if not link.up:
+                self._is_up(link)
+            if link.queue:
+                link.carrying = True
+                self._start(self._carry(link))
 
     async def _carry(self, link: Link) -> None:
         """Send what is queued for a branch, message after message."""
@@ -241,8 +279,7 @@ class Dispatch:
         if said == meant_for or not said:
             return
         if said == DRAINING or not doubtful:  # the message was left alone
-            back = {key: link.out.pop(key) for key in keys if key in link.out}
-            link.queue = back | link.queue
+            link.put_back(keys)
         if said == DRAINING:
             self._leave(link)
         else:
@@ -317,57 +354,6 @@ class Dispatch:
             missing = [key for key in old if key not in held and key in link.out]
             self._declare_lost(link, missing, "its branch knows nothing of it any more")
 
-    def _is_up(self, link: Link) -> None:
-        link.up = True
-        self._links.look(link)
-
-    def _renewed(self, link: Link, incarnation: str) -> None:
-        """This incarnation of the branch has spoken (none: the last one is dead): what an earlier one held is gone."""
-        earlier = link.incarnation
-        if incarnation == earlier or incarnation in link.past:
-            return
-        link.incarnation = incarnation
-        if earlier:
-            link.past.add(earlier)
-            self._declare_lost(link, list(link.out), "its branch died")
-        else:
-            self._take_back(link)
-
-    def _take_back(self, link: Link) -> None:
-        """No incarnation of it was known, so what is on the way was meant for nobody, and nobody has taken it.
-
-        It is still to be sent; nothing has failed.
-        """
-        link.queue, link.out = link.out | link.queue, {}
-        if link.leaving:
-            self._pass_on(link)
-
-    def _down(self, link: Link) -> None:
-        """It does not answer: what is not sent yet goes to the others."""
-        link.up = False
-        self._links.look(link)
-        if self._links.others(link):
-            self._pass_on(link)
-
-    def _leave(self, link: Link) -> None:
-        """It takes no more calls. Once it has brought back what it has, it is nobody to us."""
-        link.leaving = True
-        self._pass_on(link)
-        self._look(link)
-
-    def _pass_on(self, link: Link) -> None:
-        if link.queue:
-            queued, link.queue = list(link.queue.values()), {}
-            for call in queued:
-                self._where.pop(flight_key(call.goal, call.attempt), None)
-            self.send(queued)
-
-    def _look(self, link: Link) -> None:
-        if link.leaving and not link.out and not link.queue:
-            self._links.remove(link)
-        else:
-            self._links.look(link)
-
     async def _gone(self, link: Link, incarnation: str) -> None:
         """That incarnation is dead for good: whoever is there instead takes what comes."""
         if incarnation != link.incarnation:
@@ -387,14 +373,3 @@ class Dispatch:
         with contextlib.suppress(Away, Gone):
             branches, _ = await self._runtime.peer("cortex").ask("staff", False)
             self.staffed(tuple(branches))
-
-    def _declare_lost(self, link: Link, keys: list[int], why: str) -> None:
-        lost: list[events.Event] = []
-        for key in keys:
-            call = link.out.pop(key)
-            failure = Failure(FailureKind.LOST, why)
-            lost.append(events.Broke(call.goal, call.sample, call.attempt, failure, by=link.name))
-            self._where.pop(key, None)
-        self._look(link)
-        if lost:
-            self._lost(lost)

@@ -163,6 +163,10 @@ class _InlinePeer:
         """Call and wait."""
         return await getattr(self._runtime.find(self.name), method)(*args)
 
+    def now(self, method: str, *args: Any) -> Any:
+        """Call a method that waits for nothing. Raises ``Gone``."""
+        return getattr(self._runtime.find(self.name), method)(*args)
+
     def tell(self, method: str, *args: Any) -> None:
         """Call and go on."""
         with contextlib.suppress(Gone):

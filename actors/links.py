@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import nsmallest
 from itertools import chain, islice
 from operator import attrgetter
+from typing import Any
 
 import msgspec
 
@@ -32,13 +33,15 @@ class Link:
 
     __slots__ = (
         "armed", "audited", "beaten", "brought", "carrying", "incarnation", "leaving", "level", "name", "near",
-        "on_disk", "on_the_way", "out", "past", "peer", "queue", "seen", "told", "untold", "up",
+        "now", "on_disk", "on_the_way", "out", "past", "peer", "queue", "seen", "told", "untold", "up",
     )  # fmt: skip
 
     def __init__(self, name: str, peer: Peer) -> None:
         self.name = name
         self.peer = peer
         self.near = is_near(peer)
+        self.now: Callable[..., Any] | None = getattr(peer, "now", None) if self.near else None
+        """Calls a method of it, where that can be done without a wait."""
         self.incarnation = ""
         self.past: set[str] = set()
         """Incarnations known to be dead: word from them comes late."""
@@ -90,6 +93,11 @@ class Link:
             for key in some:
                 del queue[key]
         return of_calls(blob, calls), list(some)
+
+    def put_back(self, keys: list[int]) -> None:
+        """This message was not taken: what is still out of it is to be sent, before anything else."""
+        back = {key: self.out.pop(key) for key in keys if key in self.out}
+        self.queue = back | self.queue
 
 
 def _cut(calls: list[commands.Call], bytes_max: int) -> tuple[bytes, int]:

@@ -118,12 +118,13 @@ def _profiled(work: Work) -> Iterator[None]:
 class _Peer:
     """A peer whose messages are counted, and take their time where they are to."""
 
-    __slots__ = ("_hop_s", "_peer", "_runtime", "_work", "name", "near")
+    __slots__ = ("_hop_s", "_peer", "_runtime", "_work", "name", "near", "now")
 
     def __init__(self, peer: Any, work: Work, hop_s: float, runtime: Any) -> None:
         self._peer, self._work, self._hop_s, self._runtime = peer, work, hop_s, runtime
         self.name = peer.name
         self.near = not hop_s
+        self.now = None if hop_s else self._now
 
     def _note(self, method: str, content: Any) -> None:
         name = f"{self.name.partition(':')[0]}.{method}"
@@ -139,6 +140,11 @@ class _Peer:
         self._work.counts["bytes of messages"] += len(sealed(answer))
         await asyncio.sleep(self._hop_s)
         return answer
+
+    def _now(self, method: str, *args: Any) -> Any:
+        if found := self._peer.now(method, *args):  # else nothing was sent
+            self._note("work", args[:-1])
+        return found
 
     def tell(self, method: str, *args: Any) -> None:
         self._note(method, args)

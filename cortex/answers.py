@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cortex.authored import REFUSAL, Out, fold_plainly, fold_reply
+from cortex.authored import REFUSAL, Out, fold_plainly, fold_reply, fold_vote
 from cortex.election import VOTE
 from cortex.events import Answered, Event
 from cortex.ledger import Took
@@ -65,8 +65,10 @@ def absorb_plainly(k: State, program: Program, happened: Iterator[Event], out: O
             goal.broken = goal.throttles = 0
         if goal.failure is not None:
             goal.failure = None
-        if goal.kind == VOTE or (reply.stop_reason == REFUSAL and not reads_refusals):
+        if reply.stop_reason == REFUSAL and not reads_refusals:
             fold_reply(k, program, goal, reply, out)
+        elif goal.kind == VOTE:
+            fold_vote(k, program, goal, reply, out)
         else:
             fold_plainly(k, program, goal, reply, out)
     if k.took is not None:

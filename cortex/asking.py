@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -188,7 +189,7 @@ def ask_plainly(k: State, wishes: Iterator[Ask | Vote], once: bool, out: list[co
                 break
             body, constructor, text_bytes, bound = made
             sample = goal.sample if wish.sample is None else wish.sample
-            hashed = (hashes.get(sample) or _begun(hashes, endpoint, sample)).copy()
+            hashed = (hashes.get(sample) or hashes.setdefault(sample, _begun(endpoint, sample))).copy()
             hashed.update(body)
             question = hashed.digest()
             if price is not None and looked_at is not body:  # samples of one question follow each other
@@ -227,11 +228,11 @@ def ask_plainly(k: State, wishes: Iterator[Ask | Vote], once: bool, out: list[co
 _NO_CHARGE = Charge(0, 0)
 
 
-def _begun(hashes: dict[str, Any], endpoint: str, sample: str) -> Any:
-    """The hash of a question up to its body: questions of one endpoint and sample have that in common."""
+@lru_cache(maxsize=256)
+def _begun(endpoint: str, sample: str) -> Any:
+    """The hash of a question up to its body: questions of one endpoint and sample have that in common. To be copied."""
     begun = _new_hash()
     begun.update((_head(endpoint, len(sample)) + sample).encode())
-    hashes[sample] = begun
     return begun
 
 

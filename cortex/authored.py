@@ -87,12 +87,12 @@ def fold_reply(k: State, program: Program, goal: Goal, reply: Reply, out: Out) -
         give_up(k, program, goal, Failure(FailureKind.REFUSED, "the model declined"), out)
         return
     if goal.kind == VOTE:
-        _fold_vote(k, program, goal, reply, out)
+        fold_vote(k, program, goal, reply, out)
         return
     fold(k, program, goal, "absorb", reply, out)
 
 
-def _fold_vote(k: State, program: Program, vote: Goal, reply: Reply, out: Out) -> None:
+def fold_vote(k: State, program: Program, vote: Goal, reply: Reply, out: Out) -> None:
     """Count a vote. The one that decides its election folds the winner's reply into K, for the goal voted on."""
     if vote.status != ASKED:
         return

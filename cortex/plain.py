@@ -49,6 +49,13 @@ def plain(value: Any, depth: int = DEPTH_MAX) -> Any:
     return msgspec.msgpack.decode(_sorting_encoder.encode(value))
 
 
+def as_bytes(value: Any) -> bytes:
+    """The value as deterministic MessagePack of ``plain``: equal bytes are equal values. Raises what that raises."""
+    if type(value) is list and _SCALARS.issuperset(map(type, value)):
+        return _encoder.encode(value)  # the checks of ``plain``, and there is no order to be chosen
+    return _sorting_encoder.encode(plain(value))
+
+
 def _key(key: Any) -> Any:
     if isinstance(key, (str, bytes, int, float)) and not isinstance(key, bool):
         return plain(key)

@@ -249,11 +249,11 @@ class State(msgspec.Struct, dict=True):
 
     def goals_of(self, kind: str) -> Iterator[Goal]:
         """All goals of a kind that K keeps, in the order in which they were made."""
-        return (self.goals[goal_id] for goal_id in self.goals_by_kind.get(kind, ()))
+        return map(self.goals.__getitem__, self.goals_by_kind.get(kind, ()))
 
     def items_of(self, kind: str) -> Iterator[Item]:
         """All items of a kind, in the order in which they were made."""
-        return (self.items[item_id] for item_id in self.items_by_kind.get(kind, ()))
+        return map(self.items.__getitem__, self.items_by_kind.get(kind, ()))
 
     def children(self, goal: Goal) -> Iterator[Goal]:
         """The goals made in the service of this one."""

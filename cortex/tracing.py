@@ -14,7 +14,7 @@ from cortex import commands, events
 from cortex.exchanges import Asked, Exchange, Whole
 from cortex.goals import ENDED, Goal, Status
 from cortex.permits import Share
-from cortex.placing import TURNS_KNOWN
+from cortex.placing import FULL_SPANS, GOAL_SPANS, TURNS_KNOWN
 from cortex.pools import breaker_in
 from cortex.singles import Singles
 from cortex.spanning import CHILD_SPANS
@@ -147,15 +147,26 @@ class Tracer(Singles):
         low, bound, first_spans = self.ids.low, self._bound, rule.first_spans
         everything = bound > _64_BITS
         short = state.run and not self.captures
+        traces, inside, absorbed = state.traces, state.inside, self._absorbed
+        parent = own = 0
         if not everything and state.kept_spans >= first_spans:  # the ids alone decide
             made = [goal for goal in made if goal.parent or (low + goal.id * ODD & _64_BITS) < bound]
             everything = True
         for goal in made:
+            if own and goal.parent == parent and goal.status not in ENDED:  # as the one before, which is not told of
+                trace = traces[own]
+                if trace.count + GOAL_SPANS <= FULL_SPANS:
+                    trace.count += GOAL_SPANS
+                    trace.live += 1
+                    inside[goal.id] = own
+                    continue
             if everything or state.kept_spans < first_spans or (low + goal.id * ODD & _64_BITS) < bound or goal.parent:
                 if short and not goal.parent and goal.due_at_s <= at_s and goal.status not in ENDED:
                     self._begins(goal)
                 else:
                     self._made(goal)
+                    parent = goal.parent
+                    own = inside.get(goal.id, 0) if parent not in absorbed else 0
 
     def _made(self, goal: Goal) -> None:
         if goal.parent in self.state.again:

@@ -10,22 +10,18 @@ from __future__ import annotations
 
 from operator import attrgetter
 
-import msgspec
-
 from cortex import commands
 from cortex.asking import made_plainly, rendered
 from cortex.changes import Ask, Vote
 from cortex.election import VOTE, Ballot, Candidate, Election
 from cortex.moves import begin_timeout, drop_vote, leave_votes, set_status
-from cortex.plain import plain
+from cortex.plain import as_bytes
 from cortex.program import Program
 from cortex.reply import Malformed, Reply, finished
 from cortex.state import Goal, State, Status
 from policies.voting import leader, votes_needed
 
 Out = list[commands.Command]
-
-_encoder = msgspec.msgpack.Encoder(order="deterministic")
 
 
 def begin(k: State, goal: Goal, wish: Vote, out: Out) -> None:
@@ -94,7 +90,7 @@ def cast(k: State, program: Program, vote: Goal, reply: Reply, out: Out) -> tupl
     goal, election = k.goals[vote.parent], k.elections[vote.parent]
     if not finished(reply):
         raise Malformed(f"over-long: it stopped at {reply.stop_reason}")
-    said = _encoder.encode(plain(program.ballot(k, goal, reply)))
+    said = as_bytes(program.ballot(k, goal, reply))
     election.came.append(Ballot(int(vote.sample), said, reply))
     if k.tell is not None:
         k.tell(vote.id, "ballot", {"said": said, "open": len(election.votes) - 1})

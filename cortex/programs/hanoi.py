@@ -30,6 +30,9 @@ REPLY_TOKENS_MAX = 40
 """A move has about ten tokens; a longer reply has lost its way."""
 TARGET = "2"
 
+_GOAL = Role.GOAL  # looked up once, as what is the same in each prompt is made once
+_STRATEGIES = tuple(Part(_GOAL, STRATEGY.format(cycle=cycle)) for cycle in CYCLES)
+_FORM = Part(_GOAL, FORM)
 _MOVE = re.compile(r"move = \[([1-9]\d*), ([012]), ([012])\]")
 
 
@@ -63,8 +66,8 @@ class Hanoi(Program, frozen=True):
         """The strategy, the previous move, the current configuration."""
         _, places, last = goal.value
         said = "Previous move: " + ("none" if last is None else "disk {} from peg {} to peg {}".format(*last))
-        text = (STRATEGY.format(cycle=CYCLES[self.disks % 2]), said, pegs_said(places), FORM)
-        return Prompt("move", tuple(Part(Role.GOAL, each) for each in text))
+        strategy = _STRATEGIES[self.disks % 2]
+        return Prompt("move", (strategy, Part(_GOAL, said), Part(_GOAL, pegs_said(places)), _FORM))
 
     def ballot(self, k: State, goal: Goal, reply: Reply) -> list[int]:
         """The move, where the reply is one and nothing else."""
@@ -87,7 +90,7 @@ class Hanoi(Program, frozen=True):
 
     def satisfied(self, k: State) -> bool:
         """Only when all disks are on peg 2: a chain that broke off has failed, and says why."""
-        return any(True for _ in k.items_of("solved"))
+        return next(iter(k.items_of("solved")), None) is not None
 
     def answer(self, k: State) -> dict[str, Any]:
         """Whether all disks are on peg 2, after how many moves, and how many samples that took."""
@@ -97,10 +100,10 @@ class Hanoi(Program, frozen=True):
 
 def pegs_said(places: str) -> str:
     """A configuration, a line for each peg, its disks from bottom to top."""
-    pegs: dict[str, list[str]] = {"0": [], "1": [], "2": []}
+    pegs = {"0": "Peg 0:", "1": "Peg 1:", "2": "Peg 2:"}
     for disk in range(len(places), 0, -1):
-        pegs[places[disk - 1]].append(f" {disk}")
-    return "\n".join(f"Peg {peg}:{''.join(disks)}" for peg, disks in pegs.items())
+        pegs[places[disk - 1]] += f" {disk}"
+    return "\n".join(pegs.values())
 
 
 def move_of(text: str) -> list[int]:
@@ -108,7 +111,7 @@ def move_of(text: str) -> list[int]:
     found = _MOVE.fullmatch(text)
     if found is None:
         raise Malformed(f"not a move: {text[:60]!r}")
-    return [int(number) for number in found.groups()]
+    return list(map(int, found.groups()))
 
 
 def moved(places: str, move: list[int]) -> str | None:

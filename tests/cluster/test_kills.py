@@ -30,7 +30,9 @@ FAULTS = {
     "overloaded": 0.02, "server_error": 0.015, "reset": 0.005, "truncated": 0.005, "invalid_json": 0.005,
 }  # fmt: skip
 """5 %: what a provider does on a bad day and a client may try again."""
-LATENCY_MS = 40.0
+LATENCY_MS = 150.0
+"""With 96 at once 5,000 rows last well beyond the last kill, also while nobody answers how far they are."""
+TOLD_S = 2.0
 
 
 @pytest.fixture
@@ -113,7 +115,7 @@ async def explained(runtime: Any, head: Head, batch: Batch) -> AsyncIterator[Non
 
 async def facts_of(runtime: Any, job: str) -> dict[str, Any] | None:
     try:
-        blob = await asyncio.wait_for(runtime.peer(f"channel:{job}").ask("status"), 5)
+        blob = await asyncio.wait_for(runtime.peer(f"channel:{job}").ask("status"), TOLD_S)
     except (Away, Gone, TimeoutError):
         return None
     return dict(msgspec.json.decode(blob))

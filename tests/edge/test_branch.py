@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import msgspec
 import pytest
 
 from actors import branch as branch_module
 from actors.armoury import Arming, encode, lend
-from actors.branch import DRAINING, GATHER_S, GRACE_S, MANY, SWEEP_S, Branch
-from actors.courier import ANSWER_S, QUICK_S
-from cortex import events
+from actors.branch import DRAINING, GATHER_S, GRACE_S, SWEEP_S, Branch
+from actors.courier import ANSWER_S, MANY, QUICK_S
+from cortex import events, journal
 from policies.failure import Failure, FailureKind
 from tests.edge.branches import Model, Scene, call, on_stage
 from tests.edge.virtual import virtually
@@ -351,3 +352,32 @@ def test_another_incarnation_of_the_channel_is_told_what_the_first_still_waits_f
         assert [event.goal for _, event in scene.channel.heard] == [1, 2]
 
     on_stage(play, model)
+
+
+@pytest.mark.parametrize("others", [0, 300])
+def test_replies_of_a_small_job_do_not_wait_for_those_of_a_large_one(others: int) -> None:
+    """Twenty rounds of twenty calls of 30 ms, beside calls of another job that take long."""
+
+    class Two(Model):
+        async def call(self, body: bytes, **asked: Any) -> Any:
+            self.pause_s = 5.0 if b"slow" in body else 0.03
+            return await super().call(body, **asked)
+
+    async def play(scene: Scene) -> None:
+        await scene.branch.arm("large", scene.branch._keys.arming("j") or b"")
+        if others:
+            blob = msgspec.msgpack.encode([call(1_000 + n, "slow", timeout_s=1_000.0) for n in range(others)])
+            await scene.branch.work("large", 1, scene.branch.incarnation, 1, blob)
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        for number in range(1, 21):
+            goals = range(100 * number, 100 * number + 20)
+            blob = msgspec.msgpack.encode([call(goal, "quick") for goal in goals])
+            heard = len(scene.channel.heard)
+            said = await scene.branch.work("j", 1, scene.branch.incarnation, number, blob, (), number - 1, True)
+            came = 0 if isinstance(said, str) else len(journal.decode_batch(said[1]))
+            while came + len(scene.channel.heard) - heard < 20:  # noqa: ASYNC110 - virtual time, and no event is told
+                await asyncio.sleep(0.0005)
+        assert loop.time() - began_s < 20 * 0.033
+
+    on_stage(play, Two())

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.courier import GATHERED, Courier
+from actors.courier import DUE_LEAST, DUE_MOMENTS, GATHERED, Courier
 from cortex import events
 from policies.failure import Failure, FailureKind
 
@@ -34,7 +34,7 @@ def _event(goal: int) -> events.Broke:
 
 async def test_what_is_ready_in_the_same_round_goes_together() -> None:
     channel = Channel()
-    courier = Courier("branch:1", "1", channel, lambda: True)
+    courier = Courier("branch:1", "1", channel, lambda: 1_000)
     courier.add(_event(1))
     asyncio.get_running_loop().call_soon(courier.add, _event(2))
     courier.add(_event(3))
@@ -45,7 +45,7 @@ async def test_what_is_ready_in_the_same_round_goes_together() -> None:
 @pytest.mark.parametrize(("more", "rounds"), [(False, 1), (True, 2)])
 async def test_where_nothing_more_is_under_way_it_goes_a_round_earlier(more: bool, rounds: int) -> None:
     channel = Channel()
-    courier = Courier("branch:1", "1", channel, lambda: more)
+    courier = Courier("branch:1", "1", channel, lambda: int(more))
     courier.add(_event(1))
     courier.add(_event(2))
     for passed in range(1, rounds + 1):
@@ -56,7 +56,7 @@ async def test_where_nothing_more_is_under_way_it_goes_a_round_earlier(more: boo
 
 async def test_where_many_are_under_way_the_first_wait_a_moment_for_more() -> None:
     channel = Channel()
-    courier = Courier("branch:1", "1", channel, lambda: True, lambda: 0.02)
+    courier = Courier("branch:1", "1", channel, lambda: 1_000, lambda: 0.02)
     courier.add(_event(1))
     await _rounds(4)
     assert channel.messages == [], "it waits"
@@ -69,7 +69,7 @@ async def test_where_many_are_under_way_the_first_wait_a_moment_for_more() -> No
 
 async def test_a_message_that_is_large_enough_waits_for_nothing() -> None:
     channel = Channel()
-    courier = Courier("branch:1", "1", channel, lambda: True, lambda: 3600.0)
+    courier = Courier("branch:1", "1", channel, lambda: 1_000, lambda: 3600.0)
     for goal in range(GATHERED):
         courier.add(_event(goal + 1))
     await _rounds(4)
@@ -90,14 +90,14 @@ async def test_an_answer_takes_along_what_is_ready_and_waits_a_moment_for_more(
     before: int, after: int, told: int, waits: bool
 ) -> None:
     channel, moment_s = Channel(), 0.02
-    courier = Courier("branch:1", "1", channel, lambda: True, lambda: moment_s)
+    courier = Courier("branch:1", "1", channel, lambda: 1_000, lambda: moment_s)
     loop = asyncio.get_running_loop()
     for goal in range(before):
         courier.add(_event(goal + 1))
     began_s = loop.time()
-    answer = loop.create_task(courier.gathered(1, 1))
+    answer = loop.create_task(courier.gathered(1, 1, 1))
     await asyncio.sleep(0)
-    assert not waits or await courier.gathered(1, 2) == b"", "one waits for them already"
+    assert not waits or await courier.gathered(1, 2, 1) == b"", "one waits for them already"
     for goal in range(after):
         courier.add(_event(before + goal + 1))
     blob = await answer
@@ -110,16 +110,16 @@ async def test_an_answer_takes_along_what_is_ready_and_waits_a_moment_for_more(
 
 
 async def test_what_is_ready_goes_with_an_answer_at_once_where_few_are_under_way() -> None:
-    courier = Courier("branch:1", "1", Channel(), lambda: True, lambda: 0.0)
-    assert await courier.gathered(1, 1) == b""
+    courier = Courier("branch:1", "1", Channel(), lambda: 1_000, lambda: 0.0)
+    assert await courier.gathered(1, 1, 1) == b""
     courier.add(_event(1))
-    assert len(msgspec.msgpack.decode(await courier.gathered(1, 2))) == 1
+    assert len(msgspec.msgpack.decode(await courier.gathered(1, 2, 1))) == 1
 
 
 async def test_what_becomes_ready_after_an_answer_goes_by_itself() -> None:
     channel = Channel()
-    courier = Courier("branch:1", "1", channel, lambda: True, lambda: 0.01)
-    assert await courier.gathered(1, 1) == b""
+    courier = Courier("branch:1", "1", channel, lambda: 1_000, lambda: 0.01)
+    assert await courier.gathered(1, 1, 1) == b""
     courier.add(_event(1))
     async with asyncio.timeout(5):
         while not channel.messages:  # noqa: ASYNC110 - nobody tells
@@ -127,23 +127,144 @@ async def test_what_becomes_ready_after_an_answer_goes_by_itself() -> None:
     assert channel.messages == [1]
 
 
+async def _after_answers(channel: Channel, moment_s: float, calls: int = DUE_LEAST) -> Courier:
+    """One that has answered two messages of so many calls, one right after the other."""
+    courier = Courier("branch:1", "1", channel, lambda: 1_000, lambda: moment_s)
+    for number in (1, 2):
+        for goal in range(GATHERED):
+            courier.add(_event(number * 1_000 + goal))
+        assert len(msgspec.msgpack.decode(await courier.gathered(1, number, calls))) == GATHERED
+    return courier
+
+
+@pytest.fixture
+def long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message that is due is waited for without end."""
+    monkeypatch.setattr("actors.courier.DUE_S", 3600.0)
+    monkeypatch.setattr("actors.courier.DUE_MOMENTS", 1_000_000)
+
+
+async def _until_sent(channel: Channel) -> float:
+    """Seconds until the next message of the courier's own."""
+    loop, before = asyncio.get_running_loop(), len(channel.messages)
+    began_s = loop.time()
+    async with asyncio.timeout(5):
+        while len(channel.messages) == before:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.001)
+    return loop.time() - began_s
+
+
+@pytest.mark.usefixtures("long")
+async def test_what_is_ready_waits_for_the_next_message_where_one_is_due() -> None:
+    channel, moment_s = Channel(), 0.01
+    courier = await _after_answers(channel, moment_s)
+    courier.add(_event(101))
+    await asyncio.sleep(2 * moment_s)
+    assert channel.messages == [], "the next message takes it along"
+    courier.add(_event(102))
+    assert len(msgspec.msgpack.decode(await courier.gathered(1, 3, 1))) == 2
+    courier.add(_event(103))  # in the round in which others were taken from under whoever waited for more
+    await _rounds(4)
+    assert channel.messages == [], "it waits, too; but none is due after a message of one call"
+    await _until_sent(channel)
+    await courier.close()
+
+
+async def test_what_is_ready_waits_once_for_a_message_that_does_not_come() -> None:
+    channel, moment_s = Channel(), 0.01
+    courier = await _after_answers(channel, moment_s)
+    courier.add(_event(101))
+    assert await _until_sent(channel) >= DUE_MOMENTS * moment_s - 0.002
+    courier.add(_event(102))
+    assert await _until_sent(channel) < DUE_MOMENTS * moment_s, "from then on a moment"
+    await courier.close()
+
+
+@pytest.mark.usefixtures("long")
+@pytest.mark.parametrize("why", ["the last brought few", "they come seldom", "nobody knows what was heard"])
+async def test_no_message_is_waited_for_that_is_not_due(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    channel, moment_s = Channel(), 0.01
+    if why == "they come seldom":
+        monkeypatch.setattr("actors.courier.DUE_WITHIN_S", 0.0)
+    courier = await _after_answers(channel, moment_s, DUE_LEAST - (why == "the last brought few"))
+    if why == "nobody knows what was heard":
+        courier.again()
+        await _until_sent(channel)
+    courier.add(_event(101))
+    await _until_sent(channel)
+    await courier.close()
+
+
+@pytest.mark.usefixtures("long")
+async def test_two_thirds_of_what_is_here_wait_at_the_most() -> None:
+    channel = Channel()
+    courier = await _after_answers(channel, 3600.0)
+    courier._calls = lambda: 30 - len(courier._ready)
+    for goal in range(19):
+        courier.add(_event(goal + 1))
+    await _rounds(4)
+    assert channel.messages == []
+    courier.add(_event(20))
+    await _until_sent(channel)
+    assert channel.messages == [20]
+    await courier.close()
+
+
+@pytest.mark.usefixtures("long")
+async def test_as_much_as_fits_waits_for_no_message() -> None:
+    channel = Channel()
+    courier = await _after_answers(channel, 3600.0)
+    room = courier._room()
+    for goal in range(room):
+        await asyncio.sleep(0)
+        courier.add(_event(goal + 101))
+    await _until_sent(channel)
+    assert channel.messages == [room]
+    await courier.close()
+
+
+async def test_what_becomes_ready_while_others_travel_waits_for_more_like_they_did(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    channel, moment_s = Channel(), 0.02
+    take, arrived = channel.ask, asyncio.Event()
+
+    async def slow(method: str, *args: Any) -> None:
+        await take(method, *args)
+        await arrived.wait()
+
+    monkeypatch.setattr(channel, "ask", slow)
+    courier = Courier("branch:1", "1", channel, lambda: 1_000, lambda: moment_s)
+    for goal in (1, 2):  # as many as may be under way
+        courier.add(_event(goal))
+        await _until_sent(channel)
+    courier.add(_event(3))
+    await asyncio.sleep(2 * moment_s)
+    arrived.set()
+    await _rounds(4)
+    assert channel.messages == [1, 1], "it waits as long as they did, now that it may go"
+    await _until_sent(channel)
+    assert channel.messages == [1, 1, 1]
+    await courier.close()
+
+
 async def test_no_answer_waits_for_more_than_fits() -> None:
     """Large replies: a second one would go with another message all the same, so it must not hold up the first."""
     moment_s = 0.0
-    courier = Courier("branch:1", "1", Channel(), lambda: True, lambda: moment_s)
+    courier = Courier("branch:1", "1", Channel(), lambda: 1_000, lambda: moment_s)
     large = events.Broke(1, "0", 1, Failure(FailureKind.TRANSIENT, "x" * 50_000))
     for _ in range(3):
         courier.add(large)
-    assert len(msgspec.msgpack.decode(await courier.gathered(1, 1))) == 1, "now it knows how large they are"
+    assert len(msgspec.msgpack.decode(await courier.gathered(1, 1, 1))) == 1, "now it knows how large they are"
     moment_s = 3600.0
     async with asyncio.timeout(5):
-        assert len(msgspec.msgpack.decode(await courier.gathered(1, 2))) == 1, "at once"
+        assert len(msgspec.msgpack.decode(await courier.gathered(1, 2, 1))) == 1, "at once"
     await courier.close()
 
 
 async def test_a_short_wait_after_a_long_one_is_short() -> None:
-    courier = Courier("branch:1", "1", Channel(), lambda: True, lambda: 3600.0)
-    long = asyncio.get_running_loop().create_task(courier.gathered(1, 1))
+    courier = Courier("branch:1", "1", Channel(), lambda: 1_000, lambda: 3600.0)
+    long = asyncio.get_running_loop().create_task(courier.gathered(1, 1, 1))
     for goal in range(GATHERED):
         await asyncio.sleep(0)
         courier.add(_event(goal + 1))
@@ -156,8 +277,8 @@ async def test_a_short_wait_after_a_long_one_is_short() -> None:
 @pytest.mark.parametrize("how", ["another message waits", "nobody knows what was heard"])
 async def test_one_who_will_hear_no_answer_takes_nothing_along(how: str) -> None:
     channel = Channel()
-    courier = Courier("branch:1", "1", channel, lambda: True, lambda: 3600.0)
-    first = asyncio.get_running_loop().create_task(courier.gathered(1, 1))
+    courier = Courier("branch:1", "1", channel, lambda: 1_000, lambda: 3600.0)
+    first = asyncio.get_running_loop().create_task(courier.gathered(1, 1, 1))
     await asyncio.sleep(0)
     if how == "another message waits":
         second = asyncio.get_running_loop().create_task(courier.answer(2, 1, 1))
@@ -174,8 +295,8 @@ async def test_one_who_will_hear_no_answer_takes_nothing_along(how: str) -> None
 
 
 async def test_nothing_sets_out_for_a_channel_that_is_gone() -> None:
-    courier = Courier("branch:1", "1", Channel(), lambda: True, lambda: 3600.0)
-    waiting = asyncio.get_running_loop().create_task(courier.gathered(1, 1))
+    courier = Courier("branch:1", "1", Channel(), lambda: 1_000, lambda: 3600.0)
+    waiting = asyncio.get_running_loop().create_task(courier.gathered(1, 1, 1))
     await asyncio.sleep(0)
     courier.add(_event(1))
     await courier.close()
@@ -195,7 +316,7 @@ async def test_a_message_that_nobody_answers_is_sent_again(monkeypatch: pytest.M
         return await (asyncio.Future() if len(asked) == 1 else answer(method, *args))
 
     monkeypatch.setattr(channel, "ask", silent_once)
-    courier = Courier("branch:1", "1", channel, lambda: False)
+    courier = Courier("branch:1", "1", channel, lambda: 0)
     courier.add(_event(1))
     for _ in range(500):
         await asyncio.sleep(0.01)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cortex.plain import DEPTH_MAX, plain, size_bytes
+from cortex.plain import DEPTH_MAX, as_bytes, plain, size_bytes
 
 
 class Colour(enum.StrEnum):
@@ -88,3 +88,18 @@ def test_what_nests_too_deep_is_refused():
 @pytest.mark.parametrize(("value", "size"), [("a\u00e9", 3), (b"ab", 2), ({"a": [1]}, 9), (None, 4)])
 def test_the_size_of_a_value(value, size):
     assert size_bytes(value) == size
+
+
+@pytest.mark.parametrize("value", [
+    [1, 2, 3], [], ["a", "é", b"b", None, True, 0.5, -1, 1 << 63], (1, 2), [[1], {"b": 1, "a": [2]}], "said", 7, None,
+    {"b": 1, "a": 2}, {2, 1}, [{"b": 1, "a": 2}], [1 << 64], ["\ud800"], [{"b"}], [object()],
+])  # fmt: skip
+def test_the_bytes_of_a_value_are_those_of_its_plain_form(value):
+    def told(made):
+        try:
+            return made()
+        except Exception as error:
+            return type(error), str(error)
+
+    usual = msgspec.msgpack.Encoder(order="deterministic").encode
+    assert told(lambda: as_bytes(value)) == told(lambda: usual(plain(value)))

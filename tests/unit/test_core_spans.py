@@ -119,3 +119,35 @@ def test_a_late_reply_to_what_is_asked_no_more_stands_below_the_call_that_asked_
     assert told == {1: first.key, 2: second.key}
     assert [type(each) for each in fold.records].count(Exchange) == 1
     assert len(fold.spans(What.SELECT)) == 2 and len(fold.spans(What.ABSORB)) == 1
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.5])
+def test_goals_made_together_below_one_goal_stand_where_each_alone_would(kept):
+    """What serves a goal that is not told of is looked up once: also where its trace is full after some of them."""
+
+    class Alone(Tracer):
+        def _all_made(self, made):
+            for goal in made:
+                super()._all_made([goal])
+
+    k = journal.open_job(terms(Limits(), job="j"))
+    folds = [cls(share(kept), Ids.of("j", 1.0)) for cls in (Tracer, Alone)]
+    number, below = 10, {goal_id: Goal("top", id=goal_id) for goal_id in (1, 2, 3)}
+    k.goals |= below
+    for turn in range(1, 80):
+        decided = commands.Decided()
+        decided.made = list(below.values()) if turn == 1 else []
+        for parent in (*[1] * (turn % 4 + 1), *[2] * (turn % 3 + 2), *[3] * 5) if turn > 1 else ():
+            number += 1
+            status = Status.ABANDONED if number % 11 == 0 else Status.OPEN
+            goal = k.goals[number] = Goal("vote", parent=parent, id=number, depth=1, status=status)
+            decided.made.append(goal)
+            if number % 3 == 0 and status is Status.OPEN:
+                decided.ended.append(goal)
+        told = [fold.turn(events.Turn(1.0 + turn, ((events.Ticked(),),)), decided, k) for fold in folds]
+        assert told[0] == told[1]
+        first, second = (fold.whole() for fold in folds)
+        for each in ("nodes", "traces", "inside", "where", "parts", "kept_spans"):
+            assert getattr(first, each) == getattr(second, each), each
+    assert any(first.inside.values())
+    assert first.where, "a trace was full"
