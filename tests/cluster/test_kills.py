@@ -36,8 +36,8 @@ meanwhile. A batch has three such kills in a row."""
 
 
 @pytest.fixture
-def provider() -> Iterator[Provider]:
-    found = Provider(faults=FAULTS, latency_ms=LATENCY_MS, seed=1)
+def provider(request: pytest.FixtureRequest) -> Iterator[Provider]:
+    found = Provider(faults=FAULTS, latency_ms=request.module.LATENCY_MS, seed=1)
     yield found
     found.close()
 

@@ -17,6 +17,7 @@ __all__ = ["begin", "provider"]
 
 SHARDS = 3
 NAME = "s"
+LATENCY_MS = 40.0
 VICTIMS = ["channel:s", "channel:s~1", "channel:s~2", "channel:s~3", "driver", "cortex", "branch", "channel:s"]
 
 
