@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable
 
 from actors.inbox import Entry
-from actors.links import Link, Links
+from actors.links import Link
 from actors.parcel import decoded
 from cortex import events
 from cortex.state import flight_key
@@ -22,11 +22,13 @@ TELL_S = 0.05
 class Along:
     """Of one channel. ``bring`` puts an entry into its inbox."""
 
-    def __init__(self, job: str, links: Links, bring: Callable[[Entry], None]) -> None:
+    def __init__(self, job: str, bring: Callable[[Entry], None]) -> None:
         self._job = job
-        self._links = links
         self._bring = bring
         self._telling: asyncio.TimerHandle | None = None
+        self._owed: dict[Link, None] = {}
+        """Branches that may not have heard what is on disk, those among them that have left: until they have, they keep
+        it, and do not end."""
         self.epoch = 0
 
     def sent(self, link: Link, calls: int) -> tuple[int, bool]:
@@ -50,6 +52,7 @@ class Along:
     def on_disk(self, link: Link) -> None:
         """What came along last from this branch is on disk."""
         link.on_disk = link.brought[0]
+        self._owed[link] = None
         if self._telling is None:
             self._tell_soon()
 
@@ -60,7 +63,8 @@ class Along:
         """Those that were sent nothing for a while, and of which nothing came, hear it now: a busy one hears it with
         its next message."""
         self._telling = None
-        for link in self._links:
+        owed, self._owed = self._owed, {}
+        for link in owed:
             if link.told == link.on_disk:
                 continue
             if link.untold == link.on_disk:
@@ -68,8 +72,9 @@ class Along:
                 link.peer.tell("on_disk", self._job, self.epoch, link.told)
             else:
                 link.untold = link.on_disk
-                if self._telling is None:
-                    self._tell_soon()
+                self._owed[link] = None
+        if self._owed:
+            self._tell_soon()
 
     def close(self) -> None:
         """Nobody is told any more."""

@@ -215,7 +215,8 @@ class Branch(Armed):
 
     async def forget(self, job: str) -> None:
         """The job has ended: drop what was kept for it, its credential first. A child leaves its family's."""
-        self._unarmed.pop(job, None)
+        for under in self._unarmed.pop(job, ()):
+            self._leaves(under)
         self._past[job] = None
         for old in list(self._past)[:-PAST_MAX]:
             for kept in (self._past, self._heard, self._epochs):
@@ -305,6 +306,13 @@ class Branch(Armed):
 
     # -- how it ends -----------------------------------------------------------------------------------------------
 
+    def _leaves(self, under: Under) -> None:
+        del self._under[under]
+        if left := self._calls[under.job] - 1:
+            self._calls[under.job] = left
+        else:
+            del self._calls[under.job]
+
     def _ended(self, under: Under, result: Reply | Failure) -> None:
         call = under.call
         now_s = self._clock()
@@ -312,12 +320,8 @@ class Branch(Armed):
         if self._stuck:
             self._stuck.discard(under)
         if under in self._under:
-            del self._under[under]
+            self._leaves(under)
             self._done += 1
-            if (left := self._calls[under.job] - 1):
-                self._calls[under.job] = left
-            else:
-                del self._calls[under.job]
         elif type(result) is not Reply:
             return  # it was let go, and brings nothing
         count, under.count = under.count, None

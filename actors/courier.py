@@ -34,17 +34,14 @@ came twice."""
 GATHERED = 64
 """So many go at once. With fewer, where many are under way, a message waits a moment to grow: it costs as much CPU, on
 both sides together, as forty replies in it."""
-DUE_S = 0.05
-DUE_MOMENTS = 5
-"""So long a reply may wait for the channel's next message where one is due: so many times the moment that it waits for
-others. It goes with the answer to that, and needs no message of its own. Two thirds of what is here wait at the most,
-or there would be nothing to do."""
-DUE_LEAST = 16
-DUE_WITHIN_S = 0.1
-"""One is due where the last brought so many calls, and came so soon after the one before: the channel makes others in
-their place."""
 MANY = 64
 """Calls under way, or done and not told yet, beyond which replies wait for each other, since others follow at once."""
+DUE_LEAST = 16
+DUE_WITHIN_S = 0.1
+"""From another process the next message is due soon where the last one brought so many calls, so soon after the one
+before: the channel makes others in their place. Then replies wait however many are under way, no longer than for each
+other: they go with the answer to it, and need no message of their own. Two thirds of what is here wait at the most, or
+there would be nothing to do."""
 QUICK_S = 0.005
 """So long a message may wait for what becomes of its calls. Where they take longer it is answered at once: the channel
 sends nothing else to this branch meanwhile."""
@@ -101,8 +98,9 @@ class Courier:
         self._pause: asyncio.Future[bool] | None = None
         """Set while that one waits for others, ``_enough`` of them, or for a message that takes them along."""
         self._enough = self._taken = 0
+        self._far = not is_near(channel)
         self._due, self._heard_s = False, float("-inf")
-        """Whether the channel's next message is expected soon; when the last one came."""
+        """Whether the channel's next message is expected soon; when the last came to which replies were gathered."""
         self._closed = False
         self._agains = 0
         """How often it was told that nobody knows what was heard."""
@@ -156,7 +154,7 @@ class Courier:
         """What is ready, to go with the answer to a message of ``count`` calls: where many are under way, ``GATHERED``
         or as many as fit, or what there is of them after the moment that this is worth. Empty: nothing is ready."""
         now_s = asyncio.get_running_loop().time()
-        self._due = count >= DUE_LEAST and now_s - self._heard_s <= DUE_WITHIN_S
+        self._due = self._far and count >= DUE_LEAST and now_s - self._heard_s <= DUE_WITHIN_S
         self._heard_s = now_s
         if self._asker is not None:
             return b""
@@ -298,11 +296,11 @@ class Courier:
         loop = asyncio.get_running_loop()
         began_s, taken = loop.time(), self._taken
         while self._ready and self._asker is None:
-            if taken != self._taken:  # what is here now has come since
+            if taken != self._taken:  # what is here now has come since, or did not fit
                 began_s, taken = loop.time(), self._taken
             due, some = self._due, len(self._ready)
             self._enough = min(self._room(), 2 * (self._calls() + some) // 3 if due else GATHERED)
-            until_s = began_s + (min(DUE_S, DUE_MOMENTS * moment_s) if due else moment_s)
+            until_s = began_s + moment_s
             if some >= self._enough or until_s - loop.time() < LEAST_S:
                 return
             pause: asyncio.Future[bool] = loop.create_future()

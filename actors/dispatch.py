@@ -55,7 +55,7 @@ class Dispatch(Standing):
         self._runtime = runtime
         self._limits = limits
         super().__init__(Links(limits.concurrency), lost)
-        self._along = Along(job, self._links, bring)
+        self._along = Along(job, bring)
         self._homeless: dict[int, commands.Call] = {}
         """Calls for which there is no branch at the moment."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -153,8 +153,8 @@ class Dispatch(Standing):
             links.look(link)
         begin = [link for link in given.values() if not link.carrying]
         for link in begin:
-            link.carrying = True
             if not self._carried_now(link):
+                link.carrying = True
                 self._start(self._carry(link))
         self._watch()
         return not all(link.near for link in begin)
@@ -212,19 +212,19 @@ class Dispatch(Standing):
         told = link.told
         on_disk, waits = self._along.sent(link, len(keys))
         args = (self._job, self.epoch, link.incarnation, number, parcel, on_disk, partial(self._told, link, number))
-        taken = False
-        with contextlib.suppress(Gone):
-            taken = waits and link.now("work_now", *args)
-        if taken:
-            link.on_the_way = keys
-        else:
-            link.put_back(keys)
-            link.told = told
+        link.carrying, taken = True, False
+        try:
+            with contextlib.suppress(Gone):
+                taken = waits and link.now("work_now", *args)
+        finally:
+            if not taken:
+                link.put_back(keys)
+                link.told, link.carrying = told, False
         return taken
 
     def _told(self, link: Link, number: int, brought: bytes) -> None:
         """What came of such a message."""
-        link.on_the_way, link.carrying = (), False
+        link.carrying = False
         if self._closed:
             return
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from actors.along import TELL_S, WAITS_MAX, Along
-from actors.links import Link, Links
+from actors.links import Link
 from cortex import events, journal
 from cortex.state import flight_key
 from policies.failure import Failure, FailureKind
@@ -50,7 +50,22 @@ async def test_a_branch_that_is_sent_nothing_hears_it_all_the_same() -> None:
     await dispatch.close(forget=False)
 
 
+async def test_a_branch_that_leaves_hears_it_all_the_same() -> None:
+    branch = FakeBranch("branch:0")
+    scene = Scene(branch)
+    dispatch = await scene.meet()
+    branch.along = [journal.encode_batch([events.Broke(1, "0", 1, Failure(FailureKind.TRANSIENT, "reset"))])]
+    dispatch.send([call(1)])
+    await until(lambda: bool(scene.brought))
+    dispatch.staffed(())
+    dispatch.settled([flight_key(1, 1)])
+    assert dispatch.names() == ()
+    await until(lambda: bool(branch.told))
+    assert branch.told == [("on_disk", "j", 1, 1)], "or it keeps what it brought, and does not end"
+    await dispatch.close(forget=False)
+
+
 async def test_only_a_message_that_is_very_large_waits_for_nothing() -> None:
     scene = Scene(FakeBranch("branch:0"))
-    along, link = Along("j", Links(), scene.brought.append), Link("branch:0", scene.runtime.peer("branch:0"))
+    along, link = Along("j", scene.brought.append), Link("branch:0", scene.runtime.peer("branch:0"))
     assert along.sent(link, WAITS_MAX) == (0, True) and along.sent(link, WAITS_MAX + 1) == (0, False)

@@ -354,9 +354,12 @@ def test_another_incarnation_of_the_channel_is_told_what_the_first_still_waits_f
     on_stage(play, model)
 
 
-@pytest.mark.parametrize("others", [0, 300])
-def test_replies_of_a_small_job_do_not_wait_for_those_of_a_large_one(others: int) -> None:
-    """Twenty rounds of twenty calls of 30 ms, beside calls of another job that take long."""
+@pytest.mark.parametrize(
+    ("neighbour", "long", "moment_s"), [("large", 0, 0.0), ("large", 300, 0.0), ("j", 0, 0.03 / 4), ("j", 40, 0.03 / 4)]
+)
+def test_replies_of_quick_calls_do_not_wait_for_long_ones(neighbour: str, long: int, moment_s: float) -> None:
+    """Twenty rounds of twenty calls of 30 ms, beside calls that take long, of a job of their own or of the same one,
+    where the next message is waited for, but no longer than a quarter of what a call takes."""
 
     class Two(Model):
         async def call(self, body: bytes, **asked: Any) -> Any:
@@ -364,13 +367,13 @@ def test_replies_of_a_small_job_do_not_wait_for_those_of_a_large_one(others: int
             return await super().call(body, **asked)
 
     async def play(scene: Scene) -> None:
-        await scene.branch.arm("large", scene.branch._keys.arming("j") or b"")
-        if others:
-            blob = msgspec.msgpack.encode([call(1_000 + n, "slow", timeout_s=1_000.0) for n in range(others)])
-            await scene.branch.work("large", 1, scene.branch.incarnation, 1, blob)
+        await scene.branch.arm(neighbour, scene.branch._keys.arming("j") or b"")
+        if long:
+            blob = msgspec.msgpack.encode([call(9_000 + n, "slow", timeout_s=1_000.0) for n in range(long)])
+            await scene.branch.work(neighbour, 1, scene.branch.incarnation, 1, blob)
         loop = asyncio.get_running_loop()
         began_s = loop.time()
-        for number in range(1, 21):
+        for number in range(2, 22):
             goals = range(100 * number, 100 * number + 20)
             blob = msgspec.msgpack.encode([call(goal, "quick") for goal in goals])
             heard = len(scene.channel.heard)
@@ -378,6 +381,19 @@ def test_replies_of_a_small_job_do_not_wait_for_those_of_a_large_one(others: int
             came = 0 if isinstance(said, str) else len(journal.decode_batch(said[1]))
             while came + len(scene.channel.heard) - heard < 20:  # noqa: ASYNC110 - virtual time, and no event is told
                 await asyncio.sleep(0.0005)
-        assert loop.time() - began_s < 20 * 0.033
+        assert loop.time() - began_s < 20 * (0.033 + moment_s)
 
     on_stage(play, Two())
+
+
+def test_calls_that_wait_for_a_key_are_let_go_with_their_job() -> None:
+    async def play(scene: Scene) -> None:
+        branch = scene.branch
+        await branch.work("k", 1, branch.incarnation, 1, msgspec.msgpack.encode([call(1), call(2)]))
+        assert branch.busy
+        await branch.forget("k")
+        assert not branch.busy
+        async with asyncio.timeout(1):
+            await branch.drain()
+
+    on_stage(play)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.courier import DUE_LEAST, DUE_MOMENTS, GATHERED, Courier
+from actors.courier import DUE_LEAST, GATHERED, Courier
 from cortex import events
 from policies.failure import Failure, FailureKind
 
@@ -20,6 +20,7 @@ class Channel:
 
     def __init__(self) -> None:
         self.messages: list[int] = []
+        self.near = False
 
     async def ask(self, method: str, *args: Any) -> None:
         self.messages.append(len(msgspec.msgpack.decode(args[2])))
@@ -127,21 +128,17 @@ async def test_what_becomes_ready_after_an_answer_goes_by_itself() -> None:
     assert channel.messages == [1]
 
 
-async def _after_answers(channel: Channel, moment_s: float, calls: int = DUE_LEAST) -> Courier:
-    """One that has answered two messages of so many calls, one right after the other."""
-    courier = Courier("branch:1", "1", channel, lambda: 1_000, lambda: moment_s)
+FOR_EVER_S = 3600.0
+
+
+async def _after_answers(channel: Channel, moment_s: float = FOR_EVER_S, calls: int = DUE_LEAST) -> Courier:
+    """One that has answered two messages of so many calls, one right after the other; few are under way."""
+    courier = Courier("branch:1", "1", channel, lambda: 30, lambda: moment_s)
     for number in (1, 2):
         for goal in range(GATHERED):
             courier.add(_event(number * 1_000 + goal))
         assert len(msgspec.msgpack.decode(await courier.gathered(1, number, calls))) == GATHERED
     return courier
-
-
-@pytest.fixture
-def long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A message that is due is waited for without end."""
-    monkeypatch.setattr("actors.courier.DUE_S", 3600.0)
-    monkeypatch.setattr("actors.courier.DUE_MOMENTS", 1_000_000)
 
 
 async def _until_sent(channel: Channel) -> float:
@@ -154,39 +151,39 @@ async def _until_sent(channel: Channel) -> float:
     return loop.time() - began_s
 
 
-@pytest.mark.usefixtures("long")
 async def test_what_is_ready_waits_for_the_next_message_where_one_is_due() -> None:
-    channel, moment_s = Channel(), 0.01
-    courier = await _after_answers(channel, moment_s)
+    channel = Channel()
+    courier = await _after_answers(channel, 0.5)
     courier.add(_event(101))
-    await asyncio.sleep(2 * moment_s)
+    await asyncio.sleep(0.02)
     assert channel.messages == [], "the next message takes it along"
     courier.add(_event(102))
     assert len(msgspec.msgpack.decode(await courier.gathered(1, 3, 1))) == 2
     courier.add(_event(103))  # in the round in which others were taken from under whoever waited for more
-    await _rounds(4)
-    assert channel.messages == [], "it waits, too; but none is due after a message of one call"
-    await _until_sent(channel)
+    await _until_sent(channel)  # none is due after a message of one call: it waits no longer than it would
     await courier.close()
 
 
-async def test_what_is_ready_waits_once_for_a_message_that_does_not_come() -> None:
-    channel, moment_s = Channel(), 0.01
+async def test_what_is_ready_waits_a_moment_once_for_a_message_that_does_not_come() -> None:
+    channel, moment_s = Channel(), 0.05
     courier = await _after_answers(channel, moment_s)
     courier.add(_event(101))
-    assert await _until_sent(channel) >= DUE_MOMENTS * moment_s - 0.002
+    assert await _until_sent(channel) >= moment_s - 0.002
     courier.add(_event(102))
-    assert await _until_sent(channel) < DUE_MOMENTS * moment_s, "from then on a moment"
+    assert await _until_sent(channel) < moment_s / 2, "from then on not at all: few are under way"
     await courier.close()
 
 
-@pytest.mark.usefixtures("long")
-@pytest.mark.parametrize("why", ["the last brought few", "they come seldom", "nobody knows what was heard"])
+@pytest.mark.parametrize(
+    "why", ["the last brought few", "they come seldom", "nobody knows what was heard", "it costs nothing"]
+)
 async def test_no_message_is_waited_for_that_is_not_due(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    channel, moment_s = Channel(), 0.01
+    channel = Channel()
     if why == "they come seldom":
         monkeypatch.setattr("actors.courier.DUE_WITHIN_S", 0.0)
-    courier = await _after_answers(channel, moment_s, DUE_LEAST - (why == "the last brought few"))
+    if why == "it costs nothing":
+        channel.near = True
+    courier = await _after_answers(channel, calls=DUE_LEAST - (why == "the last brought few"))
     if why == "nobody knows what was heard":
         courier.again()
         await _until_sent(channel)
@@ -195,10 +192,9 @@ async def test_no_message_is_waited_for_that_is_not_due(why: str, monkeypatch: p
     await courier.close()
 
 
-@pytest.mark.usefixtures("long")
 async def test_two_thirds_of_what_is_here_wait_at_the_most() -> None:
     channel = Channel()
-    courier = await _after_answers(channel, 3600.0)
+    courier = await _after_answers(channel)
     courier._calls = lambda: 30 - len(courier._ready)
     for goal in range(19):
         courier.add(_event(goal + 1))
@@ -210,11 +206,10 @@ async def test_two_thirds_of_what_is_here_wait_at_the_most() -> None:
     await courier.close()
 
 
-@pytest.mark.usefixtures("long")
 async def test_as_much_as_fits_waits_for_no_message() -> None:
     channel = Channel()
-    courier = await _after_answers(channel, 3600.0)
-    room = courier._room()
+    courier = await _after_answers(channel)
+    courier._calls, room = lambda: 1_000, courier._room()
     for goal in range(room):
         await asyncio.sleep(0)
         courier.add(_event(goal + 101))

@@ -25,6 +25,7 @@ from cortex import commands, events
 from cortex.limits import Limits
 from cortex.program import Program
 from cortex.programs.hanoi import Hanoi
+from cortex.state import flight_key
 from tests.edge.branches import Model, Scene, call, on_stage
 from tests.edge.jobs import reply
 from tests.edge.virtual import virtually
@@ -302,6 +303,22 @@ async def test_what_is_not_taken_so_is_asked_as_ever(gone: bool) -> None:
     dispatch.send(_calls(1, 2))
     await asyncio.sleep(0)
     assert (branch.now_numbers, branch.asked) == ([], [2])
+    await dispatch.close(forget=False)
+
+
+async def test_a_branch_that_raises_has_taken_nothing_and_is_asked_with_the_next() -> None:
+    branch = Near()
+    dispatch, _ = await _dispatch(branch)
+    (link,) = dispatch._links
+    link.on_disk = 7
+    branch.tells = None  # type: ignore[assignment]
+    with pytest.raises(AttributeError):
+        dispatch.send(_calls(1))
+    assert (list(link.queue), list(link.out), link.told) == ([flight_key(1, 1)], [], 0), "it has not heard of the disk"
+    branch.tells = []
+    dispatch.send(_calls(2))
+    assert branch.now_numbers[1:] == [2]
+    assert link.told == 7
     await dispatch.close(forget=False)
 
 
