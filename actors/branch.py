@@ -116,9 +116,10 @@ class Branch(Armed):
         courier = self._courier(job)
         brought = b""
         if waits:
-            quick = armed and courier.quick
-            take = courier.answer if quick else courier.gathered
-            brought = await take(epoch, number, len(calls))
+            if armed and courier.quick:
+                brought = await courier.answer(epoch, number, len(calls))
+            else:
+                brought = await courier.gathered(epoch, number)
         return (self.incarnation, brought) if brought else self.incarnation
 
     def work_now(

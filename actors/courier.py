@@ -2,8 +2,7 @@
 
 Where calls are quick, what becomes of them comes with the answer to the message that brought them: a step of a chain is
 one question and its answer, and where there are many calls half of the messages need not be sent. Where they are not,
-what is ready comes with it; where many are under way the answer waits a moment, until others are, for the same reason,
-and what is ready after it waits for the next.
+what is ready comes with it; where many are under way the answer waits a moment, until others are, for the same reason.
 The channel's next message says that it is on disk; until then it is kept here like everything else.
 """
 
@@ -36,12 +35,6 @@ GATHERED = 64
 both sides together, as forty replies in it."""
 MANY = 64
 """Calls under way, or done and not told yet, beyond which replies wait for each other, since others follow at once."""
-DUE_LEAST = 16
-DUE_WITHIN_S = 0.1
-"""From another process the next message is due soon where the last one brought so many calls, so soon after the one
-before: the channel makes others in their place. Then replies wait however many are under way, no longer than for each
-other: they go with the answer to it, and need no message of their own. Two thirds of what is here wait at the most, or
-there would be nothing to do."""
 QUICK_S = 0.005
 """So long a message may wait for what becomes of its calls. Where they take longer it is answered at once: the channel
 sends nothing else to this branch meanwhile."""
@@ -96,11 +89,8 @@ class Courier:
         self._gathering = False
         """One is about to take along whatever is ready."""
         self._pause: asyncio.Future[bool] | None = None
-        """Set while that one waits for others, ``_enough`` of them, or for a message that takes them along."""
-        self._enough = self._taken = 0
-        self._far = not is_near(channel)
-        self._due, self._heard_s = False, float("-inf")
-        """Whether the channel's next message is expected soon; when the last came to which replies were gathered."""
+        """Set while that one waits for others, until ``_enough`` are here."""
+        self._enough = 0
         self._closed = False
         self._agains = 0
         """How often it was told that nobody knows what was heard."""
@@ -150,12 +140,9 @@ class Courier:
         except Exception:  # whoever made these calls makes others, too
             _log.exception("what came of message %d was not heard", asker.number)
 
-    async def gathered(self, epoch: int, number: int, count: int) -> bytes:
-        """What is ready, to go with the answer to a message of ``count`` calls: where many are under way, ``GATHERED``
-        or as many as fit, or what there is of them after the moment that this is worth. Empty: nothing is ready."""
-        now_s = asyncio.get_running_loop().time()
-        self._due = self._far and count >= DUE_LEAST and now_s - self._heard_s <= DUE_WITHIN_S
-        self._heard_s = now_s
+    async def gathered(self, epoch: int, number: int) -> bytes:
+        """What is ready, to go with the answer to a message: where many are under way, ``GATHERED`` or as many as fit,
+        or what there is of them after the moment that this is worth. Empty: nothing is ready."""
         if self._asker is not None:
             return b""
         wait_s, lacking = self._moment_s(), min(GATHERED, self._room()) - len(self._ready)
@@ -223,7 +210,6 @@ class Courier:
     def again(self) -> None:
         """Nobody knows whether what went with answers was heard: it goes once more, by itself."""
         self._agains += 1
-        self._due = False
         _settle(self._asker, False)
         brought, self._brought = self._brought, {}
         for packet, _ in brought.values():
@@ -265,7 +251,7 @@ class Courier:
             while gathering:
                 if self._calls():
                     await asyncio.sleep(0)  # what becomes ready in this same round of the loop travels along
-                    if (moment_s := self._gather_s() if self._due else self._moment_s()) > 0:
+                    if (moment_s := self._moment_s()) > 0:
                         await self._grown(moment_s)
                 self._gathering = gathering = False
                 if self._asker is not None:
@@ -276,40 +262,26 @@ class Courier:
                     self._travelling[number] = packet
                     await self._deliver(blob)
                     del self._travelling[number]
-                if self._left_alone():
+                if self._ready and not self._gathering:  # else another is about to take it
                     self._gathering = gathering = True
         finally:
             if gathering:
                 self._gathering = False
             self._under_way -= 1
 
-    def _left_alone(self) -> bool:
-        """Whether something is ready, and nobody is about to take it."""
-        return bool(self._ready) and self._asker is None and not self._gathering
-
     def _moment_s(self) -> float:
         """How long it is worth waiting for others."""
         return self._gather_s() if self._calls() + len(self._ready) > MANY else 0.0
 
     async def _grown(self, moment_s: float) -> None:
-        """Wait for others, or, where one is due, for a message that takes along what is ready."""
-        loop = asyncio.get_running_loop()
-        began_s, taken = loop.time(), self._taken
-        while self._ready and self._asker is None:
-            if taken != self._taken:  # what is here now has come since, or did not fit
-                began_s, taken = loop.time(), self._taken
-            due, some = self._due, len(self._ready)
-            self._enough = min(self._room(), 2 * (self._calls() + some) // 3 if due else GATHERED)
-            until_s = began_s + moment_s
-            if some >= self._enough or until_s - loop.time() < LEAST_S:
-                return
-            pause: asyncio.Future[bool] = loop.create_future()
-            self._pause = pause
-            timer = loop.call_at(until_s, _settle, pause, False)
+        """Wait until ``GATHERED`` are ready, or as many as fit; a moment at most."""
+        self._enough = min(GATHERED, self._room())
+        if len(self._ready) < self._enough:
+            loop = asyncio.get_running_loop()
+            self._pause = loop.create_future()
+            timer = loop.call_later(moment_s, _settle, self._pause, False)
             try:
-                if not await pause:
-                    self._due = False  # it did not come
-                    return
+                await self._pause
             finally:
                 timer.cancel()
                 self._pause = None
@@ -331,8 +303,6 @@ class Courier:
         if not blob or (len(blob) > self._bytes_max and count > 1):
             some, blob, count = _cut(some, self._bytes_max)
         del self._ready[:count]
-        self._taken += count
-        _settle(self._pause, True)
         self._size = len(blob) / max(1, count)
         return some, of_events(blob, some)
 

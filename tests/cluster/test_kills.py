@@ -32,7 +32,7 @@ FAULTS = {
 """5 %: what a provider does on a bad day and a client may try again."""
 LATENCY_MS = 500.0
 """With 96 at once 5,000 rows take 26 s: a killed cortex is back, and can be killed again, in 4 s, and rows are made
-meanwhile. A batch has three such kills in a row."""
+meanwhile. The second batch has three such kills within four."""
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.courier import DUE_LEAST, GATHERED, Courier
+from actors.courier import GATHERED, MANY, Courier
 from cortex import events
 from policies.failure import Failure, FailureKind
 from tests.edge.virtual import virtually
@@ -21,7 +21,6 @@ class Channel:
 
     def __init__(self) -> None:
         self.messages: list[int] = []
-        self.near = False
 
     async def ask(self, method: str, *args: Any) -> None:
         self.messages.append(len(msgspec.msgpack.decode(args[2])))
@@ -97,9 +96,9 @@ async def test_an_answer_takes_along_what_is_ready_and_waits_a_moment_for_more(
     for goal in range(before):
         courier.add(_event(goal + 1))
     began_s = loop.time()
-    answer = loop.create_task(courier.gathered(1, 1, 1))
+    answer = loop.create_task(courier.gathered(1, 1))
     await asyncio.sleep(0)
-    assert not waits or await courier.gathered(1, 2, 1) == b"", "one waits for them already"
+    assert not waits or await courier.gathered(1, 2) == b"", "one waits for them already"
     for goal in range(after):
         courier.add(_event(before + goal + 1))
     blob = await answer
@@ -113,33 +112,20 @@ async def test_an_answer_takes_along_what_is_ready_and_waits_a_moment_for_more(
 
 async def test_what_is_ready_goes_with_an_answer_at_once_where_few_are_under_way() -> None:
     courier = Courier("branch:1", "1", Channel(), lambda: 1_000, lambda: 0.0)
-    assert await courier.gathered(1, 1, 1) == b""
+    assert await courier.gathered(1, 1) == b""
     courier.add(_event(1))
-    assert len(msgspec.msgpack.decode(await courier.gathered(1, 2, 1))) == 1
+    assert len(msgspec.msgpack.decode(await courier.gathered(1, 2))) == 1
 
 
 async def test_what_becomes_ready_after_an_answer_goes_by_itself() -> None:
     channel = Channel()
     courier = Courier("branch:1", "1", channel, lambda: 1_000, lambda: 0.01)
-    assert await courier.gathered(1, 1, 1) == b""
+    assert await courier.gathered(1, 1) == b""
     courier.add(_event(1))
     async with asyncio.timeout(5):
         while not channel.messages:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.005)
     assert channel.messages == [1]
-
-
-FOR_EVER_S = 3600.0
-
-
-async def _after_answers(channel: Channel, moment_s: float = FOR_EVER_S, calls: int = DUE_LEAST) -> Courier:
-    """One that has answered two messages of so many calls, one right after the other; few are under way."""
-    courier = Courier("branch:1", "1", channel, lambda: 30, lambda: moment_s)
-    for number in (1, 2):
-        for goal in range(GATHERED):
-            courier.add(_event(number * 1_000 + goal))
-        assert len(msgspec.msgpack.decode(await courier.gathered(1, number, calls))) == GATHERED
-    return courier
 
 
 async def _until_sent(channel: Channel) -> float:
@@ -152,75 +138,42 @@ async def _until_sent(channel: Channel) -> float:
     return loop.time() - began_s
 
 
-async def test_what_is_ready_waits_for_the_next_message_where_one_is_due() -> None:
-    channel = Channel()
-    courier = await _after_answers(channel, 0.5)
-    courier.add(_event(101))
-    await asyncio.sleep(0.02)
-    assert channel.messages == [], "the next message takes it along"
-    courier.add(_event(102))
-    assert len(msgspec.msgpack.decode(await courier.gathered(1, 3, 1))) == 2
-    courier.add(_event(103))  # in the round in which others were taken from under whoever waited for more
-    await _until_sent(channel)  # none is due after a message of one call: it waits no longer than it would
-    await courier.close()
-
-
-def test_what_is_ready_waits_a_moment_once_for_a_message_that_does_not_come() -> None:
+def test_what_is_ready_waits_a_moment_for_others_where_many_are_under_way() -> None:
     """In virtual time, looked at every millisecond."""
 
-    async def waits() -> None:
-        channel, moment_s = Channel(), 0.05
-        courier = await _after_answers(channel, moment_s)
-        courier.add(_event(101))
-        assert await _until_sent(channel) == pytest.approx(moment_s, abs=0.002)
-        courier.add(_event(102))
-        assert await _until_sent(channel) == pytest.approx(0.0, abs=0.002), "few are under way"
+    async def waits(under_way: int, moment_s: float) -> None:
+        channel = Channel()
+        courier = Courier("branch:1", "1", channel, lambda: under_way, lambda: 0.05)
+        for _ in range(2):
+            courier.add(_event(1))
+            assert await _until_sent(channel) == pytest.approx(moment_s, abs=0.002)
         await courier.close()
 
-    virtually(waits())
+    virtually(waits(MANY, 0.05))
+    virtually(waits(MANY - 1, 0.0))
 
 
-@pytest.mark.parametrize(
-    "why", ["the last brought few", "they come seldom", "nobody knows what was heard", "it costs nothing"]
-)
-async def test_no_message_is_waited_for_that_is_not_due(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_so_many_as_go_together_wait_for_nothing() -> None:
     channel = Channel()
-    if why == "they come seldom":
-        monkeypatch.setattr("actors.courier.DUE_WITHIN_S", 0.0)
-    if why == "it costs nothing":
-        channel.near = True
-    courier = await _after_answers(channel, calls=DUE_LEAST - (why == "the last brought few"))
-    if why == "nobody knows what was heard":
-        courier.again()
-        await _until_sent(channel)
-    courier.add(_event(101))
-    await _until_sent(channel)
-    await courier.close()
-
-
-async def test_two_thirds_of_what_is_here_wait_at_the_most() -> None:
-    channel = Channel()
-    courier = await _after_answers(channel)
-    courier._calls = lambda: 30 - len(courier._ready)
-    for goal in range(19):
-        courier.add(_event(goal + 1))
+    courier = Courier("branch:1", "1", channel, lambda: 1_000, lambda: 3600.0)
+    for goal in range(GATHERED - 1):
+        courier.add(_event(goal))
     await _rounds(4)
     assert channel.messages == []
-    courier.add(_event(20))
-    await _until_sent(channel)
-    assert channel.messages == [20]
+    courier.add(_event(GATHERED))
+    await _rounds(4)
+    assert channel.messages == [GATHERED]
     await courier.close()
 
 
-async def test_as_much_as_fits_waits_for_no_message() -> None:
-    channel = Channel()
-    courier = await _after_answers(channel)
-    courier._calls, room = lambda: 1_000, courier._room()
-    for goal in range(room):
-        await asyncio.sleep(0)
-        courier.add(_event(goal + 101))
-    await _until_sent(channel)
-    assert channel.messages == [room]
+async def test_as_many_as_fit_wait_for_nothing() -> None:
+    channel, moment_s = Channel(), 0.0
+    courier = Courier("branch:1", "1", channel, lambda: 1_000, lambda: moment_s)
+    large = events.Broke(1, "0", 1, Failure(FailureKind.TRANSIENT, "x" * 50_000))
+    for _ in range(2):
+        courier.add(large)
+        await _until_sent(channel)
+        moment_s = 3600.0  # from now on it knows how large they are
     await courier.close()
 
 
@@ -256,16 +209,16 @@ async def test_no_answer_waits_for_more_than_fits() -> None:
     large = events.Broke(1, "0", 1, Failure(FailureKind.TRANSIENT, "x" * 50_000))
     for _ in range(3):
         courier.add(large)
-    assert len(msgspec.msgpack.decode(await courier.gathered(1, 1, 1))) == 1, "now it knows how large they are"
+    assert len(msgspec.msgpack.decode(await courier.gathered(1, 1))) == 1, "now it knows how large they are"
     moment_s = 3600.0
     async with asyncio.timeout(5):
-        assert len(msgspec.msgpack.decode(await courier.gathered(1, 2, 1))) == 1, "at once"
+        assert len(msgspec.msgpack.decode(await courier.gathered(1, 2))) == 1, "at once"
     await courier.close()
 
 
 async def test_a_short_wait_after_a_long_one_is_short() -> None:
     courier = Courier("branch:1", "1", Channel(), lambda: 1_000, lambda: 3600.0)
-    long = asyncio.get_running_loop().create_task(courier.gathered(1, 1, 1))
+    long = asyncio.get_running_loop().create_task(courier.gathered(1, 1))
     for goal in range(GATHERED):
         await asyncio.sleep(0)
         courier.add(_event(goal + 1))
@@ -279,7 +232,7 @@ async def test_a_short_wait_after_a_long_one_is_short() -> None:
 async def test_one_who_will_hear_no_answer_takes_nothing_along(how: str) -> None:
     channel = Channel()
     courier = Courier("branch:1", "1", channel, lambda: 1_000, lambda: 3600.0)
-    first = asyncio.get_running_loop().create_task(courier.gathered(1, 1, 1))
+    first = asyncio.get_running_loop().create_task(courier.gathered(1, 1))
     await asyncio.sleep(0)
     if how == "another message waits":
         second = asyncio.get_running_loop().create_task(courier.answer(2, 1, 1))
@@ -297,7 +250,7 @@ async def test_one_who_will_hear_no_answer_takes_nothing_along(how: str) -> None
 
 async def test_nothing_sets_out_for_a_channel_that_is_gone() -> None:
     courier = Courier("branch:1", "1", Channel(), lambda: 1_000, lambda: 3600.0)
-    waiting = asyncio.get_running_loop().create_task(courier.gathered(1, 1, 1))
+    waiting = asyncio.get_running_loop().create_task(courier.gathered(1, 1))
     await asyncio.sleep(0)
     courier.add(_event(1))
     await courier.close()
