@@ -56,10 +56,10 @@ def part(path: str) -> str:
     """The part that a file of ours is; of other files the library that it is of."""
     if name := own(path):
         return next(part for beginning, part in _BEGINNINGS if name.startswith(beginning))
-    if path.startswith(f"{ROOT}/"):
-        return "benchmark"
     pieces = Path(path).parts
     for at, piece in enumerate(pieces):
-        if piece in ("site-packages", "dist-packages"):
+        if piece in ("site-packages", "dist-packages"):  # they may lie in the checkout, too
             return pieces[at + 1].removesuffix(".py")
+    if path.startswith(f"{ROOT}/"):
+        return "benchmark"
     return "asyncio" if "asyncio" in pieces or "uvloop" in path else "standard library"

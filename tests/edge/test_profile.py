@@ -36,6 +36,7 @@ def test_every_file_of_ours_has_a_part() -> None:
         for path in (ROOT / package).rglob("*.py"):
             assert parts.part(str(path)) in parts._PARTS
     assert parts.part(f"{SITE}/aiohttp/client.py") == "aiohttp"
+    assert parts.part(f"{ROOT}/.venv/lib/python3.11/site-packages/aiohttp/client.py") == "aiohttp"
     assert parts.part(f"{ROOT}/cortex/votes.py") == "absorb"
 
 
