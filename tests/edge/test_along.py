@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from actors.along import TELL_S, WAITS_MAX, Along
 from actors.links import Link
 from cortex import events, journal
@@ -35,33 +37,23 @@ async def test_what_came_with_an_answer_is_for_the_next_turn_and_the_branch_hear
     await dispatch.close(forget=False)
 
 
-async def test_a_branch_that_is_sent_nothing_hears_it_all_the_same() -> None:
+@pytest.mark.parametrize("leaves", [False, True])
+async def test_a_branch_that_is_sent_nothing_hears_it_all_the_same(leaves: bool) -> None:
+    """Also one that has left: it keeps what it brought until then, and does not end."""
     branch = FakeBranch("branch:0")
     scene = Scene(branch)
     dispatch = await scene.meet()
     branch.along = [journal.encode_batch([events.Broke(1, "0", 1, Failure(FailureKind.TRANSIENT, "reset"))])]
     dispatch.send([call(1)])
     await until(lambda: bool(scene.brought))
+    if leaves:
+        dispatch.staffed(())
     dispatch.settled([flight_key(1, 1)])
+    assert dispatch.names() == (() if leaves else ("branch:0",))
     await asyncio.sleep(TELL_S * 0.9)
     assert branch.told == []
     await until(lambda: bool(branch.told))
     assert branch.told == [("on_disk", "j", 1, 1)]
-    await dispatch.close(forget=False)
-
-
-async def test_a_branch_that_leaves_hears_it_all_the_same() -> None:
-    branch = FakeBranch("branch:0")
-    scene = Scene(branch)
-    dispatch = await scene.meet()
-    branch.along = [journal.encode_batch([events.Broke(1, "0", 1, Failure(FailureKind.TRANSIENT, "reset"))])]
-    dispatch.send([call(1)])
-    await until(lambda: bool(scene.brought))
-    dispatch.staffed(())
-    dispatch.settled([flight_key(1, 1)])
-    assert dispatch.names() == ()
-    await until(lambda: bool(branch.told))
-    assert branch.told == [("on_disk", "j", 1, 1)], "or it keeps what it brought, and does not end"
     await dispatch.close(forget=False)
 
 
