@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from actors.model_port import Model
 from cortex.commands import Call
 from policies.failure import Failure, FailureKind
-from policies.tokens import FRAMING_TOKENS, UNBOUNDED, body_tokens_bound, text_within_tokens_bound, tokens_besides
+from policies.tokens import (
+    FRAMING_TOKENS,
+    UNBOUNDED,
+    bodies_plain_bound,
+    body_tokens_bound,
+    text_within_tokens_bound,
+    tokens_besides,
+)
 
 FRAME_BYTES_MAX: Final = 1 << 16
 """Larger requests are looked through each by itself."""
@@ -55,6 +63,12 @@ def within_string(text: bytes) -> bool:
         return True
     text = text.replace(rb"\\", b"").replace(rb"\"", b"")
     return b'"' not in text and not text.endswith(b"\\")
+
+
+def all_within(calls: Sequence[Call]) -> bool:
+    """Whether a look at all of them together proves that none is above its M. False: each is to be looked at."""
+    bodies = {call.body for call in calls}  # samples of one question have one
+    return bodies_plain_bound(bodies) <= min([call.prompt_tokens_max for call in calls], default=0)
 
 
 async def over_bound(model: Model, call: Call) -> Failure | None:

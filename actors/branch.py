@@ -16,7 +16,7 @@ import msgspec
 
 from actors.arming import Armed
 from actors.batch_desk import Desk
-from actors.bound import Bound, over_bound
+from actors.bound import Bound, all_within, over_bound
 from actors.counting import Counts
 from actors.courier import QUICK_S, Courier, Tell
 from actors.hands import Hands
@@ -147,8 +147,8 @@ class Branch(Armed):
     ) -> None:  # fmt: skip
         self._heard[job] = (epoch, number)
         self._past.pop(job, None)
-        now_s = self._clock()
-        taken = [Under(job, family, call, now_s) for call in calls]
+        now_s, within = self._clock(), all_within(calls)
+        taken = [Under(job, family, call, now_s, within) for call in calls]
         self._under.update(dict.fromkeys(taken))
         self._calls[job] = self._calls.get(job, 0) + len(taken)
         if armed:
@@ -275,7 +275,7 @@ class Branch(Armed):
             try:
                 door = door_of(under.family, call.route)
                 model = door.model
-                if bound_of(call.body) > call.prompt_tokens_max:
+                if not under.within and bound_of(call.body) > call.prompt_tokens_max:
                     under.begun_s = clock()
                     refused = await over_bound(model, call)
                 if refused is not None:

@@ -15,15 +15,17 @@ class Under:
     """Taken at ``taken_s``; its time begins at ``begun_s``: nothing counts for which it was queued."""
 
     __slots__ = (
-        "begun_s", "call", "count", "family", "job", "stop_s", "streamed", "taken_s", "task", "verdict",
+        "begun_s", "call", "count", "family", "job", "stop_s", "streamed", "taken_s", "task", "verdict", "within",
     )  # fmt: skip
 
-    def __init__(self, job: str, family: str, call: commands.Call, taken_s: float) -> None:
+    def __init__(self, job: str, family: str, call: commands.Call, taken_s: float, within: bool = False) -> None:
         self.job = job
         self.family = family
         """The job that its user started, whose credential it is made with."""
         self.call = call
         self.taken_s = taken_s
+        self.within = within
+        """Whether its prompt is known to be within M; else that is looked at before it is sent."""
         self.begun_s = _NEVER_S
         """When its time began; again, where its prompt had to be counted first."""
         self.count: Count | None = None

@@ -7,7 +7,7 @@ estimate, calibrated by reported usage, decides what to pack. The least decides 
 import re
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any, Final, Literal
@@ -103,10 +103,16 @@ def tokens_besides(around: bytes) -> int | None:
 
 def bodies_tokens_bound(bodies: Sequence[bytes]) -> int:
     """The largest of the bounds of several requests; 0 where there is none."""
+    bound = bodies_plain_bound(bodies)
+    return bound if bound < UNBOUNDED else max(map(body_tokens_bound, bodies))
+
+
+def bodies_plain_bound(bodies: Collection[bytes]) -> int:
+    """The same where all of them are plain, by one look at all together; else UNBOUNDED, and nothing is said of any."""
     together = b"\n".join(bodies)
-    if not _MORE_THAN_TEXT.search(together) and together.isascii() and _BACKSLASH not in together:
-        return max(map(len, bodies)) + FRAMING_TOKENS if bodies else 0
-    return max(map(body_tokens_bound, bodies))
+    if _MORE_THAN_TEXT.search(together) or not together.isascii() or _BACKSLASH in together:
+        return UNBOUNDED
+    return max(map(len, bodies)) + FRAMING_TOKENS if bodies else 0
 
 
 def text_body_tokens_bound(body: bytes) -> int:

@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from actors import bound
-from actors.bound import Bound, within_string
-from policies.tokens import body_tokens_bound
+from actors.bound import Bound, all_within, within_string
+from cortex.commands import Call
+from policies.tokens import UNBOUNDED, body_tokens_bound
 
 TEXTS = ("hello", "", "grüß dich", 'a "type": "image" in it', "a \\ and \\u00e9 \x00", '", "tools": ["', "x" * 900, 'end\\')
 MORE: tuple[dict[str, Any], ...] = (
@@ -59,3 +60,25 @@ def test_what_is_put_where_the_text_stood_is_no_text_where_it_ends_the_string() 
 )  # fmt: skip
 def test_what_stays_within_a_string(text: bytes, within: bool) -> None:
     assert within_string(text) is within
+
+
+def calls(*asked: tuple[bytes, int]) -> list[Call]:
+    return [Call(goal, "0", 1, b"", body, 1, tokens_max, 60.0) for goal, (body, tokens_max) in enumerate(asked)]
+
+
+@pytest.mark.parametrize("more", MORE)
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_message_is_within_its_bounds_only_where_each_call_is(text: str, more: dict[str, Any]) -> None:
+    body, small = request(text, more), request("", {})
+    for tokens_max in (0, len(body), body_tokens_bound(body) - 1, body_tokens_bound(body), UNBOUNDED - 1):
+        message = calls((small, 1_000), (body, tokens_max), (small, 1_000))
+        if all_within(message):
+            assert body_tokens_bound(body) <= tokens_max
+
+
+def test_plain_calls_are_proved_together_to_the_token() -> None:
+    short, long = request("a", {}), request("a" * 90, {})
+    bound = body_tokens_bound(long)
+    assert all_within(calls((short, bound), (long, bound)))
+    assert not all_within(calls((short, bound), (long, bound - 1)))
+    assert not all_within(calls((short, 1), (long, bound)))
