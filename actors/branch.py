@@ -18,7 +18,7 @@ from actors.arming import Armed
 from actors.batch_desk import Desk
 from actors.bound import Bound, all_within, over_bound
 from actors.counting import Counts
-from actors.courier import QUICK_S, Courier, Tell
+from actors.courier import QUICK_S, RISE, Courier, Tell, worth_s
 from actors.hands import Hands
 from actors.keyring import Keyring, NoKeyError, family_of
 from actors.model_port import TRACEPARENT, Model
@@ -38,8 +38,6 @@ GRACE_S = 5.0
 DRAINING = "draining"
 """The answer of a branch that takes no more calls: the message was not taken."""
 
-GATHER_S = 0.01
-"""So long replies wait for each other at the most, and no longer than a quarter of what a call takes."""
 PAST_MAX = 1_000
 """Ended jobs of which a doubled message is still known for what it is."""
 
@@ -118,7 +116,7 @@ class Branch(Armed):
         if waits:
             if armed and courier.quick:
                 brought = await courier.answer(epoch, number, len(calls))
-            else:
+            elif not courier.patient:
                 brought = await courier.gathered(epoch, number)
         return (self.incarnation, brought) if brought else self.incarnation
 
@@ -246,8 +244,7 @@ class Branch(Armed):
         if (courier := self._couriers.get(job)) is None:
             channel = self._runtime.peer(f"channel:{job}")
             calls = lambda: self._calls.get(job, 0)  # noqa: E731
-            made: Courier = Courier(self.name, self.incarnation, channel, calls, lambda: min(GATHER_S, made.took_s / 4))
-            courier = self._couriers[job] = made
+            courier = self._couriers[job] = Courier(self.name, self.incarnation, channel, calls, worth_s)
         return courier
 
     def _again(self, job: str) -> None:
@@ -337,7 +334,8 @@ class Branch(Armed):
         else:
             event = events.Broke(call.goal, call.sample, call.attempt, result, elapsed_s, waited_s, self.name)
         courier = self._couriers.get(under.job) or self._courier(under.job)
-        courier.quick, courier.took_s = elapsed_s < QUICK_S, elapsed_s
+        courier.quick, took_s = elapsed_s < QUICK_S, courier.took_s
+        courier.took_s = elapsed_s if elapsed_s < took_s else took_s + (elapsed_s - took_s) / RISE
         courier.add(event)
 
     def _cancel(self, under: Under, why: FailureKind) -> None:

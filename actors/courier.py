@@ -33,8 +33,15 @@ came twice."""
 GATHERED = 64
 """So many go at once. With fewer, where many are under way, a message waits a moment to grow: it costs as much CPU, on
 both sides together, as forty replies in it."""
-MANY = 64
+MANY = 32
 """Calls under way, or done and not told yet, beyond which replies wait for each other, since others follow at once."""
+GATHER_S = 0.01
+"""So long they wait for each other at the most, and no longer than a quarter of what a call takes;"""
+GATHER_SHARE, GATHER_LONG_S = 50, 0.25
+"""but a fiftieth of that where it is longer, and another process is to hear of it: of a hundred calls under way two end
+in that time, and a message costs both sides a millisecond."""
+RISE = 16
+"""How long a call takes is taken for what the quickest of so many, about, took: a quick one must not wait for long."""
 QUICK_S = 0.005
 """So long a message may wait for what becomes of its calls. Where they take longer it is answered at once: the channel
 sends nothing else to this branch meanwhile."""
@@ -53,20 +60,27 @@ Tell = Callable[[bytes], None]
 """Hears what goes with an answer; empty: nothing does."""
 
 
+def worth_s(took_s: float, near: bool) -> float:
+    """How long replies wait for each other where a call takes so long. ``near``: a message stays in this process."""
+    short_s = min(GATHER_S, took_s / 4)
+    return short_s if near else max(short_s, min(GATHER_LONG_S, took_s / GATHER_SHARE))
+
+
 class Courier:
     """Whatever is ready goes at once; what becomes ready meanwhile goes together."""
 
     def __init__(
         self, sender: str, incarnation: str, channel: Peer, calls: Callable[[], int] = lambda: 1,
-        gather_s: Callable[[], float] = lambda: 0.0,
+        gather_s: Callable[[float, bool], float] = lambda took_s, near: 0.0,
     ) -> None:  # fmt: skip
-        """``calls`` says how many of its job are under way here, ``gather_s`` how long it is worth waiting for some of
-        many: calls of others come to another channel."""
+        """``calls`` says how many of its job are under way here: calls of others come to another channel. ``gather_s``
+        is how long it is worth waiting for some of many, as ``worth_s`` has it."""
         self._sender = sender
         self._incarnation = incarnation
         self._channel = channel
         self._events_max, self._bytes_max = MESSAGE_EVENTS_MAX, MESSAGE_BYTES_MAX
-        if is_near(channel):
+        self._near = is_near(channel)
+        if self._near:
             self._events_max, self._bytes_max = NEAR_MAX, NEAR_BYTES_MAX
         self._calls = calls
         self._gather_s = gather_s
@@ -74,7 +88,7 @@ class Courier:
         self._size = 1.0
         """Bytes of an event of the last message, about."""
         self.quick, self.took_s = False, 0.0
-        """Whether the last call was so quick that it can be waited for; how long it took."""
+        """Whether the last call was so quick that it can be waited for; how long they take, about."""
         self._asker: asyncio.Future[bool] | _Now | None = None
         """Set while a message waits for what becomes of its calls, ``_wanted`` of them; True: it may have it."""
         self._wanted = 0
@@ -117,6 +131,12 @@ class Courier:
     def asked(self) -> bool:
         """Whether a message waits for what becomes of its calls."""
         return self._asker is not None
+
+    @property
+    def patient(self) -> bool:
+        """Whether replies wait for each other for so long that no message's answer may wait with them: the channel
+        sends nothing else to this branch until it is answered."""
+        return self._moment_s() > GATHER_S
 
     def expect(self, epoch: int, number: int, count: int, tell: Tell) -> None:
         """``answer``, for one who does not wait and is told. Nobody else waits (``asked``)."""
@@ -271,7 +291,7 @@ class Courier:
 
     def _moment_s(self) -> float:
         """How long it is worth waiting for others."""
-        return self._gather_s() if self._calls() + len(self._ready) > MANY else 0.0
+        return self._gather_s(self.took_s, self._near) if self._calls() + len(self._ready) > MANY else 0.0
 
     async def _grown(self, moment_s: float) -> None:
         """Wait until ``GATHERED`` are ready, or as many as fit; a moment at most."""

@@ -1,6 +1,8 @@
-"""What a thousand nodes would ask of the cortex and of the channels: ``python -m benchmarks.nodes --json``.
+"""What more nodes ask of the cortex and of the channels: ``python -m benchmarks.nodes --json``.
 
-No cluster is started. Three parts, the first two for 1, 10, 100 and 1,000 nodes with a branch each:
+``ray``: the CPU of the cortex's own process a call, on 1, 2 and 4 real Ray nodes of this machine (``ray_nodes``).
+
+No larger cluster is started. Three parts, the first two for 1, 10, 100 and 1,000 nodes with a branch each:
 
 ``cortex``: the real ``cortex.scheduler.step``, 100 calls of 10 s in flight at each branch (100,000 places), 16 jobs, in
 virtual time. CPU time by kind of event, for each call and each second; what the start of all branches, the death of one
@@ -27,7 +29,7 @@ from typing import Any
 import msgspec
 
 from actors.dispatch import BEAT_LINKS, BEAT_S
-from benchmarks import figures
+from benchmarks import figures, ray_nodes
 from benchmarks.scheduler import ROUTE, Load
 from cortex.cluster import Settings
 from cortex.orders import Begun, Command, Died, Nodes, Passed, Reported, Start
@@ -261,6 +263,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="nothing but the JSON object")
     parser.add_argument("--nodes", default=",".join(map(str, NODES)))
+    parser.add_argument("--ray-nodes", default="1,2,4", help="real ones; empty: none is started")
+    parser.add_argument("--ray-seconds", type=float, default=20.0, help="of full load on real nodes")
+    parser.add_argument("--rounds", type=int, default=2, help="of the real ones, in turns")
     parser.add_argument("--seconds", type=float, default=60.0, help="of full load, in virtual time, for the cortex")
     parser.add_argument("--actors-places", type=int, default=20, help="calls in flight at a branch of the simulation")
     parser.add_argument("--actors-seconds", type=float, default=4.0)
@@ -274,7 +279,8 @@ def main() -> None:
     parser.add_argument("--text-bytes", type=int, default=2_000, help="prompt and reply of one call")
     parser.add_argument("--core-share", type=float, default=0.7, help="of a core that one process is let use")
     given = parser.parse_args()
-    found: dict[str, Any] = {"benchmark": "nodes", **figures.machine(), "cortex": {}, "actors": {}}
+    found: dict[str, Any] = {"benchmark": "nodes", **figures.machine(), "ray": ray_nodes.rounds(given)}
+    found |= {"cortex": {}, "actors": {}}
     gc.freeze()
     for nodes in map(int, given.nodes.split(",")):
         found["cortex"][str(nodes)] = own = cortex(nodes, given.seconds)

@@ -136,14 +136,14 @@ class Cpu:
                         self._names[pid] = name
                     self._looks.setdefault(pid, []).append((time.time(), spent_s))
 
-    def between(self, first_s: float, last_s: float) -> dict[str, float]:
-        """Seconds of CPU between two moments, by what the processes are; those that took next to nothing left out."""
+    def between(self, first_s: float, last_s: float, least: float = 0.01) -> dict[str, float]:
+        """Seconds of CPU between two moments, by what the processes are; those with a smaller share of all left out."""
         found: dict[str, float] = {}
         for pid, looks in self._looks.items():
             spent_s = _at(looks, last_s) - _at(looks, first_s)
             found[self._names[pid]] = found.get(self._names[pid], 0.0) + spent_s
         whole_s = sum(found.values())
-        return {name: spent_s for name, spent_s in sorted(found.items()) if spent_s > 0.01 * whole_s}
+        return {name: spent_s for name, spent_s in sorted(found.items()) if spent_s > least * whole_s}
 
 
 def _cpu_s(pid: int) -> float:

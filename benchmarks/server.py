@@ -16,7 +16,7 @@ import sys
 import time
 import urllib.request
 from array import array
-from collections import deque
+from heapq import heappop, heappush
 from types import TracebackType
 from typing import cast
 
@@ -26,6 +26,8 @@ MARK = b"row "
 """What stands before a request's number in its prompt."""
 DIGITS = 6
 CALLS_MAX = 10**DIGITS
+GOLDEN = 0.618034
+"""Multiples of the golden section lie far apart: so do the delays of neighbours."""
 SWEEP_S = 0.001
 """All delays are equal, so answers fall due in the order of their requests: one sweep a millisecond serves them all."""
 
@@ -74,10 +76,12 @@ def answer(number: int, fitting: bool = False) -> bytes:
 class Board:
     """The counts, and the answers that wait for their time."""
 
-    def __init__(self, delay_s: float) -> None:
-        self._delay_s = delay_s
-        self._waiting: deque[tuple[float, asyncio.Transport, int, bool]] = deque()
-        self._sweeping = False
+    def __init__(self, delay_s: float, spread: float = 0.0) -> None:
+        """``spread``: answers come so much of the delay sooner or later, at most, each as its number has it."""
+        self._delay_s, self._spread = delay_s, spread
+        self._waiting: list[tuple[float, int, asyncio.Transport, int, bool]] = []
+        """A heap, by when they are due; the second is how many came before."""
+        self._sweeping, self._came = False, 0
         self._loop = asyncio.get_running_loop()
         self.reset()
 
@@ -96,8 +100,7 @@ class Board:
         """One request; its answer leaves when its delay has passed."""
         now_s = time.monotonic()
         if (at := body.find(MARK)) < 0:  # a client that looks at the limits first; not one of the calls
-            self._waiting.append((now_s + self._delay_s, transport, 0, _STRUCTURED in body))
-            self._wake()
+            self._wait(now_s + self._delay_s, transport, 0, _STRUCTURED in body)
             return
         start = at + len(MARK)
         number = int(body[start : start + DIGITS])
@@ -108,25 +111,30 @@ class Board:
         self.counts.doubled += before == 1
         if not self.counts.first_s:
             self.counts.first_s = now_s
-        self._waiting.append((now_s + self._delay_s, transport, number, _STRUCTURED in body))
-        self._wake()
+        delay_s = self._delay_s
+        if self._spread:
+            delay_s *= 1 + self._spread * (2 * (number * GOLDEN % 1) - 1)
+        self._wait(now_s + delay_s, transport, number, _STRUCTURED in body)
 
-    def _wake(self) -> None:
+    def _wait(self, due_s: float, transport: asyncio.Transport, number: int, fitting: bool) -> None:
+        self._came += 1
+        heappush(self._waiting, (due_s, self._came, transport, number, fitting))
         if not self._sweeping:
             self._sweeping = True
-            self._loop.call_later(self._delay_s, self._sweep)
+            self._loop.call_later((1 - self._spread) * self._delay_s, self._sweep)
 
     def _sweep(self) -> None:
         now_s = time.monotonic()
         waiting = self._waiting
         self.counts.in_flight_max = max(self.counts.in_flight_max, len(waiting))
         while waiting and waiting[0][0] <= now_s:
-            _, transport, number, fitting = waiting.popleft()
+            _, _, transport, number, fitting = heappop(waiting)
             if not transport.is_closing():
                 transport.write(answer(number, fitting))
         self.counts.last_s = now_s
         if waiting:
-            self._loop.call_later(max(SWEEP_S, waiting[0][0] - now_s), self._sweep)
+            next_s = SWEEP_S if self._spread else max(SWEEP_S, waiting[0][0] - now_s)  # one may come that is due before
+            self._loop.call_later(next_s, self._sweep)
         else:
             self._sweeping = False
 
@@ -172,10 +180,10 @@ class Connection(asyncio.Protocol):
         self._transport.write(lines + body)
 
 
-async def serve(delay_s: float, port: int) -> None:
+async def serve(delay_s: float, port: int, spread: float = 0.0) -> None:
     """Say the port on standard output, serve until standard input ends."""
     loop = asyncio.get_running_loop()
-    board = Board(delay_s)
+    board = Board(delay_s, spread)
     server = await loop.create_server(lambda: Connection(board), "127.0.0.1", port, backlog=1_024)
     print(server.sockets[0].getsockname()[1], flush=True)
     await loop.run_in_executor(None, sys.stdin.read)
@@ -185,9 +193,9 @@ async def serve(delay_s: float, port: int) -> None:
 class RunningServer:
     """The server in a process of its own; it ends with this one."""
 
-    def __init__(self, delay_ms: float = 20.0) -> None:
+    def __init__(self, delay_ms: float = 20.0, spread: float = 0.0) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.server", "--delay-ms", str(delay_ms)],
+            [sys.executable, "-m", "benchmarks.server", "--delay-ms", str(delay_ms), "--spread", str(spread)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert self._process.stdout is not None
@@ -220,12 +228,13 @@ def main() -> None:
     """Serve from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--delay-ms", type=float, default=20.0)
+    parser.add_argument("--spread", type=float, default=0.0, help="answers come so much of it sooner or later")
     parser.add_argument("--port", type=int, default=0)
     given = parser.parse_args()
     with contextlib.suppress(KeyboardInterrupt):
         import uvloop
 
-        uvloop.run(serve(given.delay_ms / 1_000, given.port))
+        uvloop.run(serve(given.delay_ms / 1_000, given.port, given.spread))
 
 
 if __name__ == "__main__":
