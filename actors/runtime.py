@@ -33,7 +33,7 @@ from actors.cluster.fitting import NODES_S, installed_here, said_mismatch, see_f
 from actors.cluster.keeper import Keeper
 from actors.cluster.leftovers import end_processes
 from actors.cluster.lifeline import LOOK_S, Lifeline
-from actors.cluster.placing import awaited, home_of, selector, shapes, tied, turn_of
+from actors.cluster.placing import awaited, home_of, in_turn, selector, shapes, tied
 from actors.cluster.raypeer import RayPeer
 from actors.cluster.seat import process_class
 from actors.cluster.shelf import Notes, Shelf, Shelved
@@ -293,9 +293,8 @@ class RayRuntime(Machine, Shelved):
         labels, home = ({}, home_of(self._node, nodes)) if bound else (selector(role, nodes, avoid), "")
         if home:  # this node, or one that comes to the same host after it
             where = NodeAffinitySchedulingStrategy(self._node, soft=True)
-        if where == "SPREAD" and not labels and (node := turn_of(name, nodes, avoid)):
-            where = NodeAffinitySchedulingStrategy(node, soft=True)
-        self._handles[name] = await asyncio.to_thread(self._made, role, name, args, where, labels, home)
+        wish = in_turn(name, nodes, labels, avoid) if where == "SPREAD" else {"label_selector": labels or None}
+        self._handles[name] = await asyncio.to_thread(self._made, role, name, args, where, wish, home)
         peer = self.peer(name)
         try:
             release, _ = await peer.ask("hello")
@@ -308,13 +307,13 @@ class RayRuntime(Machine, Shelved):
         return peer
 
     def _made(
-        self, role: str, name: str, args: tuple[Any, ...], where: Any, labels: dict[str, str], home: str
+        self, role: str, name: str, args: tuple[Any, ...], where: Any, wish: dict[str, Any], home: str
     ) -> Any:  # fmt: skip
         remote: Any = ray.remote(process_class(role))
         actor = remote.options(
             name=name, namespace=NAMESPACE, lifetime="detached", get_if_exists=True, max_restarts=-1,
             max_task_retries=0, max_concurrency=CALLS_AT_ONCE, num_cpus=0, scheduling_strategy=where,
-            label_selector=labels or None, resources=tied(home),
+            resources=tied(home), **wish,
         )  # fmt: skip
         return actor.remote(code_paths(), role, name, args, self.cluster)
 

@@ -1,9 +1,9 @@
 """What the cortex's process takes a call on 1, 2 and 4 real Ray nodes of one machine: a part of ``benchmarks.nodes``.
 
-Each node is a raylet with one core to give, so each has one branch; each branch has 100 calls of half a second under
-way, so that twice the nodes make twice the calls. `cortex batch` over real HTTP, on a Ray that was started apart from
-it. What is counted is CPU of processes, from `/proc`: from the moment at which the pool's limit is found until the
-rows run out, so that no start and no end is in it.
+Each node is a raylet with one core to give, and brings 100 permits for calls of half a second: so twice the nodes make
+twice the calls. A job has two branches at least, and on more nodes one on each. `cortex batch` over real HTTP, on a Ray
+that was started apart from it. What is counted is CPU of processes, from `/proc`: from the moment at which the pool's
+limit is found until the rows run out, so that no start and no end is in it.
 """
 
 from __future__ import annotations

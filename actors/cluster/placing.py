@@ -50,14 +50,30 @@ def selector(role: str, nodes: Iterable[Mapping[str, Any]], avoid: Sequence[str]
 
 
 def turn_of(name: str, nodes: Iterable[Mapping[str, Any]], avoid: Sequence[str] = ()) -> str:
-    """The node whose turn it is: actors of a role take nodes in turns, by the numbers in their names. Ray's own SPREAD
-    puts two that need no resources on one node as often as not. Empty where there is one node, or none but those to
-    ``avoid``."""
+    """The node whose turn it is: actors of a role take nodes in turns, by the numbers in their names. Empty where there
+    is one node, or none but those to ``avoid``."""
     living = sorted(node["NodeID"] for node in nodes if node["Alive"])
     well = [node for node in living if node not in avoid]
     number = name.rpartition(":")[2]
     turn = int(number) if number.isdecimal() else crc32(name.encode())
     return well[turn % len(well)] if well and len(living) > 1 else ""
+
+
+def in_turn(
+    name: str, nodes: Iterable[Mapping[str, Any]], labels: dict[str, str], avoid: Sequence[str] = ()
+) -> dict[str, Any]:
+    """What Ray is told so that an actor lives on the node whose turn it is, of those with its role's ``labels``; and on
+    any other of those where that one has gone.
+
+    Ray's own SPREAD puts two actors that need no resources on one node as often as not, and to a soft affinity it pays
+    no heed where no resource is asked for (2.60: eight on four nodes came to 0 3 0 3 0 3 0 1). To a node's label it
+    does.
+    """
+    own = [node for node in nodes if LABEL not in labels or (node.get("Labels") or {}).get(LABEL) == labels[LABEL]]
+    turn = turn_of(name, own, avoid)
+    if not turn:
+        return {"label_selector": labels or None}
+    return {"label_selector": {**labels, NODE_LABEL: turn}, "fallback_strategy": [{"label_selector": labels}]}
 
 
 def shapes(

@@ -129,3 +129,17 @@ async def test_a_node_that_dies_costs_no_row_and_makes_no_span_an_orphan(
     finally:
         commands.close()
         provider.close()
+
+
+@pytest.mark.long
+async def test_branches_take_the_nodes_of_a_ray_in_turns(runtime: Any, head: Head) -> None:
+    names = [f"branch:{slot}" for slot in range(100, 106)]
+    with another_node(head) as started:
+        try:
+            for name in names:
+                await runtime.start_actor("branch", name)
+            there = [await _is_below(runtime, name, started.pid) for name in names]
+        finally:
+            for name in names:
+                await runtime.end_actor(name)
+    assert there in ([False, True] * 3, [True, False] * 3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from actors.cluster.placing import awaited, home_of, selector, shapes, tied, turn_of
+from actors.cluster.placing import awaited, home_of, in_turn, selector, shapes, tied, turn_of
 from tests.edge.leasing import World, act
 
 
@@ -96,3 +96,19 @@ def test_actors_of_a_role_take_nodes_in_turns():
     assert turn_of("channel:a", nodes) == turn_of("channel:a", nodes[::-1]) != ""
     assert turn_of("branch:0", nodes, ("n0", "n1", "n3")) == "", "then Ray chooses"
     assert turn_of("branch:0", nodes[1:3]) == "", "there is one"
+
+
+def test_the_node_whose_turn_it_is_is_named_to_ray_and_any_other_of_the_role_if_it_has_gone():
+    nodes = [node("n0"), node("n1")]
+    assert in_turn("branch:3", nodes, {}) == {"label_selector": {"ray.io/node-id": "n1"}, "fallback_strategy": [{"label_selector": {}}]}
+    assert in_turn("branch:3", nodes, {}, ["n1"])["label_selector"] == {"ray.io/node-id": "n0"}
+    assert in_turn("branch:3", nodes[:1], {}) == {"label_selector": None}, "there is one"
+    role = {"cortex/role": "branch"}
+    assert [in_turn(f"branch:{slot}", ARRANGED, role) for slot in range(2)] == [
+        {"label_selector": {**role, "ray.io/node-id": name}, "fallback_strategy": [{"label_selector": role}]} for name in "ab"
+    ]  # fmt: skip
+    passed = selector("branch", ARRANGED, ["b"])
+    found = in_turn("branch:1", ARRANGED, passed, ["b"])
+    assert found["label_selector"] == {**role, "ray.io/node-id": "a"}
+    assert found["fallback_strategy"] == [{"label_selector": passed}]
+    assert in_turn("branch:1", ARRANGED[:1], role) == {"label_selector": role}, "it waits for a node of its role"
