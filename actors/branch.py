@@ -18,7 +18,8 @@ from actors.arming import Armed
 from actors.batch_desk import Desk
 from actors.bound import Bound, all_within, over_bound
 from actors.counting import Counts
-from actors.courier import QUICK_S, RISE, Courier, Tell, worth_s
+from actors.courier import QUICK_S, Courier, Tell
+from actors.grouping import RISE, worth_s
 from actors.hands import Hands
 from actors.keyring import Keyring, NoKeyError, family_of
 from actors.model_port import TRACEPARENT, Model

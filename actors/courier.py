@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from actors.alarm import LEAST_S, Alarm
+from actors.grouping import GATHER_S, GATHERED, many
 from actors.parcel import Parcel, of_events
 from actors.ports import NEAR_BYTES_MAX, NEAR_MAX, Peer, is_near
 
@@ -30,18 +31,6 @@ UNDER_WAY_MAX = 2
 ANSWER_S = 20.0
 """A message that has no answer by then is sent again: a call to an actor that was killed may never end. K knows what
 came twice."""
-GATHERED = 64
-"""So many go at once. With fewer, where many are under way, a message waits a moment to grow: it costs as much CPU, on
-both sides together, as forty replies in it."""
-MANY = 32
-"""Calls under way, or done and not told yet, beyond which replies wait for each other, since others follow at once."""
-GATHER_S = 0.01
-"""So long they wait for each other at the most, and no longer than a quarter of what a call takes;"""
-GATHER_SHARE, GATHER_LONG_S = 50, 0.25
-"""but a fiftieth of that where it is longer, and another process is to hear of it: of a hundred calls under way two end
-in that time, and a message costs both sides a millisecond."""
-RISE = 16
-"""How long a call takes is taken for what the quickest of so many, about, took: a quick one must not wait for long."""
 QUICK_S = 0.005
 """So long a message may wait for what becomes of its calls. Where they take longer it is answered at once: the channel
 sends nothing else to this branch meanwhile."""
@@ -58,12 +47,6 @@ Packet = list[Any]
 """Events that go together."""
 Tell = Callable[[bytes], None]
 """Hears what goes with an answer; empty: nothing does."""
-
-
-def worth_s(took_s: float, near: bool) -> float:
-    """How long replies wait for each other where a call takes so long. ``near``: a message stays in this process."""
-    short_s = min(GATHER_S, took_s / 4)
-    return short_s if near else max(short_s, min(GATHER_LONG_S, took_s / GATHER_SHARE))
 
 
 class Courier:
@@ -103,8 +86,8 @@ class Courier:
         self._gathering = False
         """One is about to take along whatever is ready."""
         self._pause: asyncio.Future[bool] | None = None
-        """Set while that one waits for others, until ``_enough`` are here."""
-        self._enough = 0
+        """Set while that one waits for others, until ``_enough`` are here, ``_paused_s`` at most."""
+        self._enough, self._paused_s = 0, 0.0
         self._closed = False
         self._agains = 0
         """How often it was told that nobody knows what was heard."""
@@ -116,7 +99,9 @@ class Courier:
         if self._asker is None:
             if not self._gathering:
                 self._set_out()
-            elif len(self._ready) >= self._enough:
+            elif self._pause is not None and (
+                len(self._ready) >= self._enough or 2 * self._gather_s(self.took_s, self._near) < self._paused_s
+            ):  # there are enough; or a quick one is among them, and they wait as it suits slow ones
                 _settle(self._pause, True)
         else:
             self._wanted -= 1
@@ -165,7 +150,7 @@ class Courier:
         or what there is of them after the moment that this is worth. Empty: nothing is ready."""
         if self._asker is not None:
             return b""
-        wait_s, lacking = self._moment_s(), min(GATHERED, self._room()) - len(self._ready)
+        wait_s, lacking = self._moment_s(), self._sought() - len(self._ready)
         if wait_s > 0 and lacking > 0:
             return await self._waited(epoch, number, lacking, wait_s)
         packet, blob = self._taken_out()
@@ -291,11 +276,21 @@ class Courier:
 
     def _moment_s(self) -> float:
         """How long it is worth waiting for others."""
-        return self._gather_s(self.took_s, self._near) if self._calls() + len(self._ready) > MANY else 0.0
+        took_s, near = self.took_s, self._near
+        if self._calls() + len(self._ready) <= many(took_s, near):
+            return 0.0
+        wait_s = self._gather_s(took_s, near)
+        if wait_s > GATHER_S:  # not where a quick one is ready already
+            wait_s = self._gather_s(min([took_s, *[each.elapsed_s for each in self._ready]]), near)
+        return wait_s
+
+    def _sought(self) -> int:
+        """How many are waited for: no more than go together, nor than there are."""
+        return min(GATHERED, self._room(), self._calls() + len(self._ready))
 
     async def _grown(self, moment_s: float) -> None:
-        """Wait until ``GATHERED`` are ready, or as many as fit; a moment at most."""
-        self._enough = min(GATHERED, self._room())
+        """Wait until as many are ready as are sought; a moment at most."""
+        self._enough, self._paused_s = self._sought(), moment_s
         if len(self._ready) < self._enough:
             loop = asyncio.get_running_loop()
             self._pause = loop.create_future()

@@ -2,7 +2,7 @@
 
 ``ray``: the CPU of the cortex's own process a call, on 1, 2 and 4 real Ray nodes of this machine (``ray_nodes``).
 
-No larger cluster is started. Three parts, the first two for 1, 10, 100 and 1,000 nodes with a branch each:
+No larger cluster is started. Three more parts, the first two for 1, 10, 100 and 1,000 nodes with a branch each:
 
 ``cortex``: the real ``cortex.scheduler.step``, 100 calls of 10 s in flight at each branch (100,000 places), 16 jobs, in
 virtual time. CPU time by kind of event, for each call and each second; what the start of all branches, the death of one

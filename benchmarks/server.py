@@ -1,4 +1,4 @@
-"""A provider cheap enough not to be the limit: `POST /v1/messages` answers after a fixed delay, for about 30 µs of CPU.
+"""A provider cheap enough not to be the limit: `POST /v1/messages` answers after a delay, for about 30 µs of CPU.
 
 Runs in a process of its own: ``python -m benchmarks.server``, or ``RunningServer`` from a benchmark. It reads nothing
 of a request but its number (``row 000123`` in the prompt) and whether it wants structured output, says the number again
@@ -29,7 +29,7 @@ CALLS_MAX = 10**DIGITS
 GOLDEN = 0.618034
 """Multiples of the golden section lie far apart: so do the delays of neighbours."""
 SWEEP_S = 0.001
-"""All delays are equal, so answers fall due in the order of their requests: one sweep a millisecond serves them all."""
+"""One sweep a millisecond serves all answers that are due."""
 
 _ANSWER = (
     b'{"id":"msg_%06d","type":"message","role":"assistant","model":"bench",'

@@ -110,7 +110,7 @@ def bodies_tokens_bound(bodies: Sequence[bytes]) -> int:
 def bodies_plain_bound(bodies: Collection[bytes]) -> int:
     """The same where all of them are plain, by one look at all together; else UNBOUNDED, and nothing is said of any."""
     together = b"\n".join(bodies)
-    if _MORE_THAN_TEXT.search(together) or not together.isascii() or _BACKSLASH in together:
+    if not together.isascii() or (_BACKSLASH in together and b"\\u" in together) or _MORE_THAN_TEXT.search(together):
         return UNBOUNDED
     return max(map(len, bodies)) + FRAMING_TOKENS if bodies else 0
 

@@ -12,7 +12,7 @@ from actors.bound import Bound, all_within, within_string
 from cortex.commands import Call
 from policies.tokens import UNBOUNDED, body_tokens_bound
 
-TEXTS = ("hello", "", "grüß dich", 'a "type": "image" in it', "a \\ and \\u00e9 \x00", '", "tools": ["', "x" * 900, 'end\\')
+TEXTS = ("hello", "\ufdfa" * 20, "\\ufdfa" * 20, "two\nlines", "", "grüß dich", 'a "type": "image" in it', "a \\ and \\u00e9 \x00", '", "tools": ["', "x" * 900, 'end\\')
 MORE: tuple[dict[str, Any], ...] = (
     {}, {"output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}},
     {"tools": [{"name": "answer", "input_schema": {"type": "object"}}]}, {"tools": [{"type": "bash_20250124", "name": "bash"}]},

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.courier import GATHERED, MANY, Courier
+from actors.courier import Courier
+from actors.grouping import GATHERED, MANY
 from cortex import events
 from policies.failure import Failure, FailureKind
 from tests.edge.virtual import virtually
