@@ -268,6 +268,6 @@ def test_the_bound_of_a_text_within_a_request_is_that_of_the_request(text, more)
 
 
 @pytest.mark.parametrize("bodies", [(), (b"{}",), (b"{}", b"{..}"), (b'{"type": "document"}', b"{}"), (b"{}", "{grüß}".encode()), (b"\\u00e9", b"{}"),
-                                    (b"{}", "\ufdfa".encode() * 20), (b"\\ufdfa" * 20, b"{}"), (b"a\\n", b'\\"')])
+                                    (b"{}", "\ufdfa".encode() * 20), (b'["' + b"\\ufdfa" * 20 + b'"]', b"{}"), (b"a\\n", b'\\"')])
 def test_the_bound_of_several_requests_is_the_largest(bodies):
     assert bodies_tokens_bound(bodies) == max(map(body_tokens_bound, bodies), default=0)
