@@ -41,6 +41,7 @@ from actors.cluster.start import (
     OBJECT_STORE_BYTES,
     PYTHONS_THAT_FIT,
     Private,
+    asked_again,
     checked_address,
     code_paths,
     environment,
@@ -122,7 +123,8 @@ def _init(**options: Any) -> None:
     ray_worker.print_to_stdstream = _to_log  # type: ignore[assignment]  # what Ray would print among the user's results
     _read_anew()
     try:
-        ray.init(namespace=NAMESPACE, log_to_driver=False, logging_level=logging.CRITICAL, **options)
+        quiet: Any = {"log_to_driver": False, "logging_level": logging.CRITICAL}
+        asked_again(lambda: ray.init(namespace=NAMESPACE, **quiet, **options))
     except Exception as error:
         if options["address"] == "local":
             raise ClusterError(f"Ray does not start: {first_line(error)}") from None

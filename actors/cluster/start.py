@@ -50,6 +50,23 @@ PYTHONS_THAT_FIT = {"RAY_DEFAULT_PYTHON_VERSION_MATCH_LEVEL": "minor"}
 """What Ray is told about Pythons: a driver's may be 3.11.7 where a node's is 3.11.9, as with Ray Client."""
 
 
+CLIENT_TRIES = 3
+"""How often a client asks Ray's client server for a process of its own. That one is forked among threads of gRPC, and
+now and then dies of it (grpc/grpc#43055); nothing of ours has begun then."""
+_CLIENT_DIED = "Starting Ray client server failed"
+
+
+def asked_again(begin: Callable[[], Any]) -> None:
+    """``begin``, again where the process that Ray made for this client died at once. Raises what ``begin`` raises."""
+    for left in reversed(range(CLIENT_TRIES)):
+        try:
+            begin()
+            return
+        except ConnectionAbortedError as error:
+            if not left or _CLIENT_DIED not in str(error):
+                raise
+
+
 def checked_address(cluster: str) -> str:
     """The address as Ray takes it, with its port. Raises ``ClusterError`` where it is none, or nobody answers."""
     if re.match(r"https?://", cluster):
@@ -194,9 +211,10 @@ def first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if not lines:
         return type(error).__name__
+    lead = lines.pop(0) + " " if len(lines) > 1 and lines[0].endswith(":") and "Traceback" in lines[1] else ""
     traced = "Traceback" in lines[0] or "creation task" in lines[0]
     said = lines[-1] if traced else lines[0]
-    return said[:300]
+    return (lead + said)[:300]
 
 
 @contextlib.contextmanager

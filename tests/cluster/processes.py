@@ -33,6 +33,8 @@ WATCHFUL = {
 """A Ray that takes a dead node for dead after some seconds, not after twenty."""
 _OPEN = {"RAY_AUTH_MODE": "disabled"}
 """Where a token lies about in the home folder, `ray start` makes a head ask for it, and gives it to no other node."""
+_FORKS = {"GRPC_ENABLE_FORK_SUPPORT": "0"}
+"""Ray's client server forks; a child that gRPC's handlers of forks have seen dies now and then (grpc/grpc#43055)."""
 ATTACHED = """
 import sys
 import ray
@@ -108,7 +110,7 @@ def _ray(*words: str, **environ: str) -> Iterator[tuple[int, Path]]:
         ]  # fmt: skip
         log = Path(folder) / "start.log"
         with log.open("wb") as out:
-            env = environment(**{**WATCHFUL, **_OPEN, **environ})
+            env = environment(**{**WATCHFUL, **_OPEN, **_FORKS, **environ})
             head = subprocess.Popen(command, env=env, stdout=out, stderr=out, cwd=folder)
         try:
             deadline_s = time.monotonic() + 60

@@ -160,7 +160,7 @@ def test_nodes_that_do_not_see_the_users_folder_get_its_code(there: There, tmp_p
         words = ["run", "triage.py:Triage", "--model", "sim", "--cluster", address, "--state", state, "--job", f"hid-{road}"]
         command = ["unshare", "-m", "sh", "-c", ELSEWHERE, "sh", str(tmp_path / "hidden"), sys.executable, "-m", "actors.cli"]
         return subprocess.run(
-            [*command, *words], env=environment(), capture_output=True, text=True, timeout=60, check=False
+            [*command, *words], env=environment(), capture_output=True, text=True, timeout=150, check=False
         )  # fmt: skip
 
     done = run(str(tmp_path / "state"))

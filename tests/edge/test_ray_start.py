@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
@@ -12,7 +13,16 @@ from pathlib import Path
 import pytest
 
 from actors.cluster import start as ray_start
-from actors.cluster.start import Private, checked_address, code_paths, environment, first_line, lean, token_environ
+from actors.cluster.start import (
+    Private,
+    asked_again,
+    checked_address,
+    code_paths,
+    environment,
+    first_line,
+    lean,
+    token_environ,
+)
 from actors.ports import ClusterError
 
 
@@ -145,6 +155,26 @@ def test_an_error_of_many_lines_is_told_in_one() -> None:
         "ImportError: no actors"
     )
     assert first_line(ValueError()) == "ValueError"
+    told = "Initialization failure from server:\nTraceback (most recent call last):\n  File x\nRuntimeError: it died"
+    assert first_line(ConnectionAbortedError(told)) == "Initialization failure from server: RuntimeError: it died"
+    assert first_line(ValueError("why:\nit is so")) == "why:"
+
+
+@pytest.mark.parametrize(("deaths", "why", "asked"), [
+    (0, "", 1), (2, "RuntimeError: Starting Ray client server failed. See x.err", 3),
+    (9, "RuntimeError: Starting Ray client server failed. See x.err", 3), (1, "RuntimeError: no such thing", 1),
+])  # fmt: skip
+def test_a_client_whose_process_on_the_head_died_at_once_asks_for_another(deaths: int, why: str, asked: int) -> None:
+    left, calls = [ConnectionAbortedError(f"Initialization failure from server:\n{why}")] * deaths, []
+
+    def begin() -> None:
+        calls.append(1)
+        if left:
+            raise left.pop()
+
+    with pytest.raises(ConnectionAbortedError, match=why) if deaths >= asked else contextlib.nullcontext():
+        asked_again(begin)
+    assert len(calls) == asked
 
 
 async def test_a_private_ray_has_room_for_as_many_branches_as_the_machine_has_cores(
