@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -38,6 +39,8 @@ ATTACHED_HZ = 100
 """Where several processes are looked at."""
 TOP = 12
 LONGEST_S = 600.0
+GONE_S = 10.0
+"""A py-spy has ended so long after the process that it looks at."""
 CALLS = {"null": 100_000, "http": 20_000, "latency": 3_000}
 _FRAME = re.compile(r"^(.*) \((.+?)(?::\d+)?\)$")
 _START = frozenset(
@@ -238,7 +241,7 @@ def attached(target: Target, url: str, out: Path, form: str) -> list[tuple[str, 
             time.sleep(0.1)
         said, error = running.communicate()
         for _, path, each in spies.values():
-            told = each.communicate(timeout=60)
+            told = _told(each)
             if not path.exists():
                 see_ended(subprocess.CompletedProcess(each.args, each.returncode or 1, *told))
     finally:
@@ -247,6 +250,16 @@ def attached(target: Target, url: str, out: Path, form: str) -> list[tuple[str, 
                 each.kill()
     target.checked(see_ended(subprocess.CompletedProcess(running.args, running.returncode, said, error)))
     return [(name, path) for name, path, _ in spies.values()]
+
+
+def _told(spy_: subprocess.Popen[str]) -> tuple[str, str]:
+    """What a py-spy said at its end. It goes on now and then, though the actor that it looked at is gone; an interrupt
+    has it write what it has seen."""
+    try:
+        return spy_.communicate(timeout=GONE_S)
+    except subprocess.TimeoutExpired:
+        spy_.send_signal(signal.SIGINT)
+        return spy_.communicate(timeout=60)
 
 
 def table(name: str, found: Profile) -> str:
