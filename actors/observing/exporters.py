@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from actors.errors import ClearError
 from actors.observing.otlp import Encoder
-from actors.observing.settings import FILE, GRPC, Signal
+from actors.observing.settings import FILE, GRPC, Signal, before_grpc
 from actors.provider.credential import without_password
 
 FILE_BYTES_MAX = 32_000_000
@@ -223,6 +223,7 @@ def _over_http(signal: Signal) -> tuple[Send, Callable[[], None]]:
 
 
 def _over_grpc(signal: Signal) -> tuple[Send, Callable[[], None]]:
+    before_grpc()
     try:
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
     except ImportError:

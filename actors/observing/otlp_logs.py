@@ -17,7 +17,7 @@ from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, LogRecordExp
 from opentelemetry.sdk.resources import Resource
 
 from actors.observing.logs import FIELDS, OURS, facts, redaction
-from actors.observing.settings import GRPC, Settings, Signal
+from actors.observing.settings import GRPC, Settings, Signal, before_grpc
 from actors.provider.credential import without_password
 from cortex import __version__
 
@@ -35,6 +35,7 @@ def exporter_of(signal: Signal) -> LogRecordExporter:
     """The SDK's own exporter."""
     given: dict[str, Any] = {"endpoint": signal.endpoint, "headers": dict(signal.headers), "timeout": signal.timeout_s}
     if signal.protocol == GRPC:
+        before_grpc()
         from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter as Grpc
 
         return Grpc(**given)

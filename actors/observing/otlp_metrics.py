@@ -35,7 +35,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from actors.observing.hush import THREAD, hush
 from actors.observing.instruments import INSTRUMENTS, JOB, Instrument
 from actors.observing.readings import Labels, Point, Readings, Spread
-from actors.observing.settings import GRPC, Settings, Signal
+from actors.observing.settings import GRPC, Settings, Signal, before_grpc
 from actors.provider.credential import without_password
 from cortex import __version__
 
@@ -58,6 +58,7 @@ def exporter_of(signal: Signal, name: str) -> MetricExporter:
     hush(*_EXPORTER_LOGS)
     given: dict[str, Any] = {"endpoint": signal.endpoint, "headers": dict(signal.headers), "timeout": signal.timeout_s}
     if signal.protocol == GRPC:
+        before_grpc()
         from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as Grpc
 
         return Grpc(**given)

@@ -8,6 +8,7 @@ Headers may hold a key: they are handed on in a call, never in an environment, a
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from typing import Final
 from urllib.parse import unquote
@@ -42,6 +43,15 @@ _CAPTURED: Final = {
     "": False, "false": False, "no_content": False, "event_only": False, "true": True, "span_only": True,
     "span_and_event": True,
 }  # fmt: skip
+
+
+def before_grpc() -> None:
+    """Said before gRPC is imported, unless the user has said otherwise: its handlers of forks are not wanted here.
+
+    With them a process that is forked from one with a channel open now and then dies before it has begun
+    (grpc/grpc#43055); so begins what Ray starts, since it goes by ``preexec_fn``. Nothing of ours uses gRPC after a fork.
+    """
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 
 class Signal(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import msgspec
 import pytest
 
@@ -122,3 +126,30 @@ def test_headers_travel_apart():
     assert without.headers() == {}
     assert without.with_headers(with_key.headers()) == with_key
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(with_key), type=Settings) == with_key
+
+
+MADE = """
+import os, sys
+from actors.observing import exporters, otlp_logs, otlp_metrics
+from actors.observing.settings import Signal
+
+signal = Signal(exporters=("otlp",), endpoint="http://127.0.0.1:9", protocol="grpc")
+made = {
+    "traces": lambda: exporters._over_grpc(signal), "logs": lambda: otlp_logs.exporter_of(signal),
+    "metrics": lambda: otlp_metrics.exporter_of(signal, "otlp"),
+}
+assert "grpc" not in sys.modules, "nothing else imports it"
+made[sys.argv[1]]()
+assert "grpc" in sys.modules
+print(os.environ["GRPC_ENABLE_FORK_SUPPORT"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("signal", "users", "is_"), [("traces", "", "0"), ("logs", "", "0"), ("metrics", "", "0"), ("logs", "1", "1")]
+)
+def test_what_ray_forks_beside_an_exporter_over_grpc_does_not_die_of_its_handlers(signal, users, is_):
+    kept = {name: value for name, value in os.environ.items() if name != "GRPC_ENABLE_FORK_SUPPORT"}
+    said = kept | ({"GRPC_ENABLE_FORK_SUPPORT": users} if users else {})
+    done = subprocess.run([sys.executable, "-c", MADE, signal], env=said, capture_output=True, text=True, timeout=60)
+    assert (done.stdout.strip(), done.returncode) == (is_, 0), done.stderr
