@@ -49,7 +49,7 @@ def before_grpc() -> None:
     """Said before gRPC is imported, unless the user has said otherwise: its handlers of forks are not wanted here.
 
     With them a process that is forked from one with a channel open now and then dies before it has begun
-    (grpc/grpc#43055); so begins what Ray starts, since it goes by ``preexec_fn``. Nothing of ours uses gRPC after a fork.
+    (grpc/grpc#43055), and so begins what Ray starts, by ``preexec_fn``. Nothing of ours uses gRPC after a fork.
     """
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
