@@ -177,6 +177,27 @@ def test_a_client_whose_process_on_the_head_died_at_once_asks_for_another(deaths
     assert len(calls) == asked
 
 
+@pytest.mark.parametrize(("deaths", "joins"), [(2, True), (3, False)])
+def test_joining_by_a_client_asks_again_and_at_last_says_why(
+    monkeypatch: pytest.MonkeyPatch, deaths: int, joins: bool
+) -> None:
+    from actors import runtime
+
+    told = "Initialization failure from server:\nTraceback (x):\nRuntimeError: Starting Ray client server failed. See 7.err"
+    calls: list[str] = []
+
+    def init(*, address: str, **options: object) -> None:
+        calls.append(address)
+        if len(calls) <= deaths:
+            raise ConnectionAbortedError(told)
+
+    monkeypatch.setattr(runtime.ray, "init", init)
+    monkeypatch.setattr(runtime.ray_worker, "print_to_stdstream", runtime.ray_worker.print_to_stdstream)
+    with contextlib.nullcontext() if joins else pytest.raises(ClusterError, match="Starting Ray client server failed"):
+        runtime._init(address="ray://head:10001")
+    assert calls == ["ray://head:10001"] * 3
+
+
 async def test_a_private_ray_has_room_for_as_many_branches_as_the_machine_has_cores(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
