@@ -296,7 +296,7 @@ class AnthropicModel:
         if isinstance(road, SdkRoad):
             road.client.api_key = credential.api_key
         elif isinstance(road, DirectRoad):
-            road.templates = await self._templates(sdk, (MESSAGES, COUNT_TOKENS), credential)
+            await road.take(await self._templates(sdk, (MESSAGES, COUNT_TOKENS), credential))
         if self.batches.road is not None:
             self.batches.road.take((await self._templates(sdk, (BATCHES,), credential))[BATCHES])
 
@@ -314,13 +314,11 @@ class AnthropicModel:
             )
             client = self._client(sdk, http_client)
             return SdkRoad(client, sdk, connect_s=self._timeouts.connect_s, made_there=bool(self._platform))
-        return DirectRoad(
-            await self._templates(sdk, (MESSAGES, COUNT_TOKENS)),
-            connections_max=self.concurrency,
-            context=context,
-            proxy=proxy,
-            connect_s=self._timeouts.connect_s,
+        road = DirectRoad(
+            connections_max=self.concurrency, context=context, proxy=proxy, connect_s=self._timeouts.connect_s
         )
+        await road.take(await self._templates(sdk, (MESSAGES, COUNT_TOKENS)))
+        return road
 
     def _client(
         self, sdk: ModuleType, http_client: httpx2.AsyncClient, credential: Credential | None = None

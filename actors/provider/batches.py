@@ -22,9 +22,9 @@ from yarl import URL
 from actors.batch_port import Row, Standing
 from actors.provider import errors
 from actors.provider.batch_results import read_result
-from actors.provider.direct import BODY_BYTES_MAX, Template, bounded
+from actors.provider.direct import Template
 from actors.provider.renewal import Renewal
-from actors.provider.reply import Unreadable
+from actors.provider.reply import BODY_BYTES_MAX, Unreadable, bounded
 from cortex.reply import Reply
 from policies.failure import Failure, FailureKind
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Annotated, Final, Literal
 
 import msgspec
 
 from cortex.reply import Reply, Usage
+
+BODY_BYTES_MAX: Final = 64 * 1024 * 1024
+"""No message is near this; what is longer is a server gone wrong, and is not held in memory."""
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -71,3 +75,13 @@ def read_reply(body: bytes) -> Reply:
             usage.cache_creation_input_tokens or 0,
         ),
     )
+
+
+async def bounded(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The same chunks. Raises Unreadable beyond `BODY_BYTES_MAX`."""
+    total = 0
+    async for chunk in chunks:
+        total += len(chunk)
+        if total > BODY_BYTES_MAX:
+            raise Unreadable(f"the answer is longer than {BODY_BYTES_MAX} bytes")
+        yield chunk

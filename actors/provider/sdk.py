@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from actors.model_port import TRACEPARENT
-from actors.provider.direct import Answer, Exchange, bounded
+from actors.provider.direct import Answer, Exchange
 from actors.provider.errors import Unprepared
+from actors.provider.reply import bounded
 
 if TYPE_CHECKING:
     import httpx2

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from actors.model import AnthropicModel
-from actors.provider import direct as model_direct
+from actors.provider import direct, prepared, reply
 from cortex.reply import Reply
 from policies.failure import Failure, FailureKind
 from policies.timeout import TimeoutPolicy
@@ -165,7 +165,8 @@ async def test_an_unknown_host_means_not_sent(connect: Connect) -> None:
 
 
 async def test_an_endless_answer_is_not_held(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_direct, "BODY_BYTES_MAX", 100)
+    for module in (direct, prepared, reply):
+        monkeypatch.setattr(module, "BODY_BYTES_MAX", 100)
     for answer in (http(MESSAGE), chunked(compact(MESSAGE), "application/json")):
         async with connect(always(answer)) as (_, model):
             failure = await failed(model)

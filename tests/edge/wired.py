@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
 from actors.model import AnthropicModel
+from actors.provider import direct
 from actors.provider.credential import Credential
 from policies.failure import Failure
 from tests.edge.scripted import Answer, Script, Scripted, scripted
@@ -18,8 +20,8 @@ KEY = "sk-ant-api03-verysecretkey-0123456789"
 CREDENTIAL = Credential(api_key=KEY)
 BODY = b'{"model":"claude-test",  "max_tokens":16,"messages":[{"role":"user","content":"\xc3\xa9?"}]}'
 
-ROADS = ("direct", "sdk")
-"""Prepared by the SDK and sent by aiohttp, and through the SDK's client."""
+ROADS = ("direct", "session", "sdk")
+"""Prepared by the SDK and sent over connections of aiohttp; the same through its session; through the SDK's client."""
 
 Connect = Callable[..., AbstractAsyncContextManager[tuple[Scripted, AnthropicModel]]]
 
@@ -34,10 +36,13 @@ def connected(request: pytest.FixtureRequest) -> Connect:
         async with scripted(script) as server:
             settings = {"base_url": server.url, "through_sdk": request.param == "sdk"} | settings
             model = AnthropicModel(credential, **settings)
-            try:
-                yield server, model
-            finally:
-                await model.close()
+            with pytest.MonkeyPatch.context() as patched:
+                if request.param == "session":
+                    patched.setattr(direct, "head_of", AsyncMock(return_value=None))
+                try:
+                    yield server, model
+                finally:
+                    await model.close()
 
     return connect
 

@@ -1,0 +1,163 @@
+"""Requests whose head stands ready: the same bytes as a session's, and what becomes of their connections."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+from multidict import CIMultiDict
+from yarl import URL
+
+from actors.model import AnthropicModel
+from actors.model_port import TRACEPARENT
+from actors.provider import prepared
+from actors.provider.direct import DirectRoad, Template
+from cortex.reply import Reply
+from policies.failure import Failure, FailureKind
+from tests.edge.scripted import MESSAGE, Answer, Asked, Step, compact, http, scripted
+from tests.edge.wired import BODY, CREDENTIAL, always
+
+PATH = "/v1/messages"
+EARLY_HINTS = b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n"
+
+
+async def road_to(url: str, connections_max: int = 10, connect_s: float = 5.0) -> DirectRoad:
+    road = DirectRoad(connections_max=connections_max, context=None, proxy=None, connect_s=connect_s)
+    headers = [("X-Api-Key", "abc"), ("content-type", "application/json"), ("x-many", "1"), ("x-many", "é")]
+    await road.take({PATH: Template(f"{url}{PATH}?beta=true", headers)})
+    return road
+
+
+async def said(road: DirectRoad, body: bytes = BODY, timeout_s: float = 5.0) -> bytes:
+    async with road.send(PATH, body, timeout_s=timeout_s, silence_s=None) as answer:
+        assert answer.status == 200
+        return await answer.read()
+
+
+@pytest.fixture
+async def raw() -> AsyncIterator[tuple[str, list[bytes]]]:
+    """A server that keeps each request as it comes, to the byte."""
+    kept: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = next(int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-l"))
+        kept.append(head + await reader.readexactly(length))
+        writer.write(b"".join(part for part in http(MESSAGE, connection="close") if isinstance(part, bytes)))
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", kept
+    server.close()
+
+
+@pytest.mark.parametrize("trace", ["", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"])
+async def test_the_bytes_are_those_that_a_session_sends(raw: tuple[str, list[bytes]], trace: str) -> None:
+    url, kept = raw
+    road = await road_to(url)
+    held = TRACEPARENT.set(trace)
+    try:
+        await said(road)
+        road._heads = {}  # by the session
+        await said(road)
+    finally:
+        TRACEPARENT.reset(held)
+        await road.close()
+    ours, theirs = kept
+    assert sorted(ours.split(b"\r\n")) == sorted(theirs.split(b"\r\n")), "the order of headers is nobody's concern"
+    assert ours.startswith(b"POST /v1/messages?beta=true HTTP/1.1\r\nHost: 127.0.0.1:")
+    if not trace:
+        assert ours == theirs
+
+
+async def test_a_word_before_the_answer_is_not_the_answer() -> None:
+    async with scripted(always([EARLY_HINTS, *http(MESSAGE)])) as server:
+        road = await road_to(server.url)
+        assert [await said(road), await said(road)] == [compact(MESSAGE)] * 2
+        await road.close()
+    assert server.connections == 1
+
+
+async def test_a_connection_is_kept_where_its_answer_was_read_and_closed_where_not() -> None:
+    async with scripted(always(http(MESSAGE))) as server:
+        road = await road_to(server.url)
+        for _ in range(3):
+            await said(road)
+        await road.close()
+    assert server.connections == 1
+    long = [http(MESSAGE)[0][:-5], Step.HANG]  # type: ignore[index]
+    async with scripted(always(long)) as server:
+        road = await road_to(server.url, connections_max=1)
+        for _ in range(2):
+            async with road.send(PATH, BODY, timeout_s=5, silence_s=None) as answer:
+                assert answer.status == 200  # and its body is left alone
+        await road.close()
+    assert server.connections == 2, "the first gave its place in the pool back"
+
+
+@pytest.mark.parametrize(
+    "answer", [[Step.HANG], [http(MESSAGE)[0][:9], Step.HANG], [http(MESSAGE)[0][:-9], Step.HANG]]  # type: ignore[index]
+)
+async def test_the_time_of_the_whole_exchange_ends_it_wherever_it_stands(answer: Answer) -> None:
+    script = iter([answer, http(MESSAGE)])
+    async with scripted(lambda _: next(script)) as server:
+        road = await road_to(server.url, connections_max=1)
+        with pytest.raises(TimeoutError):
+            await said(road, timeout_s=0.05)
+        assert await said(road) == compact(MESSAGE), "its place in the pool is free, its connection is not used again"
+        await road.close()
+    assert server.connections == 2
+
+
+async def test_who_finds_no_place_in_the_pool_was_not_sent() -> None:
+    """By the time to connect; where the attempt's own time is shorter, by that."""
+    asked = asyncio.Event()
+
+    def script(_: Asked) -> Answer:
+        asked.set()
+        return [Step.HANG]
+
+    async with scripted(script) as server:
+        road = await road_to(server.url, connections_max=1, connect_s=0.1)
+        first = asyncio.create_task(said(road))
+        await asked.wait()
+        with pytest.raises(aiohttp.ConnectionTimeoutError):
+            await said(road)
+        with pytest.raises(TimeoutError) as late:
+            await said(road, timeout_s=0.01)
+        assert not isinstance(late.value, aiohttp.ClientError)
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        await road.close()
+    assert len(server.asked) == 1
+
+
+async def test_where_aiohttp_is_put_together_otherwise_all_goes_by_the_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def other(*_: object) -> None:
+        raise TypeError("StreamWriter takes other arguments now")
+
+    monkeypatch.setattr(prepared, "StreamWriter", other)
+    async with scripted(always(http(MESSAGE))) as server:
+        model = AnthropicModel(CREDENTIAL, base_url=server.url)
+        reply = await model.call(BODY, output_tokens_max=16, timeout_s=5)
+        await model.close()
+    assert isinstance(reply, Reply) and len(server.asked) == 1
+
+
+async def test_a_header_that_would_be_two_is_not_sent() -> None:
+    async with scripted(always(http(MESSAGE))) as server, aiohttp.ClientSession() as session:
+        headers = CIMultiDict({"x-key": "abc\r\nx-other: 1"})
+        assert await prepared.head_of(session, URL(server.url), headers, 5.0) is None
+    assert not server.asked
+
+
+async def test_an_answer_that_is_no_http_was_sent() -> None:
+    async with scripted(always([b"SSH-2.0-OpenSSH_9.2\r\n\r\n", Step.CUT])) as server:
+        model = AnthropicModel(CREDENTIAL, base_url=server.url)
+        failure = await model.call(BODY, output_tokens_max=16, timeout_s=5)
+        await model.close()
+    assert isinstance(failure, Failure) and failure.kind is FailureKind.TRANSIENT and failure.sent
