@@ -7,6 +7,7 @@ its settings name models: then it is itself, or ``models.Oracle``.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from actors.cluster import seat
@@ -28,18 +29,17 @@ def _at_once(settings: Any = None) -> Any:
     return AtOnce()
 
 
-def _hosting(role: str) -> type:
-    """The class that Ray runs for a role; in its process, too, the model answers at once."""
+def hosting(module: str, role: str) -> type:
+    """The class that Ray runs for a role; in its process, too, ``install`` of this module is called."""
     given: Any = _process_class(role)
 
     class Hosted(given):  # type: ignore[misc]
         def __init__(self, paths: tuple[str, ...], *args: Any) -> None:
+            import importlib
             import sys
 
             sys.path[:] = dict.fromkeys([*paths, *sys.path])
-            from benchmarks.at_once import install
-
-            install()
+            importlib.import_module(module).install()
             super().__init__(paths, *args)
 
     Hosted.__name__ = Hosted.__qualname__ = given.__name__
@@ -49,7 +49,7 @@ def _hosting(role: str) -> type:
 def install() -> None:
     """From here on, in this process: before Ray is connected to, or an actor made."""
     inprocess.SimulatedModel = _at_once  # type: ignore[assignment, misc]
-    seat.process_class = _hosting
+    seat.process_class = partial(hosting, "benchmarks.at_once")
 
 
 if __name__ == "__main__":

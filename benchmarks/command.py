@@ -26,10 +26,13 @@ class Run(msgspec.Struct):
     """From the start of the process to its end: imports, the check of the input, Ray, closing."""
 
 
-def arguments(input_: Path, output: Path, state: Path, *options: str) -> list[str]:
+MODULE = "actors.cli"
+
+
+def arguments(input_: Path, output: Path, state: Path, *options: str, module: str = MODULE) -> list[str]:
     """The command."""
     where = ["-o", str(output), "--state", str(state), "--overwrite", "--json"]
-    return [sys.executable, "-m", "actors.cli", "batch", str(input_), *where, *options]
+    return [sys.executable, "-m", module, "batch", str(input_), *where, *options]
 
 
 def environment() -> dict[str, str]:
@@ -38,12 +41,15 @@ def environment() -> dict[str, str]:
     return {**kept, "ANTHROPIC_API_KEY": KEY, "NO_PROXY": "127.0.0.1"}
 
 
-def batch(input_: Path, output: Path, state: Path, *options: str, environ: Mapping[str, str] | None = None) -> Run:
+def batch(
+    input_: Path, output: Path, state: Path, *options: str, environ: Mapping[str, str] | None = None,
+    module: str = MODULE,
+) -> Run:  # fmt: skip
     """Run it to its end. Raises ``RuntimeError`` with what it said where it did not complete."""
     began = time.perf_counter()
     ended = subprocess.run(
-        arguments(input_, output, state, *options), env=environment() | dict(environ or {}), capture_output=True,
-        text=True,
+        arguments(input_, output, state, *options, module=module), env=environment() | dict(environ or {}),
+        capture_output=True, text=True,
     )  # fmt: skip
     whole_s = time.perf_counter() - began
     if ended.returncode != 0:

@@ -4,6 +4,9 @@ All roads ask the same server (20 ms an answer) for the same calls, in turns, ea
 the rounds. The rate is the server's own view, from the first request to the last answer, so that no start counts for or
 against anybody; ``whole_s`` has everything in it. `cortex batch` reads its rows from a file, keeps its journal on disk
 and writes its results; they are checked: every call answered exactly once, each with its own answer.
+
+``bare`` is two processes on the client road of a branch, with nothing around it. ``bare_by_sdk`` and ``ray_by_sdk`` are
+both once more with the SDK's own client in place of that road.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from benchmarks import command, figures, rows
 from benchmarks.server import Counts, RunningServer
 
 BARE_PROCESSES = 2
-ROADS = ("ray", "inline", "sdk", "sdk_uvloop", "bare")
+ROADS = ("ray", "inline", "sdk", "sdk_uvloop", "bare", "ray_by_sdk", "bare_by_sdk")
 DEFAULT = "ray,inline,sdk"
 
 
@@ -39,20 +42,23 @@ class Bench:
         rows.write_input(self._input, calls)
         self.roads: dict[str, Callable[[], float]] = {
             "ray": lambda: self._cortex("local"),
+            "ray_by_sdk": lambda: self._cortex("local", "benchmarks.by_sdk"),
             "inline": lambda: self._cortex("inline"),
             "sdk": lambda: self._loops("sdk", 1),
             "sdk_uvloop": lambda: self._loops("sdk", 1, "--uvloop"),
             "bare": lambda: self._loops("bare", BARE_PROCESSES, "--uvloop"),
+            "bare_by_sdk": lambda: self._loops("bare_by_sdk", BARE_PROCESSES, "--uvloop"),
         }
 
-    def _cortex(self, cluster: str) -> float:
+    def _cortex(self, cluster: str, module: str = command.MODULE) -> float:
         """`cortex batch`, with a fresh state folder; how long all of it took, in seconds."""
         self._runs += 1
         state, output = self._folder / f"state-{self._runs}", self._folder / f"results-{self._runs}.jsonl"
         where = ["--base-url", self._url, "--model", rows.MODEL]
         run = command.batch(
-            self._input, output, state, *where, "--cluster", cluster, "--concurrency", str(self._concurrency)
-        )
+            self._input, output, state, *where, "--cluster", cluster, "--concurrency", str(self._concurrency),
+            module=module,
+        )  # fmt: skip
         told = (run.summary["outcome"], run.summary["rows_succeeded"], run.summary["attempts"])
         if told != ("complete", self._calls, self._calls):
             raise rows.Lost(f"{self._calls} calls on {cluster}, and the summary says {told}")
@@ -110,6 +116,9 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         for name, key in (("ray", "ratio"), ("inline", "ratio_inline"), ("bare", "ratio_bare")):
             if name in found:
                 found[key] = round(found[name]["calls_per_s"] / sdk, 2)
+    for name, road in (("ray", "bare"), ("inline", "bare"), ("ray_by_sdk", "bare_by_sdk")):
+        if name in found and road in found:
+            found[f"{name}_to_{road}"] = round(found[name]["calls_per_s"] / found[road]["calls_per_s"], 2)
     shape = {"calls": given.calls, "rounds": given.rounds, "delay_ms": given.delay_ms}
     return {**found, **shape, "concurrency": given.concurrency, "at_once": given.at_once}
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -61,13 +63,13 @@ async def sdk(url: str, numbers: Iterator[int], at_once: int) -> int:
         return await in_parallel(ask, numbers, at_once)
 
 
-async def bare(url: str, numbers: Iterator[int], at_once: int) -> int:
-    """The client road that a branch takes, with nothing around it."""
+async def bare(url: str, numbers: Iterator[int], at_once: int, by_sdk: bool = False) -> int:
+    """The client road that a branch takes, with nothing around it; or the SDK's own client behind the same door."""
     from actors.model import AnthropicModel
     from actors.provider.credential import Credential
     from cortex.reply import Reply
 
-    model = AnthropicModel(Credential(api_key=KEY, base_url=url), concurrency=at_once)
+    model = AnthropicModel(Credential(api_key=KEY, base_url=url), concurrency=at_once, through_sdk=by_sdk)
     await model.open()
     gc.collect()
     gc.freeze()
@@ -85,7 +87,9 @@ async def bare(url: str, numbers: Iterator[int], at_once: int) -> int:
         await model.close()
 
 
-ROADS = {"sdk": sdk, "bare": bare}
+ROADS: dict[str, Callable[[str, Iterator[int], int], Coroutine[Any, Any, int]]] = {
+    "sdk": sdk, "bare": bare, "bare_by_sdk": partial(bare, by_sdk=True)
+}  # fmt: skip
 
 
 def main() -> None:

@@ -38,8 +38,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     branches_max: int = 1
     calls_per_branch: int = 100
     """In flight at once; a branch runs a pool of so many coroutines."""
-    calls_per_s_per_branch: float = 1000.0
-    """What one core sends over HTTP, of the 1,300 to 1,500 that were measured."""
+    calls_per_s_per_branch: float = 4000.0
+    """What one core sends over HTTP, of the 4,300 to 5,200 that were measured on a private Ray (``benchmarks.http``)."""
     workers_max: int = 1
     runs_per_worker: int = 4
     fewer_after_s: float = 30.0

@@ -166,4 +166,5 @@ class PreparedAnswer:
         length = self.headers.get(_LENGTH, "")
         if _ENCODING in self.headers or not length.isdecimal() or int(length) > BODY_BYTES_MAX:
             return b"".join([chunk async for chunk in self.chunks()])
-        return await self._payload.read()
+        payload = self._payload
+        return payload.read_nowait() if payload.is_eof() else await payload.read()  # a short one came with its head

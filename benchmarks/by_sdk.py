@@ -1,0 +1,29 @@
+"""`cortex`, but each request goes through the SDK's own client: ``python -m benchmarks.by_sdk batch INPUT -o OUTPUT``.
+
+So it is what would be if branches took the road that users take: `client.post` with the SDK's authentication, transport
+and wrapping of answers, in this process and in every actor of the private Ray that it starts.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from actors.cluster import seat
+from actors.model import AnthropicModel
+from benchmarks.at_once import hosting
+
+
+def install() -> None:
+    """From here on, in this process: before Ray is connected to, or an actor made."""
+    defaults = AnthropicModel.__init__.__kwdefaults__
+    assert defaults is not None
+    defaults["through_sdk"] = True
+    seat.process_class = partial(hosting, "benchmarks.by_sdk")
+
+
+if __name__ == "__main__":
+    from actors.cli import main
+    from benchmarks.by_sdk import install as install_once
+
+    install_once()
+    main()
