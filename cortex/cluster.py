@@ -39,7 +39,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     calls_per_branch: int = 100
     """In flight at once; a branch runs a pool of so many coroutines."""
     calls_per_s_per_branch: float = 4000.0
-    """What one core sends over HTTP, of 4,300 to 5,200 measured on a private Ray with one branch (``benchmarks.http``)."""
+    """What one core sends over HTTP: a private Ray with one branch made 4,300 to 5,200 (``benchmarks.http``)."""
     workers_max: int = 1
     runs_per_worker: int = 4
     fewer_after_s: float = 30.0
