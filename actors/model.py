@@ -5,8 +5,8 @@ The only file that imports `anthropic`, and it does so late: the import takes tw
 one attempt is made and what became of it is told.
 
 Requests a second, one process, 100 at once, a server that answers in 20 ms, one core (see `benchmarks/`): through
-`messages.create` 900, through `client.post` with the body's bytes 1,450 (`through_sdk=True`), prepared by the SDK and
-sent by aiohttp 4,100 (the default; 5,000 is all that 100 at once can reach).
+`messages.create` 900, through `client.post` with the body's bytes 1,200 (`through_sdk=True`), prepared by the SDK and
+sent over aiohttp's connections 4,500 (the default; 5,000 is all that 100 at once can reach).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class AnthropicModel:
     Made from what it is given alone. Connections are opened by the first call, in whose event loop it then lives;
     at most `concurrency` of them, so that many calls may be under way at once. With `through_sdk` every request goes
     through the SDK's own client, for its traces (`open_telemetry`, as the SDK's client option) and error handling,
-    at a third of the speed. Raises CredentialError for an address that is none.
+    at a quarter of the speed. Raises CredentialError for an address that is none.
     """
 
     def __init__(

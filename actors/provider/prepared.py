@@ -12,9 +12,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.connector import Connection
 from aiohttp.http import HttpProcessingError, StreamWriter
 from multidict import CIMultiDictProxy, istr
 from yarl import URL
@@ -88,7 +90,7 @@ class PreparedExchange:
     def __init__(self, connector: aiohttp.BaseConnector, head: Head, whole: bytes, timeout_s: float) -> None:
         """``whole``: head and body. ``timeout_s`` bounds the exchange."""
         self._connector, self._head, self._bytes, self._timeout_s = connector, head, whole, timeout_s
-        self._connection: Any = None
+        self._connection: Connection | None = None
         self._payload: aiohttp.StreamReader | None = None
         self._late = False
 
@@ -111,15 +113,13 @@ class PreparedExchange:
         if not alone:  # the exchange's own time is over first
             seconds = aiohttp.ClientTimeout(connect=self._timeout_s)
         try:
-            connection = self._connection = await self._connector.connect(self._head.request, [], seconds)
+            protocol = await self._connected(seconds)
         except TimeoutError as error:
             if not alone:
                 raise
             raise aiohttp.ConnectionTimeoutError(f"no connection to {self._head.request.url} in time") from error
         if self._late:
             raise TimeoutError
-        protocol = connection.protocol
-        assert protocol is not None, "a connection has one until it is given back"
         protocol.set_response_params(read_until_eof=True)
         transport = protocol.transport
         if transport is None or transport.is_closing():
@@ -132,6 +132,17 @@ class PreparedExchange:
                     return PreparedAnswer(message.code, message.headers, self._payload)
         except HttpProcessingError as error:
             raise aiohttp.ClientPayloadError(f"{error.code}, {error.message}") from error
+
+    async def _connected(self, seconds: aiohttp.ClientTimeout) -> ResponseHandler:
+        """A connection of the pool, or a new one. What came over one that nobody had asked is no answer to this: such a
+        one is closed."""
+        while True:
+            connection = self._connection = await self._connector.connect(self._head.request, [], seconds)
+            protocol = connection.protocol
+            assert protocol is not None, "a connection has one until it is given back"
+            if not protocol.should_close:
+                return protocol
+            connection.close()
 
     def _is_late(self) -> None:
         """The time of the whole exchange is over: whoever reads hears of it."""

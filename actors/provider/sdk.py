@@ -1,4 +1,4 @@
-"""The road through the SDK's own client: its traces, its middleware, its errors, at a third of the speed.
+"""The road through the SDK's own client: its traces, its middleware, its errors, at a quarter of the speed.
 
 To the clouds that serve the model it is the only one: each request is signed there, or carries a token that is renewed.
 The SDK and its client come as arguments, since only `actors.model` imports it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 
 import aiohttp
@@ -109,6 +110,34 @@ async def test_the_time_of_the_whole_exchange_ends_it_wherever_it_stands(answer:
         assert await said(road) == compact(MESSAGE), "its place in the pool is free, its connection is not used again"
         await road.close()
     assert server.connections == 2
+
+
+async def test_what_came_unasked_over_a_connection_is_nobodys_answer() -> None:
+    """A proxy that tells a connection which rests that its time is over, say."""
+    came = asyncio.Event()
+    answers = iter([http(MESSAGE), http({**MESSAGE, "id": "msg_02"})])
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                await reader.readexactly(int(head.lower().partition(b"content-length:")[2].split()[0]))
+                answer = next(answers)[0]
+                assert isinstance(answer, bytes)
+                writer.write(answer)
+                await asyncio.sleep(0.05)
+                writer.write(b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\n\r\n")
+                came.set()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    road = await road_to(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    assert await said(road) == compact(MESSAGE)
+    await came.wait()
+    await asyncio.sleep(0.05)
+    assert b"msg_02" in await said(road)
+    await road.close()
+    server.close()
 
 
 async def test_who_finds_no_place_in_the_pool_was_not_sent() -> None:
