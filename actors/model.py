@@ -314,10 +314,11 @@ class AnthropicModel:
             )
             client = self._client(sdk, http_client)
             return SdkRoad(client, sdk, connect_s=self._timeouts.connect_s, made_there=bool(self._platform))
+        templates = await self._templates(sdk, (MESSAGES, COUNT_TOKENS))
         road = DirectRoad(
             connections_max=self.concurrency, context=context, proxy=proxy, connect_s=self._timeouts.connect_s
         )
-        await road.take(await self._templates(sdk, (MESSAGES, COUNT_TOKENS)))
+        await road.take(templates)
         return road
 
     def _client(

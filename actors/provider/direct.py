@@ -117,7 +117,7 @@ class DirectRoad:
     def send(self, path: str, body: bytes, *, timeout_s: float, silence_s: float | None) -> Exchange:
         """`timeout_s` bounds the whole exchange; `silence_s`, given for a stream, the time without a byte."""
         if silence_s is None and (head := self._heads.get(path)) is not None:
-            return PreparedExchange(self._pool, head, head.with_body(body, TRACEPARENT.get()), timeout_s)
+            return PreparedExchange(self._pool, head, body, TRACEPARENT.get(), timeout_s)
         template = self._templates[path]
         session = self._session if silence_s is None else self._session_of_streams
         headers: Mapping[str, str] = template.headers

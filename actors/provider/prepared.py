@@ -10,23 +10,31 @@ its pool is taken, head and body are written, and its parser's answer is read. W
 from __future__ import annotations
 
 import asyncio
+import inspect
+import logging
 from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
-from aiohttp.client_proto import ResponseHandler
-from aiohttp.connector import Connection
-from aiohttp.http import HttpProcessingError, StreamWriter
 from multidict import CIMultiDictProxy, istr
 from yarl import URL
 
 from actors.provider.reply import BODY_BYTES_MAX, bounded
 
+if TYPE_CHECKING:
+    from aiohttp.client_proto import ResponseHandler
+    from aiohttp.connector import Connection
+
 _LENGTH: Final = istr("Content-Length")
 _ENCODING: Final = istr("Content-Encoding")
-_LENGTH_LINE: Final = b"Content-Length: 1\r\n"
+_LENGTH_LINE: Final = b"\r\nContent-Length: 1\r\n"
 _SWITCHING: Final = 101
+_KERNEL_BYTES: Final = 1 << 16
+"""A longer request may be answered before all of it was taken."""
+_ANSWER: Final = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+
+_log = logging.getLogger("cortex.client")
 
 
 class Head:
@@ -35,31 +43,35 @@ class Head:
     __slots__ = ("after", "before", "request", "seconds")
 
     def __init__(self, request: aiohttp.ClientRequest, sent: bytes, connect_s: float) -> None:
-        """``sent``: what aiohttp sends before a body of one byte. Raises ``ValueError`` where that has no length."""
+        """``sent``: what aiohttp sends before a body of one byte. Raises ``ValueError`` where that tells no length, or
+        two."""
         self.request = request
         """By this the pool knows which of its connections will do, and how to make one."""
-        before, length, after = sent.partition(_LENGTH_LINE)
-        if not length:
-            raise ValueError("aiohttp says nothing of the length of a body")
-        self.before, self.after = before, after[: -len(b"\r\n")]
+        before, *rest = sent.split(_LENGTH_LINE)
+        if len(rest) != 1:
+            raise ValueError(f"aiohttp tells the length of a body {len(rest)} times")
+        self.before, self.after = before, rest[0][: -len(b"\r\n")]
         self.seconds = aiohttp.ClientTimeout(connect=connect_s)
 
     def with_body(self, body: bytes, traceparent: str) -> bytes:
-        """The whole request."""
+        """The whole request. Raises ``ValueError`` for a trace that would be more than one header."""
+        if not traceparent.isprintable():
+            raise ValueError("the name of a span has no control characters")
         trace = b"traceparent: %b\r\n" % traceparent.encode("ascii") if traceparent else b""
-        return b"%bContent-Length: %d\r\n%b%b\r\n%b" % (self.before, len(body), self.after, trace, body)
+        return b"%b\r\nContent-Length: %d\r\n%b%b\r\n%b" % (self.before, len(body), self.after, trace, body)
 
 
-class _Looked:
-    """Stands for a connection's protocol and its transport, and keeps what is written."""
+class _Looked(asyncio.Transport):
+    """Stands for a connection, and keeps what is written."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.transport, self.written = self, b""
 
     def is_closing(self) -> bool:
         return False
 
-    def write(self, some: bytes) -> None:
+    def write(self, some: bytes) -> None:  # type: ignore[override]
         self.written += some
 
 
@@ -68,28 +80,56 @@ async def head_of(
 ) -> Head | None:  # fmt: skip
     """What aiohttp would send of a POST with these headers; None where this aiohttp is put together in another way, or
     refuses: then all goes by the session, which says why."""
-    loop, looked = asyncio.get_running_loop(), _Looked()
     try:
+        from aiohttp.http import StreamWriter
+
+        loop, looked = asyncio.get_running_loop(), _Looked()
         request = aiohttp.ClientRequest(
             "POST", url, headers=headers, data=b"0", loop=loop, response_class=aiohttp.ClientResponse, session=session
         )
         writer = StreamWriter(looked, loop)  # type: ignore[arg-type]
         await writer.write_headers(f"POST {request.url.raw_path_qs} HTTP/1.1", request.headers)
         writer.send_headers()
-        return Head(request, looked.written, connect_s)
-    except (AttributeError, TypeError, ValueError):
+        head = Head(request, looked.written, connect_s)
+        await _rehearsed(session.connector, head)
+        return head
+    except Exception as error:  # whatever another aiohttp raises
+        _log.warning("requests go by aiohttp's session, at a third of the speed: %s", type(error).__name__)
         return None
+
+
+async def _rehearsed(connector: Any, head: Head) -> None:
+    """One answer through aiohttp's parser, as ``PreparedExchange`` takes it: what is other than it was is seen before
+    anything is paid. Raises whatever comes of that."""
+    from aiohttp.client_proto import ResponseHandler
+    from aiohttp.connector import Connection
+
+    inspect.signature(connector.connect).bind(head.request, [], head.seconds)
+    protocol = ResponseHandler(asyncio.get_running_loop())
+    protocol.connection_made(_Looked())
+    protocol.set_response_params(read_until_eof=True)
+    protocol.data_received(_ANSWER)
+    message, payload = await asyncio.wait_for(protocol.read(), 1.0)
+    answer = PreparedAnswer(message.code, message.headers, payload)
+    known = all(hasattr(Connection, name) for name in ("protocol", "transport", "release", "close"))
+    if not (known and answer.status == 200 and await answer.read() == b"{}" and protocol.should_close is False):
+        raise TypeError("an answer is read in another way")
+    payload.set_exception(TimeoutError())
+    protocol.set_exception(TimeoutError())
 
 
 class PreparedExchange:
     """One such request on its way; leaving the block gives the connection back, or closes it when the body was not
-    read. Raises what a session does."""
+    read, or the request not taken whole. Raises what a session does."""
 
-    __slots__ = ("_bytes", "_connection", "_connector", "_head", "_late", "_payload", "_timeout_s", "_timer")
+    __slots__ = ("_body", "_connection", "_connector", "_head", "_late", "_payload", "_timeout_s", "_timer", "_trace")
 
-    def __init__(self, connector: aiohttp.BaseConnector, head: Head, whole: bytes, timeout_s: float) -> None:
-        """``whole``: head and body. ``timeout_s`` bounds the exchange."""
-        self._connector, self._head, self._bytes, self._timeout_s = connector, head, whole, timeout_s
+    def __init__(
+        self, connector: aiohttp.BaseConnector, head: Head, body: bytes, trace: str, timeout_s: float
+    ) -> None:  # fmt: skip
+        """``timeout_s`` bounds the exchange."""
+        self._connector, self._head, self._body, self._trace = connector, head, body, trace
+        self._timeout_s = timeout_s
         self._connection: Connection | None = None
         self._payload: aiohttp.StreamReader | None = None
         self._late = False
@@ -115,34 +155,43 @@ class PreparedExchange:
         try:
             protocol = await self._connected(seconds)
         except TimeoutError as error:
-            if not alone:
+            if not alone or self._late:
                 raise
             raise aiohttp.ConnectionTimeoutError(f"no connection to {self._head.request.url} in time") from error
-        if self._late:
-            raise TimeoutError
         protocol.set_response_params(read_until_eof=True)
         transport = protocol.transport
         if transport is None or transport.is_closing():
             raise aiohttp.ClientConnectionResetError("the connection was closed before the request was written")
-        transport.write(self._bytes)
-        try:
-            while True:
-                message, self._payload = await protocol.read()
-                if not 100 <= message.code < 200 or message.code == _SWITCHING:
-                    return PreparedAnswer(message.code, message.headers, self._payload)
-        except HttpProcessingError as error:
-            raise aiohttp.ClientPayloadError(f"{error.code}, {error.message}") from error
+        transport.write(self._head.with_body(self._body, self._trace))
+        while True:
+            message, self._payload = await protocol.read()
+            if not 100 <= message.code < 200 or message.code == _SWITCHING:
+                break
+        if self._late and not self._payload.is_eof():  # both came in one round of the loop, and nobody was told
+            raise TimeoutError
+        if not 200 <= message.code < 300 and len(self._body) >= _KERNEL_BYTES:
+            protocol.force_close()  # perhaps whoever refused it has not taken all of it
+        return PreparedAnswer(message.code, message.headers, self._payload)
 
     async def _connected(self, seconds: aiohttp.ClientTimeout) -> ResponseHandler:
         """A connection of the pool, or a new one. What came over one that nobody had asked is no answer to this: such a
         one is closed."""
-        while True:
-            connection = self._connection = await self._connector.connect(self._head.request, [], seconds)
+        for _ in range(self._connector.limit + 1):
+            try:
+                connection = self._connection = await self._connector.connect(self._head.request, [], seconds)
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if self._connector.closed and task is not None and not task.cancelling():  # its pool was, not this call
+                    raise aiohttp.ClientConnectionError("the connections were closed") from None
+                raise
+            if self._late:
+                raise TimeoutError
             protocol = connection.protocol
             assert protocol is not None, "a connection has one until it is given back"
             if not protocol.should_close:
                 return protocol
             connection.close()
+        raise aiohttp.ClientConnectionError("whoever is there speaks before it is asked")
 
     def _is_late(self) -> None:
         """The time of the whole exchange is over: whoever reads hears of it."""
@@ -154,9 +203,14 @@ class PreparedExchange:
 
     def _leave(self, keep: bool) -> None:
         self._timer.cancel()
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.release() if keep else connection.close()  # what is not read to its end is closed in any case
+        connection, self._connection, self._body = self._connection, None, b""
+        if connection is None:
+            return
+        transport = connection.transport
+        if keep and transport is not None and not transport.get_write_buffer_size():
+            connection.release()  # which closes it where its answer was not read to the end
+        else:
+            connection.close()
 
 
 class PreparedAnswer:
