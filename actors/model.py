@@ -4,9 +4,8 @@ The only file that imports `anthropic`, and it does so late: the import takes tw
 (retries off, every timeout explicit) prepares what is sent, aiohttp carries it. Retry and budgets are the core's; here
 one attempt is made and what became of it is told.
 
-Requests a second, one process, 100 at once, a server that answers in 20 ms, one core (see `benchmarks/`): through
-`messages.create` 900, through `client.post` with the body's bytes 1,200 (`through_sdk=True`), prepared by the SDK and
-sent over aiohttp's connections 4,500 (the default; 5,000 is all that 100 at once can reach).
+Requests a second, one core, 100 at once, a server that answers in 20 ms (see `benchmarks/`): `messages.create` 900,
+`client.post` 1,200 (`through_sdk=True`), prepared by the SDK and sent over aiohttp's connections 4,500, of 5,000.
 """
 
 from __future__ import annotations
@@ -291,14 +290,16 @@ class AnthropicModel:
             return str(self._client(sdk, nowhere).base_url)
 
     async def _take_key(self, credential: Credential) -> None:
-        """A renewed key, for what is sent from now on; what is under way goes on."""
-        road, sdk = self._road, await asyncio.to_thread(_import_sdk)
-        if isinstance(road, SdkRoad):
-            road.client.api_key = credential.api_key
-        elif isinstance(road, DirectRoad):
-            await road.take(await self._templates(sdk, (MESSAGES, COUNT_TOKENS), credential))
-        if self.batches.road is not None:
-            self.batches.road.take((await self._templates(sdk, (BATCHES,), credential))[BATCHES])
+        """A renewed key, for what is sent from now on. A road that is being made has the old one: it is waited for."""
+        sdk = await asyncio.to_thread(_import_sdk)
+        async with self._opening:
+            road = self._road
+            if isinstance(road, SdkRoad):
+                road.client.api_key = credential.api_key
+            elif isinstance(road, DirectRoad):
+                await road.take(await self._templates(sdk, (MESSAGES, COUNT_TOKENS), credential))
+            if self.batches.road is not None:
+                self.batches.road.take((await self._templates(sdk, (BATCHES,), credential))[BATCHES])
 
     async def _made_road(self) -> Road:
         sdk, context, proxy = await self._way()

@@ -176,7 +176,11 @@ class PreparedExchange:
     async def _connected(self, seconds: aiohttp.ClientTimeout) -> ResponseHandler:
         """A connection of the pool, or a new one. What came over one that nobody had asked is no answer to this: such a
         one is closed."""
-        for _ in range(self._connector.limit + 1):
+        until_s = asyncio.get_running_loop().time() + (seconds.connect or self._timeout_s)
+        for again in range(self._connector.limit + 1):
+            if again:
+                left_s = until_s - asyncio.get_running_loop().time()
+                seconds = aiohttp.ClientTimeout(connect=max(left_s, 0.001))
             try:
                 connection = self._connection = await self._connector.connect(self._head.request, [], seconds)
             except asyncio.CancelledError:
@@ -209,8 +213,10 @@ class PreparedExchange:
         transport = connection.transport
         if keep and transport is not None and not transport.get_write_buffer_size():
             connection.release()  # which closes it where its answer was not read to the end
-        else:
-            connection.close()
+            return
+        if transport is not None and transport.get_write_buffer_size():
+            transport.abort()  # else what is left of the request is sent though nobody waits for its answer
+        connection.close()
 
 
 class PreparedAnswer:

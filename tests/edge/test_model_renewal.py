@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from actors.batch_port import Row
 from actors.model import AnthropicModel
+from actors.provider import direct
 from actors.provider.credential import Credential
 from actors.provider.renewal import Renewal
 from cortex.reply import Reply
@@ -112,4 +114,25 @@ async def test_message_batches_are_asked_once_more_too(tmp_path: Path) -> None:
         assert [key_of(asked) for asked in server.asked] == [OLD, NEW]
         assert isinstance(await model.call(BODY, output_tokens_max=16, timeout_s=5), Failure)  # no message, but taken
         assert key_of(server.asked[-1]) == NEW
+        await model.close()
+
+
+async def test_a_key_that_is_renewed_while_the_road_is_made_is_the_roads(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with scripted(takes(NEW, http(MESSAGE))) as server:  # type: ignore[arg-type]
+        model = AnthropicModel(Credential(api_key=OLD, base_url=server.url))
+        made, goes_on, head_of = asyncio.Event(), asyncio.Event(), direct.head_of
+
+        async def slowly(*args: Any) -> Any:
+            made.set()
+            await goes_on.wait()
+            return await head_of(*args)
+
+        monkeypatch.setattr(direct, "head_of", slowly)
+        opening = asyncio.create_task(model.open())
+        await made.wait()
+        taking = asyncio.create_task(model._take_key(Credential(api_key=NEW, base_url=server.url)))
+        await asyncio.sleep(0.05)
+        goes_on.set()
+        await asyncio.gather(opening, taking)
+        assert isinstance(await model.call(BODY, output_tokens_max=16, timeout_s=5), Reply)
         await model.close()

@@ -252,6 +252,33 @@ async def test_a_connection_on_which_the_request_was_not_taken_whole_is_not_used
     assert connections == 2
 
 
+async def test_what_is_left_of_a_request_that_was_given_up_is_not_sent() -> None:
+    """Else whoever reads slowly has it whole, answers, and is paid, after it was told as timed out."""
+    late, read = asyncio.Event(), asyncio.Event()
+    came: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        await late.wait()
+        try:
+            came.append(await reader.readexactly(32 << 20))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            came.append(b"")
+        read.set()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    road = await road_to(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    with pytest.raises(TimeoutError):
+        await said(road, b"x" * (32 << 20), timeout_s=0.2)
+    late.set()
+    async with asyncio.timeout(5):
+        await read.wait()
+    assert came == [b""]
+    await road.close()
+    server.close()
+
+
 async def test_a_head_that_comes_with_the_end_of_the_time_is_no_leave_to_wait_on() -> None:
     """The answer's head and the timer in one round of the loop: the body would have no end otherwise."""
     head = http(MESSAGE)[0][:-9]  # type: ignore[index]
