@@ -5,6 +5,7 @@ A results file is a projection of the journal, so whoever comes late, or again, 
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
@@ -117,26 +118,32 @@ class Projection:
 
 
 class Past:
-    """Results that have left the outlet, for whoever comes late: one reading, which goes on while they ask in order."""
+    """Results that have left the outlet, for whoever comes late: one reading, which goes on while they ask in order.
+
+    It is read in threads, and two may ask at once, as after a kill: one waits for the other.
+    """
 
     def __init__(self, opened: Callable[[], Journal], runtime: Runtime) -> None:
         self._opened, self._runtime = opened, runtime
+        self._one = threading.RLock()
         self._reading: Projection | None = None
 
     def read(self, index: int) -> list[tuple[int, Any]]:
         """The next results from an index on. Raises ``StoreError``, and may be asked again."""
-        if self._reading is None or self._reading.index != index:
-            self.close()
-            load = self._runtime.load_program
-            self._reading = Projection(self._opened(), lambda terms: load(terms.program, terms.params_json), index)
-        try:
-            return self._reading.read()
-        except BaseException:
-            self.close()
-            raise
+        with self._one:
+            if self._reading is None or self._reading.index != index:
+                self.close()
+                load = self._runtime.load_program
+                self._reading = Projection(self._opened(), lambda terms: load(terms.program, terms.params_json), index)
+            try:
+                return self._reading.read()
+            except BaseException:
+                self.close()
+                raise
 
     def close(self) -> None:
         """Let go of the journal."""
-        reading, self._reading = self._reading, None
-        if reading is not None:
-            reading.close()
+        with self._one:
+            reading, self._reading = self._reading, None
+            if reading is not None:
+                reading.close()
