@@ -120,7 +120,7 @@ async def _rehearsed(connector: Any, head: Head) -> None:
 
 class PreparedExchange:
     """One such request on its way; leaving the block gives the connection back, or closes it when the body was not
-    read, or the request not taken whole. Raises what a session does."""
+    read, or the request not taken whole. Raises what a session does, or what aiohttp's parser does."""
 
     __slots__ = ("_body", "_connection", "_connector", "_head", "_late", "_payload", "_timeout_s", "_timer", "_trace")
 
