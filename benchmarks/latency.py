@@ -182,6 +182,14 @@ def told(rounds: list[list[float]]) -> dict[str, float]:
     return {"p50_ms": figures.median([c[49] for c in cuts], 3), "p99_ms": figures.median([c[98] for c in cuts], 3)}
 
 
+def beside(taken: dict[str, list[list[float]]], ray: Ray | None, folder: Path, size_bytes: int) -> None:
+    """What each chain is held against, before and after it: a machine that is twice as slow for some seconds shows it
+    in both."""
+    taken.setdefault("bare_commit", []).append(commits_ms(folder, size_bytes))
+    if ray is not None:
+        taken.setdefault("bare_round_trip", []).append(ray.trips_ms(size_bytes))
+
+
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """All rounds, in turns."""
     folder = Path(given.state)
@@ -197,14 +205,13 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         for round_ in range(given.rounds):
             for form in forms[round_ % len(forms) :] + forms[: round_ % len(forms)]:
                 for where, place in places.items():
+                    beside(taken, ray, folder, size)
                     added, took, size = ran(form, given.calls, place, ray.cluster if ray else "inline")
                     taken.setdefault(f"{form}{where}", []).append(added)
                     taken.setdefault("bare_call", []).append(took)
                     found["turn_bytes"] = size
-            taken.setdefault("bare_commit", []).append(commits_ms(folder, size))
-            if ray is not None:
-                taken.setdefault("bare_round_trip", []).append(ray.trips_ms(size))
             figures.said("  ".join(f"{name} {told(some[-1:])}" for name, some in taken.items()), given.json)
+        beside(taken, ray, folder, size)
     finally:
         if ray is not None:
             ray.close()
