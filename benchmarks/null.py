@@ -4,8 +4,8 @@ select, lease, batch, branch, absorb, journal: what Cortex itself takes, with al
 run a program whose calls are as small as calls can be (``nulls.Null``) on a private Ray with two branches and in one
 process; ``ray_batch`` and ``inline_batch`` are `cortex batch` with the same model, which reads rows from a file, and
 writes results into one, besides. Beside them what people would write instead (``null_peers``): one call of a Ray actor
-a call, one Ray task a call, one asyncio task a call. All roads take turns, each in fresh processes; medians over the
-rounds.
+a call, one Ray task a call, one asyncio task a call; and the least that is still durable (``null_durable``), on Ray and
+in one process. All roads take turns, each in fresh processes; medians over the rounds.
 
 Ours is the real command, its journal on disk with every flush, telemetry as it is by default. The rate is the journal's
 own view: from the turn in which there were permits and something to ask, to the last turn with an answer; so no start
@@ -33,7 +33,8 @@ JOB = "null"
 LONGEST_S = 900.0
 OURS = ("ray", "inline", "ray_batch", "inline_batch")
 PEERS = {"ray_actor_call": "actor", "ray_task": "task", "asyncio": "asyncio"}
-ROADS = (*OURS, *PEERS)
+DURABLE = {"bare_durable_ray": "ray", "bare_durable": "inline"}
+ROADS = (*OURS, *PEERS, *DURABLE)
 
 
 class Rates(msgspec.Struct):
@@ -85,13 +86,15 @@ class Bench:
 
     def take(self, road: str) -> float:
         """One round of one road; its rate."""
-        found = self._peer(PEERS[road]) if road in PEERS else self._ours(road)
+        found = self._ours(road) if road in OURS else self._peer(road)
         self.found.setdefault(road, []).append(found)
         return float(found["calls_per_s"])
 
     def _peer(self, road: str) -> dict[str, Any]:
-        calls = self._given.calls if road == "asyncio" else self._given.peer_calls
-        argv = [sys.executable, "-m", "benchmarks.null_peers", road, "--calls", str(calls)]
+        calls = self._given.peer_calls if road.startswith("ray_") else self._given.calls
+        what = ["null_peers", PEERS[road]] if road in PEERS else ["null_durable", DURABLE[road]]
+        where = [] if road in PEERS else ["--state", self._given.state]
+        argv = [sys.executable, "-m", f"benchmarks.{what[0]}", what[1], "--calls", str(calls), *where]
         return dict(msgspec.json.decode(_ran(argv).splitlines()[-1]))
 
     def _ours(self, road: str) -> dict[str, Any]:
@@ -156,9 +159,11 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
                 "cpu_us": [run["cpu_us"] for run in bench.found[name]],
             }
     actor = found.get("ray_actor_call", {}).get("calls_per_s")
-    for name in ("ray", "inline"):
+    for name, bare in (("ray", "bare_durable_ray"), ("inline", "bare_durable")):
         if actor and name in found:
             found[f"{name}_to_actor_call"] = round(found[name]["calls_per_s"] / actor, 1)
+        if bare in found and name in found:
+            found[f"{name}_to_{bare}"] = round(found[name]["calls_per_s"] / found[bare]["calls_per_s"], 2)
     shape = {"calls": given.calls, "peer_calls": given.peer_calls, "rounds": given.rounds}
     return {**found, **shape, "concurrency": given.concurrency, "load_1min_at_end": figures.machine()["load_1min"]}
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 
 from actors.observing.otlp import Encoder
 from actors.telemetry import Told
-from benchmarks import claims_rlm, http, limits, loops, processes, rows, table, telemetry
+from benchmarks import claims_rlm, http, limits, loops, null_durable, processes, rows, table, telemetry
 from benchmarks.memory import read
 from benchmarks.processes import Sample
 from benchmarks.server import RunningServer, answer
@@ -38,6 +40,28 @@ def test_every_call_has_one_answer_and_its_own() -> None:
         rows.check_all(told(0, 1, 1), 3)
     with pytest.raises(rows.Lost, match="r000000 has the answer 'row 000001'"):
         rows.check_all([("r000000", "row 000001")], 1)
+
+
+async def test_the_least_that_is_durable_has_every_request_on_disk_before_it_is_sent_and_every_answer(
+    tmp_path: Path,
+) -> None:
+    path, calls = tmp_path / "journal", 3 * null_durable.TOGETHER + 5
+    on_disk: list[bytes] = []
+
+    def kept() -> list[bytes]:
+        with contextlib.closing(sqlite3.connect(path)) as db:
+            return [blob for (blob,) in db.execute("SELECT blob FROM messages")]
+
+    class Branch(null_durable.Branch):
+        async def work(self, blob: bytes) -> bytes:
+            assert blob in kept()
+            on_disk.extend((blob, said := await super().work(blob)))
+            return said
+
+    _, found = await null_durable.Channel([Branch().work, Branch().work], path).run(calls)
+    assert found == [f"row {number:06d}" for number in range(calls)]
+    assert sorted(kept()) == sorted(on_disk)
+    assert len(on_disk) == 8, "four messages, and what was said to each"
 
 
 def test_a_row_that_failed_is_no_answer(tmp_path: Path) -> None:
