@@ -19,6 +19,8 @@ SEEDS ?= 10000
 BENCH ?= http start memory
 CHAOS ?=
 PY := $(VENV)/bin/python
+# Where it is set, each of the thousand processes that the tests start would compile the whole project once more.
+unexport PYTHONDONTWRITEBYTECODE
 INSTALL := PYTHON="$(PYTHON)" .ci/install $(VENV)
 
 .PHONY: demo test e2e soak lint types bench bench-quick chaos clean help
