@@ -100,6 +100,7 @@ def test_a_module_that_changed_between_two_runs_is_the_new_one_on_living_workers
     assert _run(["-B", "-"], address, folder, run) == _told(50)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("runtime")
 def test_a_program_in_a_file_brings_the_other_programs_of_that_file(address: str, folder: Path) -> None:
     (folder / "mine.py").write_text(PROGRAM)

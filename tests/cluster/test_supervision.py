@@ -74,6 +74,7 @@ async def test_a_killed_branch_is_noticed_soon(
         provider.close()
 
 
+@pytest.mark.long
 async def test_a_branch_that_is_asked_to_end_hands_back_what_it_has(runtime: Any, address: str, folder: Path) -> None:
     provider = Provider(latency_ms=2_000)
     commands = Commands(folder, provider.url, address)
@@ -93,6 +94,7 @@ async def test_a_branch_that_is_asked_to_end_hands_back_what_it_has(runtime: Any
         provider.close()
 
 
+@pytest.mark.long
 async def test_a_channel_whose_class_ray_has_lost_comes_back_as_soon_as_somebody_asks_for_it(
     runtime: Any, address: str, folder: Path
 ) -> None:

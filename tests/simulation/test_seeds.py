@@ -16,24 +16,24 @@ from tests.simulation.soak import replay, verdicts
 from tests.simulation.watch import MISSING, listed
 from tests.structure import ROOT
 
-SEEDS = 240
 CORES = 2
 FAILED_ONCE = [95, 602, 607, 693, 715, 862, 889, 1089, 1234, 1772, 2497, 5591, 6616, 6926, 7009, 9329]
 
 
-def test_every_invariant_holds_in_every_world(tell: Callable[[str], None]) -> None:
+@pytest.mark.parametrize("seeds", [range(160), pytest.param(range(160, 300), marks=pytest.mark.long)])
+def test_every_invariant_holds_in_every_world(seeds: range, tell: Callable[[str], None]) -> None:
     began_s = time.monotonic()
-    found = list(verdicts(range(SEEDS), CORES))
+    found = list(verdicts(seeds, CORES))
     broken = [verdict for verdict in found if verdict.broken]
     calls, deaths = sum(verdict.calls for verdict in found), sum(verdict.deaths for verdict in found)
     tell(f"{len(found)} worlds, {calls} calls, {deaths} deaths in {time.monotonic() - began_s:.0f} s")
-    assert len(found) == SEEDS
-    assert calls > 10_000, "the worlds are empty"
-    assert deaths > 500, "nobody ever dies"
+    assert len(found) == len(seeds)
+    assert calls > 40 * len(seeds), "the worlds are empty"
+    assert deaths > 2 * len(seeds), "nobody ever dies"
     assert not broken, "\n".join(f"{replay(verdict.seed)}\n{verdict.broken}" for verdict in broken)
 
 
-@pytest.mark.parametrize("seeds", [range(60, 70), pytest.param(range(200), marks=pytest.mark.long)])
+@pytest.mark.parametrize("seeds", [range(60, 70), pytest.param(range(60), marks=pytest.mark.long)])
 def test_jobs_with_shards_hold_to_it_too(seeds: range) -> None:
     """Whoever dies: each row once, one cap, and counts that are those of all shards. 8: a window smaller than what is
     worth a commit was waited for. 66: a report came after a later one. 118: a shard that was done when the parent came
