@@ -1,13 +1,16 @@
-"""What py-spy saw, read: whose part a look is, and what is left out."""
+"""What py-spy saw, read: whose part a look is, and what is left out; and bytecodes, counted."""
 
 from __future__ import annotations
 
 import subprocess
+import textwrap
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from benchmarks import parts, profile
+from benchmarks import bytecodes, counting, parts, profile
+from policies.tokens import tokens_bound
 
 ROOT = parts.ROOT
 LOOP = f"<module> ({ROOT}/benchmarks/at_once.py:51);enter ({ROOT}/actors/cli/entrance.py:34);Runner.run (/usr/lib/python3.11/asyncio/runners.py:118)"
@@ -59,3 +62,26 @@ def test_where_it_may_not_look_one_line_says_so() -> None:
     assert "\n" not in str(told.value)
     with pytest.raises(RuntimeError, match="it ended with 3: broken"):
         profile.see_ended(subprocess.CompletedProcess([], 3, "", "broken"))
+
+
+def test_bytecodes_of_ours_are_counted_one_by_one_and_those_of_others_are_not() -> None:
+    def counted(times: int) -> Counter[bytecodes.Place]:
+        found: Counter[bytecodes.Place] = Counter()
+        with bytecodes.traced(found, counting.Work(times)):
+            for _ in range(times):
+                tokens_bound("six words that nobody has counted")
+                textwrap.dedent("  others")
+        return found
+
+    once, thrice = counted(1), counted(3)
+    assert {file for file, _, _ in once} == {"policies/tokens.py"}
+    assert thrice == Counter({place: 3 * count for place, count in once.items()})
+    assert once.total() > 3
+
+
+def test_lines_that_spend_most_are_told_with_their_text() -> None:
+    place = "policies/tokens.py", "tokens_bound", 1
+    said = list(bytecodes.table({place: 5.0, (*place[:2], 2): 2.0, ("actors/a.py", "f", 1): 6.0}, lines=2))
+    assert said[0].split()[0] == "13.0" and said[1].split()[:2] == ["7.0", "policies/tokens.py:"]
+    first = (ROOT / "policies/tokens.py").read_text().splitlines()[0]
+    assert said[2].split(maxsplit=2) == ["5.0", "1", first]
