@@ -19,7 +19,7 @@ SEEDS ?= 10000
 BENCH ?= http start memory
 CHAOS ?=
 PY := $(VENV)/bin/python
-# Where it is set, each of the thousand processes that the tests start would compile the whole project once more.
+# Where it is set, each process that tests and benchmarks start would compile the whole project once more.
 unexport PYTHONDONTWRITEBYTECODE
 INSTALL := PYTHON="$(PYTHON)" .ci/install $(VENV)
 
