@@ -32,9 +32,12 @@ from cortex import events
 JOB = "null"
 LONGEST_S = 900.0
 OURS = ("ray", "inline", "ray_batch", "inline_batch")
-PEERS = {"ray_actor_call": "actor", "ray_task": "task", "asyncio": "asyncio"}
-DURABLE = {"bare_durable_ray": "ray", "bare_durable": "inline"}
-ROADS = (*OURS, *PEERS, *DURABLE)
+PEERS = {
+    "ray_actor_call": ["null_peers", "actor"], "ray_task": ["null_peers", "task"], "asyncio": ["null_peers", "asyncio"],
+    "bare_durable_ray": ["null_durable", "ray"], "bare_durable": ["null_durable", "inline"],
+}  # fmt: skip
+SLOW = ("ray_actor_call", "ray_task")
+ROADS = (*OURS, *PEERS)
 
 
 class Rates(msgspec.Struct):
@@ -91,10 +94,11 @@ class Bench:
         return float(found["calls_per_s"])
 
     def _peer(self, road: str) -> dict[str, Any]:
-        calls = self._given.peer_calls if road.startswith("ray_") else self._given.calls
-        what = ["null_peers", PEERS[road]] if road in PEERS else ["null_durable", DURABLE[road]]
-        where = [] if road in PEERS else ["--state", self._given.state]
-        argv = [sys.executable, "-m", f"benchmarks.{what[0]}", what[1], "--calls", str(calls), *where]
+        calls = self._given.peer_calls if road in SLOW else self._given.calls
+        module, form = PEERS[road]
+        argv = [sys.executable, "-m", f"benchmarks.{module}", form, "--calls", str(calls)]
+        if module == "null_durable":
+            argv += ["--state", self._given.state]
         return dict(msgspec.json.decode(_ran(argv).splitlines()[-1]))
 
     def _ours(self, road: str) -> dict[str, Any]:
