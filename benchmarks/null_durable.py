@@ -62,6 +62,10 @@ class Journal:
         self._db.executemany("INSERT INTO messages VALUES (?)", [(blob,) for blob in blobs])
         self._db.execute("COMMIT")
 
+    def close(self) -> None:
+        """Let go of the file."""
+        self._db.close()
+
 
 class Branch:
     """Makes the calls of a message, as many at once as its pool has coroutines."""
@@ -112,7 +116,9 @@ class Channel:
                     self._free.append(ask)
                     brought.append(blob)
                     answered += self._absorb(blob)
-        return time.perf_counter() - began_s, [self._goals[number].text for number in range(calls)]
+        took_s = time.perf_counter() - began_s
+        self._journal.close()
+        return took_s, [self._goals[number].text for number in range(calls)]
 
     def _select(self, number: int) -> bytes:
         self._goals[number] = Goal(number)
