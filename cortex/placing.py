@@ -45,13 +45,17 @@ class Places:
     """What both halves of the work stand on: the rule, the ids, and the state; and the turn that is being seen."""
 
     def __init__(self, rule: Sampling, ids: Ids, state: Traced) -> None:
-        self.rule = rule
+        self.follow(rule)
         self.ids = ids
         self.state = state
-        self._bound = rule.bound
         self._at_s = 0.0
         self._done: list[Whole] = []
         self._job_link: tuple[int, tuple[Link, ...]] = (0, ())
+
+    def follow(self, rule: Sampling) -> None:
+        """Decide by this rule from now on; what was decided stays."""
+        self.rule = rule
+        self._bound = rule.bound
 
     def known(self, goal_id: int) -> Node | None:
         """A goal that is told of, while it lives."""

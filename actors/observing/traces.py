@@ -31,10 +31,13 @@ STATES = ("traced.0", "traced.1")
 """Facts beside a journal that hold the fold as it was at a snapshot: in turn, so that the one before is whole."""
 TOLD = "traces_told"
 """Fact beside a journal: the turn up to which all spans are out."""
+RULES = "traces_rules"
+"""Fact beside a journal: after which turn which sampler decided. Not written while nobody has chosen one."""
 NOTED_S = 5.0
 """How often that is written down, at most: it costs a commit."""
 
 _state_decoder = msgspec.msgpack.Decoder(tuple[int, Traced])
+_rules_decoder = msgspec.msgpack.Decoder(list[tuple[int, Sampling]])
 
 
 def sampling(settings: Settings) -> Sampling | None:
@@ -115,6 +118,8 @@ class TraceWatch:
     ) -> None:  # fmt: skip
         self._job, self._folder = job, folder
         self._rule, self._captures = rule, settings.captures
+        self._rules = [(0, rule)]
+        """After which turn which rule decided: what is told again is told by the one that it was told by."""
         self._outbox, self._encoder = outbox, encoder
         self.names_calls = "tracecontext" in settings.propagators
         self._sends = "otlp" in settings.traces.exporters
@@ -142,6 +147,7 @@ class TraceWatch:
             journal.set_meta(TOLD, noted)
         self._told = int(noted)
         self._noted = (self._told, time.monotonic())
+        self._follow(journal, after)
         first_at_s = journal.first_at_s()
         if not first_at_s:
             return
@@ -159,17 +165,32 @@ class TraceWatch:
                     continue  # of another release: what began before is not told of
         return found
 
+    def _follow(self, journal: Journal, after: int) -> None:
+        """Take up the rules of what is replayed, which comes after this turn, and go on by one's own."""
+        blob = journal.meta(RULES)
+        try:
+            rules = _rules_decoder.decode(blob) if blob else [(0, Sampling())]
+        except msgspec.DecodeError:  # of another release
+            rules = [(0, Sampling())]
+        if rules[-1][1] != self._rule:
+            ends = [begin for begin, _ in rules[1:]] + [journal.seq]
+            rules = [each for each, end in zip(rules, ends, strict=True) if end > max(after, each[0])]
+            rules.append((journal.seq, self._rule))
+            journal.set_meta(RULES, msgspec.msgpack.encode(rules))
+        self._rules = rules
+
     def _take_up(self, began_at_s: float, state: Traced | None = None) -> Tracer:
         self._tracer = Tracer(self._rule, Ids.of(self._job, began_at_s), state, captures=self._captures)
         return self._tracer
 
     def again(self, seq: int, turn: events.Turn, out: commands.Decided, k: State) -> None:
         """A turn is replayed. What it ended is told again, unless it is known to be out."""
-        self._look(seq, turn, out, k, tell=seq > self._told)
+        rule = next((rule for after, rule in reversed(self._rules) if seq > after), self._rules[0][1])
+        self._look(seq, turn, out, k, rule, tell=seq > self._told)
 
     def turn(self, seq: int, turn: events.Turn, out: commands.Decided, k: State) -> None:
         """A turn was committed."""
-        self._look(seq, turn, out, k, tell=True)
+        self._look(seq, turn, out, k, self._rule, tell=True)
         if time.monotonic() - self._noted[1] >= NOTED_S:
             self._note()
 
@@ -209,8 +230,12 @@ class TraceWatch:
 
     # -- the way out -----------------------------------------------------------------------------------------------
 
-    def _look(self, seq: int, turn: events.Turn, out: commands.Decided, k: State, tell: bool) -> None:
+    def _look(
+        self, seq: int, turn: events.Turn, out: commands.Decided, k: State, rule: Sampling, tell: bool
+    ) -> None:  # fmt: skip
         tracer = self._tracer or self._take_up(turn.at_s)
+        if tracer.rule is not rule:
+            tracer.follow(rule)
         tracer.captures = self._captures and k.terms.keeps_text
         records = tracer.turn(turn, out, k)
         self._seq = seq

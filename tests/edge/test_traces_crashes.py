@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from actors.observing.assembled import of_environ
 from cortex.limits import Limits
 from cortex.program import Program
 from cortex.programs.batch import Batch
+from policies.failure import Failure, FailureKind
 from policies.retry import RetryPolicy
+from policies.sampling import FIRST_SPANS
 from tests.collector import HttpCollector, attributes, well_formed
 from tests.edge.jobs import FunctionModel, ListSink, ListSource, Run, reply, rows
 from tests.toys import Planner
@@ -28,7 +32,7 @@ class Life:
     ) -> None:
         self.folder, self.environ, self.program = folder, environ | ENVIRON, program
         self.rows = rows_count
-        self.sink = ListSink()
+        self.sink, self.limits = ListSink(), LIMITS
         self.model = FunctionModel(self._answer, endpoint="http://a.example", pause_s=pause_s)
 
     def _answer(self, body: bytes) -> object:
@@ -40,7 +44,7 @@ class Life:
     def run(self) -> Run:
         source = ListSource(rows(self.rows)) if self.rows else None
         return Run(
-            self.folder, self.model, source=source, sink=self.sink, program=self.program, limits=LIMITS,
+            self.folder, self.model, source=source, sink=self.sink, program=self.program, limits=self.limits,
             telemetry=of_environ(self.environ),
         )  # fmt: skip
 
@@ -88,8 +92,6 @@ async def test_a_job_that_rests_and_goes_on_tells_of_what_lived_twice_and_links_
     with HttpCollector() as collector:
         life = Life(tmp_path, collector.environ(), Batch(), 60, 0.02)
         run = life.run()
-        import asyncio
-
         task = asyncio.create_task(run.to_end())
         while len(life.model.complete) < 10:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
@@ -134,3 +136,28 @@ async def test_a_job_from_before_there_were_traces_is_not_told_in_hindsight(tmp_
         well_formed(collector)
         assert len(collector.named("goal row")) < 40
         assert len(collector.named("invoke_workflow")) == 1
+
+
+@pytest.mark.parametrize(
+    "samplers, out", [(("always_on", "", "always_on"), FIRST_SPANS), (("", "always_on", ""), FIRST_SPANS // 2)]
+)
+async def test_what_is_told_again_under_another_sampler_is_told_as_it_was(tmp_path, samplers, out):
+    """A call that was rescued is told as it looks in hindsight, which is not how it is told where all are kept."""
+    with HttpCollector() as collector:
+        environ = collector.environ() | {"OTEL_METRICS_EXPORTER": "none"}
+        life = Life(tmp_path, environ, Batch(), 600, 0.001)
+        life.limits = replace(LIMITS, concurrency=40, snapshot_events=100_000)
+        answered = life.model._answer
+        refused = Failure(FailureKind.TRANSIENT, "reset")
+        life.model._answer = lambda body: refused if len(life.model.asked) % 7 == 0 else answered(body)
+        first, second, third = [life.environ | environ | {"OTEL_TRACES_SAMPLER": each} for each in samplers]
+        life.environ = first
+        await life.killed_after(500)
+        while len(collector.spans) <= out:  # noqa: ASYNC110 - to be told again, and differently if it could be
+            await asyncio.sleep(0.001)
+        life.environ = second
+        await life.killed_after(20)
+        life.environ = third
+        assert (await life.to_end()).facts["outcome"] == "complete"
+        well_formed(collector)
+        assert len(collector.spans) > sum(map(len, collector.traces.values())), "something was told twice"
