@@ -28,15 +28,17 @@ from actors.armoury import make_model
 from actors.cluster import census
 from actors.cluster.admission import see_admitted, see_usable
 from actors.cluster.classes import have_classes
-from actors.cluster.connection import Connection
+from actors.cluster.connection import Connection, to_log
 from actors.cluster.fitting import NODES_S, installed_here, said_mismatch, see_fitting
 from actors.cluster.keeper import Keeper
 from actors.cluster.leftovers import end_processes
 from actors.cluster.lifeline import LOOK_S, Lifeline
+from actors.cluster.lines import Lines
 from actors.cluster.placing import awaited, home_of, in_turn, selector, shapes, tied
 from actors.cluster.raypeer import RayPeer
 from actors.cluster.seat import process_class
 from actors.cluster.shelf import Notes, Shelf, Shelved
+from actors.cluster.sockets import sockets_of
 from actors.cluster.start import (
     OBJECT_STORE_BYTES,
     PYTHONS_THAT_FIT,
@@ -64,7 +66,6 @@ ACTORS = BRANCHES + 1
 """Begun at once, with the cortex. Ray starts as many processes ahead as it is told of CPUs."""
 CLOSE_S = 5.0  # how long an actor may take to close its files before it is ended
 
-_log = logging.getLogger("cortex.ray")
 _keeper = Keeper("cortex ray")
 _connection: Connection | None = None
 
@@ -120,7 +121,7 @@ def _joined(cluster: str, environ: Mapping[str, str]) -> Connection:
 
 
 def _init(**options: Any) -> None:
-    ray_worker.print_to_stdstream = _to_log  # type: ignore[assignment]  # what Ray would print among the user's results
+    ray_worker.print_to_stdstream = to_log  # type: ignore[assignment]  # what Ray would print among the user's results
     _read_anew()
     try:
         quiet: Any = {"log_to_driver": False, "logging_level": logging.CRITICAL}
@@ -138,10 +139,6 @@ def _read_anew() -> None:
     """Ray has read the environment before we changed it."""
     Config.initialize("")
     AuthenticationTokenLoader.instance().reset_cache()
-
-
-def _to_log(told: Any, ignore_prefix: bool = False) -> None:
-    _log.debug("%s", told.get("lines"))
 
 
 def _shut() -> None:
@@ -209,6 +206,7 @@ class RayRuntime(Machine, Shelved):
         have_classes(ray_worker.global_worker, process_class, ray.actor._modify_class, internal_kv, cloudpickle)
         self.lifeline = Lifeline(str(self._node), self.nodes) if connection is not None else None
         """A driver's: an actor dies with its node."""
+        self.lines = Lines(sockets_of(ray_worker.global_worker.node, str(self._node)), self.background)
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def node(self) -> str:
@@ -360,6 +358,7 @@ class RayRuntime(Machine, Shelved):
     def forget(self, name: str) -> None:
         """An actor is gone: whoever has its name next is another."""
         self._handles.pop(name, None)
+        self.lines.forget(name)
 
     def settle(self, job: str) -> None:
         """Have it known where this channel lives: it waits for that host when it is gone."""
@@ -375,6 +374,7 @@ class RayRuntime(Machine, Shelved):
         """Let go of the cluster; a private one ends."""
         for task in list(self._tasks):
             task.cancel()
+        self.lines.close()
         connection, self._connection = self._connection, None
         if connection is None:
             return

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from typing import Any
 
 from actors.cluster.leftovers import end_processes
 from actors.cluster.start import Private
+
+_log = logging.getLogger("cortex.ray")
+
+
+def to_log(told: Any, ignore_prefix: bool = False) -> None:
+    """Log what Ray would print."""
+    _log.debug("%s", told.get("lines"))
 
 
 class Connection:

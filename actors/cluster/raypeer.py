@@ -9,8 +9,9 @@ import contextlib
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
-from actors.cluster.letters import cause_of, post
+from actors.cluster.letters import OPEN, cause_of, post
 from actors.cluster.lifeline import Lifeline
+from actors.cluster.lines import Lines
 from actors.cluster.start import first_line
 from actors.ports import Away, Gone
 
@@ -19,6 +20,7 @@ class Finder(Protocol):
     """What a peer needs of its runtime."""
 
     lifeline: Lifeline | None
+    lines: Lines
 
     def known(self, name: str) -> Any:
         """The handle of an actor, if it was found before."""
@@ -34,7 +36,7 @@ class Finder(Protocol):
 
 
 class RayPeer:
-    """Messages as calls of a Ray actor."""
+    """Messages to an actor: over its socket where it lives on this node, else as calls of Ray's."""
 
     __slots__ = ("_ray", "_runtime", "name")
 
@@ -55,6 +57,9 @@ class RayPeer:
             raise
 
     async def _asked(self, method: str, args: tuple[Any, ...]) -> Any:
+        line = self._runtime.lines.to(self.name) if method not in OPEN else None
+        if line is not None:
+            return await line.ask(method, args)
         try:
             handle = self._runtime.known(self.name) or await self._runtime.handle(self.name)
             return await post(handle, method, args)

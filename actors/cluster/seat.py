@@ -19,6 +19,8 @@ from actors.branch import Branch
 from actors.channel import Channel
 from actors.cluster.heap import settle
 from actors.cluster.letters import opened, sealed
+from actors.cluster.listener import Listener
+from actors.cluster.sockets import Sockets
 from actors.cluster.start import end_gently
 from actors.cortex_actor import Cortex
 from actors.observing.assembled import WATCHED, of_process
@@ -116,6 +118,7 @@ class Seat:
         self._headers = b""
         self._ending: asyncio.Task[None] | None = None
         self._asked_s = self._runtime.monotonic_s()
+        self._listener: Listener | None = None
         self._tasks = [asyncio.create_task(self._watch_over())]
         self._coming_back = asyncio.create_task(self._go_on()) if again else None
         settle()
@@ -134,6 +137,12 @@ class Seat:
         """Have what is known here be seen where the cluster shows such things: ``gauge`` makes one."""
         if self.role in WATCHED:
             self._tasks.append(asyncio.create_task(RayGauges(gauge, self._runtime.telemetry.readings).run()))
+
+    def listen(self, sockets: Sockets | None) -> None:
+        """Be there for others of this node, who need not ask by Ray then."""
+        if sockets is not None:
+            self._listener = Listener(sockets, self.name, self.call)
+            self._tasks.append(asyncio.create_task(self._listener.open()))
 
     # -- being asked -----------------------------------------------------------------------------------------------
 
@@ -281,6 +290,8 @@ class Seat:
 
     async def _let_out(self) -> None:
         """The process ends: how the job ended, and what it came to, is still on its way to a collector."""
+        if self._listener is not None:
+            self._listener.close()
         await asyncio.to_thread(self._runtime.telemetry.close)
 
     async def _hears(self, ask: Callable[[], Any]) -> bool:
@@ -301,6 +312,7 @@ def taken(role: str, name: str, args: tuple[Any, ...], runtime: Any, again: bool
     if role == "channel" and not runtime.store(args[-1]).remote:
         runtime.settle(args[0])
     seat = Seat(role, name, args, runtime, again)
+    seat.listen(runtime.lines.sockets)
     if not private:
         seat.show(gauge)
     if not private and role != "cortex":

@@ -14,6 +14,7 @@ from ray import cloudpickle, exceptions
 from actors.cluster import lifeline as lines
 from actors.cluster.classes import have_classes
 from actors.cluster.lifeline import Lifeline
+from actors.cluster.lines import Lines
 from actors.cluster.raypeer import RayPeer
 from actors.ports import Away, Cut, Gone
 from tests.edge.virtual import virtually
@@ -43,6 +44,10 @@ class Runtime:
     def __init__(self, known: Handle | None, *found: Handle | Exception, lifeline: Lifeline | None = None) -> None:
         self._known, self._found = known, list(found)
         self.lifeline = lifeline
+        self.lines = Lines(None, self.background)
+
+    def background(self, work: Any) -> None:
+        raise NotImplementedError
 
     def known(self, name: str) -> Handle | None:
         return self._known
