@@ -331,12 +331,14 @@ class RayRuntime(Machine, Shelved):
             if (handle := self._handles.pop(name, None)) is not None:
                 await asyncio.to_thread(ray.kill, handle, no_restart=True)
             self._shelf.clear(name)
+        self.lines.forget(name)
 
     async def kill_actor(self, name: str) -> None:
         """End an actor by force."""
         with contextlib.suppress(Gone):
             await asyncio.to_thread(ray.kill, await self.handle(name), no_restart=True)
-        self.forget(name)
+        self._handles.pop(name, None)
+        self.lines.forget(name)
 
     async def end_self(self) -> None:
         """End the actor whose runtime this is."""
@@ -358,7 +360,6 @@ class RayRuntime(Machine, Shelved):
     def forget(self, name: str) -> None:
         """An actor is gone: whoever has its name next is another."""
         self._handles.pop(name, None)
-        self.lines.forget(name)
 
     def settle(self, job: str) -> None:
         """Have it known where this channel lives: it waits for that host when it is gone."""
@@ -379,8 +380,7 @@ class RayRuntime(Machine, Shelved):
         if connection is None:
             return
         if connection.private is not None and connection.users == 1:
-            channels = [name for name in self._handles if name.startswith("channel:")]
-            await asyncio.gather(*map(self.end_actor, channels))
+            await asyncio.gather(*(self.end_actor(name) for name in [*self._handles] if name.startswith("channel:")))
         await _keeper.run(lambda: _let_go(connection))
 
     def make_model(self, blob: bytes) -> Any:

@@ -21,26 +21,30 @@ from actors.ports import Away
 AGAIN_S = 1.0
 """How long after one look for an actor's socket the next one is worth it."""
 LINES_MAX = 200
-"""A process may have 1,024 files open, by default; as many others of its node may have a line to it."""
+"""A process may have 1,024 files open, by default, and there are those who have a line to it. One that has no file left
+greets nobody."""
+LOOKED_MAX = 1_000
+"""So many names are kept with the time at which they were looked for: a cortex meets a channel for each job."""
 
 Background = Callable[[Coroutine[Any, Any, None]], None]
 
 
 class Line(Letters):
-    """To one actor, in one event loop."""
+    """To one actor, in one event loop. ``lost`` hears of its end."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, lost: Callable[[Line], None]) -> None:
         super().__init__()
         self.name = name
+        self._lost = lost
         self.loop = asyncio.get_running_loop()
         self._asked: dict[int, asyncio.Future[bytes]] = {}
         self._number = 0
-        self._broken = False
+        self._greeted = self._broken = False
 
     @property
     def serves(self) -> bool:
-        """Whether it can be asked through, by whoever runs now."""
-        return not self._broken and self.loop is asyncio.get_running_loop()
+        """Whether it can be asked through, by whoever runs now: the system connects us to a process that hangs, too."""
+        return self._greeted and not self._broken and self.loop is asyncio.get_running_loop()
 
     @property
     def over(self) -> bool:
@@ -63,13 +67,15 @@ class Line(Letters):
         return content
 
     def took(self, number: int, letter: bytes) -> None:
-        """An answer, which may come when nobody waits any more."""
+        """A greeting; or an answer, which may come when nobody waits any more."""
+        self._greeted = True
         asked = self._asked.get(number)
         if asked is not None and not asked.done():
             asked.set_result(letter)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """By asyncio."""
+        super().connection_lost(exc)
         self.close()
 
     def close(self) -> None:
@@ -79,6 +85,7 @@ class Line(Letters):
         for asked in self._asked.values():
             if not asked.done():
                 asked.set_exception(Away(self.name))
+        self._lost(self)
 
 
 class Lines:
@@ -93,15 +100,18 @@ class Lines:
     def to(self, name: str) -> Line | None:
         """The line to this actor, if there is one. Else it is looked for meanwhile, now and then."""
         line = self._lines.get(name)
-        if line is not None and not line.over:
-            return line if line.serves else None
-        if self.sockets is not None and (line is not None or len(self._lines) < LINES_MAX):
+        if line is not None and line.over:  # its loop has ended, and could not tell
+            del self._lines[name]
+            line = None
+        if line is None and self.sockets is not None and len(self._lines) < LINES_MAX:
             self._look(name, self.sockets)
-        return None
+        return line if line is not None and line.serves else None
 
     def _look(self, name: str, sockets: Sockets) -> None:
         now_s = time.monotonic()
         if now_s - self._looked_s.get(name, -AGAIN_S) >= AGAIN_S:
+            if len(self._looked_s) >= LOOKED_MAX:
+                self._looked_s = {each: at_s for each, at_s in self._looked_s.items() if now_s - at_s < AGAIN_S}
             self._looked_s[name] = now_s
             path = sockets.path(name)
             if os.path.exists(path) and sockets.are_safe():
@@ -110,16 +120,26 @@ class Lines:
     async def _connect(self, name: str, path: str) -> None:
         with contextlib.suppress(OSError):  # whoever was there is dead
             loop = asyncio.get_running_loop()
-            _, self._lines[name] = await loop.create_unix_connection(lambda: Line(name), path)
+            _, line = await loop.create_unix_connection(lambda: Line(name, self._lost), path)
+            if line.over:
+                return
+            if name in self._lines or self.sockets is None:
+                line.close()
+            else:
+                self._lines[name] = line
+
+    def _lost(self, line: Line) -> None:
+        if self._lines.get(line.name) is line:
+            del self._lines[line.name]
 
     def forget(self, name: str) -> None:
-        """This actor is gone."""
-        self._looked_s.pop(name, None)
-        line = self._lines.pop(name, None)
+        """This actor was ended: who has its name next is another."""
+        line = self._lines.get(name)
         if line is not None and not line.over:
             line.close()
 
     def close(self) -> None:
-        """Let go of all."""
+        """Let go of all, for good."""
+        self.sockets = None
         for name in list(self._lines):
             self.forget(name)

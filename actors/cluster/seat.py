@@ -212,6 +212,8 @@ class Seat:
                 await self._actor.close()  # another one is made when it is tried again
             raise
         self._ready, self._failed = True, None
+        if self._listener is not None:
+            await self._listener.open()  # it may have been closed, by somebody who died before it ended this process
         settle()
 
     def _observe(self, headers: bytes = b"") -> bytes:

@@ -4,7 +4,8 @@ each other.
 Ray starts actors, finds them by name, watches and ends them, and carries what is said between nodes. Within a node it
 takes about a millisecond of CPU on either side for each message (``benchmarks/README.md``); a socket takes a tenth.
 Letters are unpickled, so both ends look whether the other one is this very user, who could as well write into the
-process's memory; nobody else can enter the folder in any case.
+process's memory: that is why there are none where the system, unlike Linux, does not say who it is. The folder is this
+user's alone besides, but it may stand in one that others can write to.
 """
 
 from __future__ import annotations
@@ -21,10 +22,9 @@ from typing import Any
 
 from cortex import __version__
 
-PATH_BYTES_MAX = 103
-"""Bytes in the path of a Unix socket: 104 with its end on macOS and BSD, 108 on Linux (sys/un.h)."""
 _HEAD = struct.Struct(">IQ")
 """Before each letter: how many bytes it has, and the number of the question that it is, or answers."""
+SO_PEERCRED = getattr(socket, "SO_PEERCRED", 0)
 _CREDENTIALS = struct.Struct("3i")
 """Process, user and group of the other end: ``struct ucred`` of unix(7)."""
 
@@ -56,8 +56,6 @@ class Sockets:
             os.mkdir(self._folder, 0o700)
         if not self.are_safe():
             raise PermissionError(f"{self._folder} is another user's, or open to others")
-        if len(path.encode()) > PATH_BYTES_MAX:
-            raise OSError(f"{path} is too long for a socket")
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             made.bind(path)
@@ -68,16 +66,43 @@ class Sockets:
 
 
 def sockets_of(node: Any, name: str) -> Sockets | None:
-    """Those of the node that this process lives on, by what Ray has of it here; None where it lives on none."""
-    return None if node is None or sys.platform == "win32" else Sockets(node.get_session_dir_path(), name)
+    """Those of the node that this process lives on, by what Ray has of it here; None where there can be none."""
+    return Sockets(node.get_session_dir_path(), name) if node is not None and sys.platform == "linux" else None
 
 
 def is_ours(transport: asyncio.Transport) -> bool:
-    """Whether the other end is a process of this user; where the system cannot tell, the folder has to do."""
-    if sys.platform != "linux":
-        return True
-    told = transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    """Whether the other end is a process of this user."""
+    told = transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, SO_PEERCRED, _CREDENTIALS.size)
     return bool(_CREDENTIALS.unpack(told)[1] == os.geteuid())
+
+
+_open: set[int] = set()
+"""File descriptors of our sockets in this process."""
+
+
+def keep_from_children(descriptor: int) -> None:
+    """A process that is forked off here, by a tool or a program, shall not have this socket: whoever is at the other
+    end would not hear of our death while that one lives."""
+    _open.add(descriptor)
+
+
+def forget(descriptor: int) -> None:
+    """It is closed now, and its number may be another file's."""
+    _open.discard(descriptor)
+
+
+def _without_sockets() -> None:
+    """In such a process. The numbers stay taken, since objects that were copied with it may still close them."""
+    if _open:
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for descriptor in _open:
+            os.dup2(nothing, descriptor, inheritable=False)
+        os.close(nothing)
+        _open.clear()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_without_sockets)
 
 
 class Letters(asyncio.Protocol):
@@ -86,14 +111,21 @@ class Letters(asyncio.Protocol):
     transport: Any
 
     def __init__(self) -> None:
+        self._descriptor = -1
         self._came = bytearray()
         self._needed = _HEAD.size
 
     def connection_made(self, transport: Any) -> None:
         """By asyncio."""
         self.transport = transport
+        self._descriptor = transport.get_extra_info("socket").fileno()
+        keep_from_children(self._descriptor)
         if not is_ours(transport):
             transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """By asyncio, before the socket is closed."""
+        forget(self._descriptor)
 
     def data_received(self, data: bytes) -> None:
         """By asyncio."""

@@ -20,7 +20,6 @@ from typing import Any
 import msgspec
 
 from actors.cluster.leftovers import MARK, below, marked
-from actors.cluster.sockets import PATH_BYTES_MAX
 from actors.opening import process_started
 from actors.ports import ClusterError
 from actors.provider.credential import Credential, CredentialError, scrub
@@ -30,8 +29,11 @@ PROBE_S = 3.0
 PORTS = {"": 6379, "ray://": 10001}
 OBJECT_STORE_BYTES = 80_000_000
 """About the least that Ray takes; nothing of ours goes through its object store."""
+_SOCKET_PATH_MAX = 103
+"""Bytes in the path of a Unix socket: 104 with its end on macOS and BSD, 108 on Linux (sys/un.h)."""
 _SOCKET_BELOW = "/cortex-12345678/r/session_2026-01-01_00-00-00_123456_4194304/cortex/0123456789ab.4194304"
-"""The longest of all sockets: one of ours (``sockets``); Ray's own are shorter by eight bytes."""
+"""The longest of all: one of ours (``sockets``). Ray's own are shorter by seven bytes, and a folder too long for ours
+alone is left for ``/tmp`` all the same: without them everything is slower."""
 _GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 """An HTTP/2 client's first words and an empty SETTINGS frame: RFC 9113, 3.4 and 6.5."""
 _SETTINGS_FRAME = 4
@@ -176,7 +178,7 @@ class Private(msgspec.Struct, frozen=True):
     def prepare(cls) -> Private:
         """A folder of its own, with a path short enough for the sockets in it, and a mark."""
         places = [tempfile.gettempdir(), *(["/tmp"] if sys.platform != "win32" else [])]
-        base = next((p for p in places if len((p + _SOCKET_BELOW).encode()) <= PATH_BYTES_MAX), places[-1])
+        base = next((p for p in places if len((p + _SOCKET_BELOW).encode()) <= _SOCKET_PATH_MAX), places[-1])
         return cls(tempfile.mkdtemp(prefix="cortex-", dir=base), secrets.token_hex(8))
 
     @property

@@ -1,11 +1,10 @@
-"""Actors of one node ask each other over Unix sockets, where those can be trusted; by Ray where there is none."""
+"""Actors of one node ask each other over Unix sockets: what is said there, and who is trusted."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import socket
-import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,93 +18,16 @@ from actors.cluster.lifeline import Lifeline
 from actors.cluster.lines import Line, Lines
 from actors.cluster.listener import Listener
 from actors.cluster.raypeer import RayPeer
-from actors.cluster.sockets import Sockets, sockets_of
+from actors.cluster.sockets import Sockets
 from actors.ports import Away, ClusterError, Gone, Unbegun
-
-NAME = "channel:j"
-
-
-class Unreadable(Exception):
-    """One that cannot be made again from what it was made of."""
-
-    def __init__(self, first: str, second: str) -> None:
-        super().__init__(f"{first} {second}")
-
-
-class Actor:
-    """Answers, raises, or waits, as it is asked. ``here`` tells two processes of one actor apart."""
-
-    def __init__(self, here: str = "first") -> None:
-        self.here = here
-        self.go_on = asyncio.Event()
-        self.heard: list[tuple[str, tuple[Any, ...]]] = []
-
-    async def call(self, method: str, args: tuple[Any, ...]) -> Any:
-        self.heard.append((method, args))
-        if method == "wait":
-            await self.go_on.wait()
-        if method == "raise":
-            raise args[0]
-        return self.here, *args
-
-
-class Background:
-    """Runs what nobody waits for, until a test does."""
-
-    def __init__(self) -> None:
-        self.tasks: list[asyncio.Task[None]] = []
-
-    def __call__(self, work: Coroutine[Any, Any, None]) -> None:
-        self.tasks.append(asyncio.get_running_loop().create_task(work))
-
-    async def done(self) -> None:
-        tasks, self.tasks = self.tasks, []
-        await asyncio.gather(*tasks)
-
-
-class Node:
-    """A node: its sockets, and whom it has."""
-
-    def __init__(self, folder: str) -> None:
-        self.sockets = Sockets(folder, "n")
-        self.background = Background()
-        self.lines = Lines(self.sockets, self.background)
-        self.listeners: list[Listener] = []
-
-    async def opened(self, actor: Actor, name: str = NAME) -> Listener:
-        listener = Listener(self.sockets, name, actor.call)
-        await listener.open()
-        self.listeners.append(listener)
-        return listener
-
-    async def line(self, name: str = NAME) -> Line:
-        """The line to an actor, found."""
-        found = self.lines.to(name)
-        if found is None:
-            await self.background.done()
-            found = self.lines.to(name)
-        assert found is not None
-        return found
+from tests.edge.neighbours import NAME, Actor, Node, Unreadable, a_node, until
 
 
 @pytest.fixture
 async def node(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Node]:
     monkeypatch.setattr(lines, "AGAIN_S", 0.0)
-    with tempfile.TemporaryDirectory(prefix="cx-", dir="/tmp") as folder:  # a socket's path must be short
-        made = Node(folder)
+    async with a_node() as made:
         yield made
-        await made.background.done()
-        made.lines.close()
-        for listener in made.listeners:
-            listener.close()
-        for _ in range(5):  # both ends of each line hear of it
-            await asyncio.sleep(0)
-
-
-async def _until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not holds():  # noqa: ASYNC110 - what it waits for has no event
-            await asyncio.sleep(0.001)
 
 
 # -- what is said ------------------------------------------------------------------------------------------------------
@@ -173,6 +95,18 @@ async def test_what_cannot_travel_is_told_in_words(node: Node) -> None:
     assert other.serves
 
 
+class Panic(BaseException):
+    """As a library that is not written in Python raises it."""
+
+
+async def test_whatever_is_raised_whoever_asked_does_not_wait_for_ever(node: Node) -> None:
+    await node.opened(Actor())
+    line = await node.line()
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+    with pytest.raises(RuntimeError, match="Panic: of a library"):
+        await line.ask("raise", (Panic("of a library"),))
+
+
 async def test_an_actor_that_ends_and_cancels_what_it_does_is_away_and_nobody_who_asks_is_cancelled(node: Node) -> None:
     await node.opened(Actor())
     line = await node.line()
@@ -190,98 +124,6 @@ async def test_whoever_waits_no_more_disturbs_nobody(node: Node) -> None:
             await line.ask("wait", ())
     actor.go_on.set()
     assert await line.ask("say", (1,)) == ("first", 1)
-
-
-# -- who is there ------------------------------------------------------------------------------------------------------
-
-
-async def test_where_a_line_breaks_off_the_actor_is_away_and_its_next_process_is_found(node: Node) -> None:
-    await node.opened(Actor())
-    line = await node.line()
-    waiting = asyncio.create_task(line.ask("wait", ()))
-    await asyncio.sleep(0.01)
-    line.transport.abort()  # as if its process were killed
-    with pytest.raises(Away):
-        await waiting
-    await node.opened(Actor("second"))
-    assert node.lines.to(NAME) is None, "until it is found it is asked by Ray"
-    assert await (await node.line()).ask("say", ()) == ("second",)
-
-
-async def test_one_that_has_made_way_for_its_next_process_takes_no_file_of_that_one_along(node: Node) -> None:
-    first = await node.opened(Actor())
-    second = await node.opened(Actor("second"))
-    first.close()
-    assert await (await node.line()).ask("say", ()) == ("second",)
-    second.close()
-    assert not os.path.exists(node.sockets.path(NAME))
-    assert os.listdir(Path(node.sockets.path(NAME)).parent) == []
-
-
-async def test_a_socket_that_a_dead_process_left_behind_is_nobody(node: Node) -> None:
-    node.sockets.bound(node.sockets.path(NAME)).close()
-    assert node.lines.to(NAME) is None
-    await node.background.done()
-    assert node.lines.to(NAME) is None
-
-
-async def test_another_node_of_this_machine_and_another_release_are_not_asked_here(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    here = node.sockets.path(NAME)
-    folder = str(Path(here).parent.parent)
-    assert Sockets(folder, "m").path(NAME) != here
-    monkeypatch.setattr(sockets, "__version__", "another")
-    assert node.sockets.path(NAME) != here
-    assert sockets_of(None, "n") is None
-    assert Lines(None, node.background).to(NAME) is None
-
-
-async def test_no_more_lines_than_a_process_may_have_files(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "LINES_MAX", 2)
-    for name in "abc":
-        await node.opened(Actor(), name)
-    await node.line("a")
-    await node.line("b")
-    assert node.lines.to("c") is None
-    assert node.background.tasks == []
-    node.lines.forget("a")
-    await node.line("c")
-
-
-def test_a_line_serves_the_loop_that_it_was_made_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "AGAIN_S", 0.0)
-    with tempfile.TemporaryDirectory(prefix="cx-", dir="/tmp") as folder:
-        node = Node(folder)
-
-        async def asked(here: str) -> Any:
-            listener = await node.opened(Actor(here))
-            line = await node.line()
-            try:
-                return line, await line.ask("say", ())
-            finally:
-                listener.close()
-
-        first, answer = asyncio.run(asked("first"))
-        assert answer == ("first",)
-        second, answer = asyncio.run(asked("second"))  # as the next cell of a notebook
-        assert answer == ("second",)
-        assert second is not first
-        with asyncio.Runner() as runner, asyncio.Runner() as another:
-            line, _ = runner.run(asked("third"))
-            assert another.run(_seen(node)) is None, "a loop that lives has it"
-            assert runner.run(_seen(node)) is line
-            runner.run(_closed(node))
-
-
-async def _seen(node: Node) -> Line | None:
-    return node.lines.to(NAME)
-
-
-async def _closed(node: Node) -> None:
-    node.lines.close()
-    for _ in range(5):
-        await asyncio.sleep(0)
 
 
 # -- who is trusted ----------------------------------------------------------------------------------------------------
@@ -326,8 +168,9 @@ async def test_another_user_at_the_other_end_is_not_spoken_with(
     actor = Actor()
     await node.opened(actor)
     ours = sockets.is_ours
-    assert sockets.is_ours((await node.line()).transport)
-    node.lines.forget(NAME)
+    line = await node.line()
+    assert sockets.is_ours(line.transport)
+    line.close()
     mine = os.geteuid()
     judged: list[bool] = []
 
@@ -341,19 +184,22 @@ async def test_another_user_at_the_other_end_is_not_spoken_with(
     monkeypatch.setattr(sockets, "is_ours", is_ours)
     assert node.lines.to(NAME) is None
     await node.background.done()
-    await _until(lambda: False in judged)
-    if (line := node.lines.to(NAME)) is not None:
+    await until(lambda: False in judged)
+    if (found := node.lines.to(NAME)) is not None:
         with pytest.raises(Away):
-            await line.ask("say", ())
+            await found.ask("say", ())
     assert actor.heard == []
 
 
-async def test_where_a_path_is_too_long_there_is_no_socket(node: Node) -> None:
-    far = Sockets("/tmp/" + "x" * 90, "n")
-    listener = Listener(far, NAME, Actor().call)
-    await listener.open()
-    listener.close()
+async def test_where_a_path_is_too_long_there_is_no_socket(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    folder = Path(node.sockets.path(NAME)).parent.parent / ("x" * 70)
+    folder.mkdir()
+    far = Sockets(str(folder), "n")
+    with caplog.at_level("INFO", "cortex.socket"):
+        await Listener(far, NAME, Actor().call).open()
+    assert "too long" in caplog.text
     assert Lines(far, node.background).to(NAME) is None
+    assert node.background.tasks == []
 
 
 # -- beside Ray --------------------------------------------------------------------------------------------------------
@@ -376,7 +222,7 @@ class Ray:
         return self
 
     def forget(self, name: str) -> None:
-        self.lines.forget(name)
+        pass
 
     def background(self, work: Coroutine[Any, Any, None]) -> None:
         raise NotImplementedError
