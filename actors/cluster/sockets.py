@@ -25,7 +25,7 @@ from cortex import __version__
 _HEAD = struct.Struct(">IQ")
 """Before each letter: how many bytes it has, and the number of the question that it is, or answers."""
 SO_PEERCRED = getattr(socket, "SO_PEERCRED", 0)
-_CREDENTIALS = struct.Struct("3i")
+_CREDENTIALS = struct.Struct("iII")
 """Process, user and group of the other end: ``struct ucred`` of unix(7)."""
 
 
