@@ -1,6 +1,7 @@
 """Which of a branch's replies wait for others to go with them to their channel, and for how long.
 
-A message costs both sides a millisecond of CPU, as much as forty replies in it; a reply that waits keeps its place.
+A message by Ray costs both sides a millisecond of CPU, as much as forty replies in it; a reply that waits keeps its
+place. Within a node, by sockets, it costs less, but neither shorter waits nor smaller groups were any faster there.
 """
 
 from __future__ import annotations
