@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from actors.model import AnthropicModel
-from actors.provider import direct, prepared, reply
+from actors.provider import connection, direct, encoding, reply
 from cortex.reply import Reply
 from policies.failure import Failure, FailureKind
 from policies.timeout import TimeoutPolicy
@@ -165,7 +165,7 @@ async def test_an_unknown_host_means_not_sent(connect: Connect) -> None:
 
 
 async def test_an_endless_answer_is_not_held(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (direct, prepared, reply):
+    for module in (connection, direct, encoding, reply):
         monkeypatch.setattr(module, "BODY_BYTES_MAX", 100)
     for answer in (http(MESSAGE), chunked(compact(MESSAGE), "application/json")):
         async with connect(always(answer)) as (_, model):

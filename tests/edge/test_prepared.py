@@ -9,13 +9,13 @@ from unittest.mock import AsyncMock
 
 import aiohttp
 import pytest
-from aiohttp.client_proto import ResponseHandler
 from multidict import CIMultiDict
 from yarl import URL
 
 from actors.model import AnthropicModel
 from actors.model_port import TRACEPARENT
 from actors.provider import direct, prepared
+from actors.provider.connection import HttpConnection
 from actors.provider.direct import DirectRoad, Template
 from cortex.reply import Reply
 from policies.failure import Failure, FailureKind
@@ -168,7 +168,7 @@ async def test_who_finds_no_place_in_the_pool_was_not_sent() -> None:
 
 
 @pytest.mark.parametrize(
-    "changed", ["http.StreamWriter", "streams.StreamReader.read_nowait", "client_proto.ResponseHandler.should_close"]
+    "changed", ["http.StreamWriter", "client_proto.ResponseHandler.closed", "client_proto.ResponseHandler.should_close"]
 )
 async def test_where_aiohttp_is_put_together_otherwise_all_goes_by_the_session(
     changed: str, monkeypatch: pytest.MonkeyPatch,
@@ -286,15 +286,14 @@ async def test_a_head_that_comes_with_the_end_of_the_time_is_no_leave_to_wait_on
         road = await road_to(server.url)
         exchange = road.send(PATH, BODY, timeout_s=60, silence_s=None)
         assert isinstance(exchange, prepared.PreparedExchange)
-        feed = ResponseHandler.data_received
+        feed = HttpConnection.data_received
 
-        def late(protocol: ResponseHandler, data: bytes) -> None:
-            feed(protocol, data)
-            if b"HTTP/1.1 200" in data and exchange._connection is not None:
-                exchange._is_late()
+        def late(connection: HttpConnection, data: bytes) -> None:
+            feed(connection, data)
+            connection.fail(TimeoutError)
 
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(ResponseHandler, "data_received", late)
+            patched.setattr(HttpConnection, "data_received", late)
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(5) as limit, exchange as answer:
                     await answer.read()

@@ -1,0 +1,198 @@
+"""One HTTP/1.1 connection: requests go out as they are, one after another, and answers come through llhttp.
+
+aiohttp's pool makes the connection (lookup, TLS, both families of addresses); from then on its transport is ours, and
+`httptools`, the parser of uvicorn, takes the answers apart. aiohttp's own protocol makes a parser, a stream and a queue
+for each answer, and takes as many Python functions again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+import aiohttp
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+from multidict import CIMultiDict
+
+from actors.provider.reply import BODY_BYTES_MAX, Unreadable
+
+if TYPE_CHECKING:
+    from aiohttp.connector import Connection
+
+HEAD_BYTES_MAX: Final = 1 << 17
+"""Of all headers of an answer, and the words before it. Servers stop at 8 or 16 KB."""
+_SWITCHING: Final = 101
+
+
+class HttpConnection(asyncio.Protocol):
+    """Asks one thing at a time: `ask`, `read` or `more` until `whole`, and then `ask` again where it `keeps`.
+
+    Raises aiohttp's errors, `Unreadable` for an answer that has no end, and what `fail` is given.
+    """
+
+    __slots__ = (
+        "_came", "_fields", "_head", "_loop", "_made", "_more", "_parser", "_theirs", "_transport", "error", "headers",
+        "keeps", "on_body", "parts", "rested_s", "status", "whole",
+    )  # fmt: skip
+
+    def __init__(self, made: Connection) -> None:
+        """Takes over what aiohttp made. Raises ClientConnectionError where it is closed already, or spoke unasked."""
+        theirs, transport = made.protocol, made.transport
+        if theirs is None or transport is None or transport.is_closing() or theirs.should_close:
+            made.close()
+            raise aiohttp.ClientConnectionError("whoever is there hangs up, or speaks before it is asked")
+        self._loop = asyncio.get_running_loop()
+        self._made, self._theirs, self._transport = made, theirs, transport
+        self._head: asyncio.Future[None] | None = None
+        """Whoever waits for status and headers; None while nothing is asked."""
+        self._more: asyncio.Future[None] | None = None
+        """Whoever waits for more of the body."""
+        self._fields: list[tuple[bytes, bytes]] = []
+        self._came = 0
+        self.status = 0
+        """0 until the head is there."""
+        self.headers: CIMultiDict[str] = CIMultiDict()
+        self.parts: list[bytes] = []
+        """Of the body, as they came."""
+        self.on_body = self.parts.append
+        self.whole = False
+        self.keeps = True
+        """May something be asked over it, after this?"""
+        self.error: BaseException | None = None
+        self.rested_s = 0.0
+        """Since when it rests, by the loop's clock: whoever lets it rest says."""
+        self._parser = HttpResponseParser(self)
+        self._parser.set_dangerous_leniencies(  # those of aiohttp's client: small servers end lines as they please
+            lenient_headers=True, lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True
+        )
+        transport.set_protocol(self)
+
+    @property
+    def unsent(self) -> bool:
+        """Is a part of the request still here?"""
+        return self._transport.get_write_buffer_size() > 0
+
+    def ask(self, request: bytes) -> asyncio.Future[None]:
+        """Send a request. What it gives back is done when status and headers are there."""
+        self._came, self.status, self.whole = 0, 0, False
+        self._fields.clear()
+        self.parts.clear()
+        head = self._head = self._loop.create_future()
+        self._transport.write(request)
+        return head
+
+    async def more(self) -> None:
+        """Until something of the body came, or its end. One at a time."""
+        if self.error is not None:
+            raise self.error
+        if not self.whole:
+            self._more = self._loop.create_future()
+            await self._more
+
+    async def read(self) -> bytes:
+        """The whole body, as it was sent. Raises Unreadable beyond `BODY_BYTES_MAX`."""
+        while not self.whole:
+            await self.more()
+        parts = self.parts
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        if len(body) > BODY_BYTES_MAX:
+            raise Unreadable(f"the answer is longer than {BODY_BYTES_MAX} bytes")
+        return body
+
+    def rest(self, now_s: float) -> None:
+        """Nothing is asked any more."""
+        self._head, self.rested_s = None, now_s
+        self.parts.clear()
+
+    def fail(self, error: BaseException | type[BaseException]) -> None:
+        """End it: whoever waits for an answer hears this."""
+        self.error = error if isinstance(error, BaseException) else error()
+        for waiting in (self._head, self._more):
+            if waiting is not None and not waiting.done():
+                waiting.set_exception(self.error)
+                break
+        self.close()
+
+    def close(self) -> None:
+        """Hang up. What is left of a request is not sent: else it would be answered, and paid, though nobody waits."""
+        self.keeps = False
+        if self.unsent:
+            self._transport.abort()
+        else:
+            self._transport.close()
+
+    # What the transport tells.
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of an answer; of none that anybody asked for, and this connection is of no use."""
+        wanted = self._head is not None and not self.whole
+        if not wanted:
+            self.close()
+            return
+        self._came += len(data)
+        if self._came > len(data) + (BODY_BYTES_MAX if self.status else HEAD_BYTES_MAX):
+            self.fail(Unreadable(f"the answer is longer than {BODY_BYTES_MAX} bytes, or its head has no end"))
+            return
+        try:
+            self._parser.feed_data(data)
+        except (HttpParserError, HttpParserUpgrade) as error:
+            if self.whole:  # and something after it, or another protocol
+                self.close()
+            else:
+                self.fail(aiohttp.ClientPayloadError(f"the answer is no HTTP: {error}"))
+        if self._more is not None and not self._more.done():
+            self._more.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is closed, by us or by them: the pool's place is free, and a body without a length has its end."""
+        self.keeps = False
+        self._theirs.connection_lost(exc)
+        self._made.close()
+        del self._parser  # it holds methods of this
+        if self._head is None or self.whole or self.error is not None:
+            return
+        if not self.status:
+            lost = aiohttp.ClientOSError(*exc.args) if isinstance(exc, OSError) else aiohttp.ServerDisconnectedError()
+            self.fail(lost)
+        elif exc is None and self._ends_with_connection():
+            self.whole = True
+            if self._more is not None and not self._more.done():
+                self._more.set_result(None)
+        else:
+            came = sum(map(len, self.parts))
+            self.fail(aiohttp.ClientPayloadError(f"the answer ended after {came} bytes of its body: {exc or 'cut'}"))
+
+    def _ends_with_connection(self) -> bool:
+        """RFC 9112, 6.3: a body of which neither its length nor chunks are told."""
+        coding = self.headers.get("transfer-encoding", "").lower()
+        return "content-length" not in self.headers and "chunked" not in coding
+
+    # What the parser tells. `on_body` is in `__init__`.
+
+    def on_message_begin(self) -> None:
+        """The first byte of an answer, or of something after it: raising ends the parser's work."""
+        if self.whole:
+            raise ValueError("more than was asked for")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header; after the body those that nobody looks at."""
+        self._fields.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """All headers: of the answer, or of a word before it (RFC 9110, 15.2)."""
+        status = self._parser.get_status_code()
+        if 100 <= status < 200 and status != _SWITCHING:
+            self._fields.clear()
+            return
+        self.headers = CIMultiDict(
+            [(name.decode("ascii"), value.decode("utf-8", "surrogateescape")) for name, value in self._fields]
+        )
+        self.status = status
+        head = self._head
+        if head is not None and not head.done():
+            head.set_result(None)
+
+    def on_message_complete(self) -> None:
+        """The end of an answer."""
+        if self.status:
+            self.whole, self.keeps = True, self.keeps and self._parser.should_keep_alive()
