@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 
 HEAD_BYTES_MAX: Final = 1 << 17
 """Of all headers of an answer, and the words before it. Servers stop at 8 or 16 KB."""
+PIECE_BYTES: Final = 1 << 16
+"""A longer request is written in such pieces: of what lies below TLS a transport tells nothing, and so all that is not
+sent but for one piece stays above it."""
 _SWITCHING: Final = 101
+_WORDS: Final = 100
+"""The least status: those up to 199 are words before the answer (RFC 9110, 15.2)."""
 
 
 class HttpConnection(asyncio.Protocol):
@@ -68,6 +73,11 @@ class HttpConnection(asyncio.Protocol):
         transport.set_protocol(self)
 
     @property
+    def usable(self) -> bool:
+        """May something be asked over it, and is it open still? What closes it may be known before it is told."""
+        return self.keeps and not self._transport.is_closing()
+
+    @property
     def unsent(self) -> bool:
         """Is a part of the request still here?"""
         return self._transport.get_write_buffer_size() > 0
@@ -78,7 +88,11 @@ class HttpConnection(asyncio.Protocol):
         self._fields.clear()
         self.parts.clear()
         head = self._head = self._loop.create_future()
-        self._transport.write(request)
+        if len(request) <= PIECE_BYTES:
+            self._transport.write(request)
+        else:
+            for at in range(0, len(request), PIECE_BYTES):
+                self._transport.write(request[at : at + PIECE_BYTES])
         return head
 
     async def more(self) -> None:
@@ -105,7 +119,7 @@ class HttpConnection(asyncio.Protocol):
         self.parts.clear()
 
     def fail(self, error: BaseException | type[BaseException]) -> None:
-        """End it: whoever waits for an answer hears this."""
+        """End it: whoever waits for an answer, or comes for more of it, hears this."""
         self.error = error if isinstance(error, BaseException) else error()
         for waiting in (self._head, self._more):
             if waiting is not None and not waiting.done():
@@ -114,19 +128,17 @@ class HttpConnection(asyncio.Protocol):
         self.close()
 
     def close(self) -> None:
-        """Hang up. What is left of a request is not sent: else it would be answered, and paid, though nobody waits."""
+        """Hang up at once. What is left of a request is not sent: else it would be answered, and paid, though nobody
+        waits. (`close` of a transport would send it, wait for the other end under TLS, and bears no second call there.)
+        """
         self.keeps = False
-        if self.unsent:
-            self._transport.abort()
-        else:
-            self._transport.close()
+        self._transport.abort()
 
     # What the transport tells.
 
     def data_received(self, data: bytes) -> None:
         """Bytes of an answer; of none that anybody asked for, and this connection is of no use."""
-        wanted = self._head is not None and not self.whole
-        if not wanted:
+        if self._head is None:
             self.close()
             return
         self._came += len(data)
@@ -142,6 +154,10 @@ class HttpConnection(asyncio.Protocol):
                 self.fail(aiohttp.ClientPayloadError(f"the answer is no HTTP: {error}"))
         if self._more is not None and not self._more.done():
             self._more.set_result(None)
+
+    def eof_received(self) -> None:
+        """They sent the last of it: what closes under TLS is told some rounds of the loop later."""
+        self.keeps = False
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is closed, by us or by them: the pool's place is free, and a body without a length has its end."""
@@ -164,8 +180,8 @@ class HttpConnection(asyncio.Protocol):
 
     def _ends_with_connection(self) -> bool:
         """RFC 9112, 6.3: a body of which neither its length nor chunks are told."""
-        coding = self.headers.get("transfer-encoding", "").lower()
-        return "content-length" not in self.headers and "chunked" not in coding
+        codings = ",".join(self.headers.getall("transfer-encoding", ())).lower()
+        return "content-length" not in self.headers and "chunked" not in codings
 
     # What the parser tells. `on_body` is in `__init__`.
 
@@ -179,9 +195,11 @@ class HttpConnection(asyncio.Protocol):
         self._fields.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """All headers: of the answer, or of a word before it (RFC 9110, 15.2)."""
+        """All headers: of the answer, or of a word before it."""
         status = self._parser.get_status_code()
-        if 100 <= status < 200 and status != _SWITCHING:
+        if status < _WORDS:
+            raise ValueError(f"a status of {status}")
+        if status < 2 * _WORDS and status != _SWITCHING:
             self._fields.clear()
             return
         self.headers = CIMultiDict(

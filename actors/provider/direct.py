@@ -8,6 +8,7 @@ template. The bytes on the wire are the same, by test.
 
 from __future__ import annotations
 
+import contextlib
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
@@ -138,9 +139,10 @@ class DirectRoad:
         )
 
     async def close(self) -> None:
-        await self._pool.close()
-        await self._session.close()
-        await self._session_of_streams.close()
+        """Close every connection, whatever one of them says to it; who waits for an answer hears of it."""
+        async with contextlib.AsyncExitStack() as all_of_them:
+            for each in (self._session_of_streams, self._session, self._pool):
+                all_of_them.push_async_callback(each.close)
 
 
 class _DirectExchange:

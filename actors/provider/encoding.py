@@ -14,6 +14,8 @@ ACCEPTED: Final = "gzip, deflate"
 
 _ZLIB_METHOD: Final = 8
 """The low half of the first byte of what zlib wraps (RFC 1950, 2.2); some servers send `deflate` without."""
+_MEMBERS_MAX: Final = 100
+"""Of a gzip file. Each is a copy of what comes after it."""
 
 
 def decoded(body: bytes, encoding: str) -> bytes:
@@ -28,8 +30,11 @@ def decoded(body: bytes, encoding: str) -> bytes:
         bits = zlib.MAX_WBITS if body[:1] and body[0] & 15 == _ZLIB_METHOD else -zlib.MAX_WBITS
     else:
         raise aiohttp.ClientPayloadError(f"the answer's encoding is {name[:40]}, which nobody asked for")
-    parts, left = [], BODY_BYTES_MAX
-    while body:  # a gzip file may have several members
+    parts: list[bytes] = []
+    left = BODY_BYTES_MAX
+    while body:
+        if len(parts) == _MEMBERS_MAX:
+            raise Unreadable(f"the answer is in more than {_MEMBERS_MAX} pieces of {name}")
         member = zlib.decompressobj(bits)
         try:
             parts.append(member.decompress(body, left + 1))

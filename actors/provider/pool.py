@@ -24,6 +24,7 @@ class ConnectionPool:
         self._loop = asyncio.get_running_loop()
         self._places = connections_max
         """Free ones: each is for a connection that is lent, or about to be."""
+        self._lent: set[HttpConnection] = set()
         self._resting: list[HttpConnection] = []
         """The last one that was given back is the first to go."""
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -35,6 +36,7 @@ class ConnectionPool:
         if not self._places or (connection := self._rested()) is None:
             return None
         self._places -= 1
+        self._lent.add(connection)
         return connection
 
     async def lend(self, request: aiohttp.ClientRequest, connect_s: float) -> HttpConnection:
@@ -45,7 +47,10 @@ class ConnectionPool:
         async with asyncio.timeout(connect_s):
             await self._place()
             try:
-                return self._rested() or HttpConnection(await self._connector.connect(request, [], _UNTIMED))
+                if (connection := self._rested()) is None:
+                    connection = HttpConnection(await self._connector.connect(request, [], _UNTIMED))
+                self._lent.add(connection)
+                return connection
             except BaseException as error:
                 self._leave_place()
                 task = asyncio.current_task()
@@ -55,6 +60,7 @@ class ConnectionPool:
 
     def give_back(self, connection: HttpConnection) -> None:
         """Let it rest."""
+        self._lent.discard(connection)
         connection.rest(self._loop.time())
         if self._closed:
             connection.close()
@@ -66,17 +72,21 @@ class ConnectionPool:
 
     def drop(self, connection: HttpConnection) -> None:
         """Hang up."""
-        connection.close()
+        self._lent.discard(connection)
         self._leave_place()
+        connection.close()
+        connection.parts.clear()  # an error may hold it for long
 
     async def close(self) -> None:
-        """Close all of them, those that are lent too; whoever waits for one hears of it."""
+        """Close all of them; whoever waits for one, or for an answer over one, hears of it at once."""
         self._closed = True
         if self._sweep is not None:
             self._sweep.cancel()
         for waiting in self._waiting:
             if not waiting.done():
                 waiting.set_exception(aiohttp.ClientConnectionError("the connections were closed"))
+        for connection in self._lent:
+            connection.fail(aiohttp.ClientConnectionError("the connections were closed"))
         while self._resting:
             self._resting.pop().close()
         await self._connector.close()
@@ -85,7 +95,7 @@ class ConnectionPool:
         oldest_s = self._loop.time() - KEEP_S
         while self._resting:
             connection = self._resting.pop()
-            if connection.keeps and connection.rested_s >= oldest_s:
+            if connection.usable and connection.rested_s >= oldest_s:
                 return connection
             connection.close()
         return None
@@ -120,5 +130,5 @@ class ConnectionPool:
         for connection in self._resting:
             if connection.rested_s < oldest_s:
                 connection.close()
-        self._resting = [connection for connection in self._resting if connection.keeps]
+        self._resting = [connection for connection in self._resting if connection.usable]
         self._sweep = self._loop.call_later(KEEP_S, self._swept) if self._resting else None

@@ -115,12 +115,13 @@ class PreparedExchange:
     """One such request on its way; leaving the block gives the connection back, or closes it when the body was not
     read, or the request not taken whole. Raises aiohttp's errors, as a session does."""
 
-    __slots__ = ("_connection", "_head", "_pool", "_request", "_timeout_s", "_timer")
+    __slots__ = ("_connection", "_head", "_long", "_pool", "_request", "_timeout_s", "_timer")
 
     def __init__(self, pool: ConnectionPool, head: Head, body: bytes, trace: str, timeout_s: float) -> None:
         """``timeout_s`` bounds the exchange. Raises ``ValueError`` for a trace that would be more than one header."""
         self._pool, self._head, self._timeout_s = pool, head, timeout_s
         self._request = head.with_body(body, trace)
+        self._long = len(self._request) >= _KERNEL_BYTES
         self._connection: HttpConnection | None = None
 
     async def __aenter__(self) -> PreparedAnswer:
@@ -129,7 +130,8 @@ class PreparedExchange:
         connection = self._connection = self._pool.lend_rested() or await self._lent()
         self._timer = loop.call_at(until_s, connection.fail, TimeoutError)
         try:
-            await connection.ask(self._request)
+            head, self._request = connection.ask(self._request), b""
+            await head
         except BaseException:
             self._leave(keep=False)
             raise
@@ -154,8 +156,7 @@ class PreparedExchange:
         connection, self._connection = self._connection, None
         if connection is None:
             return
-        refused = not 200 <= connection.status < 300 and len(self._request) >= _KERNEL_BYTES
-        self._request = b""
+        refused = self._long and not 200 <= connection.status < 300
         if keep and connection.keeps and connection.whole and not refused and not connection.unsent:
             self._pool.give_back(connection)
         else:  # perhaps whoever refused a long request has not taken all of it

@@ -24,11 +24,13 @@ class Connector:
         self.made: list[Made] = []
         self.failing, self.closed = 0, False
         self.slow: asyncio.Event | None = None
+        self.connecting: asyncio.Future[Any] | None = None
 
     async def connect(self, request: Any, *_: Any) -> Made:
         assert request is REQUEST
         if self.slow is not None:
-            await self.slow.wait()
+            self.connecting = asyncio.ensure_future(self.slow.wait())
+            await self.connecting
         if self.failing:
             self.failing -= 1
             raise aiohttp.ClientConnectionError("refused")
@@ -36,7 +38,10 @@ class Connector:
         return self.made[-1]
 
     async def close(self) -> None:
+        """As aiohttp's does: what is looked up meanwhile is cancelled, and so is whoever waits for it."""
         self.closed = True
+        if self.connecting is not None:
+            self.connecting.cancel()
 
     @property
     def open(self) -> int:
@@ -72,7 +77,9 @@ async def test_who_waits_gets_a_place_in_turn_and_a_place_that_nobody_takes_goes
     pool.give_back(first)
     waiting[1].cancel()  # in the very round in which it got the place
     assert await waiting[2] is first and not waiting[3].done()
+    first.parts.append(b"a part of an answer")
     pool.drop(first)
+    assert not first.parts
     assert await waiting[3] is not first
     assert [task.cancelled() for task in waiting] == [True, True, False, False]
     assert (len(connector.made), connector.open) == (2, 1)
@@ -103,8 +110,17 @@ async def test_one_that_was_closed_while_it_rested_is_not_lent() -> None:
     pool.give_back(second)
     second.connection_lost(None)
     first.data_received(LENGTH)
-    assert await lent(pool) not in (first, second)
-    assert len(connector.made) == 3
+    third = await lent(pool)
+    assert third not in (first, second)
+    pool.give_back(third)
+    wire = connector.made[-1].transport
+    assert wire is not None
+    wire.abort()  # which nobody has been told yet
+    fourth = await lent(pool)
+    assert fourth is not third
+    pool.give_back(fourth)
+    fourth.eof_received()
+    assert await lent(pool) is not fourth
 
 
 async def test_one_that_rested_too_long_is_closed_whether_or_not_anything_is_asked(
@@ -119,6 +135,7 @@ async def test_one_that_rested_too_long_is_closed_whether_or_not_anything_is_ask
     young.rested_s -= 1
     assert await lent(pool) not in (old, young) and connector.open == 2
     pool.give_back(used)
+    used.rested_s += 0.02  # it is too young when they are looked at for the first time
     await until(lambda: connector.open == 1)  # that which is lent still
     await until(lambda: pool._sweep is None)  # nothing rests, so nothing is looked for
     pool.give_back(await lent(pool))
@@ -127,14 +144,19 @@ async def test_one_that_rested_too_long_is_closed_whether_or_not_anything_is_ask
 
 
 async def test_who_waits_or_connects_when_it_is_closed_hears_of_it() -> None:
-    pool, connector = pool_of(1)
+    pool, connector = pool_of(2)
     first = await lent(pool)
-    waiting = asyncio.create_task(lent(pool))
-    await asyncio.sleep(0)
+    head = first.ask(b"request")
+    connector.slow = asyncio.Event()
+    waiting = [asyncio.create_task(lent(pool)) for _ in range(3)]
+    await asyncio.sleep(0.01)
     await pool.close()
     assert connector.closed
     with pytest.raises(aiohttp.ClientConnectionError, match="closed"):
-        await waiting
+        await head
+    for task in waiting:  # the first connects
+        with pytest.raises(aiohttp.ClientConnectionError, match="closed"):
+            await task
     with pytest.raises(aiohttp.ClientConnectionError, match="closed"):
         await lent(pool)
     pool.give_back(first)  # whose answer came last

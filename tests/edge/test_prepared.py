@@ -17,12 +17,14 @@ from actors.model_port import TRACEPARENT
 from actors.provider import direct, prepared
 from actors.provider.connection import HttpConnection
 from actors.provider.direct import DirectRoad, Template
+from actors.provider.prepared import Head, PreparedExchange
 from cortex.reply import Reply
 from policies.failure import Failure, FailureKind
 from tests.edge.scripted import MESSAGE, Answer, Asked, Step, compact, http, scripted
 from tests.edge.wired import BODY, CREDENTIAL, always
 
 PATH = "/v1/messages"
+HEAD_SENT = b"POST /v1/messages HTTP/1.1\r\nContent-Length: 1\r\n\r\n"
 EARLY_HINTS = b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n"
 
 
@@ -116,6 +118,23 @@ async def test_the_time_of_the_whole_exchange_ends_it_wherever_it_stands(answer:
     assert server.connections == 2
 
 
+async def test_the_time_of_an_exchange_that_is_over_ends_nothing() -> None:
+    """Neither the connection while it rests, nor the next call over it."""
+    answers = iter([0.0, 0.3, 0.0])
+
+    async def slow(_: Asked) -> Answer:
+        await asyncio.sleep(next(answers))
+        return http(MESSAGE)
+
+    async with scripted(slow) as server:
+        road = await road_to(server.url, connections_max=1)
+        await said(road, timeout_s=0.2)
+        await said(road)
+        await said(road)
+        await road.close()
+    assert server.connections == 1
+
+
 async def test_what_came_unasked_over_a_connection_is_nobodys_answer() -> None:
     """A proxy that tells a connection which rests that its time is over, say."""
     came = asyncio.Event()
@@ -161,6 +180,11 @@ async def test_who_finds_no_place_in_the_pool_was_not_sent() -> None:
         with pytest.raises(TimeoutError) as late:
             await said(road, timeout_s=0.01)
         assert not isinstance(late.value, aiohttp.ClientError)
+        patient = Head(next(iter(road._heads.values())).request, HEAD_SENT, connect_s=60)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(5) as limit, PreparedExchange(road._pool, patient, BODY, "", 0.01):
+                pass
+        assert not limit.expired(), "its own time is shorter than that to connect"
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
         await road.close()
