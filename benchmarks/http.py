@@ -5,8 +5,10 @@ the rounds. The rate is the server's own view, from the first request to the las
 against anybody; ``whole_s`` has everything in it. `cortex batch` reads its rows from a file, keeps its journal on disk
 and writes its results; they are checked: every call answered exactly once, each with its own answer.
 
-``bare`` is two processes on the client road of a branch, with nothing around it. ``bare_by_sdk`` and ``ray_by_sdk`` are
-both once more with the SDK's own client in place of that road.
+``bare`` is two processes on the client road of a branch, with nothing around it, each with ``--at-once`` requests at the
+server all the time. A job's place is taken from its grant until its reply is on disk, so of ``--concurrency`` places on
+``ray`` fewer are at the server (``at_server``, by the server's clock); ``ray_more`` has half as many again. ``bare_by_sdk``
+and ``ray_by_sdk`` are both once more with the SDK's own client in place of that road.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from benchmarks import command, figures, rows
 from benchmarks.server import Counts, RunningServer
 
 BARE_PROCESSES = 2
-ROADS = ("ray", "inline", "sdk", "sdk_uvloop", "bare", "ray_by_sdk", "bare_by_sdk")
+ROADS = ("ray", "ray_more", "inline", "sdk", "sdk_uvloop", "bare", "ray_by_sdk", "bare_by_sdk")
 DEFAULT = "ray,inline,sdk"
 
 
@@ -42,6 +44,7 @@ class Bench:
         rows.write_input(self._input, calls)
         self.roads: dict[str, Callable[[], float]] = {
             "ray": lambda: self._cortex("local"),
+            "ray_more": lambda: self._cortex("local", places=self._concurrency * 3 // 2),
             "ray_by_sdk": lambda: self._cortex("local", "benchmarks.by_sdk"),
             "inline": lambda: self._cortex("inline"),
             "sdk": lambda: self._loops("sdk", 1),
@@ -50,13 +53,13 @@ class Bench:
             "bare_by_sdk": lambda: self._loops("bare_by_sdk", BARE_PROCESSES, "--uvloop"),
         }
 
-    def _cortex(self, cluster: str, module: str = command.MODULE) -> float:
+    def _cortex(self, cluster: str, module: str = command.MODULE, places: int = 0) -> float:
         """`cortex batch`, with a fresh state folder; how long all of it took, in seconds."""
         self._runs += 1
         state, output = self._folder / f"state-{self._runs}", self._folder / f"results-{self._runs}.jsonl"
         where = ["--base-url", self._url, "--model", rows.MODEL]
         run = command.batch(
-            self._input, output, state, *where, "--cluster", cluster, "--concurrency", str(self._concurrency),
+            self._input, output, state, *where, "--cluster", cluster, "--concurrency", str(places or self._concurrency),
             module=module,
         )  # fmt: skip
         told = (run.summary["outcome"], run.summary["rows_succeeded"], run.summary["attempts"])
@@ -92,6 +95,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     names = given.roads.split(",")
     rates: dict[str, list[float]] = {name: [] for name in names}
     wholes: dict[str, list[float]] = {name: [] for name in names}
+    at_server: dict[str, list[float]] = {name: [] for name in names}
     found: dict[str, Any] = {"machine": figures.machine()}
     with tempfile.TemporaryDirectory(prefix="bench-") as folder, RunningServer(given.delay_ms) as server:
         bench = Bench(Path(folder), server.url, given.calls, given.concurrency, given.at_once)
@@ -102,21 +106,24 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
                 counts = server.counts()
                 check_counts(counts, given.calls, name)
                 rates[name].append(counts.calls_per_s)
+                at_server[name].append(counts.in_flight_mean)
                 busy = counts.cpu_s / (counts.last_s - counts.first_s)
-                told = f"{counts.calls_per_s:7.0f} calls/s, {wholes[name][-1]:5.1f} s whole, server busy {busy:.0%}"
+                told = f"{counts.calls_per_s:7.0f} calls/s, {counts.in_flight_mean:3.0f} at the server"
+                told += f", {wholes[name][-1]:5.1f} s whole, server busy {busy:.0%}"
                 figures.said(f"round {round_ + 1} {name:10} {told}", given.json)
     for name in names:
         found[name] = {
             "calls_per_s": figures.median(rates[name], 0),
             "rounds": [round(rate) for rate in rates[name]],
             "whole_s": figures.median(wholes[name]),
+            "at_server": figures.median(at_server[name], 0),
         }
     if "sdk" in found:
         sdk = found["sdk"]["calls_per_s"]
         for name, key in (("ray", "ratio"), ("inline", "ratio_inline"), ("bare", "ratio_bare")):
             if name in found:
                 found[key] = round(found[name]["calls_per_s"] / sdk, 2)
-    for name, road in (("ray", "bare"), ("inline", "bare"), ("ray_by_sdk", "bare_by_sdk")):
+    for name, road in (("ray", "bare"), ("ray_more", "bare"), ("inline", "bare"), ("ray_by_sdk", "bare_by_sdk")):
         if name in found and road in found:
             found[f"{name}_to_{road}"] = round(found[name]["calls_per_s"] / found[road]["calls_per_s"], 2)
     shape = {"calls": given.calls, "rounds": given.rounds, "delay_ms": given.delay_ms}

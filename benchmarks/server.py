@@ -50,6 +50,8 @@ class Counts(msgspec.Struct):
     doubled: int = 0
     connections: int = 0
     in_flight_max: int = 0
+    held_s: float = 0.0
+    """How long all answered requests together were here."""
     first_s: float = 0.0
     """When the first request was there."""
     last_s: float = 0.0
@@ -61,6 +63,11 @@ class Counts(msgspec.Struct):
     def calls_per_s(self) -> float:
         """Answered requests a second, from the first request to the last answer."""
         return self.requests / (self.last_s - self.first_s) if self.last_s > self.first_s else 0.0
+
+    @property
+    def in_flight_mean(self) -> float:
+        """Requests that were here at once."""
+        return self.held_s / (self.last_s - self.first_s) if self.last_s > self.first_s else 0.0
 
 
 def answer(number: int, fitting: bool = False) -> bytes:
@@ -125,13 +132,15 @@ class Board:
 
     def _sweep(self) -> None:
         now_s = time.monotonic()
-        waiting = self._waiting
+        waiting, held_s = self._waiting, 0.0
         self.counts.in_flight_max = max(self.counts.in_flight_max, len(waiting))
         while waiting and waiting[0][0] <= now_s:
-            _, _, transport, number, fitting = heappop(waiting)
+            due_s, _, transport, number, fitting = heappop(waiting)
+            held_s += now_s - due_s + self._delay_s  # with a spread, in the mean
             if not transport.is_closing():
                 transport.write(answer(number, fitting))
         self.counts.last_s = now_s
+        self.counts.held_s += held_s
         if waiting:
             next_s = SWEEP_S if self._spread else max(SWEEP_S, waiting[0][0] - now_s)  # one may come that is due before
             self._loop.call_later(next_s, self._sweep)
