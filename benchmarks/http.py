@@ -5,10 +5,10 @@ the rounds. The rate is the server's own view, from the first request to the las
 against anybody; ``whole_s`` has everything in it. `cortex batch` reads its rows from a file, keeps its journal on disk
 and writes its results; they are checked: every call answered exactly once, each with its own answer.
 
-``bare`` is two processes on the client road of a branch, with nothing around it, each with ``--at-once`` requests at the
-server all the time. A job's place is taken from its grant until its reply is on disk, so of ``--concurrency`` places on
-``ray`` fewer are at the server (``at_server``, by the server's clock); ``ray_more`` has half as many again. ``bare_by_sdk``
-and ``ray_by_sdk`` are both once more with the SDK's own client in place of that road.
+``bare`` is two processes on the client road of a branch, with nothing around it, each with ``--at-once`` requests at
+the server all the time. A job's place is taken from its grant until its reply is on disk, so of the ``--concurrency``
+places of ``ray`` fewer are at the server (``at_server``, by its clock); ``ray_more`` has half as many places again.
+``bare_by_sdk`` and ``ray_by_sdk`` are both once more with the SDK's own client in place of that road.
 """
 
 from __future__ import annotations
