@@ -236,7 +236,7 @@ def machine(text: str, names: Collection[str] = ()) -> list[str]:
 def machine_names() -> set[str]:
     """Where the repository and Python live on this machine, and the registries its pip is told to use."""
     places = {str(ROOT), str(ROOT.parent), sys.prefix, sys.base_prefix, str(Path.home())}
-    common = {"/", "/app", "/home", "/opt", "/private/tmp", "/src", "/tmp", "/usr", "/usr/local", "/root"}
+    common = set("/ /app /home /opt /private/tmp /private/var/tmp /root /src /srv /tmp /usr /usr/local /var/tmp".split())
     command = [sys.executable, "-m", "pip", "config", "list"]
     asked = subprocess.run(command, capture_output=True, text=True, check=False)
     urls = re.findall(r"https?://[^\s'\"]+", asked.stdout)
