@@ -11,7 +11,7 @@ import aiohttp
 from actors.provider.connection import HttpConnection
 
 KEEP_S: Final = 15.0
-"""A connection that rested longer is not used again (aiohttp's own default): servers close theirs at 20 s and later."""
+"""A connection that rested longer is not used again: aiohttp's own default. The server may be about to close it."""
 _UNTIMED: Final = aiohttp.ClientTimeout()
 
 
