@@ -120,7 +120,7 @@ async def test_the_time_of_the_whole_exchange_ends_it_wherever_it_stands(answer:
 
 async def test_the_time_of_an_exchange_that_is_over_ends_nothing() -> None:
     """Neither the connection while it rests, nor the next call over it."""
-    answers = iter([0.0, 0.3, 0.0])
+    answers = iter([0.0, 1.3, 0.0])
 
     async def slow(_: Asked) -> Answer:
         await asyncio.sleep(next(answers))
@@ -128,7 +128,7 @@ async def test_the_time_of_an_exchange_that_is_over_ends_nothing() -> None:
 
     async with scripted(slow) as server:
         road = await road_to(server.url, connections_max=1)
-        await said(road, timeout_s=0.2)
+        await said(road, timeout_s=1.0)
         await said(road)
         await said(road)
         await road.close()

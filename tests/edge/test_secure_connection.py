@@ -105,7 +105,7 @@ def test_what_breaks_leaves_its_place_to_the_next(
             model = model_at(server.url, trusted)
             await model.open()
             for expected in (kind, None, kind):
-                found = await asked(model, timeout_s=0.3 if expected is FailureKind.TIMED_OUT else 10)
+                found = await asked(model, timeout_s=0.8 if expected is FailureKind.TIMED_OUT else 10)
                 assert (found.kind if isinstance(found, Failure) else None) is expected, found
                 assert not isinstance(found, Failure) or (found.sent and "AttributeError" not in found.message)
             await closed(model)
@@ -138,8 +138,9 @@ def test_what_is_left_of_a_request_that_was_given_up_is_not_sent(
         server, url = await served(serve, context)
         model = model_at(url, trusted)
         await model.open()
-        call = asyncio.create_task(asked(model, LONG, 0.5 if ends == "in time" else 60))
-        await began.wait()
+        call = asyncio.create_task(asked(model, LONG, 2.0 if ends == "in time" else 60))
+        async with asyncio.timeout(10):
+            await began.wait()
         if ends == "cancelled":
             call.cancel()
         elif ends == "closed":
