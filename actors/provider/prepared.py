@@ -2,7 +2,7 @@
 
 ``ClientSession.post`` makes for each request what is the same for all of them: the address taken apart, headers merged
 and put into bytes, cookies looked for, a task that writes, an object for the answer with its own timers. That is three
-quarters of what a call takes of the CPU. Here aiohttp puts the head of a request into bytes once and makes the
+fifths of what a call takes of the CPU. Here aiohttp puts the head of a request into bytes once and makes the
 connections; each then takes head and body as they are, and its answers apart (``connection``). What a session would add
 beyond that (redirects, cookies, a proxy, a second try) is not wanted here, or goes by the session (``direct``).
 """
@@ -90,7 +90,7 @@ async def head_of(
         _rehearsed(session.connector, head)
         return head
     except Exception as error:  # whatever another aiohttp raises
-        _log.warning("requests go by aiohttp's session, at a quarter of the speed: %s", type(error).__name__)
+        _log.warning("requests go by aiohttp's session, at two fifths of the speed: %s", type(error).__name__)
         return None
 
 
