@@ -1,9 +1,9 @@
 """The fast road: requests prepared once by the SDK, sent over aiohttp's connections.
 
 The SDK spends about 0.5 ms of CPU on building each request and wrapping each answer, an aiohttp session 0.15 ms, and
-two fifths of that where the head of its request stands ready (``prepared``). What the SDK adds to a request (address, authentication,
-version, its own headers) is the same for every call of one client, so it is asked once, and its answer is kept as a
-template. The bytes on the wire are the same, by test.
+two fifths of that where the head of its request stands ready (``prepared``). What the SDK adds to a request (address,
+authentication, version, its own headers) is the same for every call of one client, so it is asked once, and its answer
+is kept as a template. The bytes on the wire are the same, by test.
 """
 
 from __future__ import annotations
