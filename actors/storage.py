@@ -49,6 +49,15 @@ class Storage(Protocol):
     def put_snapshot(self, seq: int, emitted: int, blob: bytes, keep: int, epoch: int) -> None:
         """Keep a snapshot and, in the same transaction, remove those before the newest ``keep`` of the job; 0: none."""
 
+    def put_piece(self, epoch: int, number: int, blob: bytes) -> None:
+        """Keep a piece of snapshots (``cortex.snapshots``), which has this number in its epoch."""
+
+    def piece(self, epoch: int, number: int) -> bytes | None:
+        """A piece; None where it has gone."""
+
+    def drop_pieces(self, epoch: int, first: int) -> None:
+        """Remove the pieces of earlier epochs, and of this one those before a number."""
+
     def snapshots(self, after: int, upto: int, emitted_max: int, count: int | None) -> Iterator[tuple[int, bytes]]:
         """Snapshots of these turns, the last one first."""
 
@@ -56,8 +65,8 @@ class Storage(Protocol):
         """The number of the last snapshot after this turn; 0 where there is none."""
 
     def drop(self, upto: int, first_at_s: float, shrink: bool, epoch: int) -> None:
-        """Remove the turns up to this one and the snapshots before it. The facts ``dropped`` and, unless it stands
-        there, ``first_at_s`` tell of it. ``shrink``: no more will come."""
+        """Remove the turns up to this one, the snapshots before it, and all pieces. The facts ``dropped`` and, unless
+        it stands there, ``first_at_s`` tell of it. ``shrink``: no more will come."""
 
     def forget(self, figures: bytes, epoch: int) -> None:
         """Remove all rows but the fact ``format``, and keep ``figures`` as the fact ``forgotten``."""

@@ -26,7 +26,10 @@ from actors.store_errors import OtherRelease as OtherRelease
 from actors.store_errors import StoreError as StoreError
 from actors.store_errors import TextGone as TextGone
 from actors.store_errors import Unreachable as Unreachable
-from cortex import events, journal
+from cortex import events, journal, snapshots
+
+READS = 3
+"""How often a snapshot is looked for of which pieces go while it is read: whoever writes has written a newer one."""
 
 
 class Journal:
@@ -94,8 +97,8 @@ class Journal:
         self._storage.zero_what_goes()
 
     def drop(self, upto: int, shrink: bool = False) -> None:
-        """Remove the turns up to this one, and the snapshots before it: the one of that very turn stands in for them.
-        ``shrink``: no more will come, so the room may be given back. Raises ``Fenced``."""
+        """Remove the turns up to this one, and the snapshots before it: that of this very turn stands in for them, and
+        is whole. ``shrink``: no more will come, so the room may be given back. Raises ``Fenced``."""
         self._storage.drop(upto, self.first_at_s(), shrink, self.epoch)
 
     def forget(self, figures: bytes) -> None:
@@ -131,6 +134,14 @@ class Journal:
         """Keep K as it was after turn ``seq``, when ``emitted`` results had been given out, and of all snapshots the
         newest ``keep``; 0: all. What they stood in for is replayed from the turns, which must be there for it."""
         self._storage.put_snapshot(seq, emitted, blob, keep, self.epoch)
+
+    def piece(self, number: int, blob: bytes) -> None:
+        """Keep a piece (``cortex.snapshots``) of this epoch, for the snapshots that are kept after it."""
+        self._storage.put_piece(self.epoch, number, blob)
+
+    def drop_pieces(self, first: int) -> None:
+        """Remove all before this one of this epoch, and those of earlier epochs."""
+        self._storage.drop_pieces(self.epoch, first)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -241,11 +252,30 @@ class Journal:
     def latest_snapshot(self, emitted_max: int | None = None, upto: int | None = None) -> tuple[int, bytes] | None:
         """The newest snapshot since the job was last opened, not beyond so many results, nor after a turn."""
         emitted, last = (1 << 62 if bound is None else bound for bound in (emitted_max, upto))
-        return next(self._storage.snapshots(self.opened_at(), last, emitted, 1), None)
+        for _ in range(READS):
+            found = next(self._storage.snapshots(self.opened_at(), last, emitted, 1), None)
+            whole = self._whole(found[1]) if found is not None else None
+            if found is None or whole is not None:
+                return found and (found[0], whole or b"")
+        return None
 
     def snapshots(self, after: int, upto: int) -> Iterator[tuple[int, bytes]]:
         """K as it was kept after these turns, the latest first."""
-        return self._storage.snapshots(after, upto, 1 << 62, None)
+        for seq, blob in self._storage.snapshots(after, upto, 1 << 62, None):
+            if (whole := self._whole(blob)) is not None:
+                yield seq, whole
+
+    def _whole(self, blob: bytes) -> bytes | None:
+        """A snapshot with its pieces; None where one has gone since, and so has the snapshot."""
+        parts = snapshots.split(blob)
+        if parts is None:
+            return blob
+        pieces: list[bytes] = []
+        for number in range(parts.first, parts.last + 1):
+            if (piece := self._storage.piece(parts.epoch, number)) is None:
+                return None
+            pieces.append(piece)
+        return snapshots.joined(parts, pieces)
 
     def replay_from(self) -> int:
         """Number of the turn after which a replay begins: that of the newest snapshot, or of the opening."""

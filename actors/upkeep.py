@@ -10,8 +10,9 @@ from actors.endings import SNAPSHOT_BYTES_MAX
 from actors.outlet import Outlet
 from actors.store import Journal, Unreachable
 from actors.thinning import Thinning
-from cortex import events, journal
+from cortex import events
 from cortex.program import Program
+from cortex.snapshots import Pieces
 from cortex.state import State
 
 LAST_EVENTS = 5_000
@@ -33,6 +34,8 @@ class Upkeep:
         self._closes, self._closed = endings.wanted(k), False
         self._kept = kept
         self._thinning, self._thins = Thinning(source, k, kept), not k.terms.keeps_text
+        self._pieces, self._first = Pieces(source.epoch), 0
+        """``_first``: the first piece of the snapshot before, where that is of this life."""
         self._events = 0
         """That came since the last snapshot."""
 
@@ -48,22 +51,39 @@ class Upkeep:
             return  # after nearly every turn
         with contextlib.suppress(Unreachable):
             self._thinning.look(k, seq)
-            if self._events >= _enough(k):
-                blob = journal.encode_state(k)
-                if len(blob) <= SNAPSHOT_BYTES_MAX:
-                    self._kept(seq)
-                    keep = SNAPSHOTS_KEPT if k.terms.keeps_text else 0  # else turns left that only one stands in for
-                    self._journal.snapshot(seq, k.emitted, blob, keep)
+            if self._events >= self._enough(k):
+                self._write(k, seq)
                 self._events = 0
             if self._closes and k.outcome and not self._closed:
                 endings.write(self._journal, k, self._program, seq, self._outlet.all(k.emitted), self._kept)
                 self._closed = True
 
+    def _enough(self, k: State) -> int:
+        """Events after which a snapshot is due: soon enough to recover within seconds, and so seldom that the cost of a
+        call does not grow with those before it. What a snapshot takes is mostly what is not in pieces: each of that is
+        written some six times; and of what is, a few bytes each, some twelve times."""
+        usual = k.terms.limits.snapshot_events
+        if k.outcome and k.terms.keeps_text:
+            return min(usual, LAST_EVENTS)
+        in_pieces = self._pieces.goals
+        return max(usual, (len(k.goals) + len(k.items) - in_pieces) // 6 + in_pieces // 12)
 
-def _enough(k: State) -> int:
-    """Events after which a snapshot is due. A large K is written down whenever it has grown by a fifth: else the cost
-    of a call would grow with those before it. So each is written some six times, for 2 µs altogether."""
-    usual = k.terms.limits.snapshot_events
-    if k.outcome and k.terms.keeps_text:
-        return min(usual, LAST_EVENTS)
-    return max(usual, (len(k.goals) + len(k.items)) // 6)
+    def _write(self, k: State, seq: int) -> None:
+        """A snapshot, and before it the pieces that it refers to. None where they are too large."""
+        keeps_text, pieces = k.terms.keeps_text, self._pieces
+        more = pieces.more(k) if keeps_text else []  # else turns are left that only a whole one stands in for
+        blob = pieces.snapshot(k)
+        if max(map(len, (blob, *more))) > SNAPSHOT_BYTES_MAX:
+            pieces.begin_anew()
+            return
+        try:
+            for number, piece in enumerate(more, pieces.next - len(more)):
+                self._journal.piece(number, piece)
+        except Unreachable:
+            pieces.begin_anew()
+            raise
+        self._kept(seq)
+        self._journal.snapshot(seq, k.emitted, blob, SNAPSHOTS_KEPT if keeps_text else 0)
+        if pieces.goals and self._first:  # both that are kept are of this life
+            self._journal.drop_pieces(self._first)
+        self._first = pieces.first

@@ -7,20 +7,22 @@ long it takes to open the finished job from its snapshot, to ask for `cortex sta
 at the worst moment, just before a snapshot, and to replay the whole journal from its first turn. K from a snapshot and
 K from the journal must be the same, byte for byte.
 
-Whether a call costs more the more there are is told twice. In time: the sizes are gone through up and down, each is
-compared with the one run just before or after it, and the ratios' medians are multiplied up, so that what moves the
-machine between two minutes falls out. And counted, without a clock: functions of ours for calls after few and after
-many others (`benchmarks.growth`).
+Whether a call costs more the more there are is told twice. In CPU time: while the largest job runs, the smaller ones
+are run beside it over and over, one at a time, so that what moves the machine from minute to minute moves both; with
+two cores, each has one. And counted, without a clock: functions of ours for calls after few and after many others
+(`benchmarks.growth`).
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from itertools import pairwise
+from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +39,20 @@ REPLAY_S_MAX, OPEN_S_MAX = 3.0, 2.0
 """For a million events, and for a finished job of a million calls."""
 
 
-def child(*arguments: str) -> dict[str, Any]:
-    """One part of it in a process of its own. Raises ``RuntimeError`` where it fails."""
+def begun(*arguments: str) -> subprocess.Popen[str]:
+    """One part of it, in a process of its own."""
     argv = [sys.executable, "-m", "benchmarks.scaling", *arguments]
-    ended = subprocess.run(argv, env=command.environment(), capture_output=True, text=True)
-    if ended.returncode:
-        raise RuntimeError(f"{' '.join(argv[2:])}: {ended.stderr[-2_000:]}")
-    found: dict[str, Any] = msgspec.json.decode(ended.stdout.splitlines()[-1])
+    return subprocess.Popen(
+        argv, env=command.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def ended(child: subprocess.Popen[str]) -> dict[str, Any]:
+    """What it found. Raises ``RuntimeError`` where it fails."""
+    out, err = child.communicate()
+    if child.returncode:
+        raise RuntimeError(f"{child.args}: {err[-2_000:]}")
+    found: dict[str, Any] = msgspec.json.decode(out.splitlines()[-1])
     return found
 
 
@@ -55,10 +64,22 @@ def status_s(state: Path) -> float:
     return round(time.perf_counter() - began_s, 2)
 
 
-def in_turn(sizes: list[int], rounds: int) -> list[int]:
-    """Up and down again, the largest once a round."""
-    way = [*sizes, *sizes[-2::-1]]
-    return way * rounds
+def side_by_side(kind: str, sizes: Sequence[int], folder: Path, tell: Any) -> dict[int, list[dict[str, Any]]]:
+    """The largest job, which stands in ``folder`` then, and the smaller ones beside it, each at least once."""
+    runs: dict[int, list[dict[str, Any]]] = {size: [] for size in sizes}
+    large = begun(kind, str(sizes[-1]), str(folder))
+    try:
+        for size in cycle(sizes[:-1]):
+            with tempfile.TemporaryDirectory(prefix="bench-", dir=folder.parent) as name:
+                runs[size].append(ended(begun(kind, str(size), name)))
+            tell(size, runs[size][-1])
+            if large.poll() is not None and all(runs[each] for each in sizes[:-1]):
+                break
+        runs[sizes[-1]].append(ended(large))
+    finally:
+        large.kill()
+    tell(sizes[-1], runs[sizes[-1]][-1])
+    return runs
 
 
 def summed(runs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -66,17 +87,15 @@ def summed(runs: list[dict[str, Any]]) -> dict[str, Any]:
     return {name: figures.median([run[name] for run in runs], 1) for name in runs[0]}
 
 
-def grows(sizes: list[int], ran: list[tuple[int, float]]) -> dict[str, float]:
-    """What a call of each size costs, of one of the smallest: by the medians of ratios of runs beside each other."""
-    ratios: dict[int, list[float]] = {size: [] for size in sizes[1:]}
-    for (a, cost_a), (b, cost_b) in pairwise(ran):
-        if a != b:
-            ratios[max(a, b)].append(cost_b / cost_a if b > a else cost_a / cost_b)
-    costs, cost = {str(sizes[0]): 1.0}, 1.0
-    for size in sizes[1:]:
-        cost *= figures.median(ratios[size], 3)
-        costs[str(size)] = round(cost, 3)
-    return costs
+def grows(rounds: Sequence[dict[int, list[float]]]) -> dict[str, float]:
+    """What a call of each size costs, of one of the smallest: means of what was run at the same time, and the median of
+    the rounds."""
+    ratios: dict[int, list[float]] = {size: [] for size in rounds[0]}
+    for costs in rounds:
+        least = statistics.fmean(costs[min(costs)])
+        for size, some in costs.items():
+            ratios[size].append(statistics.fmean(some) / least)
+    return {str(size): figures.median(some, 3) for size, some in ratios.items()}
 
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
@@ -84,20 +103,23 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     sizes = sorted(int(size) for size in given.sizes.split(","))
     found: dict[str, Any] = {"machine": figures.machine(), "sizes": sizes, "reached": {}}
     for kind in given.kinds.split(","):
-        runs: dict[int, list[dict[str, Any]]] = {size: [] for size in sizes}
-        ran: list[tuple[int, float]] = []
-        for size in in_turn(sizes, given.rounds):
+
+        def tell(size: int, run: dict[str, Any], kind: str = kind) -> None:
+            told = " ".join(f"{key}={value}" for key, value in run.items())
+            figures.said(f"{kind:6} {size:9,} {told}", given.json)
+
+        rounds: list[dict[int, list[dict[str, Any]]]] = []
+        for round_ in range(given.rounds):
             with tempfile.TemporaryDirectory(prefix="bench-", dir=given.folder) as name:
-                runs[size].append(child(kind, str(size), name))
-                ran.append((size, runs[size][-1]["cpu_us"]))
-                told = " ".join(f"{key}={value}" for key, value in runs[size][-1].items())
-                figures.said(f"{kind:6} {size:9,} {told}", given.json)
-                if size == sizes[-1] and len(runs[size]) == 1:
-                    opened = child("open", str(size), name, "--kind", kind)
-                    opened["status_s"] = status_s(Path(name) / kind)
-                    figures.said(f"{kind:6} {size:9,} {opened}", given.json)
-        by_size = {str(size): summed(some) for size, some in runs.items()}
-        costs = grows(sizes, ran)
+                folder = Path(name) / "largest"
+                folder.mkdir()
+                rounds.append(side_by_side(kind, sizes, folder, tell))
+                if not round_:
+                    opened = ended(begun("open", str(sizes[-1]), str(folder), "--kind", kind))
+                    opened["status_s"] = status_s(folder / kind)
+                    tell(sizes[-1], opened)
+        by_size = {str(size): summed([run for each in rounds for run in each[size]]) for size in sizes}
+        costs = grows([{size: [run["cpu_us"] for run in runs] for size, runs in each.items()} for each in rounds])
         spread = round(max(costs.values()) / min(costs.values()), 3)
         counted = growth.measured(kind, growth.after_some(sizes[-1]))
         figures.said(f"{kind:6} cost {costs}; functions of ours: {counted['spread']}", given.json)

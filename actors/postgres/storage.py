@@ -46,6 +46,14 @@ WITH mine AS ({_MINE})
 INSERT INTO cortex_meta (job, key, value) SELECT id, %(key)s, %(value)s FROM mine
 ON CONFLICT (job, key) DO UPDATE SET value = excluded.value
 """
+_PIECE = "piece "
+_DROP = f"""
+WITH mine AS ({_MINE}), gone AS (
+    DELETE FROM cortex_meta WHERE job IN (SELECT id FROM mine)
+        AND starts_with(key, '{_PIECE}') AND key COLLATE "C" < %(before)s
+)
+SELECT count(*) FROM mine
+"""
 _SNAPSHOT = f"""
 WITH mine AS ({_MINE})
 INSERT INTO cortex_snapshots (job, seq, emitted, blob) SELECT id, %(seq)s, %(emitted)s, %(blob)s FROM mine
@@ -59,6 +67,11 @@ DELETE FROM cortex_snapshots WHERE job IN (SELECT id FROM mine) AND seq < (
     ) AS newest
 )
 """
+
+
+def _piece(epoch: int, number: int) -> str:
+    """The fact that a piece is: named as they were made."""
+    return f"{_PIECE}{epoch:010d} {number:010d}"
 
 
 def made(link: Link, name: str) -> None:
@@ -133,6 +146,19 @@ class TableStorage:
         """Keep a small fact."""
         self._mine(_META, epoch, key=key, value=value)
 
+    def put_piece(self, epoch: int, number: int, blob: bytes) -> None:
+        """Keep a piece, as a fact."""
+        self.set_meta(_piece(epoch, number), blob, epoch)
+
+    def piece(self, epoch: int, number: int) -> bytes | None:
+        """A piece."""
+        return self.meta(_piece(epoch, number))
+
+    def drop_pieces(self, epoch: int, first: int) -> None:
+        """Remove pieces. Names are compared as bytes, whatever the database's language."""
+        if not self._link.rows(_DROP, {"job": self._id, "epoch": epoch, "before": _piece(epoch, first)})[0][0]:
+            raise self._fenced()
+
     def _mine(self, statement: str, epoch: int, **given: Any) -> None:
         if self._link.count(statement, {"job": self._id, "epoch": epoch, **given}) != 1:
             raise self._fenced()
@@ -154,6 +180,8 @@ class TableStorage:
              "(SELECT id FROM mine) RETURNING octet_length(blob) AS size) UPDATE cortex_jobs SET size = size - "
              "coalesce((SELECT sum(size) FROM gone), 0) WHERE id = %(job)s AND epoch = %(epoch)s", given),
             (f"WITH mine AS ({_MINE}) DELETE FROM cortex_snapshots WHERE seq < %(upto)s AND job IN "
+             "(SELECT id FROM mine)", given),
+            (f"WITH mine AS ({_MINE}) DELETE FROM cortex_meta WHERE starts_with(key, '{_PIECE}') AND job IN "
              "(SELECT id FROM mine)", given),
         ])  # fmt: skip
         if counts[0] != 1:
@@ -247,7 +275,8 @@ class TableStorage:
 def size_bytes(link: Link, job: str) -> int:
     """Bytes of a job's turns and snapshots, as they were given."""
     rows = link.rows(
-        "SELECT size + coalesce((SELECT sum(octet_length(blob)) FROM cortex_snapshots WHERE job = id), 0)::bigint "
-        "FROM cortex_jobs WHERE name = %s", (job,),
+        "SELECT size + coalesce((SELECT sum(octet_length(blob)) FROM cortex_snapshots WHERE job = id), 0)::bigint + "
+        "coalesce((SELECT sum(octet_length(value)) FROM cortex_meta WHERE job = id AND "
+        f"starts_with(key, '{_PIECE}')), 0)::bigint FROM cortex_jobs WHERE name = %s", (job,),
     )  # fmt: skip
     return int(rows[0][0]) if rows else 0

@@ -1,7 +1,10 @@
 """The index of remembered replies in a SQLite file, written without waiting for the disk.
 
 What a job pays for is put down as it comes, some thousand replies in one row, and sorted in when somebody looks for a
-question: hashes are random keys, and most jobs pay for what nobody asks again.
+question: hashes are random keys, and most jobs pay for what nobody asks again. It is sorted into a small table first,
+all of which a few megabytes hold, and from there into the large one: a random key in that is a page of its own that is
+read and written, so many are sorted in together, as in a log-structured merge tree (O'Neil et al. 1996,
+https://doi.org/10.1007/s002360050048).
 """
 
 from __future__ import annotations
@@ -21,12 +24,21 @@ _ASK_AT_ONCE = 500  # SQLite takes at most 999 variables in a statement on old b
 _SORT_AT_ONCE = 64
 """Rows of unsorted replies that are sorted in together: nobody else can write meanwhile."""
 
+RECENT_MAX = 65_536
+"""As many are in the small table before it is sorted into the large one: of a million there, each of its pages gets
+seven."""
+_CACHE_KB = 4_096
+"""What SQLite may keep of the file in memory: the small table."""
+
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS replies (hash BLOB PRIMARY KEY, job TEXT, seq INTEGER, position INTEGER) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS recent (hash BLOB PRIMARY KEY, job TEXT, seq INTEGER, position INTEGER) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS indexed (job TEXT PRIMARY KEY, seq INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS unsorted (id INTEGER PRIMARY KEY, job TEXT, replies BLOB);
 """
-_ANYTHING = "SELECT 1 FROM replies UNION ALL SELECT 1 FROM unsorted LIMIT 1"
+_TABLES = ("recent", "replies")
+"""What is sorted; of equal hashes, the first of these has the later."""
+_ANYTHING = "SELECT 1 FROM replies UNION ALL SELECT 1 FROM recent UNION ALL SELECT 1 FROM unsorted LIMIT 1"
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[tuple[bytes, int, int]]).decode
@@ -43,6 +55,7 @@ class FileIndex:
                 path.chmod(0o600)
             write_ahead(self._db)
             self._db.execute("PRAGMA synchronous=OFF")
+            self._db.execute(f"PRAGMA cache_size=-{_CACHE_KB}")
             self._db.executescript(_SCHEMA)
         except sqlite3.Error as error:
             raise unusable(path, error) from None
@@ -76,15 +89,21 @@ class FileIndex:
 
     def _sort_in(self) -> None:
         """All that was put down unsorted, by whomever."""
+        came = False
         while self._db.execute("SELECT 1 FROM unsorted LIMIT 1").fetchone() is not None:
+            came = True
             with self._writing() as db:
                 some = db.execute(
                     "SELECT id, job, replies FROM unsorted ORDER BY id LIMIT ?", (_SORT_AT_ONCE,)
                 ).fetchall()
                 rows = [(hash_, job, seq, at) for _, job, blob in some for hash_, seq, at in _decode(blob)]
                 rows.sort(key=_hash_of)  # neighbours share a page; of equal ones the last put down stays the last
-                db.executemany("INSERT OR REPLACE INTO replies VALUES (?, ?, ?, ?)", rows)
+                db.executemany("INSERT OR REPLACE INTO recent VALUES (?, ?, ?, ?)", rows)
                 db.executemany("DELETE FROM unsorted WHERE id = ?", [(number,) for number, _, _ in some])
+        if came and self._db.execute("SELECT count(*) FROM recent").fetchone()[0] >= RECENT_MAX:
+            with self._writing() as db:
+                db.execute("INSERT OR REPLACE INTO replies SELECT * FROM recent")
+                db.execute("DELETE FROM recent")
 
     def find(self, hashes: Sequence[bytes]) -> Iterator[tuple[bytes, str, int, int]]:
         """Those that are there."""
@@ -95,8 +114,8 @@ class FileIndex:
             yield from ((hash_, job, seq, at) for hash_, seq, at in replies if hash_ in wanted)
         for start in range(0, len(hashes), _ASK_AT_ONCE):
             some = hashes[start : start + _ASK_AT_ONCE]
-            marks = ",".join("?" * len(some))
-            yield from self._db.execute(f"SELECT hash, job, seq, position FROM replies WHERE hash IN ({marks})", some)
+            for table in _TABLES:
+                yield from self._db.execute(f"SELECT hash, job, seq, position FROM {table} WHERE {_among(some)}", some)
 
     def close(self) -> None:
         """Let go of the file."""
@@ -108,6 +127,16 @@ def _hash_of(row: tuple[bytes, str, int, int]) -> bytes:
     return row[0]
 
 
+def _among(hashes: Sequence[bytes]) -> str:
+    return f"hash IN ({','.join('?' * len(hashes))})"
+
+
+def _there(db: sqlite3.Connection) -> list[str]:
+    """The sorted tables that an index has: one that an earlier release made may have fewer."""
+    found = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    return [table for table in _TABLES if table in found]
+
+
 def whose(path: Path, question: bytes) -> tuple[str, int]:
     """The job that has paid for a reply, and in which turn; nothing is made where no index is."""
     try:
@@ -116,10 +145,12 @@ def whose(path: Path, question: bytes) -> tuple[str, int]:
                 for hash_, seq, _ in replies:
                     if hash_ == question:
                         return job, seq
-            row = db.execute("SELECT job, seq FROM replies WHERE hash = ?", (question,)).fetchone()
+            for table in _there(db):
+                for job, seq in db.execute(f"SELECT job, seq FROM {table} WHERE hash = ?", (question,)):
+                    return str(job), int(seq)
     except sqlite3.Error:
-        return "", 0
-    return (str(row[0]), int(row[1])) if row else ("", 0)
+        pass
+    return "", 0
 
 
 def known(path: Path, questions: Sequence[bytes]) -> set[bytes]:
@@ -132,8 +163,9 @@ def known(path: Path, questions: Sequence[bytes]) -> set[bytes]:
                 found.update(hash_ for hash_, _, _ in replies if hash_ in wanted)
             for start in range(0, len(questions), _ASK_AT_ONCE):
                 some = questions[start : start + _ASK_AT_ONCE]
-                rows = db.execute(f"SELECT hash FROM replies WHERE hash IN ({','.join('?' * len(some))})", some)
-                found.update(bytes(hash_) for (hash_,) in rows)
+                for table in _there(db):
+                    rows = db.execute(f"SELECT hash FROM {table} WHERE {_among(some)}", some)
+                    found.update(bytes(hash_) for (hash_,) in rows)
     except sqlite3.Error:
         return set()
     return found
@@ -143,8 +175,8 @@ def anything(path: Path) -> bool:
     """Whether anything is in the index."""
     try:
         with contextlib.closing(_read_only(path, 10.0)) as db:
-            sorted_in = db.execute("SELECT 1 FROM replies LIMIT 1").fetchone() is not None
-            return sorted_in or next(unsorted(db), None) is not None
+            sorted_in = (db.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() for table in _there(db))
+            return any(sorted_in) or next(unsorted(db), None) is not None
     except sqlite3.Error:
         return False
 
@@ -169,7 +201,7 @@ def unremember(path: Path, jobs: Sequence[str]) -> None:
         with contextlib.closing(sqlite3.connect(path, isolation_level=None, timeout=10.0)) as db:
             db.execute("PRAGMA secure_delete=ON")
             db.executescript(_SCHEMA)
-            for table in ("replies", "unsorted", "indexed"):
+            for table in (*_TABLES, "unsorted", "indexed"):
                 db.executemany(f"DELETE FROM {table} WHERE job = ?", [(name,) for name in jobs])
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     except sqlite3.Error as error:

@@ -25,7 +25,13 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS turns (seq INTEGER PRIMARY KEY, blob BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS snapshots (seq INTEGER PRIMARY KEY, emitted INTEGER NOT NULL, blob BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS pieces (place INTEGER PRIMARY KEY, blob BLOB NOT NULL);
 """
+
+
+def _place(epoch: int, number: int) -> int:
+    """Of a piece, in its table: as they were made."""
+    return epoch << 32 | number
 
 
 class FileStorage:
@@ -116,6 +122,16 @@ class FileStorage:
             if keep:
                 self._db.execute(_OLD_SNAPSHOTS, (keep,))
 
+    def put_piece(self, epoch: int, number: int, blob: bytes) -> None:
+        """Keep a piece."""
+        with self._writing(epoch):
+            self._db.execute("INSERT INTO pieces VALUES (?, ?)", (_place(epoch, number), blob))
+
+    def drop_pieces(self, epoch: int, first: int) -> None:
+        """Remove pieces."""
+        with self._writing(epoch):
+            self._db.execute("DELETE FROM pieces WHERE place < ?", (_place(epoch, first),))
+
     def set_meta(self, key: str, value: bytes, epoch: int) -> None:
         """Keep a small fact."""
         with self._writing(epoch):
@@ -135,6 +151,7 @@ class FileStorage:
             self._db.execute("INSERT OR IGNORE INTO meta VALUES ('first_at_s', ?)", (b"%r" % first_at_s,))
             self._db.execute("DELETE FROM turns WHERE seq <= ?", (upto,))
             self._db.execute("DELETE FROM snapshots WHERE seq < ?", (upto,))
+            self._db.execute("DELETE FROM pieces")
             self._db.execute("INSERT OR REPLACE INTO meta VALUES ('dropped', ?)", (b"%d" % upto,))
         with contextlib.suppress(sqlite3.Error):  # whoever reads at this moment is in the way: the next time, then
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -145,8 +162,9 @@ class FileStorage:
     def forget(self, figures: bytes, epoch: int) -> None:
         """Remove all turns and snapshots from the file, not only from its tables."""
         with self._writing(epoch):
-            for statement in ("DELETE FROM turns", "DELETE FROM snapshots", "DELETE FROM meta WHERE key NOT IN (?, ?)"):
-                self._db.execute(statement, ("format", "epoch") if "meta" in statement else ())
+            for table in ("turns", "snapshots", "pieces"):
+                self._db.execute(f"DELETE FROM {table}")
+            self._db.execute("DELETE FROM meta WHERE key NOT IN ('format', 'epoch')")
             self._db.execute("INSERT INTO meta VALUES ('forgotten', ?)", (figures,))
         try:
             for statement in ("PRAGMA wal_checkpoint(TRUNCATE)", "VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"):
@@ -187,6 +205,11 @@ class FileStorage:
             (after, upto, emitted_max, -1 if count is None else count),
         )
         yield from ((seq, bytes(blob)) for seq, blob in rows)
+
+    def piece(self, epoch: int, number: int) -> bytes | None:
+        """A piece."""
+        row = self._db.execute("SELECT blob FROM pieces WHERE place = ?", (_place(epoch, number),)).fetchone()
+        return bytes(row[0]) if row else None
 
     def last_snapshot(self, after: int) -> int:
         """The number of the last snapshot."""

@@ -69,12 +69,12 @@ def test_what_needs_the_text_says_that_it_is_gone(cortex):
     done = cortex("resume", "mine")
     assert done.code == 2 and "out.jsonl is not as job mine left it, which keeps no text" in done.said()[-1]
     with closing(sqlite3.connect(_folder().path / "replies.sqlite")) as db:
-        assert db.execute("SELECT job FROM replies UNION SELECT job FROM unsorted").fetchall() == []
+        assert db.execute("SELECT job FROM replies UNION SELECT job FROM recent UNION SELECT job FROM unsorted").fetchall() == []
     Path("again.jsonl").write_bytes(Path("in.jsonl").read_bytes())
     done = cortex("batch", "again.jsonl", "-o", "again.out", "--model", "sim", "--job", "other", "--sim", "latency_ms=1", "--json")
     assert (done.last["reused_calls"], done.last["paid_calls"]) == (0, COUNT), "nothing of it is remembered"
     with closing(sqlite3.connect(_folder().path / "replies.sqlite")) as db:
-        known = db.execute("SELECT job FROM replies UNION SELECT job FROM unsorted")
+        known = db.execute("SELECT job FROM replies UNION SELECT job FROM recent UNION SELECT job FROM unsorted")
         assert {name for (name,) in known} == {"other"}
 
 

@@ -41,7 +41,7 @@ def _holding(words: bytes) -> list[str]:
 def _indexed() -> list[str]:
     """Jobs whose replies are remembered, a name a reply."""
     with closing(sqlite3.connect(_folder().path / "replies.sqlite")) as db:
-        known = db.execute("SELECT job FROM replies UNION ALL SELECT job FROM unsorted")
+        known = db.execute("SELECT job FROM replies UNION ALL SELECT job FROM recent UNION ALL SELECT job FROM unsorted")
         return [name for (name,) in known]
 
 

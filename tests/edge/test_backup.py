@@ -66,7 +66,7 @@ def busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Busy:
 def _lacking(copy: Folder) -> list[str]:
     """What the index of a copy says that stands in a journal, and does not."""
     with closing(sqlite3.connect(copy.path / "replies.sqlite")) as db:
-        rows = db.execute("SELECT hash, job, seq FROM replies").fetchall()
+        rows = db.execute("SELECT hash, job, seq FROM replies UNION ALL SELECT hash, job, seq FROM recent").fetchall()
         rows += [(hash_, job, seq) for job, replies in unsorted(db) for hash_, seq, _ in replies]
     lacking = []
     assert rows

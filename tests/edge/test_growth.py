@@ -33,7 +33,7 @@ def test_what_grows_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_runs_are_compared_with_those_beside_them() -> None:
-    ran = [(10, 40.0), (100, 40.0), (1_000, 44.0), (100, 80.0), (10, 80.0)]  # the machine became half as fast
-    assert grows([10, 100, 1_000], ran) == {"10": 1.0, "100": 1.0, "1000": pytest.approx((1.1 + 0.55) / 2)}
-    ran = [(10, 40.0), (100, 40.0), (1_000, 44.0)]
-    assert grows([10, 100, 1_000], ran) == {"10": 1.0, "100": 1.0, "1000": 1.1}
+    slow = {10: [70.0, 90.0], 100: [80.0], 1_000: [88.0]}  # the machine became half as fast
+    quick = {10: [40.0], 100: [40.0, 44.0], 1_000: [44.0]}
+    assert grows([quick]) == {"10": 1.0, "100": 1.05, "1000": 1.1}
+    assert grows([quick, slow, slow]) == {"10": 1.0, "100": 1.0, "1000": 1.1}

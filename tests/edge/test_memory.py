@@ -14,7 +14,7 @@ from actors.store import Folder
 
 def _kept(path: Path) -> set[str]:
     with sqlite3.connect(path / "replies.sqlite") as db:
-        return {job for (job,) in db.execute("SELECT job FROM replies UNION SELECT job FROM unsorted")}
+        return {job for (job,) in db.execute("SELECT job FROM replies UNION SELECT job FROM recent UNION SELECT job FROM unsorted")}
 
 
 class _Full:
@@ -67,10 +67,39 @@ def test_what_was_put_down_is_sorted_in_when_somebody_looks(tmp_path: Path) -> N
     for seq in range(200):
         index.put("one", seq, [(bytes([seq, place]) * 8, seq, place) for place in range(10)])
     with sqlite3.connect(tmp_path / "replies.sqlite") as db:
-        assert db.execute("SELECT count(*) FROM replies").fetchone() == (0,)
+        assert _counts(db) == (0, 0, 200)
         assert list(index.find([bytes([7, 3]) * 8])) == [(bytes([7, 3]) * 8, "one", 7, 3)]
-        assert db.execute("SELECT count(*) FROM replies").fetchone() == (2_000,)
-        assert db.execute("SELECT count(*) FROM unsorted").fetchone() == (0,)
+        assert _counts(db) == (2_000, 0, 0)
+    index.close()
+
+
+def _counts(db: sqlite3.Connection) -> tuple[int, ...]:
+    tables = ("recent", "replies", "unsorted")
+    return tuple(db.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables)
+
+
+def test_many_are_sorted_into_the_large_table_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("actors.sqlite.index.RECENT_MAX", 30)
+    path, index, counts = tmp_path / "replies.sqlite", _opened(tmp_path), []
+    hashes = [bytes([number]) * 16 for number in range(50)]
+    with sqlite3.connect(path) as db:
+        for seq in range(5):
+            index.put("one", seq, [(hashes[seq * 10 + place], seq, place) for place in range(10)])
+            for number, hash_ in enumerate(hashes):  # whatever table it is in, and before it is sorted
+                wanted = ("one", number // 10) if number < 10 * (seq + 1) else ("", 0)
+                assert whose(path, hash_) == wanted
+            assert known(path, hashes) == set(hashes[: 10 * (seq + 1)]) and anything(path)
+            found = {(hash_, *rest) for hash_, *rest in index.find(hashes)}
+            assert found == {(hashes[at], "one", at // 10, at % 10) for at in range(10 * (seq + 1))}
+            counts.append(_counts(db))
+        assert counts == [(10, 0, 0), (20, 0, 0), (0, 30, 0), (10, 30, 0), (20, 30, 0)]
+        index.put("two", 9, [(hashes[3], 9, 1)])
+        assert next(iter(index.find([hashes[3]])))[1:] == ("two", 9, 1), "the latest first"
+        assert whose(path, hashes[3]) == ("two", 9)
+        unremember(path, ["one"])
+        assert _counts(db) == (1, 0, 0) and not index.empty()
+        unremember(path, ["two"])
+        assert index.empty() and not anything(path)
     index.close()
 
 
@@ -101,6 +130,8 @@ def test_an_index_of_the_first_release_is_read_by_those_who_only_read(tmp_path: 
     list(index.find([]))
     index.close()
     with sqlite3.connect(path) as db:
+        db.execute("INSERT INTO replies SELECT * FROM recent")
+        db.execute("DROP TABLE recent")
         db.execute("DROP TABLE unsorted")
     assert (anything(path), known(path, [b"a" * 16]), whose(path, b"a" * 16)) == (True, {b"a" * 16}, ("one", 1))
     unremember(path, ["one"])

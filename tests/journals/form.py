@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from cortex import events, journal
+from cortex import events, journal, snapshots
 from cortex.state import State
 
 WHERE = Path(__file__).with_name("form.txt")
@@ -20,7 +20,7 @@ WHERE = Path(__file__).with_name("form.txt")
 def form() -> str:
     """Of turns, of the accounts that they carry, and of snapshots."""
     told: dict[str, str] = {}
-    for root in (events.Turn, journal._Written, State):
+    for root in (events.Turn, journal._Written, State, snapshots.Split):
         _tell(root, told)
     return "\n".join([f"format {journal.FORMAT}", *(told[name] for name in sorted(told))]) + "\n"
 
