@@ -2,8 +2,8 @@
 
 What a job pays for is put down as it comes, some thousand replies in one row, and sorted in when somebody looks for a
 question: hashes are random keys, and most jobs pay for what nobody asks again. It is sorted into a small table first,
-all of which a few megabytes hold, and from there into the large one: a random key in that is a page of its own that is
-read and written, so many are sorted in together, as in a log-structured merge tree (O'Neil et al. 1996,
+which memory holds, and from there into the large one: there each random key would be a page to be read and written, so
+many are sorted in together, as in a log-structured merge tree (O'Neil et al. 1996,
 https://doi.org/10.1007/s002360050048).
 """
 
@@ -24,11 +24,9 @@ _ASK_AT_ONCE = 500  # SQLite takes at most 999 variables in a statement on old b
 _SORT_AT_ONCE = 64
 """Rows of unsorted replies that are sorted in together: nobody else can write meanwhile."""
 
-RECENT_MAX = 65_536
-"""As many are in the small table before it is sorted into the large one: of a million there, each of its pages gets
-seven."""
-_CACHE_KB = 4_096
-"""What SQLite may keep of the file in memory: the small table."""
+RECENT_MAX = 50_000
+"""As many are in the small table before it is sorted into the large one: about what SQLite keeps of a file in memory,
+2 MB; of a million there, each page of the large one gets five."""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS replies (hash BLOB PRIMARY KEY, job TEXT, seq INTEGER, position INTEGER) WITHOUT ROWID;
@@ -55,7 +53,6 @@ class FileIndex:
                 path.chmod(0o600)
             write_ahead(self._db)
             self._db.execute("PRAGMA synchronous=OFF")
-            self._db.execute(f"PRAGMA cache_size=-{_CACHE_KB}")
             self._db.executescript(_SCHEMA)
         except sqlite3.Error as error:
             raise unusable(path, error) from None
