@@ -27,7 +27,8 @@ from cortex.state import State, Status
 
 FACT = "ended"
 SNAPSHOT_BYTES_MAX = 900_000_000
-"""Neither SQLite nor PostgreSQL takes a value of more than 1 GB: a larger K is replayed from its last smaller one."""
+"""Neither SQLite nor PostgreSQL takes a value of more than 1 GB: a K that is larger, beside what stands in pieces, is
+replayed from its last smaller one."""
 LINES_BYTES_MAX = 16_000_000
 """Results of more bytes are not written down a second time."""
 _IDLE = (events.Written, events.Granted, events.Ticked)
@@ -71,21 +72,25 @@ def stands(outcome: str, batch: Iterable[events.Event]) -> bool:
 
 def write(
     source: Journal, k: State, program: Program, seq: int, lines: list[commands.Emit] | None,
-    kept: Callable[[int], object] = lambda seq: None,
+    snapshot: Callable[[], bool] | None = None,
 ) -> None:  # fmt: skip
-    """Write down what a job came to with turn ``seq``. ``kept`` hears of the snapshot. Raises ``StoreError``."""
-    if source.replay_from() != seq:
-        blob = journal.encode_state(k)
-        if len(blob) > SNAPSHOT_BYTES_MAX:
-            return
-        kept(seq)
-        source.snapshot(seq, k.emitted, blob)
+    """Write down what a job came to with turn ``seq``. ``snapshot`` keeps K, or says that it is too large. Raises
+    ``StoreError``."""
+    if source.replay_from() != seq and not (snapshot() if snapshot is not None else _snapshot(source, k, seq)):
+        return
     of_goals = isinstance(program, Flow) and len(_of_goals(k)) == k.emitted
     closing = Closing(seq, _answer(k, program), of_goals, None if of_goals else lines)
     blob = msgspec.msgpack.encode(closing)
     if len(blob) > LINES_BYTES_MAX:
         blob = msgspec.msgpack.encode(msgspec.structs.replace(closing, lines=None))
     source.set_meta(FACT, blob)
+
+
+def _snapshot(source: Journal, k: State, seq: int) -> bool:
+    blob = journal.encode_state(k)
+    if len(blob) <= SNAPSHOT_BYTES_MAX:
+        source.snapshot(seq, k.emitted, blob)
+    return len(blob) <= SNAPSHOT_BYTES_MAX
 
 
 def read(source: Journal, rest: bool = False) -> Ended | None:

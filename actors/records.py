@@ -176,7 +176,7 @@ def by_events(source: Journal) -> State:
     by themselves. How many rows failed, and which, they do not. Raises ``NoSuchJob``."""
     snapshot = source.latest_snapshot()
     k = journal.decode_state(snapshot[1]) if snapshot else None
-    for _, turn in source.turns(source.replay_from()):
+    for _, turn in source.turns(snapshot[0] if snapshot is not None else source.opened_at()):
         terms = journal.opening(turn)
         if terms is not None:
             k = journal.open_job(terms)
@@ -244,8 +244,8 @@ def replayed(
     """
     if watch is not None:
         watch.begin(source)
-    after = source.replay_from()
     snapshot = source.latest_snapshot()
+    after = snapshot[0] if snapshot is not None else source.opened_at()
     if snapshot is None and after == source.seq:
         return None  # it never began, or died between noting its opening and writing it
     at = after

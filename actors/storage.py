@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar
 
+from cortex.snapshots import Span
+
 T = TypeVar("T")
 
 
@@ -49,20 +51,23 @@ class Storage(Protocol):
     def put_snapshot(self, seq: int, emitted: int, blob: bytes, keep: int, epoch: int) -> None:
         """Keep a snapshot and, in the same transaction, remove those before the newest ``keep`` of the job; 0: none."""
 
-    def put_piece(self, epoch: int, number: int, blob: bytes) -> None:
-        """Keep a piece of snapshots (``cortex.snapshots``), which has this number in its epoch."""
+    def heads(self, after: int) -> list[tuple[int, bytes]]:
+        """The first ``HEAD_BYTES`` of the snapshots after a turn, the last one first."""
 
-    def piece(self, epoch: int, number: int) -> bytes | None:
-        """A piece; None where it has gone."""
+    def put_piece(self, generation: int, number: int, blob: bytes, epoch: int) -> None:
+        """Keep a piece of snapshots (``cortex.snapshots``), in place of what stood there."""
 
-    def drop_pieces(self, epoch: int, first: int) -> None:
-        """Remove the pieces of earlier epochs, and of this one those before a number."""
+    def piece(self, generation: int, number: int) -> bytes | None:
+        """A piece; None where it is not there."""
+
+    def count_pieces(self, span: Span | None) -> int:
+        """How many of these are there; None: of all."""
+
+    def keep_pieces(self, spans: Sequence[Span], epoch: int) -> None:
+        """Remove all pieces but these."""
 
     def snapshots(self, after: int, upto: int, emitted_max: int, count: int | None) -> Iterator[tuple[int, bytes]]:
         """Snapshots of these turns, the last one first."""
-
-    def last_snapshot(self, after: int) -> int:
-        """The number of the last snapshot after this turn; 0 where there is none."""
 
     def drop(self, upto: int, first_at_s: float, shrink: bool, epoch: int) -> None:
         """Remove the turns up to this one, the snapshots before it, and all pieces. The facts ``dropped`` and, unless

@@ -27,9 +27,10 @@ from actors.store_errors import StoreError as StoreError
 from actors.store_errors import TextGone as TextGone
 from actors.store_errors import Unreachable as Unreachable
 from cortex import events, journal, snapshots
+from cortex.snapshots import Pieces, Span
 
 READS = 3
-"""How often a snapshot is looked for of which pieces go while it is read: whoever writes has written a newer one."""
+"""How often a snapshot is looked for where pieces go while it is read: whoever writes has written a newer one."""
 
 
 class Journal:
@@ -135,13 +136,15 @@ class Journal:
         newest ``keep``; 0: all. What they stood in for is replayed from the turns, which must be there for it."""
         self._storage.put_snapshot(seq, emitted, blob, keep, self.epoch)
 
-    def piece(self, number: int, blob: bytes) -> None:
-        """Keep a piece (``cortex.snapshots``) of this epoch, for the snapshots that are kept after it."""
-        self._storage.put_piece(self.epoch, number, blob)
+    def piece(self, generation: int, number: int, blob: bytes) -> None:
+        """Keep a piece (``cortex.snapshots``) for the snapshots that are kept after it."""
+        self._storage.put_piece(generation, number, blob, self.epoch)
 
-    def drop_pieces(self, first: int) -> None:
-        """Remove all before this one of this epoch, and those of earlier epochs."""
-        self._storage.drop_pieces(self.epoch, first)
+    def sweep(self) -> None:
+        """Remove the pieces that belong to no snapshot."""
+        if self._storage.count_pieces(None):
+            spans = [span for _, head in self._storage.heads(0) if (span := snapshots.span_of(head)) is not None]
+            self._storage.keep_pieces(spans, self.epoch)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -253,10 +256,13 @@ class Journal:
         """The newest snapshot since the job was last opened, not beyond so many results, nor after a turn."""
         emitted, last = (1 << 62 if bound is None else bound for bound in (emitted_max, upto))
         for _ in range(READS):
-            found = next(self._storage.snapshots(self.opened_at(), last, emitted, 1), None)
-            whole = self._whole(found[1]) if found is not None else None
-            if found is None or whole is not None:
-                return found and (found[0], whole or b"")
+            lacking = False
+            for seq, blob in self._storage.snapshots(self.opened_at(), last, emitted, None):
+                if (whole := self._whole(blob)) is not None:
+                    return seq, whole
+                lacking = True
+            if not lacking:
+                break
         return None
 
     def snapshots(self, after: int, upto: int) -> Iterator[tuple[int, bytes]]:
@@ -265,14 +271,23 @@ class Journal:
             if (whole := self._whole(blob)) is not None:
                 yield seq, whole
 
+    def pieces(self) -> Pieces:
+        """To go on with those of the newest snapshot, which K is read from."""
+        for _, blob in self._storage.snapshots(self.opened_at(), 1 << 62, 1 << 62, 1):
+            parts = snapshots.split(blob)
+            if parts is not None and self._has(Span.of(parts.span)):
+                return Pieces(self.epoch, parts)
+        return Pieces(self.epoch)
+
     def _whole(self, blob: bytes) -> bytes | None:
-        """A snapshot with its pieces; None where one has gone since, and so has the snapshot."""
+        """A snapshot with its pieces; None where some are not there: it was replaced meanwhile."""
         parts = snapshots.split(blob)
         if parts is None:
             return blob
+        generation, first, last = Span.of(parts.span)
         pieces: list[bytes] = []
-        for number in range(parts.first, parts.last + 1):
-            if (piece := self._storage.piece(parts.epoch, number)) is None:
+        for number in range(first, last + 1):
+            if (piece := self._storage.piece(generation, number)) is None:
                 return None
             pieces.append(piece)
         return snapshots.joined(parts, pieces)
@@ -280,7 +295,14 @@ class Journal:
     def replay_from(self) -> int:
         """Number of the turn after which a replay begins: that of the newest snapshot, or of the opening."""
         opened_at = self.opened_at()
-        return self._storage.last_snapshot(opened_at) or opened_at
+        for seq, head in self._storage.heads(opened_at):
+            span = snapshots.span_of(head)
+            if span is None or self._has(span):
+                return seq
+        return opened_at
+
+    def _has(self, span: Span) -> bool:
+        return self._storage.count_pieces(span) == span.last - span.first + 1
 
     def opened_at(self) -> int:
         """Number of the turn before the one that last opened the job: replay starts after it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from copy import copy
 
 from actors import endings
 from actors.endings import SNAPSHOT_BYTES_MAX
@@ -12,12 +13,14 @@ from actors.store import Journal, Unreachable
 from actors.thinning import Thinning
 from cortex import events
 from cortex.program import Program
-from cortex.snapshots import Pieces
 from cortex.state import State
 
 LAST_EVENTS = 5_000
 """A job that has ended is opened from a snapshot of its own where more than so many events came after the last one: to
 replay fewer takes less than a tenth of a second."""
+BYTES_AN_EVENT = 800
+"""A snapshot is due when it has cost no more bytes for each event since the last: 10 to 15 µs of CPU. One of a K of
+which each goal takes 130 is as large when that has grown by a sixth."""
 SNAPSHOTS_KEPT = 2
 """A job goes on from the last one; the one before is there for whoever reads results, or looks back, a little behind.
 Further back, K is replayed from the turns, which all stay."""
@@ -34,8 +37,9 @@ class Upkeep:
         self._closes, self._closed = endings.wanted(k), False
         self._kept = kept
         self._thinning, self._thins = Thinning(source, k, kept), not k.terms.keeps_text
-        self._pieces, self._first = Pieces(source.epoch), 0
-        """``_first``: the first piece of the snapshot before, where that is of this life."""
+        self._pieces = source.pieces()
+        self._bytes = 0
+        """Of the last snapshot of this life, without its pieces."""
         self._events = 0
         """That came since the last snapshot."""
 
@@ -55,35 +59,32 @@ class Upkeep:
                 self._write(k, seq)
                 self._events = 0
             if self._closes and k.outcome and not self._closed:
-                endings.write(self._journal, k, self._program, seq, self._outlet.all(k.emitted), self._kept)
+                lines = self._outlet.all(k.emitted)
+                endings.write(self._journal, k, self._program, seq, lines, lambda: self._write(k, seq))
                 self._closed = True
 
     def _enough(self, k: State) -> int:
         """Events after which a snapshot is due: soon enough to recover within seconds, and so seldom that the cost of a
-        call does not grow with those before it. What a snapshot takes is mostly what is not in pieces: each of that is
-        written some six times; and of what is, a few bytes each, some twelve times."""
+        call does not grow with those before it: a K that is written whole has grown by a sixth, and is so written some
+        seven times; one of which nearly all stands in pieces may be written as often as a small one."""
         usual = k.terms.limits.snapshot_events
         if k.outcome and k.terms.keeps_text:
             return min(usual, LAST_EVENTS)
-        in_pieces = self._pieces.goals
-        return max(usual, (len(k.goals) + len(k.items) - in_pieces) // 6 + in_pieces // 12)
+        grown = (len(k.goals) + len(k.items)) // 6
+        return max(usual, min(grown, self._bytes // BYTES_AN_EVENT) if self._pieces.held else grown)
 
-    def _write(self, k: State, seq: int) -> None:
-        """A snapshot, and before it the pieces that it refers to. None where they are too large."""
-        keeps_text, pieces = k.terms.keeps_text, self._pieces
+    def _write(self, k: State, seq: int) -> bool:
+        """A snapshot, and before it the pieces that belong to it. False: it would be too large. Where something cannot
+        be kept, the snapshot before is as it was, and the next one goes on from there."""
+        keeps_text, pieces = k.terms.keeps_text, copy(self._pieces)
         more = pieces.more(k) if keeps_text else []  # else turns are left that only a whole one stands in for
         blob = pieces.snapshot(k)
         if max(map(len, (blob, *more))) > SNAPSHOT_BYTES_MAX:
-            pieces.begin_anew()
-            return
-        try:
-            for number, piece in enumerate(more, pieces.next - len(more)):
-                self._journal.piece(number, piece)
-        except Unreachable:
-            pieces.begin_anew()
-            raise
+            return False
+        for number, piece in enumerate(more, pieces.next - len(more)):
+            self._journal.piece(pieces.generation, number, piece)
         self._kept(seq)
         self._journal.snapshot(seq, k.emitted, blob, SNAPSHOTS_KEPT if keeps_text else 0)
-        if pieces.goals and self._first:  # both that are kept are of this life
-            self._journal.drop_pieces(self._first)
-        self._first = pieces.first
+        self._pieces, self._bytes = pieces, len(blob)
+        self._journal.sweep()
+        return True

@@ -72,7 +72,7 @@ def _fed(k: State, program: Program, event: events.Fed, out: Out) -> None:
         try:
             made = list(read(k, row))
             for change in made:
-                if type(change) is Goal and not change.parent:
+                if type(change) is Goal and not (change.parent or change.id):
                     change.row = row.key
             if not (plainly and apply_plainly(k, made, out, None, program)):
                 apply(k, made, out, by=None, program=program)

@@ -3,13 +3,17 @@
 A goal that has ended stays as it is, unless failed rows are opened again, and goals keep their order. So the bytes of
 those at the front that have ended are kept in *pieces*, and a snapshot holds the rest: it takes as long as what has
 come since the one before, not as all of K. Put together again they are ``journal.encode_state``, byte for byte
-(``tests/properties/test_snapshots.py``). Goals that began before one that still lives are in each snapshot, as ever.
+(``tests/properties/test_snapshots.py``). What began after a goal that still lives is in each snapshot, as ever.
+
+Pieces have numbers within a *generation*, the epoch of the life that began them. A later life goes on with them.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable
 from itertools import islice, takewhile
+from typing import NamedTuple
 
 import msgspec
 
@@ -26,14 +30,37 @@ _TOGETHER = 256
 _encoder = msgspec.msgpack.Encoder()
 
 
+class Span(NamedTuple):
+    """The pieces of a snapshot."""
+
+    generation: int
+    first: int
+    last: int
+
+    @classmethod
+    def of(cls, blob: bytes) -> Span:
+        """As a snapshot has it: three numbers of eight bytes."""
+        return cls(*_SPAN.unpack(blob))
+
+
+_SPAN = struct.Struct(">QQQ")
+_START = b"\x98\xc4" + bytes([_SPAN.size])
+"""Of a snapshot in pieces: an array of eight, whose first stands for as many bytes. A whole one is a map."""
+HEAD_BYTES = len(_START) + _SPAN.size
+"""So much of a snapshot says which pieces belong to it."""
+
+
 class Split(msgspec.Struct, frozen=True, array_like=True):
     """A snapshot some of which stands in pieces."""
 
-    epoch: int
-    """Of the life of the channel that wrote it, and its pieces."""
-    first: int
+    span: bytes
+    """``Span.of`` it."""
+    held: int
+    """How many goals are in the pieces."""
     last: int
-    """Their numbers."""
+    """The last of them."""
+    edition: int
+    """``State.edition``: goals that had failed may have been opened again since."""
     goals: int
     """How many goals there are, in pieces and here."""
     before: bytes
@@ -47,54 +74,54 @@ _BEFORE = State.__struct_fields__[: State.__struct_fields__.index("goals")]
 
 
 class Pieces:
-    """What of one K, in one life of its channel, stands in pieces."""
+    """What of one K stands in pieces."""
 
-    def __init__(self, epoch: int) -> None:
-        self._epoch = epoch
-        self.first = self.next = 1
-        """Numbers of the first that counts, and of the next that is written."""
-        self.goals = 0
-        """How many are in them: so many at the front of K."""
-        self._last = self._edition = 0
+    def __init__(self, generation: int, parts: Split | None = None) -> None:
+        """``parts``: the snapshot that K was read from, whose pieces are gone on with."""
+        span = Span.of(parts.span) if parts is not None else Span(generation, 1, 0)
+        self.generation, self.first = span.generation, span.first
+        self.next = span.last + 1
+        """The number of the next that is made."""
+        self.held = parts.held if parts is not None else 0
+        """How many goals are in them: so many at the front of K."""
+        self._last = parts.last if parts is not None else 0
+        self._edition = parts.edition if parts is not None else 0
 
     def more(self, k: State) -> list[bytes]:
         """Pieces to be kept before the next snapshot: goals at the front that have ended since. Where the front is not
         what it was, the first of them is the first that counts."""
         if not self._stands(k):
-            self.begin_anew()
+            self.first, self.held = self.next, 0
         self._edition = k.edition
-        front = takewhile(lambda goal: goal.status in ENDED, islice(k.goals.values(), self.goals, None))
+        front = takewhile(lambda goal: goal.status in ENDED, islice(k.goals.values(), self.held, None))
         ended = [*front]
         if len(ended) < PIECE_GOALS_MIN:
             return []
         found = _cut(ended)
         self.next += len(found)
-        self.goals += len(ended)
+        self.held += len(ended)
         self._last = ended[-1].id
         return found
 
-    def begin_anew(self) -> None:
-        """None of those that were made counts any more; their numbers are not used again."""
-        self.first, self.goals = self.next, 0
-
     def _stands(self, k: State) -> bool:
         """Whether the first goals are those in the pieces: none of them has left, and none was opened again."""
-        return not self.goals or (
-            k.edition == self._edition and next(islice(k.goals, self.goals - 1, None), 0) == self._last
+        return not self.held or (
+            k.edition == self._edition and next(islice(k.goals, self.held - 1, None), 0) == self._last
         )
 
     def snapshot(self, k: State) -> bytes:
         """K, but for what stands in pieces."""
-        if not self.goals:
+        if not self.held:
             return _encoder.encode(k)
-        living = dict(islice(k.goals.items(), self.goals, None))
+        living = dict(islice(k.goals.items(), self.held, None))
         blob, entries = _encoder.encode(msgspec.structs.replace(k, goals=living)), _encoder.encode(living)
         start = _start_of_goals(k)
         end = start + len(entries)
         assert blob[start:end] == entries, "fields stand in their order"
+        span = _SPAN.pack(self.generation, self.first, self.next - 1)
         return _encoder.encode(
             Split(
-                self._epoch, self.first, self.next - 1, len(k.goals), blob[:start], _entries(entries, len(living)),
+                span, self.held, self._last, self._edition, len(k.goals), blob[:start], _entries(entries, len(living)),
                 blob[end:],
             )
         )  # fmt: skip
@@ -122,9 +149,14 @@ def _cut(goals: list[Goal]) -> list[bytes]:
     return [*pieces, b"".join(some)] if some else pieces
 
 
+def span_of(head: bytes) -> Span | None:
+    """Which pieces belong to a snapshot, of which these are the first ``HEAD_BYTES``; None for one that is whole."""
+    return Span.of(head[len(_START) : HEAD_BYTES]) if head.startswith(_START) else None
+
+
 def split(blob: bytes) -> Split | None:
     """The parts of a snapshot; None for one that is whole."""
-    return _decoder.decode(blob) if blob[:1] == b"\x97" else None
+    return _decoder.decode(blob) if blob.startswith(_START) else None
 
 
 def joined(parts: Split, pieces: Iterable[bytes]) -> bytes:

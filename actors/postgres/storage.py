@@ -13,6 +13,7 @@ from typing import Any
 
 from actors.postgres.link import Link
 from actors.store import Fenced, NoSuchJob, StoreError
+from cortex.snapshots import HEAD_BYTES, Span
 
 PAGE_BYTES = 4_000_000
 PAGE_TURNS = 16
@@ -47,10 +48,12 @@ INSERT INTO cortex_meta (job, key, value) SELECT id, %(key)s, %(value)s FROM min
 ON CONFLICT (job, key) DO UPDATE SET value = excluded.value
 """
 _PIECE = "piece "
-_DROP = f"""
+_KEEP = f"""
 WITH mine AS ({_MINE}), gone AS (
-    DELETE FROM cortex_meta WHERE job IN (SELECT id FROM mine)
-        AND starts_with(key, '{_PIECE}') AND key COLLATE "C" < %(before)s
+    DELETE FROM cortex_meta WHERE job IN (SELECT id FROM mine) AND starts_with(key, '{_PIECE}') AND NOT EXISTS (
+        SELECT 1 FROM unnest(%(firsts)s::text[], %(lasts)s::text[]) AS kept (first, last)
+        WHERE key COLLATE "C" BETWEEN first AND last
+    )
 )
 SELECT count(*) FROM mine
 """
@@ -69,9 +72,9 @@ DELETE FROM cortex_snapshots WHERE job IN (SELECT id FROM mine) AND seq < (
 """
 
 
-def _piece(epoch: int, number: int) -> str:
-    """The fact that a piece is: named as they were made."""
-    return f"{_PIECE}{epoch:010d} {number:010d}"
+def _piece(generation: int, number: int) -> str:
+    """The fact that a piece is. Names are in the order in which pieces were made, compared as bytes."""
+    return f"{_PIECE}{generation:010d} {number:010d}"
 
 
 def made(link: Link, name: str) -> None:
@@ -146,17 +149,16 @@ class TableStorage:
         """Keep a small fact."""
         self._mine(_META, epoch, key=key, value=value)
 
-    def put_piece(self, epoch: int, number: int, blob: bytes) -> None:
+    def put_piece(self, generation: int, number: int, blob: bytes, epoch: int) -> None:
         """Keep a piece, as a fact."""
-        self.set_meta(_piece(epoch, number), blob, epoch)
+        self.set_meta(_piece(generation, number), blob, epoch)
 
-    def piece(self, epoch: int, number: int) -> bytes | None:
-        """A piece."""
-        return self.meta(_piece(epoch, number))
-
-    def drop_pieces(self, epoch: int, first: int) -> None:
-        """Remove pieces. Names are compared as bytes, whatever the database's language."""
-        if not self._link.rows(_DROP, {"job": self._id, "epoch": epoch, "before": _piece(epoch, first)})[0][0]:
+    def keep_pieces(self, spans: Sequence[Span], epoch: int) -> None:
+        """Remove the others."""
+        firsts = [_piece(span.generation, span.first) for span in spans]
+        lasts = [_piece(span.generation, span.last) for span in spans]
+        given = {"job": self._id, "epoch": epoch, "firsts": firsts, "lasts": lasts}
+        if not self._link.rows(_KEEP, given)[0][0]:
             raise self._fenced()
 
     def _mine(self, statement: str, epoch: int, **given: Any) -> None:
@@ -258,10 +260,25 @@ class TableStorage:
             count = None if count is None else count - 1
             yield upto + 1, bytes(rows[0][1])
 
-    def last_snapshot(self, after: int) -> int:
-        """The number of the last snapshot."""
-        asked = "SELECT coalesce(max(seq), 0) FROM cortex_snapshots WHERE job = %s AND seq > %s"
-        return int(self._link.rows(asked, (self._id, after))[0][0])
+    def heads(self, after: int) -> list[tuple[int, bytes]]:
+        """The first bytes of snapshots."""
+        asked = (
+            f"SELECT seq, substring(blob FROM 1 FOR {HEAD_BYTES}) FROM cortex_snapshots WHERE job = %s AND seq > %s "
+            "ORDER BY seq DESC"
+        )
+        return [(int(seq), bytes(head)) for seq, head in self._link.rows(asked, (self._id, after))]
+
+    def piece(self, generation: int, number: int) -> bytes | None:
+        """A piece."""
+        return self.meta(_piece(generation, number))
+
+    def count_pieces(self, span: Span | None) -> int:
+        """How many there are."""
+        asked = f"SELECT count(*) FROM cortex_meta WHERE job = %s AND starts_with(key, '{_PIECE}')"
+        if span is None:
+            return int(self._link.rows(asked, (self._id,))[0][0])
+        given = (self._id, _piece(span.generation, span.first), _piece(span.generation, span.last))
+        return int(self._link.rows(f'{asked} AND key COLLATE "C" BETWEEN %s AND %s', given)[0][0])
 
     def as_it_is(self) -> contextlib.AbstractContextManager[None]:
         """All that is read meanwhile is of one moment."""

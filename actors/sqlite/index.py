@@ -86,9 +86,7 @@ class FileIndex:
 
     def _sort_in(self) -> None:
         """All that was put down unsorted, by whomever."""
-        came = False
         while self._db.execute("SELECT 1 FROM unsorted LIMIT 1").fetchone() is not None:
-            came = True
             with self._writing() as db:
                 some = db.execute(
                     "SELECT id, job, replies FROM unsorted ORDER BY id LIMIT ?", (_SORT_AT_ONCE,)
@@ -97,10 +95,9 @@ class FileIndex:
                 rows.sort(key=_hash_of)  # neighbours share a page; of equal ones the last put down stays the last
                 db.executemany("INSERT OR REPLACE INTO recent VALUES (?, ?, ?, ?)", rows)
                 db.executemany("DELETE FROM unsorted WHERE id = ?", [(number,) for number, _, _ in some])
-        if came and self._db.execute("SELECT count(*) FROM recent").fetchone()[0] >= RECENT_MAX:
-            with self._writing() as db:
-                db.execute("INSERT OR REPLACE INTO replies SELECT * FROM recent")
-                db.execute("DELETE FROM recent")
+                if db.execute("SELECT count(*) FROM recent").fetchone()[0] >= RECENT_MAX:
+                    db.execute("INSERT OR REPLACE INTO replies SELECT * FROM recent")
+                    db.execute("DELETE FROM recent")
 
     def find(self, hashes: Sequence[bytes]) -> Iterator[tuple[bytes, str, int, int]]:
         """Those that are there."""

@@ -7,10 +7,12 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 from actors.sqlite.ahead import BUSY_S, write_ahead
 from actors.store import DiskFull, Fenced, NoSuchJob, StoreError
+from cortex.snapshots import HEAD_BYTES, Span
 
 WAL_PAGES = 250
 """After so many pages (1 MB) the write-ahead log is folded in and written over from its beginning. To write over what
@@ -29,9 +31,14 @@ CREATE TABLE IF NOT EXISTS pieces (place INTEGER PRIMARY KEY, blob BLOB NOT NULL
 """
 
 
-def _place(epoch: int, number: int) -> int:
+def _place(generation: int, number: int) -> int:
     """Of a piece, in its table: as they were made."""
-    return epoch << 32 | number
+    return generation << 32 | number
+
+
+def _places(span: Span) -> tuple[int, int]:
+    """Of the first and the last."""
+    return _place(span.generation, span.first), _place(span.generation, span.last)
 
 
 class FileStorage:
@@ -122,15 +129,16 @@ class FileStorage:
             if keep:
                 self._db.execute(_OLD_SNAPSHOTS, (keep,))
 
-    def put_piece(self, epoch: int, number: int, blob: bytes) -> None:
+    def put_piece(self, generation: int, number: int, blob: bytes, epoch: int) -> None:
         """Keep a piece."""
         with self._writing(epoch):
-            self._db.execute("INSERT INTO pieces VALUES (?, ?)", (_place(epoch, number), blob))
+            self._db.execute("INSERT OR REPLACE INTO pieces VALUES (?, ?)", (_place(generation, number), blob))
 
-    def drop_pieces(self, epoch: int, first: int) -> None:
-        """Remove pieces."""
+    def keep_pieces(self, spans: Sequence[Span], epoch: int) -> None:
+        """Remove the others."""
+        others = "".join(" AND NOT place BETWEEN ? AND ?" for _ in spans)
         with self._writing(epoch):
-            self._db.execute("DELETE FROM pieces WHERE place < ?", (_place(epoch, first),))
+            self._db.execute(f"DELETE FROM pieces WHERE TRUE{others}", [*chain.from_iterable(map(_places, spans))])
 
     def set_meta(self, key: str, value: bytes, epoch: int) -> None:
         """Keep a small fact."""
@@ -206,15 +214,21 @@ class FileStorage:
         )
         yield from ((seq, bytes(blob)) for seq, blob in rows)
 
-    def piece(self, epoch: int, number: int) -> bytes | None:
+    def heads(self, after: int) -> list[tuple[int, bytes]]:
+        """The first bytes of snapshots."""
+        asked = f"SELECT seq, substr(blob, 1, {HEAD_BYTES}) FROM snapshots WHERE seq > ? ORDER BY seq DESC"
+        return self._db.execute(asked, (after,)).fetchall()
+
+    def piece(self, generation: int, number: int) -> bytes | None:
         """A piece."""
-        row = self._db.execute("SELECT blob FROM pieces WHERE place = ?", (_place(epoch, number),)).fetchone()
+        row = self._db.execute("SELECT blob FROM pieces WHERE place = ?", (_place(generation, number),)).fetchone()
         return bytes(row[0]) if row else None
 
-    def last_snapshot(self, after: int) -> int:
-        """The number of the last snapshot."""
-        row = self._db.execute("SELECT max(seq) FROM snapshots WHERE seq > ?", (after,)).fetchone()
-        return int(row[0] or 0)
+    def count_pieces(self, span: Span | None) -> int:
+        """How many there are."""
+        where, given = ("WHERE place BETWEEN ? AND ?", _places(span)) if span is not None else ("", ())
+        found: int = self._db.execute(f"SELECT count(*) FROM pieces {where}", given).fetchone()[0]
+        return found
 
     @contextlib.contextmanager
     def as_it_is(self) -> Iterator[None]:

@@ -32,15 +32,16 @@ def opened(folder: Path) -> Iterator[Journal]:
     source.close()
 
 
-def pieces(source: Journal) -> list[int]:
-    found = source._storage._db.execute("SELECT place FROM pieces ORDER BY place")  # type: ignore[attr-defined]
-    return [place for (place,) in found]
+def pieces(source: Journal) -> set[tuple[int, int]]:
+    """Generation and number of each that is there."""
+    found = source._storage._db.execute("SELECT place >> 32, place & 0xffffffff FROM pieces")  # type: ignore[attr-defined]
+    return {(generation, number) for generation, number in found}
 
 
-def goals_in_pieces(source: Journal) -> list[int]:
-    """Of each snapshot, as it is kept, in how many pieces it stands."""
-    blobs = source._storage.snapshots(0, source.seq, 1 << 62, None)
-    return [parts.last - parts.first + 1 for _, blob in blobs if (parts := snapshots.split(blob)) is not None]
+def wanted(source: Journal) -> set[tuple[int, int]]:
+    """Those that belong to a snapshot."""
+    spans = [span for _, head in source._storage.heads(0) if (span := snapshots.span_of(head)) is not None]
+    return {(generation, number) for generation, first, last in spans for number in range(first, last + 1)}
 
 
 async def test_killed_again_and_again_k_is_what_its_turns_say(tmp_path: Path) -> None:
@@ -50,12 +51,12 @@ async def test_killed_again_and_again_k_is_what_its_turns_say(tmp_path: Path) ->
         await run.crash_after(lambda count=count: len(model.asked) >= count)
         with opened(tmp_path) as source:
             kept = list(source.snapshots(0, source.seq))
+            assert len(kept) == len(source._storage.heads(0)) <= 2
             for seq, blob in kept:
                 turns = [turn for number, turn in source.turns(source.opened_at()) if number <= seq]
                 assert journal.encode_state(journal.replay(None, turns, Kept())) == blob
-            assert len(kept) <= 2 and max(goals_in_pieces(source)) > 1
-            epochs = {place >> 32 for place in pieces(source)}
-            assert len(epochs) <= 2, "of this life and, while one of its snapshots is kept, of the one before"
+            assert pieces(source) >= wanted(source) and len(wanted(source)) > 1
+            assert {generation for generation, _ in pieces(source)} == {1}, "each life goes on with them"
     run = await Run(tmp_path, model, program=Kept(), source=ListSource(rows(ROWS)), limits=LIMITS).to_end()
     assert (run.facts["outcome"], run.answer) == ("complete", ROWS)
     with opened(tmp_path) as source:
@@ -66,8 +67,35 @@ async def test_killed_again_and_again_k_is_what_its_turns_say(tmp_path: Path) ->
     assert journal.encode_state(last_state(Folder(tmp_path), "j")) == whole
 
 
+async def test_lives_with_one_snapshot_each_leave_nothing_behind(tmp_path: Path) -> None:
+    model = FunctionModel(lambda asked: reply("ok"))
+    limits = Limits(concurrency=8, window_rows=32, snapshot_events=40)
+    for count in range(60, ROWS, 60):
+        run = Run(tmp_path, model, program=Kept(), source=ListSource(rows(ROWS)), limits=limits)
+        await run.crash_after(lambda count=count: len(model.asked) >= count)
+    await Run(tmp_path, model, program=Kept(), source=ListSource(rows(ROWS)), limits=limits).to_end()
+    with opened(tmp_path) as source:
+        assert pieces(source) == wanted(source) and len(pieces(source)) > 3
+        whole = len(journal.encode_state(last_state(Folder(tmp_path), "j")))
+        kept = source._storage._db.execute("SELECT sum(length(blob)) FROM pieces").fetchone()[0]  # type: ignore[attr-defined]
+        assert kept < whole, "K is there once"
+
+
+async def test_a_job_whose_pieces_are_damaged_is_replayed_from_its_turns(tmp_path: Path) -> None:
+    model = FunctionModel(lambda asked: reply("ok"))
+    run = Run(tmp_path, model, program=Kept(), source=ListSource(rows(ROWS)), limits=LIMITS)
+    await run.crash_after(lambda: len(model.asked) >= 150)
+    with opened(tmp_path) as source:
+        source._storage._db.execute("DELETE FROM pieces")  # type: ignore[attr-defined]
+        assert source.latest_snapshot() is None
+    assert last_state(Folder(tmp_path), "j").tally.calls >= 120
+    run = await Run(tmp_path, model, program=Kept(), source=ListSource(rows(ROWS)), limits=LIMITS).to_end()
+    assert (run.facts["outcome"], run.answer) == ("complete", ROWS)
+    assert len(model.asked) <= ROWS + 2 * LIMITS.concurrency, "none that had its answer was asked again"
+
+
 async def test_a_snapshot_takes_as_long_as_what_came_since_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counted in goals that are encoded."""
+    """By the bytes that are written besides pieces."""
     monkeypatch.setattr(snapshots, "PIECE_BYTES", 8_000_000)
     sizes: list[int] = []
     keep = Journal.snapshot
@@ -85,5 +113,5 @@ async def test_a_snapshot_takes_as_long_as_what_came_since_the_last(tmp_path: Pa
     assert len(sizes) > 8
     with opened(tmp_path) as source:
         whole = len(journal.encode_state(last_state(Folder(tmp_path), "j")))
-        assert len(pieces(source)) > 8
+        assert len(pieces(source)) > 8 and pieces(source) == wanted(source)
     assert max(sizes) < whole / 3, "and not as K does, which has all of them"

@@ -17,33 +17,36 @@ from cortex.goals import Goal, Status
 from cortex.items import Item
 from cortex.limits import Limits, Route, Terms
 from cortex.programs.batch import Batch
+from cortex.snapshots import Pieces, Span
 from cortex.state import State
 
 
 class Kept:
     """A journal that keeps snapshots alone, and their pieces."""
 
-    epoch = 4
-
     def __init__(self) -> None:
         self.snapshots: list[tuple[int, int, bytes]] = []
         self.keeps: list[int] = []
-        self.pieces: dict[int, bytes] = {}
-        self.dropped: list[int] = []
-        self.away = 0
+        self.stands: dict[tuple[int, int], bytes] = {}
+        self.written = 0
+        self.away = -1
+        self.sweeps = 0
 
     def snapshot(self, seq: int, emitted: int, blob: bytes, keep: int = 0) -> None:
         self.snapshots.append((seq, emitted, blob))
         self.keeps.append(keep)
 
-    def piece(self, number: int, blob: bytes) -> None:
-        if self.away == number:
-            raise Unreachable("away")
-        assert number not in self.pieces
-        self.pieces[number] = blob
+    def pieces(self) -> Pieces:
+        return Pieces(4, snapshots.split(self.snapshots[-1][2]) if self.snapshots else None)
 
-    def drop_pieces(self, first: int) -> None:
-        self.dropped.append(first)
+    def piece(self, generation: int, number: int, blob: bytes) -> None:
+        if self.written == self.away:
+            raise Unreachable("away")
+        self.stands[generation, number] = blob
+        self.written += 1
+
+    def sweep(self) -> None:
+        self.sweeps += 1
 
     def whole(self) -> bytes:
         """The last snapshot."""
@@ -51,8 +54,8 @@ class Kept:
         parts = snapshots.split(blob)
         if parts is None:
             return blob
-        assert parts.epoch == self.epoch
-        return snapshots.joined(parts, [self.pieces[number] for number in range(parts.first, parts.last + 1)])
+        generation, first, last = Span.of(parts.span)
+        return snapshots.joined(parts, [self.stands[generation, number] for number in range(first, last + 1)])
 
     def zero_what_goes(self) -> None: ...
 
@@ -70,7 +73,7 @@ def looked(k: State, *, events: int, turns: int, grows: int = 0) -> list[int]:
     look = Upkeep(source, k, lambda seq: None, Batch(), Outlet(0))  # type: ignore[arg-type]
     for seq in range(1, turns + 1):
         for _ in range(grows):
-            k.goals[len(k.goals) + 1] = Goal("row")
+            k.goals[len(k.goals) + 1] = Goal("row", "as long as a row is, or may be" * 4)
         look.took(events, Turn(0.0, ()), k.outcome)
         look.look(k, seq)
     return [seq for seq, _, _ in source.snapshots]
@@ -127,6 +130,10 @@ class Ending:
         monkeypatch.setattr(snapshots, "PIECE_GOALS_MIN", 10)
         self.k, self.source, self.seq = opened(10), Kept(), 0
         self.k.terms = msgspec.structs.replace(self.k.terms, keeps_text=keeps_text)
+        self.begin()
+
+    def begin(self) -> None:
+        """Another life."""
         self.upkeep = Upkeep(self.source, self.k, lambda seq: None, Batch(), Outlet(0))  # type: ignore[arg-type]
 
     def turns(self, count: int) -> None:
@@ -143,43 +150,54 @@ class Ending:
 
 def test_what_has_ended_is_written_once_and_a_k_of_it_as_often_as_a_small_one(monkeypatch: pytest.MonkeyPatch) -> None:
     job = Ending(monkeypatch)
-    job.turns(12)
-    assert [seq for seq, _, _ in job.source.snapshots] == [*range(1, 13)]
-    assert len(job.source.pieces) == 12
-    assert len(job.source.snapshots[-1][2]) == pytest.approx(len(job.source.snapshots[0][2]), abs=8)
-    assert job.source.dropped == [1] * 11, "once both snapshots that are kept are of this life, others' pieces go"
+    for _ in range(5):
+        job.turns(40)
+        job.begin()
+    assert [seq for seq, _, _ in job.source.snapshots] == [*range(1, 201)]
+    assert job.source.written == len(job.source.stands) == 200 == job.source.sweeps, "whatever lives there were"
+    first, last = (len(job.source.snapshots[at][2]) for at in (0, -1))
+    assert last - first < 16 < len(journal.encode_state(job.k)) - last
+
+
+def test_one_of_which_much_is_not_in_pieces_is_written_when_that_has_cost_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Ending(monkeypatch)
+    for number in range(1, 601):
+        job.k.items[number] = Item("note", "as long as a note is, or may be" * 4, id=number)
     job.turns(100)
-    assert 20 < len(job.source.snapshots) < 40, "a few bytes of each are written again"
+    assert 6 < len(job.source.snapshots) < 20
+    held = len(job.source.stands)
+    job.turns(100)
+    assert job.source.written > held and len(job.source.snapshots) < 40
 
 
-def test_pieces_of_which_one_could_not_be_kept_are_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_a_piece_could_not_be_kept_the_next_snapshot_goes_on_from_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshots, "PIECE_BYTES", 100)
     monkeypatch.setattr(snapshots, "_TOGETHER", 2)
     job = Ending(monkeypatch)
+    job.turns(3)
+    count, stood = job.source.written, dict(job.source.stands)
+    job.source.away = count + 1
     job.turns(1)
-    count = len(job.source.pieces)
-    job.source.away = count + 2
+    assert len(job.source.snapshots) == 3 and job.source.written == count + 1
+    job.source.away = -1
     job.turns(1)
-    assert len(job.source.snapshots) == 1 and len(job.source.pieces) == count + 1
-    job.source.away = 0
-    job.turns(1)
-    assert len(job.source.snapshots) == 2
+    assert [seq for seq, _, _ in job.source.snapshots] == [1, 2, 3, 5], "at the next turn"
+    assert all(job.source.stands[number] == blob for number, blob in stood.items()), "what others refer to stays"
     job.turns(2)
-    assert job.source.dropped[-1] > count, "what the last two do not refer to goes"
 
 
 def test_a_job_that_keeps_no_text_has_whole_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
     job = Ending(monkeypatch, keeps_text=False)
     job.turns(3)
-    assert (job.source.pieces, job.source.dropped) == ({}, [])
+    assert job.source.stands == {}
     assert job.source.snapshots[-1][2] == journal.encode_state(job.k)
 
 
-def test_after_pieces_that_are_too_large_all_is_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "SNAPSHOT_BYTES_MAX", 10)
+def test_a_piece_that_is_too_large_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     job = Ending(monkeypatch)
-    job.turns(2)
-    assert (job.source.snapshots, job.source.pieces) == ([], {})
-    monkeypatch.setattr(upkeep, "SNAPSHOT_BYTES_MAX", 1_000_000)
-    job.turns(2)
-    assert len(job.source.snapshots) == 2
+    job.turns(1)
+    monkeypatch.setattr(upkeep, "SNAPSHOT_BYTES_MAX", len(job.source.snapshots[0][2]) + 50)
+    for number in range(11, 21):
+        job.k.goals[number] = Goal("row", "long" * 100, id=number, status=Status.RESOLVED)
+    job.turns(1)
+    assert (len(job.source.snapshots), job.source.written) == (1, 1)

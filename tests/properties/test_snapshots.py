@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cortex import journal, snapshots
 from cortex.goals import Goal, Status
 from cortex.loop import step
-from cortex.snapshots import Pieces, Split, joined, split
+from cortex.snapshots import HEAD_BYTES, Pieces, Span, Split, joined, span_of, split
 from cortex.state import State
 from tests.properties.test_duplicates import PROGRAMS, run
 
@@ -38,14 +38,26 @@ class Kept:
         for number, blob in enumerate(more, self.pieces.next - len(more)):
             assert number not in self.blobs, "an earlier snapshot may refer to it"
             self.blobs[number] = blob
-        assert self.whole(self.pieces.snapshot(k)) == journal.encode_state(k)
+        blob = self.pieces.snapshot(k)
+        assert self.whole(blob) == journal.encode_state(k)
+        span = span_of(blob[:HEAD_BYTES])
+        assert (span is None) == (split(blob) is None)
+        if span is not None:
+            assert span == (3, self.pieces.first, self.pieces.next - 1)
+
+    def another_life(self, k: State) -> None:
+        """It goes on with the pieces of the snapshot that K is read from."""
+        self.look(k)
+        self.pieces = Pieces(4, split(self.pieces.snapshot(k)))
+        self.pieces.generation = 3  # where nothing stood in pieces it would be another
 
     def whole(self, blob: bytes) -> bytes:
         parts = split(blob)
         if parts is None:
             return blob
         self.splits += 1
-        return joined(parts, [self.blobs[number] for number in range(parts.first, parts.last + 1)])
+        _, first, last = Span.of(parts.span)
+        return joined(parts, [self.blobs[number] for number in range(first, last + 1)])
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -58,6 +70,8 @@ def test_it_is_k_as_it_is_whatever_happened_since(name: str, seed: int, every: i
         step(k, program, turn)
         if chance.randrange(every) == 0:
             kept.look(k)
+        if chance.randrange(4 * every) == 0:
+            kept.another_life(k)
     kept.look(k)
 
 
@@ -70,7 +84,7 @@ def test_the_runs_are_worth_it() -> None:
         for turn in turns:
             step(k, program, turn)
             kept.look(k)
-            splits[name] += bool(kept.pieces.goals and k.live)
+            splits[name] += bool(kept.pieces.held and k.live)
     assert sum(splits.values()) > 50 and sum(map(bool, splits.values())) > len(PROGRAMS) // 2, splits
 
 
@@ -90,7 +104,7 @@ def test_maps_of_any_length(count: int, lives: int, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(snapshots, "PIECE_BYTES", 100_000)
     kept = Kept()
     kept.look(of(count, lives))
-    assert (kept.pieces.goals, kept.splits) == (count, 1)
+    assert (kept.pieces.held, kept.splits) == (count, 1)
     assert (len(kept.blobs) > 1) == (count > 60_000)
 
 
@@ -101,9 +115,11 @@ def test_what_stands_in_a_piece_is_not_written_again() -> None:
     k.goals[101].status = Status.FAILED
     k.goals[102] = Goal("row", id=102)
     kept.look(k)
-    assert kept.pieces.goals == 101 and kept.pieces.first == 1
+    assert kept.pieces.held == 101 and kept.pieces.first == 1
     assert len(kept.blobs) == len(first) + 1 and len(kept.pieces.snapshot(k)) < len(journal.encode_state(of(0, 1))) + 60
     assert kept.pieces.more(k) == []
+    kept.another_life(k)
+    assert kept.pieces.more(k) == [] and len(kept.blobs) == len(first) + 1
 
 
 def test_few_that_have_ended_are_left_in_the_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,6 +139,18 @@ def test_where_the_front_is_another_it_begins_anew() -> None:
         change(k)
         kept.look(k)
         assert kept.pieces.first == before > 1
+        count = len(kept.blobs)
+        kept.look(k)
+        assert len(kept.blobs) == count, "once"
+
+
+def test_what_was_opened_again_between_two_lives_is_seen() -> None:
+    kept, k = Kept(), of(100, 1)
+    kept.another_life(k)
+    before = kept.pieces.next
+    reopened(k)
+    kept.look(k)
+    assert kept.pieces.first == before > 1
 
 
 def reopened(k: State) -> None:
@@ -146,4 +174,4 @@ def test_parts_are_told_from_a_whole_one() -> None:
     kept = Kept()
     kept.look(k)
     parts = split(kept.pieces.snapshot(k))
-    assert isinstance(parts, Split) and (parts.epoch, parts.first, parts.last, parts.goals) == (3, 1, 1, 3)
+    assert isinstance(parts, Split) and (*Span.of(parts.span), parts.held, parts.last, parts.goals) == (3, 1, 1, 3, 3, 3)
