@@ -25,8 +25,9 @@ _SORT_AT_ONCE = 64
 """Rows of unsorted replies that are sorted in together: nobody else can write meanwhile."""
 
 RECENT_MAX = 50_000
-"""As many are in the small table before it is sorted into the large one: about what SQLite keeps of a file in memory,
-2 MB; of a million there, each page of the large one gets five."""
+"""As many are in the small table before it is sorted into the large one: of a million there, each page gets five."""
+_CACHE_KB = 4_096
+"""What SQLite may keep of the file in memory: the small table, and as much of the large one."""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS replies (hash BLOB PRIMARY KEY, job TEXT, seq INTEGER, position INTEGER) WITHOUT ROWID;
@@ -53,6 +54,7 @@ class FileIndex:
                 path.chmod(0o600)
             write_ahead(self._db)
             self._db.execute("PRAGMA synchronous=OFF")
+            self._db.execute(f"PRAGMA cache_size=-{_CACHE_KB}")
             self._db.executescript(_SCHEMA)
         except sqlite3.Error as error:
             raise unusable(path, error) from None

@@ -128,6 +128,7 @@ class Ending:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, keeps_text: bool = True) -> None:
         monkeypatch.setattr(snapshots, "PIECE_GOALS_MIN", 10)
+        monkeypatch.setattr(upkeep, "BYTES_AN_EVENT", 800)  # what is not of goals is much of so small a K
         self.k, self.source, self.seq = opened(10), Kept(), 0
         self.k.terms = msgspec.structs.replace(self.k.terms, keeps_text=keeps_text)
         self.begin()
