@@ -19,7 +19,7 @@ LAST_EVENTS = 5_000
 """A job that has ended is opened from a snapshot of its own where more than so many events came after the last one: to
 replay fewer takes less than a tenth of a second."""
 BYTES_AN_EVENT = 60
-"""Where most of K stands in pieces, a snapshot is due when it costs no more bytes for each event since the last: 3 µs."""
+"""Where most of K stands in pieces, a snapshot is due when it takes no more for each event since the last: 3 µs."""
 SNAPSHOTS_KEPT = 2
 """A job goes on from the last one; the one before is there for whoever reads results, or looks back, a little behind.
 Further back, K is replayed from the turns, which all stay."""
