@@ -12,8 +12,8 @@ import msgspec
 from actors import caps
 from actors.destination import FREE, SetupError, Wish, destination, remember
 from actors.files.source import Check
+from actors.order import Order
 from actors.sampled import Heard
-from actors.session import Order
 from actors.store import Folder
 from cortex.limits import BATCHES, MESSAGES, Limits, Route
 from policies import duration

@@ -28,11 +28,12 @@ from actors.destination import SetupError, Wish, remembered
 from actors.driver import Sink, Source
 from actors.errors import ClearError
 from actors.model_port import Model
+from actors.order import STATE_DEFAULT, Order, who
 from actors.outcome import Result as Result
 from actors.programs import load, refuse_in_import
 from actors.provider.credential import absolute
 from actors.records import last_places, last_state
-from actors.session import STATE_DEFAULT, Ended, Order, Session, who
+from actors.session import Ended, Session
 from actors.store import Folder
 from actors.trial import passing_folder, scripted
 from cortex.flows import Flow

@@ -16,7 +16,7 @@ from actors import programs
 from actors.costs import OWN
 from actors.errors import ClearError
 from actors.opening import owner_record, this_owner
-from actors.session import whole
+from actors.order import whole
 from actors.store import Folder, Journal
 from cortex import commands, events, journal
 from cortex.limits import Terms

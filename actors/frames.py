@@ -26,10 +26,10 @@ from actors.files.source import Check
 from actors.files.table_file import NO_PARQUET, PARQUET, form_of
 from actors.files.table_sink import TableSink
 from actors.files.table_source import TableSource
+from actors.order import CONTENT, Order, whole
 from actors.programs import load, place_of
 from actors.records import last_terms
 from actors.schemas import schema_text
-from actors.session import CONTENT, Order, whole
 from actors.store import Folder
 from actors.trial import scripted
 from cortex.limits import Terms

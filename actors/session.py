@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import getpass
 import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,16 +17,16 @@ from actors.allowance import as_if_paid, unpriced
 from actors.armoury import Arming
 from actors.batches import bounds
 from actors.budgets import books_of
-from actors.destination import Destination, SetupError, Wish, destination, remember
+from actors.destination import Destination, SetupError, destination, remember
 from actors.driver import Driver, Lost, Sink, Source
 from actors.errors import ClearError
-from actors.files.place import is_remote
 from actors.inline import InlineRuntime
 from actors.model_port import Model
 from actors.observing.actor_logs import shown
 from actors.observing.assembled import hand_over, of_environ
 from actors.observing.endpoint import Endpoint
 from actors.opening import Opening, Owner, this_owner
+from actors.order import Order, who, whole
 from actors.ports import Away, ClusterError, Gone, Peer, Unbegun
 from actors.provider.credential import Credential
 from actors.records import last_owner, last_state, last_terms, said_in_use
@@ -38,19 +35,14 @@ from actors.sharing import PLACE, accounts_at
 from actors.simulator.settings import SimulatorSettings
 from actors.store import Folder, Held
 from cortex.budgets import covering
-from cortex.events import Reopened
 from cortex.limits import Limits, Terms
-from cortex.program import Program, params_of
-from cortex.programs.shards import sharded
+from cortex.program import params_of
 
-STATE_DEFAULT = ".cortex"
 COMING_BACK_S = 30.0
 """How long a channel that a cluster starts again may take until it is begun anew."""
 ASK_S = 12.0
 """How long it may take to tell how it is: a little more than it has asked for patience (``actors.cluster.seat``)."""
 LOOK_S = 0.5
-CONTENT = "content"
-"""Among an order's places: hash over an input that has no name of its own. It is a part of the job's name."""
 
 
 class JobInUse(SetupError):
@@ -61,69 +53,11 @@ class Stranded(Exception):
     """The job's channel waits for another host."""
 
 
-class Order(msgspec.Struct, kw_only=True):
-    """What a user asks for. ``job`` may be empty: then its name derives from program, input and output."""
-
-    program: Program
-    wish: Wish = Wish()
-    limits: Limits = Limits()
-    job: str = ""
-    state: str = STATE_DEFAULT
-    cluster: str = "auto"
-    input: str = ""
-    output: str = ""
-    fresh: bool = False
-    shards: int = 1
-    """Child jobs that the rows are dealt to; 1: the job asks them itself."""
-    keeps_text: bool = True
-    """As in ``Terms``."""
-    decided: tuple[tuple[int, str], ...] = ()
-    """What the user says became of submissions that code cannot decide about, as ``Opening`` has it."""
-    labels: dict[str, str] = msgspec.field(default_factory=dict)
-    """What traces and reports are to tell the job's costs by: a team, a project. Never a secret."""
-    reopened: Reopened | None = None
-    """Rows that failed and are to be asked again, before the run goes on."""
-    places: dict[str, str] = msgspec.field(default_factory=dict)
-    """Whatever else a later ``resume`` needs; never a secret."""
-
-    def runs(self) -> Program:
-        """The program of the job: that of its rows, or the one that deals them to shards."""
-        return sharded(self.program, self.shards)
-
-    def named(self) -> str:
-        """The job's name: the same, however many shards it has."""
-        if self.job:
-            return self.job
-        where = programs.place_of(type(self.program))
-        parts = [where, params_of(self.program).decode(), whole(self.input), whole(self.output)]
-        parts += [self.places[CONTENT]] if CONTENT in self.places else []
-        stem = Path(self.input).name.split(".")[0] if self.input not in ("", "-") else ""
-        name = where.rpartition(":")[2].rpartition("<locals>.")[2].lower()
-        base = "-".join(part for part in (name, _safe(stem)) if part)
-        return f"{base}-{sha256(chr(0).join(parts).encode()).hexdigest()[:8]}"
-
-
 class Ended(msgspec.Struct, frozen=True):
     """How a run ended: the job's last status, and its answer."""
 
     facts: dict[str, Any]
     answer: Any = None
-
-
-def whole(path: str) -> str:
-    """A path as a job keeps it, so that it means the same from any folder."""
-    return path if path in ("", "-") or is_remote(path) else os.path.realpath(os.path.expanduser(path))
-
-
-def _safe(text: str) -> str:
-    return "".join(c if c.isalnum() and c.isascii() else "-" for c in text).strip("-")[:40]
-
-
-def who() -> str:
-    """The person at the keyboard, for events that say who did something."""
-    with contextlib.suppress(Exception):  # no name in a bare container
-        return getpass.getuser()
-    return "somebody"
 
 
 class Session:
@@ -397,4 +331,4 @@ class Session:
                 await asyncio.sleep(LOOK_S)
 
 
-__all__ = ["Ended", "JobInUse", "Order", "Session", "SetupError", "who", "whole"]
+__all__ = ["Ended", "JobInUse", "Session", "SetupError"]

@@ -27,7 +27,7 @@ from typing import Any
 import msgspec
 
 from actors.files.sink import FileSink
-from actors.session import Order
+from actors.order import Order
 from actors.wish import Wish
 from benchmarks import counting, figures, parts, rows
 from benchmarks.models import AtOnce

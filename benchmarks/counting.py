@@ -30,7 +30,8 @@ from actors.files.sink import FileSink
 from actors.files.source import BatchSource
 from actors.observing import traces
 from actors.observing.assembled import of_environ
-from actors.session import Order, Session
+from actors.order import Order
+from actors.session import Session
 from actors.sqlite.storage import FileStorage
 from actors.wish import Wish
 from benchmarks import parts, rows

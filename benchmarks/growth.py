@@ -22,7 +22,7 @@ from actors.cluster.heap import settle
 from actors.files.line_source import LineSource
 from actors.files.sink import FileSink
 from actors.files.source import BatchSource
-from actors.session import Order
+from actors.order import Order
 from actors.wish import Wish
 from benchmarks import counting, figures, rows
 from benchmarks.counting import Work

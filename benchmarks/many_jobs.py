@@ -32,7 +32,8 @@ from actors.client import new_loop
 from actors.cluster.heap import settle
 from actors.destination import destination
 from actors.inline import InlineRuntime
-from actors.session import Order, Session
+from actors.order import Order
+from actors.session import Session
 from actors.simulator.settings import SimulatorSettings
 from actors.store import Folder
 from actors.wish import Wish

@@ -20,7 +20,8 @@ from actors.client import new_loop
 from actors.cluster.heap import settle
 from actors.files.sink import FileSink
 from actors.files.source import BatchSource
-from actors.session import Order, Session
+from actors.order import Order
+from actors.session import Session
 from actors.wish import Wish
 from benchmarks import loops, rows
 from benchmarks.latency import commit_us

@@ -26,9 +26,10 @@ from actors.cluster.heap import settle, unwatched
 from actors.files.line_source import LineSource
 from actors.files.sink import FileSink
 from actors.files.source import BatchSource
+from actors.order import Order
 from actors.programs import load
 from actors.records import last_state
-from actors.session import Order, Session
+from actors.session import Session
 from actors.store import Folder, Journal
 from actors.wish import Wish
 from benchmarks import figures, rows

@@ -9,7 +9,9 @@ def main() -> None:
     """Run one command and end the interpreter with its exit code: 0, 1, 2, 3, 130 or 143."""
     try:
         from actors.cli.hidden import hidden_line
+        from actors.cluster.heap import seldom
 
+        seldom()
         if said := hidden_line():
             print(f"cortex: {said}", file=sys.stderr)
             sys.exit(2)

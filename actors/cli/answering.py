@@ -12,10 +12,10 @@ from actors.cli.problems import COMPLETE, FAILED, CommandError, say
 from actors.cli.settings import named_folder
 from actors.cli.steering import told_its_cluster, told_its_run, what_now
 from actors.cli.telling import OVER
+from actors.order import who
 from actors.ports import Peer
 from actors.programs import load
 from actors.records import last_state
-from actors.session import who
 from actors.store import Folder
 from cortex.flows.context import APPROVAL
 from cortex.flows.program import Flow, takes

@@ -17,7 +17,7 @@ from actors.cli.problems import CommandError, say
 from actors.cli.settings import named_folder, notify_of, wish_of
 from actors.cli.tables import refuse_form
 from actors.destination import Wish, destination
-from actors.session import Order
+from actors.order import Order
 from actors.wish import spread
 
 _SOME_KEY = {"ANTHROPIC_API_KEY": "the-cluster-has-it"}

@@ -48,8 +48,9 @@ from actors.files.place import digest_of, is_remote
 from actors.files.sink import FileSink
 from actors.files.source import BatchSource, Check
 from actors.files.table_source import TableSource
+from actors.order import CONTENT, Order, whole
 from actors.records import last_places, last_state, last_terms
-from actors.session import CONTENT, Order, Session, whole
+from actors.session import Session
 from actors.store import Folder
 from cortex.flows.program import Flow
 from cortex.limits import Limits, Terms

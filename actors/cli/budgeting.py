@@ -16,9 +16,9 @@ from actors.cli.options import Options
 from actors.cli.problems import COMPLETE, CommandError, say
 from actors.cli.settings import folder_of, named_folder, shared_at, shared_cluster
 from actors.errors import ClearError
+from actors.order import who
 from actors.ports import Peer
 from actors.records import last_terms
-from actors.session import who
 from actors.sharing import PLACE, accounts_at
 from actors.store import Folder
 from actors.wording import clock, label

@@ -14,7 +14,8 @@ from actors.bar import Bar
 from actors.cli.problems import INTERRUPTED, TERMINATED, say
 from actors.client import new_loop
 from actors.cluster.heap import settle
-from actors.session import Ended, Session, who
+from actors.order import who
+from actors.session import Ended, Session
 
 _CODES = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED}
 

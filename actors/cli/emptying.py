@@ -14,8 +14,8 @@ from actors.cli.keys import taken_environ
 from actors.cli.options import Options
 from actors.cli.problems import COMPLETE, FAILED, CommandError, say
 from actors.cli.settings import shared_cluster
+from actors.order import who
 from actors.ports import Away, ClusterError, Gone
-from actors.session import who
 from actors.wording import duration_s
 
 HERE = "here"

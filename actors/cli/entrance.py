@@ -47,6 +47,7 @@ def _ran(arguments: list[str]) -> int:
     from typer.main import get_command
 
     from actors.cli.app import app
+    from actors.cli.panels import asked
     from actors.cli.variables import misspelt
 
     if said := misspelt(os.environ):
@@ -57,7 +58,7 @@ def _ran(arguments: list[str]) -> int:
 
         print(told(arguments[1]), flush=True)
         return 0
-    command: Any = get_command(app)
+    command: Any = get_command(asked(app, arguments))
     try:
         code = command.main(args=arguments, prog_name="cortex", standalone_mode=False)
         sys.stdout.flush()

@@ -26,8 +26,9 @@ from actors.cli.telling import OVER
 from actors.destination import remembered
 from actors.files.line_source import LineSource
 from actors.files.lines import SourceError
+from actors.order import Order, whole
 from actors.records import last_places, last_state
-from actors.session import Order, Session, whole
+from actors.session import Session
 from actors.store import Folder
 from actors.wording import clock
 from cortex.programs.shards import unsharded

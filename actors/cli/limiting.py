@@ -15,8 +15,8 @@ from actors.cli.keys import taken_environ
 from actors.cli.options import Options
 from actors.cli.problems import COMPLETE, CommandError, say
 from actors.cli.settings import named_folder, shared_at, shared_cluster
+from actors.order import who
 from actors.ports import Away, Gone, Peer
-from actors.session import who
 from actors.sharing import PLACE, accounts_at
 from actors.wording import clock
 from cortex.limits import Limits

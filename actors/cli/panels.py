@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import typer
 from typer.models import CommandInfo
 
@@ -66,6 +68,17 @@ def arrange(app: typer.Typer) -> None:
         if _name(command) in EXAMPLES:
             command.epilog = "\n\n".join(EXAMPLES[_name(command)])
     app.registered_commands.sort(key=lambda each: turn.index(_name(each)) if _name(each) in turn else len(turn))
+
+
+def asked(app: typer.Typer, arguments: list[str]) -> typer.Typer:
+    """``app``, with no more than the one command that the arguments name, if they name one: to make the parsers of all
+    takes longer than many a command does."""
+    found = [command for command in app.registered_commands if [_name(command)] == arguments[:1]]
+    if not found:
+        return app
+    one = copy(app)
+    one.registered_commands, one.registered_groups = found, []
+    return one
 
 
 def _name(command: CommandInfo) -> str:

@@ -35,9 +35,10 @@ from actors.cli.telling import Standing, headline, last_failed, why
 from actors.files.place import is_remote
 from actors.files.source import Check
 from actors.memory import remembered
+from actors.order import Order, whole
 from actors.records import in_use, last_state, last_terms
 from actors.sampled import Heard, Picked, seen_in
-from actors.session import Order, Session, whole
+from actors.session import Session
 from actors.sizing import Sizes
 from actors.store import Folder, checked_name
 from cortex.limits import BATCHES

@@ -21,8 +21,9 @@ from actors.cli.sinks import own_sink
 from actors.cli.standings import number
 from actors.files.sink import FileSink, SinkError
 from actors.files.table_sink import TableSink
+from actors.order import who
 from actors.records import in_use, last_state
-from actors.session import Session, who
+from actors.session import Session
 from cortex.events import Reopened
 from cortex.programs.shards import Shards
 from cortex.state import State

@@ -28,10 +28,10 @@ from actors.crystals import (
     read,
     write,
 )
+from actors.order import who
 from actors.programs import fingerprint, load
 from actors.records import last_state
 from actors.sandbox.pool import Sandbox
-from actors.session import who
 from actors.summary import summary
 from cortex.program import Program
 from cortex.programs.crystal import crystal

@@ -10,8 +10,8 @@ from actors.cli.problems import say
 from actors.cli.tables import results_sink
 from actors.files.sink import FileSink, SinkError
 from actors.files.table_sink import TableSink
+from actors.order import Order
 from actors.records import last_terms
-from actors.session import Order
 from actors.store import Folder, TextGone
 
 

@@ -24,9 +24,9 @@ from actors.cli.telling import OVER, Standing, headline
 from actors.destination import Wish, remembered, wish_at
 from actors.errors import ClearError
 from actors.opening import Owner
+from actors.order import who
 from actors.ports import Away, ClusterError, Gone, Peer
 from actors.records import last_owner, last_places, last_state
-from actors.session import who
 from actors.store import Folder
 from actors.waiting import roles_at
 from actors.withdrawal import withdraw

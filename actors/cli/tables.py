@@ -17,8 +17,8 @@ from actors.files.sink import FileSink, SinkError
 from actors.files.table_file import CSV, PARQUET, form_of, misspelt_form
 from actors.files.table_sink import TableSink
 from actors.files.table_source import TableSource
+from actors.order import Order, whole
 from actors.schemas import schema_text
-from actors.session import Order, whole
 from actors.store import Folder
 from cortex.programs.batch import Batch
 from cortex.programs.table import FORMS, REQUEST_ID, ROW, Table

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from actors.cli.problems import COMPLETE, FAILED, PARTIAL, USAGE
+from actors.order import STATE_DEFAULT
 from actors.provider.platforms import OPENS
-from actors.session import STATE_DEFAULT
 from actors.store import Folder
 from actors.wording import clock, span
 from cortex.flows.context import APPROVAL

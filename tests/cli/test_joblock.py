@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from actors.session import JobInUse, Order, Session
+from actors.order import Order
+from actors.session import JobInUse, Session
 from actors.store import Folder, Held, StoreError
 from cortex.programs.batch import Batch
 from tests.cli.commands import environment

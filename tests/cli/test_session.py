@@ -14,7 +14,8 @@ from actors.destination import Destination, SetupError, Wish
 from actors.driver import Driver
 from actors.files.line_source import LineSource
 from actors.files.lines import SourceError
-from actors.session import Order, Session
+from actors.order import Order
+from actors.session import Session
 from cortex.limits import Limits, Route
 from cortex.programs.batch import Batch
 

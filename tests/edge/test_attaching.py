@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from actors import session as module
+from actors.order import Order
 from actors.ports import Away, Gone, Unbegun
-from actors.session import JobInUse, Order, Session
+from actors.session import JobInUse, Session
 from actors.store import StoreError
 from cortex.programs.batch import Batch
 

@@ -14,9 +14,9 @@ import pytest
 from actors.branch import Branch
 from actors.courier import QUICK_S, Courier
 from actors.dispatch import NOW_MAX, Dispatch
+from actors.order import Order
 from actors.parcel import of_calls, of_events
 from actors.ports import Gone
-from actors.session import Order
 from actors.store import Folder
 from benchmarks import counting
 from benchmarks.chains import Chain

@@ -10,9 +10,10 @@ import pytest
 
 from actors.model import AnthropicModel
 from actors.provider.credential import Credential
-from actors.simulator import SimulatedModel, SimulatorSettings
 from actors.simulator.faults import FAULTS
 from actors.simulator.http_face import serve
+from actors.simulator.inprocess import SimulatedModel
+from actors.simulator.settings import SimulatorSettings
 from cortex.reply import Reply
 from policies.failure import Failure
 

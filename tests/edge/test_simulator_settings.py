@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from actors.simulator import SettingsError, SimulatorSettings, settings_from
 from actors.simulator.faults import FAULTS, drawn
-from actors.simulator.settings import changed
+from actors.simulator.settings import SettingsError, SimulatorSettings, changed, settings_from
 
 
 @pytest.mark.parametrize(
