@@ -100,7 +100,7 @@ class HttpCollector(Received):
 
             def do_POST(self) -> None:
                 blob = self.rfile.read(int(self.headers["content-length"]))
-                if outer.status == 200:
+                if outer.status == 200 and not self.path.endswith("/metrics"):  # readings are taken, and not kept
                     outer.take(blob, {k.lower(): v for k, v in self.headers.items()}, self.path)
                 self.send_response(outer.status)
                 self.send_header("content-length", "0")
