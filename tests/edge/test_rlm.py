@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from actors.simulator.settings import SimulatorSettings
 from cortex.limits import Limits
 from cortex.programs.rlm import rlm
 from cortex.programs.rlm_prompts import code_of, described, unquoted
+from cortex.sandbox import Bounds
 from tests.edge.jobs import FunctionModel, Run, reply
 
 CONTEXT = "\n".join(f"record {n}: {'apple' if n % 3 else 'pear'}" for n in range(60))
@@ -44,6 +46,12 @@ class Scripted(FunctionModel):
             return reply(f"Like this:\n\n```python\n{self.pieces[len(self.writing) - 1]}\n```\nThat is all.")
         self.prompts.append(prompt)
         return reply(self.sub(prompt))
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A piece that never ends has half a second."""
+    monkeypatch.setattr("cortex.programs.rlm.Bounds", partial(Bounds, time_s=0.5))
 
 
 async def solved(folder: Path, model: FunctionModel, **params: Any) -> Run:
@@ -101,7 +109,7 @@ async def test_no_answer_to_a_call_stands_in_a_later_prompt_unless_it_was_printe
     assert secret not in model.writing[6]
 
 
-async def test_errors_go_back_bounded_and_at_most_n_times(tmp_path):
+async def test_errors_go_back_bounded_and_at_most_n_times(tmp_path, impatient):
     pieces = ["x = (", "1 / 0", "import socket", "while True:\n    pass", MAP + SUBMIT]
     model = Scripted(*pieces)
     run = await solved(tmp_path, model, errors=4, turns=1)
@@ -171,7 +179,7 @@ async def test_equal_prompts_of_a_piece_are_different_samples_and_an_error_pays_
     assert run.facts["reused_calls"] == 3
 
 
-async def test_the_bound_of_calls_holds_for_all_pieces_also_those_that_were_not_kept(tmp_path):
+async def test_the_bound_of_calls_holds_for_all_pieces_also_those_that_were_not_kept(tmp_path, impatient):
     first = "for n in range(10):\n    llm(f'first {n}')\nwhile True:\n    pass"
     model = Scripted(first, "llm_map([f'second {n}' for n in range(6)])", "submit(len(llm_map([f'first {n}' for n in range(9)])))")
     run = await solved(tmp_path, model, calls=15)
