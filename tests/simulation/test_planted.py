@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+import pytest
+
 from tests.simulation import planted_batches, planted_control, planted_roles, planted_time  # noqa: F401 - they plant
 from tests.simulation.planted import FAULTS, catch
 from tests.simulation.soak import across
@@ -18,6 +20,7 @@ def _catch(name: str) -> tuple[str, int, str]:
     return catch(name, SEEDS)
 
 
+@pytest.mark.long
 def test_every_planted_fault_is_caught(tell: Callable[[str], None]) -> None:
     assert len(FAULTS) >= 75
     found = list(across(_catch, FAULTS, CORES))
