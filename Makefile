@@ -5,7 +5,7 @@
 #   make soak SEEDS=100000   so many simulated worlds, on all cores; a failing one prints the command that replays it
 #   make e2e       with real tools: Prometheus, Phoenix, Chromium, a terminal (tmux), hosts of their own (ip). As root on
 #                  Debian it installs what is missing; elsewhere a test whose tool is not on the PATH is skipped, and
-#                  the last lines say which
+#                  the last lines say which. And what is too long for make test
 #   make chaos     kill -9 of everything on a Ray of three nodes (CHAOS="--rows 3000" for a short form)
 #   make bench-quick   whether the same calls take more work than they did: counted, 30 s; make bench: measured, minutes
 #   make lint types clean

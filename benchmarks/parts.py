@@ -24,8 +24,8 @@ _PARTS: dict[str, str] = {
     "cortex/scheduler cortex/control/ cortex/health cortex/staff cortex/shares cortex/lending cortex/pools "
     "cortex/signals cortex/tenancy cortex/cluster cortex/claiming policies/breaker policies/probing "
     "policies/limit policies/pace policies/restart",
-    "driver": "actors/driver actors/files/ actors/client actors/session actors/live actors/speed actors/promise "
-    "actors/summary actors/outlet actors/cli/ actors/bar actors/caps",
+    "driver": "actors/driver actors/files/ actors/client actors/session actors/order actors/live actors/speed "
+    "actors/promise actors/summary actors/outlet actors/cli/ actors/bar actors/caps",
     "select": "cortex/asking cortex/prompt cortex/template cortex/permits cortex/ledger cortex/lanes cortex/warming "
     "policies/selection policies/tokens policies/budget policies/price policies/route",
     "absorb": "cortex/answers cortex/attempts cortex/exchanges cortex/changes cortex/plain_changes cortex/results "

@@ -42,11 +42,12 @@ async def read(server: Server, session: aiohttp.ClientSession, **more: Any) -> t
 async def reads_in_vain(server: Server, session: aiohttp.ClientSession, **more: Any) -> None:
     """The server has done the work, the reader has waited a moment more for what does not come, and leaves."""
     reading = asyncio.create_task(read(server, session, **more))
-    await until(lambda: server.provider.stats()["worked"] == 1)
-    assert await asyncio.wait([reading], timeout=0.05) == (set(), {reading})
-    reading.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await reading
+    try:
+        await until(lambda: server.provider.stats()["worked"] == 1)
+        assert await asyncio.wait([reading], timeout=0.05) == (set(), {reading})
+    finally:
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
 
 
 def counts(server: Server) -> tuple[int, int]:
