@@ -44,12 +44,12 @@ def receiving(*statuses: int) -> Iterator[tuple[Receiver, str]]:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             status = found.statuses.pop(0) if found.statuses else 200
             found.paths.append(self.path)
+            if status == 200:
+                found.heard.append(json.loads(body))  # before the answer: whoever has it may send the next
             self.send_response(status)
             if status == 302:
                 self.send_header("Location", "/elsewhere")
             self.end_headers()
-            if status == 200:
-                found.heard.append(json.loads(body))
 
         def do_GET(self) -> None:
             found.paths.append(f"GET {self.path}")
