@@ -70,6 +70,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: _turn(_kind(item.path)))
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Bytes that no one can read do not name a test: gzip writes the time into them, and the processes that collect
+    the tests side by side must find the same names. pytest numbers those that are alike."""
+    if not isinstance(val, bytes) or (val.isascii() and val.decode().isprintable()):
+        return None
+    return argname
+
+
 def _turn(kind: str) -> int:
     return LONGEST.index(kind) if kind in LONGEST else len(LONGEST)
 

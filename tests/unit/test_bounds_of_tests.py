@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import os
 import socket
 import subprocess
@@ -91,3 +92,8 @@ def test_tests_with_tools_from_outside_are_collected_only_by_name():
     assert ignored("tests/unit/test_flow.py", "tests/edge") is True
     assert ignored("tests/e2e") is None
     assert ignored("tests/unit", "tests/e2e/test_tools.py::test_a_page_is_shown") is None
+
+
+@pytest.mark.parametrize("sent", [gzip.compress(b"x"), b"\xff", b"plain"])
+def test_bytes_that_no_one_can_read_do_not_name_a_test(request: pytest.FixtureRequest, sent: bytes):
+    assert request.node.callspec.id == {b"\xff": "sent1", b"plain": "plain"}.get(sent, "sent0")
