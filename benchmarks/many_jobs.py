@@ -229,6 +229,9 @@ def on_ray(jobs: int, state: Path, given: argparse.Namespace) -> dict[str, float
         )  # fmt: skip
     began_s = time.monotonic()
     while not all(job.status().get("rows_succeeded") for job in running):
+        for job in running:
+            if job.status()["outcome"] == "interrupted":
+                job.result()  # raises what went wrong
         if time.monotonic() - began_s > SETTLE_S + 10 * jobs:
             raise Lost(f"not all of {jobs} jobs were answered in {time.monotonic() - began_s:.0f} s")
         time.sleep(0.5)

@@ -118,6 +118,15 @@ def test_a_private_ray_has_a_folder_whose_sockets_have_short_paths(
     assert not Path(first.folder).exists()
 
 
+def test_the_actors_of_a_private_ray_are_no_lower_than_its_driver_unless_the_user_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    private = Private("folder", "mark")
+    assert private.environ()["RAY_worker_niceness"] == "0"
+    monkeypatch.setenv("RAY_worker_niceness", "5")
+    assert private.environ()["RAY_worker_niceness"] == "5"
+
+
 def test_the_users_token_is_given_to_a_ray_on_this_machine_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -237,7 +237,7 @@ async def test_a_first_cortex_does_not_begin_again() -> None:
     assert FakeActor.made[-1].began == []
 
 
-async def test_who_hears_of_no_cortex_ends_itself_once_nothing_is_in_flight() -> None:
+async def test_who_hears_of_no_cortex_ends_itself_once_nothing_is_in_flight(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     world.cortex_lives = False
     _seat("branch", world)
@@ -247,7 +247,7 @@ async def test_who_hears_of_no_cortex_ends_itself_once_nothing_is_in_flight() ->
         await asyncio.wait_for(world.ended.wait(), 0.1)
     actor.busy = False
     await asyncio.wait_for(world.ended.wait(), 5)
-    assert actor.closed
+    assert actor.closed and "no cortex was heard for 0 s: this branch ends" in caplog.text
 
 
 @pytest.mark.parametrize("role", ["branch", "worker", "channel"])
