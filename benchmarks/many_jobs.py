@@ -228,9 +228,12 @@ def on_ray(jobs: int, state: Path, given: argparse.Namespace) -> dict[str, float
                           limits=asked.limits)
         )  # fmt: skip
     began_s = time.monotonic()
-    while not all(job.status().get("rows_succeeded") for job in running):
-        for job in running:
-            if job.status()["outcome"] == "interrupted":
+    while True:
+        told = [job.status() for job in running]
+        if all(facts.get("rows_succeeded") for facts in told):
+            break
+        for job, facts in zip(running, told, strict=True):
+            if facts["outcome"] == "interrupted":
                 job.result()  # raises what went wrong
         if time.monotonic() - began_s > SETTLE_S + 10 * jobs:
             raise Lost(f"not all of {jobs} jobs were answered in {time.monotonic() - began_s:.0f} s")

@@ -33,8 +33,9 @@ from cortex import __version__
 from cortex.scheduler import LEASE_S
 
 FORLORN_S = 8 * LEASE_S
-"""How long an actor goes on without hearing of a cortex: as long as a driver waits for it. On a machine with far more
-processes than processors one that lives may not get to answer for most of a minute."""
+"""How long an actor goes on without hearing of a cortex, at least: lease times in which it was asked in vain are
+counted, and asking may take another each. On a machine with far more processes than processors one that lives may not
+get to answer for a minute."""
 IDLE_S = 60.0
 """How long the channel of an ended job waits for somebody who wants its results."""
 COMING_BACK_S = 10.0
@@ -285,7 +286,7 @@ class Seat:
                 continue
             silent_s += LEASE_S
             if silent_s >= FORLORN_S and not self._actor.busy:
-                _log.warning("no cortex was heard for %.0f s: this %s ends", silent_s, self.role)
+                _log.warning("no cortex was heard for at least %.0f s: this %s ends", silent_s, self.role)
                 break
         with contextlib.suppress(Exception):
             await self._actor.close()
