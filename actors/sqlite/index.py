@@ -1,9 +1,10 @@
 """The index of remembered replies in a SQLite file, written without waiting for the disk.
 
 What a job pays for is put down as it comes, some thousand replies in one row, and sorted in when somebody looks for a
-question: hashes are random keys, and most jobs pay for what nobody asks again. It is sorted into a small table first,
-which memory holds, and from there into the large one: there each random key would be a page to be read and written, so
-many are sorted in together, as in a log-structured merge tree (O'Neil et al. 1996,
+question that may be among them: hashes are random keys, and most jobs pay for what nobody asks again. Who looks knows
+the hashes of what it puts down itself; what others put down meanwhile is sorted in. It is sorted into a small table
+first, which memory holds, and from there into the large one: there each random key would be a page to be read and
+written, so many are sorted in together, as in a log-structured merge tree (O'Neil et al. 1996,
 https://doi.org/10.1007/s002360050048).
 """
 
@@ -17,12 +18,15 @@ from pathlib import Path
 import msgspec
 
 from actors.sqlite.ahead import BUSY_S, write_ahead
+from actors.sqlite.hashes import Hashes
 from actors.sqlite.storage import FULL
 from actors.store import DiskFull, StoreError
 
 _ASK_AT_ONCE = 500  # SQLite takes at most 999 variables in a statement on old builds
 _SORT_AT_ONCE = 64
 """Rows of unsorted replies that are sorted in together: nobody else can write meanwhile."""
+UNSORTED_MAX = 1_024
+"""Of more unsorted rows nobody learns the hashes, which takes two seconds: they are sorted in at the first look."""
 
 RECENT_MAX = 50_000
 """As many are in the small table before it is sorted into the large one: of a million there, each page gets five."""
@@ -37,6 +41,7 @@ CREATE TABLE IF NOT EXISTS unsorted (id INTEGER PRIMARY KEY, job TEXT, replies B
 """
 _TABLES = ("recent", "replies")
 """What is sorted; of equal hashes, the first of these has the later."""
+_SORTED = "SELECT 1 FROM replies UNION ALL SELECT 1 FROM recent LIMIT 1"
 _ANYTHING = "SELECT 1 FROM replies UNION ALL SELECT 1 FROM recent UNION ALL SELECT 1 FROM unsorted LIMIT 1"
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -48,6 +53,13 @@ class FileIndex:
 
     def __init__(self, path: Path, db: sqlite3.Connection | None = None) -> None:
         """``db``: where it stands if not in a file at ``path``. Raises ``StoreError``."""
+        self._looks = False
+        self._known = Hashes()
+        """All that is unsorted, from the first look on, but for what others have put down since."""
+        self._last = self._left = 0
+        """The number of the last row of that; how often rows had left by then."""
+        self._beyond = True
+        """Whether anything is in the tables."""
         try:
             self._db = db or sqlite3.connect(path, isolation_level=None, timeout=BUSY_S, check_same_thread=False)
             if db is None:
@@ -72,8 +84,11 @@ class FileIndex:
         """Add replies of a job."""
         with self._writing() as db:
             if rows:
-                db.execute("INSERT INTO unsorted (job, replies) VALUES (?, ?)", (job, _encode(rows)))
+                number = db.execute("INSERT INTO unsorted (job, replies) VALUES (?, ?)", (job, _encode(rows))).lastrowid
             db.execute("INSERT OR REPLACE INTO indexed VALUES (?, ?)", (job, seq))
+        if rows and number == self._last + 1 and self._looks:  # else others have put down some
+            self._known.add([hash_ for hash_, _, _ in rows])
+            self._last = number
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
@@ -97,19 +112,42 @@ class FileIndex:
                 rows.sort(key=_hash_of)  # neighbours share a page; of equal ones the last put down stays the last
                 db.executemany("INSERT OR REPLACE INTO recent VALUES (?, ?, ?, ?)", rows)
                 db.executemany("DELETE FROM unsorted WHERE id = ?", [(number,) for number, _, _ in some])
+                _some_left(db)
                 if db.execute("SELECT count(*) FROM recent").fetchone()[0] >= RECENT_MAX:
                     db.execute("INSERT OR REPLACE INTO replies SELECT * FROM recent")
                     db.execute("DELETE FROM recent")
+        self._known, self._beyond = Hashes(), True
+        self._last, self._left = 0, _times_left(self._db)
+
+    def _begin_to_look(self) -> None:
+        self._looks = True
+        if self._db.execute("SELECT count(*) FROM unsorted").fetchone()[0] > UNSORTED_MAX:
+            return  # it is not known, as if others had put it down since
+        self._left = _times_left(self._db)
+        for number, blob in self._db.execute("SELECT id, replies FROM unsorted ORDER BY id"):
+            self._known.add([hash_ for hash_, _, _ in _decode(blob)])
+            self._last = number
+        self._beyond = self._db.execute(_SORTED).fetchone() is not None
+
+    def _knows_all(self) -> bool:
+        """Whether nobody else has put anything down, or sorted it in: while no row leaves, numbers go up by one."""
+        last = self._db.execute("SELECT coalesce(max(id), 0) FROM unsorted").fetchone()[0]
+        return (last, _times_left(self._db)) == (self._last, self._left)
 
     def find(self, hashes: Sequence[bytes]) -> Iterator[tuple[bytes, str, int, int]]:
         """Those that are there."""
-        with contextlib.suppress(StoreError):  # a full disk: it is looked through as it is
-            self._sort_in()
-        wanted = set(hashes)
-        for job, replies in unsorted(self._db):
-            yield from ((hash_, job, seq, at) for hash_, seq, at in replies if hash_ in wanted)
-        for start in range(0, len(hashes), _ASK_AT_ONCE):
-            some = hashes[start : start + _ASK_AT_ONCE]
+        if not self._looks:
+            self._begin_to_look()
+        new = self._known.among(hashes) if self._knows_all() else hashes
+        asked = hashes if self._beyond else new
+        if new:
+            with contextlib.suppress(StoreError):  # a full disk: it is looked through as it is
+                self._sort_in()
+            wanted = set(new)
+            for job, replies in unsorted(self._db):
+                yield from ((hash_, job, seq, at) for hash_, seq, at in replies if hash_ in wanted)
+        for start in range(0, len(asked), _ASK_AT_ONCE):
+            some = asked[start : start + _ASK_AT_ONCE]
             for table in _TABLES:
                 yield from self._db.execute(f"SELECT hash, job, seq, position FROM {table} WHERE {_among(some)}", some)
 
@@ -121,6 +159,16 @@ class FileIndex:
 
 def _hash_of(row: tuple[bytes, str, int, int]) -> bytes:
     return row[0]
+
+
+def _times_left(db: sqlite3.Connection) -> int:
+    """How often unsorted rows have left: the numbers of those may come again."""
+    return int(db.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _some_left(db: sqlite3.Connection) -> None:
+    """To be said in the same transaction."""
+    db.execute(f"PRAGMA user_version={_times_left(db) + 1}")
 
 
 def _among(hashes: Sequence[bytes]) -> str:
@@ -197,8 +245,11 @@ def unremember(path: Path, jobs: Sequence[str]) -> None:
         with contextlib.closing(sqlite3.connect(path, isolation_level=None, timeout=10.0)) as db:
             db.execute("PRAGMA secure_delete=ON")
             db.executescript(_SCHEMA)
+            db.execute("BEGIN IMMEDIATE")
             for table in (*_TABLES, "unsorted", "indexed"):
                 db.executemany(f"DELETE FROM {table} WHERE job = ?", [(name,) for name in jobs])
+            _some_left(db)
+            db.execute("COMMIT")
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     except sqlite3.Error as error:
         raise unusable(path, error) from None

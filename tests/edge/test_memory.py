@@ -103,6 +103,58 @@ def test_many_are_sorted_into_the_large_table_together(tmp_path: Path, monkeypat
     index.close()
 
 
+def test_who_looks_knows_what_it_put_down_itself_and_sorts_in_nothing_for_what_is_not_there(tmp_path: Path) -> None:
+    index = _opened(tmp_path)
+    index.put("one", 1, [(b"a" * 16, 1, 0)])  # as a life before has left it
+    assert list(index.find([b"x" * 16])) == []
+    for seq in range(2, 5):
+        index.put("one", seq, [(bytes([seq]) * 16, seq, 0)])
+        assert list(index.find([b"x" * 16, b"y" * 16])) == []
+    other = _opened(tmp_path)
+    assert list(other.find([b"x" * 16])) == []
+    with sqlite3.connect(tmp_path / "replies.sqlite") as db:
+        assert _counts(db) == (0, 0, 4)
+        other.put("two", 1, [(b"x" * 16, 1, 0)])
+        assert list(index.find([b"y" * 16])) == []
+        assert _counts(db) == (5, 0, 0), "another has put down what it does not know"
+        assert list(index.find([b"x" * 16])) == [(b"x" * 16, "two", 1, 0)]
+    assert list(other.find([bytes([3]) * 16])) == [(bytes([3]) * 16, "one", 3, 0)]
+    index.close()
+    other.close()
+
+
+@pytest.mark.parametrize("how", ["put down before its own", "sorted in by another", "removed"])
+def test_what_another_has_put_down_is_found_also_where_its_row_has_a_number_that_was_seen(
+    tmp_path: Path, how: str
+) -> None:
+    index, other, asked = _opened(tmp_path), _opened(tmp_path), b"x" * 16
+    assert list(index.find([asked])) == []
+    if how == "put down before its own":
+        other.put("two", 1, [(asked, 1, 0)])
+        index.put("one", 1, [(b"a" * 16, 1, 0)])
+    else:
+        index.put("one", 1, [(b"a" * 16, 1, 0)])
+        if how == "removed":
+            unremember(tmp_path / "replies.sqlite", ["one"])
+        else:
+            assert len(list(other.find([b"a" * 16]))) == 1
+        other.put("two", 1, [(asked, 1, 0)])
+    assert list(index.find([asked])) == [(asked, "two", 1, 0)]
+    index.close()
+    other.close()
+
+
+def test_too_many_to_be_known_are_sorted_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("actors.sqlite.index.UNSORTED_MAX", 2)
+    index = _opened(tmp_path)
+    for seq in range(3):
+        index.put("one", seq, [(bytes([seq]) * 16, seq, 0)])
+    assert list(index.find([b"x" * 16])) == []
+    with sqlite3.connect(tmp_path / "replies.sqlite") as db:
+        assert _counts(db) == (3, 0, 0)
+    index.close()
+
+
 def test_the_latest_reply_to_a_question_is_the_one_that_is_found(tmp_path: Path) -> None:
     index = _opened(tmp_path)
     index.put("one", 1, [(b"a" * 16, 1, 0)])
@@ -127,7 +179,7 @@ def test_an_index_of_the_first_release_is_read_by_those_who_only_read(tmp_path: 
     path = tmp_path / "replies.sqlite"
     index = _opened(tmp_path)
     index.put("one", 1, [(b"a" * 16, 1, 0)])
-    list(index.find([]))
+    list(index.find([b"a" * 16]))
     index.close()
     with sqlite3.connect(path) as db:
         db.execute("INSERT INTO replies SELECT * FROM recent")
