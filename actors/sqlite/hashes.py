@@ -1,4 +1,4 @@
-"""Which hashes there are, in a tenth of the memory that a set of them takes."""
+"""Which hashes there are, in a fifth of the memory that a set of them takes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _HEAD, _TAIL = 2, 10
 
 
 class Hashes:
-    """A set of hashes of ten bytes and more, each byte as likely as another: some 12 MB, and 9 bytes for each.
+    """A set of hashes of ten bytes and more, each byte as likely as another: 24 MB for a million, 75 MB for four.
 
     It misses none. That it has one which was never added is as likely as that eight bytes are the same by chance.
     """

@@ -23,10 +23,14 @@ from actors.sqlite.storage import FULL
 from actors.store import DiskFull, StoreError
 
 _ASK_AT_ONCE = 500  # SQLite takes at most 999 variables in a statement on old builds
-_SORT_AT_ONCE = 64
-"""Rows of unsorted replies that are sorted in together: nobody else can write meanwhile."""
-UNSORTED_MAX = 1_024
-"""Of more unsorted rows nobody learns the hashes, which takes two seconds: they are sorted in at the first look."""
+PUT_AT_ONCE = 4_096
+"""Replies in one row of the unsorted, at the most."""
+SORT_AT_ONCE = 131_072
+"""So many replies are sorted in together: about a second, in which nobody else can write."""
+LEARN_MAX = 64
+"""Of so many unsorted rows that were there before a job looks it learns the hashes: half a second, some 16 MB."""
+KNOWN_MAX = 1_024
+"""A job that has put down more than so many rows since has them sorted in, and goes on without: some 75 MB."""
 
 RECENT_MAX = 50_000
 """As many are in the small table before it is sorted into the large one: of a million there, each page gets five."""
@@ -55,11 +59,11 @@ class FileIndex:
         """``db``: where it stands if not in a file at ``path``. Raises ``StoreError``."""
         self._looks = False
         self._known = Hashes()
-        """All that is unsorted, from the first look on, but for what others have put down since."""
+        """What is unsorted, as long as ``_knows_all``."""
         self._last = self._left = 0
         """The number of the last row of that; how often rows had left by then."""
-        self._beyond = True
-        """Whether anything is in the tables."""
+        self._any_sorted = True
+        """Whether anything may be in the tables."""
         try:
             self._db = db or sqlite3.connect(path, isolation_level=None, timeout=BUSY_S, check_same_thread=False)
             if db is None:
@@ -83,12 +87,16 @@ class FileIndex:
     def put(self, job: str, seq: int, rows: Sequence[tuple[bytes, int, int]]) -> None:
         """Add replies of a job."""
         with self._writing() as db:
-            if rows:
-                number = db.execute("INSERT INTO unsorted (job, replies) VALUES (?, ?)", (job, _encode(rows))).lastrowid
+            numbers = [
+                db.execute(
+                    "INSERT INTO unsorted (job, replies) VALUES (?, ?)", (job, _encode(rows[at : at + PUT_AT_ONCE]))
+                ).lastrowid
+                for at in range(0, len(rows), PUT_AT_ONCE)
+            ]
             db.execute("INSERT OR REPLACE INTO indexed VALUES (?, ?)", (job, seq))
-        if rows and number == self._last + 1 and self._looks:  # else others have put down some
+        if numbers and numbers[0] == self._last + 1 and self._looks:  # else others have put down some
             self._known.add([hash_ for hash_, _, _ in rows])
-            self._last = number
+            self._last = numbers[-1]
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
@@ -102,50 +110,53 @@ class FileIndex:
             raise StoreError(f"the index of replies: {error}") from None
 
     def _sort_in(self) -> None:
-        """All that was put down unsorted, by whomever."""
-        while self._db.execute("SELECT 1 FROM unsorted LIMIT 1").fetchone() is not None:
-            with self._writing() as db:
-                some = db.execute(
-                    "SELECT id, job, replies FROM unsorted ORDER BY id LIMIT ?", (_SORT_AT_ONCE,)
-                ).fetchall()
-                rows = [(hash_, job, seq, at) for _, job, blob in some for hash_, seq, at in _decode(blob)]
-                rows.sort(key=_hash_of)  # neighbours share a page; of equal ones the last put down stays the last
-                db.executemany("INSERT OR REPLACE INTO recent VALUES (?, ?, ?, ?)", rows)
-                db.executemany("DELETE FROM unsorted WHERE id = ?", [(number,) for number, _, _ in some])
-                _some_left(db)
-                if db.execute("SELECT count(*) FROM recent").fetchone()[0] >= RECENT_MAX:
-                    db.execute("INSERT OR REPLACE INTO replies SELECT * FROM recent")
-                    db.execute("DELETE FROM recent")
-        self._known, self._beyond = Hashes(), True
-        self._last, self._left = 0, _times_left(self._db)
+        """Some of what was put down unsorted, by whomever. The rest follows at the next looks; none of it is known."""
+        self._known, self._last, self._any_sorted = Hashes(), 0, True
+        self._left = _times_left(self._db)
+        if self._db.execute("SELECT 1 FROM unsorted LIMIT 1").fetchone() is None:
+            return
+        with self._writing() as db:
+            rows: list[tuple[bytes, str, int, int]] = []
+            number = 0
+            for number, job, blob in db.execute("SELECT id, job, replies FROM unsorted ORDER BY id"):
+                rows += ((hash_, job, seq, at) for hash_, seq, at in _decode(blob))
+                if len(rows) >= SORT_AT_ONCE:
+                    break
+            rows.sort(key=_hash_of)  # neighbours share a page; of equal ones the last put down stays the last
+            db.executemany("INSERT OR REPLACE INTO recent VALUES (?, ?, ?, ?)", rows)
+            db.execute("DELETE FROM unsorted WHERE id <= ?", (number,))
+            left = _some_left(db)
+            if db.execute("SELECT count(*) FROM recent").fetchone()[0] >= RECENT_MAX:
+                db.execute("INSERT OR REPLACE INTO replies SELECT * FROM recent")
+                db.execute("DELETE FROM recent")
+        self._left = left
 
     def _begin_to_look(self) -> None:
         self._looks = True
-        if self._db.execute("SELECT count(*) FROM unsorted").fetchone()[0] > UNSORTED_MAX:
-            return  # it is not known, as if others had put it down since
         self._left = _times_left(self._db)
-        for number, blob in self._db.execute("SELECT id, replies FROM unsorted ORDER BY id"):
-            self._known.add([hash_ for hash_, _, _ in _decode(blob)])
-            self._last = number
-        self._beyond = self._db.execute(_SORTED).fetchone() is not None
+        if self._db.execute("SELECT count(*) FROM unsorted").fetchone()[0] <= LEARN_MAX:
+            for number, blob in self._db.execute("SELECT id, replies FROM unsorted ORDER BY id"):
+                self._known.add([hash_ for hash_, _, _ in _decode(blob)])
+                self._last = number
+            self._any_sorted = self._db.execute(_SORTED).fetchone() is not None
 
     def _knows_all(self) -> bool:
         """Whether nobody else has put anything down, or sorted it in: while no row leaves, numbers go up by one."""
         last = self._db.execute("SELECT coalesce(max(id), 0) FROM unsorted").fetchone()[0]
-        return (last, _times_left(self._db)) == (self._last, self._left)
+        return (last, _times_left(self._db)) == (self._last, self._left) and last <= KNOWN_MAX
 
     def find(self, hashes: Sequence[bytes]) -> Iterator[tuple[bytes, str, int, int]]:
         """Those that are there."""
         if not self._looks:
             self._begin_to_look()
         new = self._known.among(hashes) if self._knows_all() else hashes
-        asked = hashes if self._beyond else new
         if new:
             with contextlib.suppress(StoreError):  # a full disk: it is looked through as it is
                 self._sort_in()
             wanted = set(new)
             for job, replies in unsorted(self._db):
                 yield from ((hash_, job, seq, at) for hash_, seq, at in replies if hash_ in wanted)
+        asked = hashes if self._any_sorted else new
         for start in range(0, len(asked), _ASK_AT_ONCE):
             some = asked[start : start + _ASK_AT_ONCE]
             for table in _TABLES:
@@ -166,9 +177,11 @@ def _times_left(db: sqlite3.Connection) -> int:
     return int(db.execute("PRAGMA user_version").fetchone()[0])
 
 
-def _some_left(db: sqlite3.Connection) -> None:
-    """To be said in the same transaction."""
-    db.execute(f"PRAGMA user_version={_times_left(db) + 1}")
+def _some_left(db: sqlite3.Connection) -> int:
+    """To be said in the same transaction; how often they have left now."""
+    left = _times_left(db) + 1
+    db.execute(f"PRAGMA user_version={left}")
+    return left
 
 
 def _among(hashes: Sequence[bytes]) -> str:

@@ -144,14 +144,72 @@ def test_what_another_has_put_down_is_found_also_where_its_row_has_a_number_that
     other.close()
 
 
-def test_too_many_to_be_known_are_sorted_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("actors.sqlite.index.UNSORTED_MAX", 2)
-    index = _opened(tmp_path)
-    for seq in range(3):
-        index.put("one", seq, [(bytes([seq]) * 16, seq, 0)])
-    assert list(index.find([b"x" * 16])) == []
+def test_what_was_sorted_in_once_costs_no_more_sorting(tmp_path: Path) -> None:
+    index, first, later = _opened(tmp_path), b"a" * 16, b"b" * 16
+    index.put("one", 1, [(first, 1, 0)])
+    assert len(list(index.find([first]))) == 1
+    index.put("one", 2, [(later, 2, 0)])
     with sqlite3.connect(tmp_path / "replies.sqlite") as db:
-        assert _counts(db) == (3, 0, 0)
+        for asked, found in ((b"x" * 16, 0), (first, 1), (b"x" * 16, 0)):
+            assert len(list(index.find([asked]))) == found
+            assert _counts(db) == (1, 0, 1)
+        assert len(list(index.find([later, first]))) == 2
+        assert _counts(db) == (2, 0, 0)
+    index.close()
+
+
+def test_where_nothing_was_sorted_in_no_table_is_looked_through(tmp_path: Path) -> None:
+    db, asked = sqlite3.connect(tmp_path / "replies.sqlite", isolation_level=None, check_same_thread=False), []
+    index = FileIndex(tmp_path, db)
+    index.put("one", 1, [(b"a" * 16, 1, 0)])
+    list(index.find([b"x" * 16]))
+    db.set_trace_callback(asked.append)
+    index.put("one", 2, [(b"b" * 16, 2, 0)])
+    list(index.find([b"x" * 16]))
+    assert asked and not [statement for statement in asked if "FROM re" in statement or "FROM unsorted WHERE" in statement]
+    index.close()
+
+
+def _put(index: FileIndex, rows: int) -> list[bytes]:
+    hashes = [bytes([row]) * 16 for row in range(rows)]
+    for seq, hash_ in enumerate(hashes):
+        index.put("one", seq, [(hash_, seq, 0)])
+    return hashes
+
+
+def test_too_many_to_be_learned_are_sorted_in_look_by_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("actors.sqlite.index.LEARN_MAX", 4)
+    monkeypatch.setattr("actors.sqlite.index.SORT_AT_ONCE", 2)
+    index = _opened(tmp_path)
+    hashes = _put(index, 5)
+    with sqlite3.connect(tmp_path / "replies.sqlite") as db:
+        for counts in ((2, 0, 3), (4, 0, 1), (5, 0, 0), (5, 0, 0)):
+            assert {hash_ for hash_, *_ in index.find([*hashes, b"x" * 16])} == set(hashes)
+            assert _counts(db) == counts
+    index.close()
+
+
+def test_too_many_that_were_put_down_since_are_sorted_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("actors.sqlite.index.KNOWN_MAX", 4)
+    index = _opened(tmp_path)
+    with sqlite3.connect(tmp_path / "replies.sqlite") as db:
+        assert list(index.find([b"x" * 16])) == []
+        for count, left in ((4, 4), (1, 0)):
+            _put(index, count)
+            assert list(index.find([b"x" * 16])) == []
+            assert _counts(db)[2] == left
+    index.close()
+
+
+def test_a_whole_journal_is_put_down_in_several_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("actors.sqlite.index.PUT_AT_ONCE", 3)
+    index = _opened(tmp_path)
+    assert list(index.find([b"x" * 16])) == []
+    hashes = [bytes([row]) * 16 for row in range(7)]
+    index.put("one", 9, [(hash_, 9, place) for place, hash_ in enumerate(hashes)])
+    with sqlite3.connect(tmp_path / "replies.sqlite") as db:
+        assert list(index.find([b"x" * 16])) == [] and _counts(db) == (0, 0, 3), "each is known"
+    assert {(hash_, place) for hash_, _, _, place in index.find(hashes)} == {*zip(hashes, range(7), strict=True)}
     index.close()
 
 
