@@ -90,7 +90,7 @@ class FileIndex:
             numbers = [
                 db.execute(
                     "INSERT INTO unsorted (job, replies) VALUES (?, ?)", (job, _encode(rows[at : at + PUT_AT_ONCE]))
-                ).lastrowid
+                ).lastrowid or 0
                 for at in range(0, len(rows), PUT_AT_ONCE)
             ]
             db.execute("INSERT OR REPLACE INTO indexed VALUES (?, ?)", (job, seq))
@@ -117,14 +117,15 @@ class FileIndex:
             return
         with self._writing() as db:
             rows: list[tuple[bytes, str, int, int]] = []
-            number = 0
+            upto = 0
             for number, job, blob in db.execute("SELECT id, job, replies FROM unsorted ORDER BY id"):
                 rows += ((hash_, job, seq, at) for hash_, seq, at in _decode(blob))
+                upto = number
                 if len(rows) >= SORT_AT_ONCE:
                     break
             rows.sort(key=_hash_of)  # neighbours share a page; of equal ones the last put down stays the last
             db.executemany("INSERT OR REPLACE INTO recent VALUES (?, ?, ?, ?)", rows)
-            db.execute("DELETE FROM unsorted WHERE id <= ?", (number,))
+            db.execute("DELETE FROM unsorted WHERE id <= ?", (upto,))
             left = _some_left(db)
             if db.execute("SELECT count(*) FROM recent").fetchone()[0] >= RECENT_MAX:
                 db.execute("INSERT OR REPLACE INTO replies SELECT * FROM recent")
