@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from actors.memory import Memory
-from actors.sqlite.index import FileIndex, anything, known, unremember, whose
+from actors.sqlite.index import FileIndex, anything, known, unremember, unsorted, whose
 from actors.store import Folder
 
 
@@ -183,7 +183,8 @@ def test_too_many_to_be_learned_are_sorted_in_look_by_look(tmp_path: Path, monke
     index = _opened(tmp_path)
     hashes = _put(index, 5)
     with sqlite3.connect(tmp_path / "replies.sqlite") as db:
-        for counts in ((2, 0, 3), (4, 0, 1), (5, 0, 0), (5, 0, 0)):
+        assert list(index.find([b"x" * 16])) == [] and _counts(db) == (2, 0, 3)
+        for counts in ((4, 0, 1), (5, 0, 0), (5, 0, 0)):
             assert {hash_ for hash_, *_ in index.find([*hashes, b"x" * 16])} == set(hashes)
             assert _counts(db) == counts
     index.close()
@@ -208,6 +209,7 @@ def test_a_whole_journal_is_put_down_in_several_rows(tmp_path: Path, monkeypatch
     hashes = [bytes([row]) * 16 for row in range(7)]
     index.put("one", 9, [(hash_, 9, place) for place, hash_ in enumerate(hashes)])
     with sqlite3.connect(tmp_path / "replies.sqlite") as db:
+        assert [len(replies) for _, replies in unsorted(db)] == [1, 3, 3]
         assert list(index.find([b"x" * 16])) == [] and _counts(db) == (0, 0, 3), "each is known"
     assert {(hash_, place) for hash_, _, _, place in index.find(hashes)} == {*zip(hashes, range(7), strict=True)}
     index.close()
