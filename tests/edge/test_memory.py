@@ -230,8 +230,10 @@ def test_what_cannot_be_sorted_in_is_found_all_the_same(tmp_path: Path) -> None:
     db.full = False
     index = FileIndex(tmp_path, db)  # type: ignore[arg-type]
     index.put("one", 1, [(b"a" * 16, 1, 0)])
+    index.put("two", 5, [(b"a" * 16, 4, 2)])
     db.full = True
-    assert list(index.find([b"a" * 16, b"b" * 16])) == [(b"a" * 16, "one", 1, 0)]
+    found = [(b"a" * 16, "two", 4, 2), (b"a" * 16, "one", 1, 0)]
+    assert list(index.find([b"a" * 16, b"b" * 16])) == found, "the latest first"
     index.close()
 
 

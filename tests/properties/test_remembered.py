@@ -6,7 +6,7 @@ import tempfile
 from hashlib import blake2b
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
@@ -84,6 +84,7 @@ class Remembering(RuleBasedStateMachine):
 
 
 TestRemembering = Remembering.TestCase
+TestRemembering.settings = settings(max_examples=60, stateful_step_count=30)
 
 
 @given(_HASHES, _HASHES)
