@@ -94,6 +94,7 @@ async def test_a_key_is_nowhere_on_a_cluster(runtime: Any, head: Head, folder: P
         provider.close()
 
 
+@pytest.mark.long
 async def test_a_key_renewed_in_its_file_is_read_where_the_calls_are_made(
     runtime: Any, head: Head, folder: Path
 ) -> None:

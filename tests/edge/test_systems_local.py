@@ -20,7 +20,7 @@ pytestmark = [
 ]
 BOUNDS = {"prompt_tokens_max": 900, "max_output_tokens": 40, "deadline": "+4m"}
 """Within which it must come to its end."""
-LONG = ("chatloop", "flow", "hanoi", "recovery")
+LONG = ("chatloop", "convex", "crystal", "flow", "hanoi", "recovery")
 """A quarter of a minute and more on two cores: `make e2e` runs them."""
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
+import pytest
+
 from actors.observing.otlp import Encoder
 from actors.telemetry import Told, job_of, told
 from cortex import commands, events, journal
@@ -88,6 +90,7 @@ def check(spans: list[Span]) -> dict[int, list[Told]]:
     return traces
 
 
+@pytest.mark.long
 def test_a_wide_tree_is_cut_into_linked_traces():
     spans = spans_of(share(1.0))
     kinds = Counter(span.what for span in spans)

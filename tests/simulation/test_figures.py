@@ -12,7 +12,7 @@ from tests.simulation.plan import ProviderPlan
 Tell = Callable[[str], None]
 
 
-@pytest.mark.parametrize("burst_s", [1.0, 10.0])
+@pytest.mark.parametrize("burst_s", [1.0, pytest.param(10.0, marks=pytest.mark.long)])
 @pytest.mark.parametrize("retry_after", [False, True])
 def test_the_rate_reaches_the_limit_of_the_provider(burst_s: float, retry_after: bool, tell: Tell) -> None:
     """Four branches; nothing is told of the limit but by 429."""
