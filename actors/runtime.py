@@ -62,8 +62,8 @@ NAMESPACE = "cortex"
 CALLS_AT_ONCE = 10_000
 """Calls that one actor takes in at once: waiting for results is one too."""
 BRANCHES = 2
-ACTORS = BRANCHES + 1
-"""Begun at once, with the cortex. Ray starts as many processes ahead as it is told of CPUs."""
+ACTORS = BRANCHES + 2
+"""Begun at once, with the cortex and a channel. Ray starts as many processes ahead as it is told of CPUs."""
 CLOSE_S = 5.0  # how long an actor may take to close its files before it is ended
 
 _keeper = Keeper("cortex ray")

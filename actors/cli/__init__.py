@@ -9,9 +9,10 @@ def main() -> None:
     """Run one command and end the interpreter with its exit code: 0, 1, 2, 3, 130 or 143."""
     try:
         from actors.cli.hidden import hidden_line
-        from actors.cluster.heap import seldom
+        from actors.cluster.heap import never_at_the_end, seldom
 
         seldom()
+        never_at_the_end()
         if said := hidden_line():
             print(f"cortex: {said}", file=sys.stderr)
             sys.exit(2)

@@ -38,7 +38,8 @@ _GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0,
 """An HTTP/2 client's first words and an empty SETTINGS frame: RFC 9113, 3.4 and 6.5."""
 _SETTINGS_FRAME = 4
 
-_NOT_NEEDED = ("start_monitor", "start_log_monitor", "start_api_server")
+NOT_NEEDED = ("start_monitor", "start_log_monitor", "start_api_server")
+"""Methods of Ray's ``Node`` that a private Ray goes without (``lean``)."""
 
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -235,7 +236,7 @@ def lean(node_class: type[Any]) -> Iterator[None]:
     def nothing(node: Any, **options: Any) -> None:
         node._webui_url = ""
 
-    kept = {name: vars(node_class)[name] for name in _NOT_NEEDED if name in vars(node_class)}
+    kept = {name: vars(node_class)[name] for name in NOT_NEEDED if name in vars(node_class)}
     try:
         for name in kept:
             setattr(node_class, name, nothing)
