@@ -111,11 +111,10 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
             measured: dict[str, Any] = {}
             for where, place in places.items():
                 for chains in (1, SIDE_BY_SIDE):
-                    disks = given.disks if chains == 1 else max(4, given.disks - 4)
                     name = f"{'one' if chains == 1 else 'side_by_side'}{where}"
                     for kind, model in _models(inline).items():
                         if not (inline and where and kind):
-                            measured[f"{name}{kind}"] = ran(model, disks, chains, place, given.cluster)
+                            measured[f"{name}{kind}"] = ran(model, given.disks, chains, place, given.cluster)
             size = int(measured["one_simulated"]["turn_bytes"])
             measured["bare_commits_per_s"] = 1e3 / statistics.median(commits_ms(folder, size))
             if ray is not None:
@@ -152,7 +151,7 @@ def summary(rounds: list[dict[str, Any]], cluster: str) -> dict[str, Any]:
 def main() -> None:
     """From the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.hanoi", description=__doc__)
-    parser.add_argument("--disks", type=int, default=11, help="a chain of 2^disks - 1 steps; beside others 4 less")
+    parser.add_argument("--disks", type=int, default=11, help="a chain of 2^disks - 1 steps, alone and beside others")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cluster", choices=("inline", "local"), default="inline")
     parser.add_argument("--state", default=tempfile.gettempdir(), help="a folder on the disk that is meant")

@@ -18,16 +18,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import command, figures, rows
+from benchmarks import command, figures, loops, rows
 from benchmarks.server import Counts, RunningServer
 
 BARE_PROCESSES = 2
 ROADS = ("ray", "ray_more", "inline", "sdk", "sdk_uvloop", "bare", "ray_by_sdk", "bare_by_sdk")
 DEFAULT = "ray,inline,sdk"
+PIPED: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
 
 
 class Bench:
@@ -69,19 +70,35 @@ class Bench:
         return run.whole_s
 
     def _loops(self, road: str, processes: int, *options: str) -> float:
-        """A loop of `benchmarks.loops`, the calls shared out over so many processes; it checks the answers itself."""
+        """A loop of `benchmarks.loops`, the calls shared out over so many processes, which begin together when all are
+        there; it checks the answers itself."""
         began = time.perf_counter()
         share = -(-self._calls // processes)
         working = []
         for first in range(0, self._calls, share):
             calls = min(share, self._calls - first)
             what = ["--url", self._url, "--first", str(first), "--calls", str(calls), "--at-once", str(self._at_once)]
-            argv = [sys.executable, "-m", "benchmarks.loops", road, *what, *options]
-            working.append(subprocess.Popen(argv, env=command.environment(), stdout=subprocess.DEVNULL))
-        codes = [process.wait() for process in working]
-        if any(codes):
+            argv = [sys.executable, "-m", "benchmarks.loops", road, *what, "--wait", *options]
+            working.append(subprocess.Popen(argv, env=command.environment(), **PIPED))
+        if not begun_together(working):
             raise rows.Lost(f"the loop {road} failed")
         return time.perf_counter() - began
+
+
+def begun_together(working: Sequence[subprocess.Popen[str]]) -> bool:
+    """Have them begin when all have said that they are there, and wait for them: whether all ended well."""
+    try:
+        there = all(process.stdout and process.stdout.readline().strip() == loops.THERE for process in working)
+        for process in working if there else ():
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        codes = [process.wait() for process in working] if there else [1]
+        return not any(codes)
+    finally:
+        for process in working:
+            process.kill()
+            process.communicate()
 
 
 def check_counts(counts: Counts, calls: int, road: str) -> None:

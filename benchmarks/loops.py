@@ -10,7 +10,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -20,8 +21,17 @@ from benchmarks.rows import MODEL, OUTPUT_TOKENS_MAX, Lost, params, prompt
 
 KEY = "sk-ant-benchmark"
 TIMEOUT_S = 60.0
+THERE = "there"
 
 Ask = Callable[[int], Awaitable[str]]
+
+
+def when_told(numbers: Iterable[int]) -> Iterator[int]:
+    """The numbers. Whoever wants the first one says that it is there, and waits for a line: loops that are measured
+    together begin together."""
+    print(THERE, flush=True)
+    sys.stdin.readline()
+    yield from numbers
 
 
 async def in_parallel(ask: Ask, numbers: Iterator[int], at_once: int) -> int:
@@ -101,8 +111,10 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=20_000)
     parser.add_argument("--at-once", type=int, default=100)
     parser.add_argument("--uvloop", action="store_true")
+    parser.add_argument("--wait", action="store_true", help="say that it is there, and begin when a line comes")
     given = parser.parse_args()
-    numbers = iter(range(given.first, given.first + given.calls))
+    calls = range(given.first, given.first + given.calls)
+    numbers = when_told(calls) if given.wait else iter(calls)
     work = ROADS[given.road](given.url, numbers, given.at_once)
     if given.uvloop:
         import uvloop

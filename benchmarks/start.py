@@ -3,8 +3,9 @@
 Beside it ``import anthropic`` alone, and a bare start of Ray.
 
 Each from the start of a fresh process to its end, in turns, medians over the rounds; the first result counts when its
-bytes are in the output file. The provider is simulated and answers at once, so what is measured is ours. The bare Ray
-(``--clusters inline,local``) is ``import ray``, ``ray.init`` as for a private Ray, and one actor that has answered.
+bytes are in the output file. Ours asks a server on this machine over HTTP, so the SDK is imported on the way to the
+first byte. The bare Ray (``--clusters inline,local``) is ``import ray``, ``ray.init`` as for a private Ray and without
+what that leaves out (``actors.cluster.start``), and one actor that has answered.
 """
 
 from __future__ import annotations
@@ -17,13 +18,19 @@ import time
 from pathlib import Path
 from typing import Any
 
+from actors.cluster.start import NOT_NEEDED, OBJECT_STORE_BYTES, QUIET
 from benchmarks import command, figures, rows
+from benchmarks.server import RunningServer
 
 OVER_S_MAX = {"inline": 1.0, "local": 2.0}
 """How long the whole command may take on top of ``import anthropic``; on Ray on top of a bare start of it, too."""
 BARE_RAY = """
 import ray
-ray.init(address="local", include_dashboard=False, num_cpus=3, log_to_driver=False, logging_level="ERROR")
+from ray._private.node import Node
+for name in %r:
+    setattr(Node, name, lambda node, **options: setattr(node, "_webui_url", ""))
+ray.init(address="local", include_dashboard=False, num_cpus=%d, object_store_memory=%d,
+         log_to_driver=False, logging_level="ERROR")
 class Echo:
     async def echo(self):
         return 1
@@ -35,10 +42,11 @@ LOOK_S = 0.002
 PATIENCE_S = 120.0
 
 
-def first_result(input_: Path, folder: Path, cluster: str) -> tuple[float, float]:
+def first_result(input_: Path, folder: Path, cluster: str, url: str) -> tuple[float, float]:
     """Seconds from the start of `cortex batch` to its first result, and to its end."""
     output = folder / "results.jsonl"
-    argv = command.arguments(input_, output, folder / "state", "--cluster", cluster, "--model", "sim")
+    where = ["--cluster", cluster, "--base-url", url, "--model", rows.MODEL]
+    argv = command.arguments(input_, output, folder / "state", *where)
     began = time.perf_counter()
     process = subprocess.Popen(argv, env=command.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     first_s = 0.0
@@ -65,9 +73,12 @@ def alone(statement: str) -> float:
 
 def bare_ray() -> float:
     """Seconds from the start of a fresh process until an actor on a Ray of its own has answered."""
+    from actors.runtime import ACTORS  # Ray is an extra
+
+    script = BARE_RAY % (NOT_NEEDED, ACTORS, OBJECT_STORE_BYTES)
     began = time.perf_counter()
     process = subprocess.Popen(
-        [sys.executable, "-c", BARE_RAY], env=command.environment(), stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", script], env=command.environment() | QUIET, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     there = process.stdout.readline()
@@ -81,7 +92,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     """All rounds."""
     clusters = given.clusters.split(",")
     times: dict[str, list[float]] = {"import_anthropic": [], "nothing": []}
-    with tempfile.TemporaryDirectory(prefix="bench-") as name:
+    with tempfile.TemporaryDirectory(prefix="bench-") as name, RunningServer(0.0) as server:
         input_ = Path(name) / "requests.jsonl"
         rows.write_input(input_, given.calls)
         for round_ in range(-1, given.rounds):  # one round before the first: byte code is made, files are read
@@ -91,8 +102,8 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
             for cluster in clusters:
                 folder = Path(name) / f"{cluster}-{round_}"
                 folder.mkdir()
-                found[cluster], found[f"{cluster}_whole"] = first_result(input_, folder, cluster)
-                rows.check_all(rows.results(folder / "results.jsonl"), given.calls, echoed=False)
+                found[cluster], found[f"{cluster}_whole"] = first_result(input_, folder, cluster, server.url)
+                rows.check_all(rows.results(folder / "results.jsonl"), given.calls)
             if round_ < 0:
                 continue
             for what, value in found.items():

@@ -72,7 +72,8 @@ class Bench:
         return counts.calls_per_s, cpu_us
 
     def killed(self, peer: Peer, calls: int) -> dict[str, Any]:
-        """Kill it with SIGKILL when half of the calls have come, start it again: what the server saw in all."""
+        """Kill it with SIGKILL when half of the calls have come, start it again: what the server saw in all. Raises
+        ``rows.Lost`` where one of ours lost a result, or doubled one; a peer's script looks at its own."""
         state = self._state(peer)
         self._server.reset()
         argv = self._argv(peer, "http", calls, state)
@@ -92,6 +93,8 @@ class Bench:
             self._answered(peer, argv, calls, state)
         except Failed as error:
             return {"calls": calls, "asked_when_killed": seen, "not_run": str(error)}
+        if not peer.environment:
+            rows.check_all(rows.results(state / "results.jsonl"), calls)
         return {"calls": calls, "asked_when_killed": seen, "asked_again": self._server.counts().requests - calls}
 
     def _state(self, peer: Peer) -> Path:

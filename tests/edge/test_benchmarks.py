@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,12 +15,28 @@ from typing import Any
 import msgspec
 import pytest
 
+from actors.cluster.start import NICENESS, Private
 from actors.observing.otlp import Encoder
 from actors.telemetry import Told
-from benchmarks import claims_rlm, http, limits, loops, null_durable, processes, rows, table, telemetry
+from benchmarks import (
+    claims_rlm,
+    command,
+    http,
+    limits,
+    loops,
+    many_jobs,
+    null_durable,
+    processes,
+    rows,
+    scaling,
+    table,
+    telemetry,
+)  # fmt: skip
 from benchmarks.memory import read
 from benchmarks.processes import Sample
+from benchmarks.scheduler import Load
 from benchmarks.server import RunningServer, answer
+from cortex import events
 from cortex.programs.batch import failed_line, succeeded_line
 from policies.failure import Failure, FailureKind
 
@@ -164,3 +183,52 @@ def test_the_claims_about_rlm_know_what_is_right() -> None:
     )
     first, then = claims_rlm.kept(2, 60)
     assert first["calls"] == first["written_each_time"]["calls"] and then["calls"] < then["written_each_time"]["calls"]
+
+
+def test_loops_that_are_measured_together_begin_when_the_last_is_there(capfd: pytest.CaptureFixture[str]) -> None:
+    script = "from benchmarks.loops import when_told; import sys, time\n"
+    script += "time.sleep(float(sys.argv[1])); at = time.monotonic(); next(when_told([0]))\n"
+    script += "sys.stderr.write(f'{at} {time.monotonic()}\\n')"
+    waits = ("0", "0.5")
+    working = [subprocess.Popen([sys.executable, "-c", script, wait], **http.PIPED) for wait in waits]
+    assert http.begun_together(working)
+    moments = [tuple(map(float, line.split())) for line in capfd.readouterr().err.splitlines()]
+    assert min(began for _, began in moments) >= max(there for there, _ in moments)
+
+
+def test_a_loop_that_fails_before_it_is_there_ends_the_others() -> None:
+    sound = "from benchmarks.loops import when_told; list(when_told([0]))"
+    working = [subprocess.Popen([sys.executable, "-c", each], **http.PIPED) for each in (sound, "raise SystemExit(1)")]
+    began_s = time.monotonic()
+    assert not http.begun_together(working)
+    assert all(process.returncode for process in working) and time.monotonic() - began_s < 30
+
+
+def test_a_ray_beside_ours_has_the_priority_that_ours_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(NICENESS, "7")
+    theirs = command.environment()[NICENESS]
+    monkeypatch.delenv(NICENESS)
+    assert theirs == Private("", "").environ()[NICENESS]
+
+
+def test_many_jobs_that_make_more_than_one_say_nothing_and_one_bad_round_is_enough() -> None:
+    assert many_jobs.reached([1.0, 0.86, 1.14], [0.01, 0.1])
+    assert not many_jobs.reached([1.0, 0.84], [0.01])
+    assert not many_jobs.reached([1.0, 1.31], [0.01])
+    assert not many_jobs.reached([1.0, 1.0], [0.01, 0.02, 0.11])
+
+
+def test_calls_that_nobody_granted_have_no_cost() -> None:
+    load = Load(4, 4, 40, 4.0)
+    load.stretch(5.0)
+    found = load.stretch(20.0)
+    assert abs(found["calls"] - 200) <= 4, "10 a second, of which each report brings a part"
+    load.held[2] -= 1
+    with pytest.raises(rows.Lost, match="40 calls are in flight, and 39 are granted"):
+        load.figures()
+
+
+def test_turns_are_parted_where_so_many_events_are_through() -> None:
+    turns = iter([events.Turn(at_s, ((events.Granted(1),) * 3,)) for at_s in (1.0, 2.0, 3.0, 4.0)])
+    assert [turn.at_s for turn in scaling.first(turns, 4)] == [1.0, 2.0]
+    assert [turn.at_s for turn in turns] == [3.0, 4.0]

@@ -72,7 +72,7 @@ def test_only_what_differs_by_more_than_a_tenth_is_told() -> None:
         return line.verdict
 
     assert [told(1_000, now) for now in (899, 900, 1_100, 1_101)] == ["less", "", "", "more"]
-    assert (told(20, 29), told(20, 30)) == ("", "more")  # one in a thousand calls
+    assert (told(20, 22), told(20, 23)) == ("", "more")
     assert told(0, 50) == "more"
 
 
@@ -90,3 +90,10 @@ def test_with_another_python_functions_of_its_libraries_are_not_judged() -> None
     now = quick.Case({"functions": 200.0, "functions of ours": 200.0}, {"step": 100.0})
     assert quick.verdict({"case": now}, kept, said.append)["more"] == ["case: functions of ours"]
     assert "case: it grew in step +100" in said
+
+
+def test_a_few_commits_more_are_a_tenth_and_a_few_messages_come_with_time() -> None:
+    kept = {"commits": 43.0, "messages: branch.work": 33.0}  # one message in a thousand calls is 10
+    for commits, messages, told in ((47.0, 40.0, ["", ""]), (48.0, 43.0, ["more", "more"]), (38.0, 42.0, ["less", ""])):
+        lines = quick.compared("batch", {"commits": commits, "messages: branch.work": messages}, kept)
+        assert [line.verdict for line in lines] == told

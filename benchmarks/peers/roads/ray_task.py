@@ -10,7 +10,7 @@ import time
 import common
 import ray
 
-PROCESSES_A_CORE = 4
+PROCESSES_A_CORE = 8
 
 
 @ray.remote(max_retries=0)
