@@ -4,8 +4,8 @@ Beside it ``import anthropic`` alone, and a bare start of Ray.
 
 Each from the start of a fresh process to its end, in turns, medians over the rounds; the first result counts when its
 bytes are in the output file. Ours asks a server on this machine over HTTP, so the SDK is imported on the way to the
-first byte. The bare Ray (``--clusters inline,local``) is ``import ray``, ``ray.init`` as for a private Ray and without
-what that leaves out (``actors.cluster.start``), and one actor that has answered.
+first byte. The bare Ray (``--clusters inline,local``) is ``import ray``, ``ray.init`` without what a private Ray leaves
+out (``actors.cluster.start``), and one actor that has answered.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import ray
 from ray._private.node import Node
 for name in %r:
     setattr(Node, name, lambda node, **options: setattr(node, "_webui_url", ""))
-ray.init(address="local", include_dashboard=False, num_cpus=%d, object_store_memory=%d,
+ray.init(address="local", include_dashboard=False, object_store_memory=%d,
          log_to_driver=False, logging_level="ERROR")
 class Echo:
     async def echo(self):
@@ -73,9 +73,7 @@ def alone(statement: str) -> float:
 
 def bare_ray() -> float:
     """Seconds from the start of a fresh process until an actor on a Ray of its own has answered."""
-    from actors.runtime import ACTORS  # Ray is an extra
-
-    script = BARE_RAY % (NOT_NEEDED, ACTORS, OBJECT_STORE_BYTES)
+    script = BARE_RAY % (NOT_NEEDED, OBJECT_STORE_BYTES)
     began = time.perf_counter()
     process = subprocess.Popen(
         [sys.executable, "-c", script], env=command.environment() | QUIET, stdout=subprocess.PIPE, text=True
