@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
-from actors.model_port import Model
+from actors.model_port import Model, Prepared
 from actors.provider.credential import Credential
 from actors.simulator.settings import SimulatorSettings
 from policies.timeout import TimeoutPolicy
@@ -28,6 +29,8 @@ class Arming(msgspec.Struct, frozen=True, kw_only=True):
     """What opens the job's fallbacks and then the routes of its roles, in their order."""
     concurrency: int = 100
     timeouts: TimeoutPolicy = TimeoutPolicy()
+    prepared: Prepared = ()
+    """What the SDK sends with each request: whoever is armed with it need not import the SDK."""
 
     def __repr__(self) -> str:
         return f"Arming({self.endpoint})"
@@ -70,8 +73,29 @@ def make_model(blob: bytes) -> Model:
 
     assert arming.credential is not None, "an arming is for a simulated model or has a credential"
     return AnthropicModel(
-        arming.credential, endpoint=arming.endpoint, concurrency=arming.concurrency, timeouts=arming.timeouts
-    )
+        arming.credential, endpoint=arming.endpoint, concurrency=arming.concurrency, timeouts=arming.timeouts,
+        prepared=arming.prepared,
+    )  # fmt: skip
+
+
+async def with_prepared(arming: Arming) -> Arming:
+    """The same, with what the SDK sends by each of its routes. What cannot be told here, whoever is armed will say."""
+    own, *others = [
+        await _with_prepared(each) for each in (msgspec.structs.replace(arming, fallbacks=()), *arming.fallbacks)
+    ]
+    return msgspec.structs.replace(own, fallbacks=tuple(others))
+
+
+async def _with_prepared(arming: Arming) -> Arming:
+    if arming.credential is None:
+        return arming
+    model: Any = make_model(encode(arming))
+    try:
+        return msgspec.structs.replace(arming, prepared=await model.prepared())
+    except Exception:
+        return arming
+    finally:
+        await model.close()
 
 
 ModelMaker = Callable[[bytes], Model]

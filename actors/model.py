@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any, Final
 import aiohttp
 import msgspec
 
+from actors.model_port import Prepared
+from actors.provider import asking, platforms
 from actors.provider import errors as model_errors
-from actors.provider import platforms
 from actors.provider.batches import BATCHES, BatchRoad, ProviderBatches
 from actors.provider.credential import DEFAULT_BASE_URL, Credential, checked_url
 from actors.provider.direct import Answer, DirectRoad, Road, Template
@@ -39,7 +40,6 @@ from policies.timeout import TimeoutPolicy, silence_max_s
 
 if TYPE_CHECKING:
     import httpx2
-    from anthropic import AsyncAnthropic
 
 STREAM_ABOVE_TOKENS: Final = 8_000
 """Replies that may be longer are streamed: at 50 tokens a second that is 160 s in which progress is to be seen, and
@@ -67,7 +67,8 @@ class AnthropicModel:
     Made from what it is given alone. Connections are opened by the first call, in whose event loop it then lives;
     at most `concurrency` of them, so that many calls may be under way at once. With `through_sdk` every request goes
     through the SDK's own client, for its traces (`open_telemetry`, as the SDK's client option) and error handling,
-    at a quarter of the speed. Raises CredentialError for an address that is none.
+    at a quarter of the speed. With `prepared`, which another one told of the same credential, the SDK is imported only
+    where something else is wanted of it. Raises CredentialError for an address that is none.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class AnthropicModel:
         stream_above_tokens: int = STREAM_ABOVE_TOKENS,
         through_sdk: bool = False,
         open_telemetry: Any = False,
+        prepared: Prepared = (),
     ) -> None:
         if base_url:
             credential = msgspec.structs.replace(credential, base_url=checked_url("the base URL", base_url))
@@ -94,6 +96,7 @@ class AnthropicModel:
         self._through_sdk = through_sdk
         self._open_telemetry = open_telemetry
         self._keys = Renewal(credential, self._take_key)
+        self._prepared = credential, prepared
         self._redact = self._keys.redact
         self._road: Road | None = None
         self._opening = asyncio.Lock()
@@ -270,14 +273,25 @@ class AnthropicModel:
         connect_s, silence_s = self._timeouts.connect_s, self._timeouts.first_byte_s
         return BatchRoad(template, context=context, proxy=proxy, connect_s=connect_s, silence_s=silence_s)
 
+    async def prepared(self) -> Prepared:
+        """What is sent with each request, for models of the same credential elsewhere. Empty where the SDK is to be
+        asked for each of them."""
+        if self._through_sdk or self._platform:
+            return ()
+        return await self._asked(await asyncio.to_thread(_import_sdk), (MESSAGES, COUNT_TOKENS))
+
     async def _way(self) -> tuple[ModuleType, ssl.SSLContext | None, str | None]:
-        """The SDK; what is trusted on the way, where it is to be secure; the proxy that goes for it."""
+        """The SDK; and the rest of the way."""
         sdk = await asyncio.to_thread(_import_sdk)
         await asyncio.to_thread(platforms.load, self._platform)
+        return sdk, *await self._wire()
+
+    async def _wire(self) -> tuple[ssl.SSLContext | None, str | None]:
+        """What is trusted on the way, where it is to be secure; the proxy that goes for it."""
         credential = self._keys.credential
         address = await self.address()
         context = await asyncio.to_thread(ssl_context, credential) if address.startswith("https:") else None
-        return sdk, context, proxy_for(address, credential)
+        return context, proxy_for(address, credential)
 
     async def address(self) -> str:
         """Where requests go; for a cloud, as the SDK knows it."""
@@ -302,6 +316,9 @@ class AnthropicModel:
                 self.batches.road.take((await self._templates(sdk, (BATCHES,), credential))[BATCHES])
 
     async def _made_road(self) -> Road:
+        credential, prepared = self._prepared
+        if prepared and credential is self._keys.credential and not self._through_sdk and not self._platform:
+            return await self._direct(asking.templates_of(prepared), *await self._wire())
         sdk, context, proxy = await self._way()
         if self._through_sdk or self._platform in (platforms.BEDROCK, platforms.VERTEX):
             import httpx2
@@ -315,61 +332,34 @@ class AnthropicModel:
             )
             client = self._client(sdk, http_client)
             return SdkRoad(client, sdk, connect_s=self._timeouts.connect_s, made_there=bool(self._platform))
-        templates = await self._templates(sdk, (MESSAGES, COUNT_TOKENS))
+        return await self._direct(await self._templates(sdk, (MESSAGES, COUNT_TOKENS)), context, proxy)
+
+    async def _direct(
+        self, templates: Mapping[str, Template], context: ssl.SSLContext | None, proxy: str | None
+    ) -> DirectRoad:
         road = DirectRoad(
             connections_max=self.concurrency, context=context, proxy=proxy, connect_s=self._timeouts.connect_s
         )
         await road.take(templates)
         return road
 
-    def _client(
-        self, sdk: ModuleType, http_client: httpx2.AsyncClient, credential: Credential | None = None
-    ) -> AsyncAnthropic:
-        """The SDK's client, from the credential alone: it looks at the environment for whatever it is not given."""
-        import httpx2
-
+    def _client(self, sdk: ModuleType, http_client: httpx2.AsyncClient, credential: Credential | None = None) -> Any:
         credential = credential or self._keys.credential
-        given: dict[str, Any] = {
-            "max_retries": 0,  # retry is decided in one place, and that is the core
-            "timeout": httpx2.Timeout(self._timeouts.ceiling_s, connect=self._timeouts.connect_s),
-            "http_client": http_client,
-            "open_telemetry": self._open_telemetry,
-        }
-        client: AsyncAnthropic
-        if credential.platform is not None:
-            return platforms.client_of(sdk, credential, **given)  # type: ignore[no-any-return]
-        headers: dict[str, Any] = dict(credential.custom_headers)
-        auth: dict[str, str] = {}
-        if credential.api_key:
-            auth["api_key"] = credential.api_key
-        else:
-            auth["auth_token"] = credential.auth_token or "unused"  # given nothing, the SDK would look for a key
-            if not credential.auth_token and "authorization" not in {name.lower() for name in headers}:
-                headers["Authorization"] = sdk.Omit()
-        client = sdk.AsyncAnthropic(**auth, base_url=self._base_url, default_headers=headers, **given)
-        client._custom_headers = headers  # else those of ANTHROPIC_CUSTOM_HEADERS would be there too
-        return client
+        return asking.client_of(
+            sdk, credential, http_client, base_url=self._base_url, timeouts=self._timeouts,
+            open_telemetry=self._open_telemetry,
+        )  # fmt: skip
+
+    async def _asked(
+        self, sdk: ModuleType, paths: tuple[str, ...], credential: Credential | None = None
+    ) -> Prepared:
+        return await asking.asked(lambda nowhere: self._client(sdk, nowhere, credential), paths)
 
     async def _templates(
         self, sdk: ModuleType, paths: tuple[str, ...], credential: Credential | None = None
-    ) -> dict[str, Template]:
+    ) -> Mapping[str, Template]:
         """What the SDK would send to each path: it is asked to, and a transport that goes nowhere looks on."""
-        import httpx2
-
-        seen: list[httpx2.Request] = []
-
-        def look(request: httpx2.Request) -> httpx2.Response:
-            seen.append(request)
-            return httpx2.Response(200, json={})
-
-        async with httpx2.AsyncClient(transport=httpx2.MockTransport(look), trust_env=False) as nowhere:
-            client = self._client(sdk, nowhere, credential)
-            for path in paths:
-                await client.post(path, content=b"{}", cast_to=httpx2.Response)
-        return {
-            path: Template(str(request.url), request.headers.multi_items())
-            for path, request in zip(paths, seen, strict=True)
-        }
+        return asking.templates_of(await self._asked(sdk, paths, credential))
 
 
 def _nowhere(request: httpx2.Request) -> httpx2.Response:

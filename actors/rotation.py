@@ -46,8 +46,9 @@ class Rotation:
         self._heed(credential)
         name = (route.endpoint, credential.fingerprint, route.model)
         arming = msgspec.structs.replace(
-            arming, credential=credential, route_name=route_name(*name), pool_name=pool_name(*name)
-        )
+            arming, credential=credential, route_name=route_name(*name), pool_name=pool_name(*name),
+            prepared=(),  # by the old key
+        )  # fmt: skip
         return msgspec.structs.replace(route, credential=credential.fingerprint), arming
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from actors import programs
 from actors.allowance import as_if_paid, unpriced
-from actors.armoury import Arming
+from actors.armoury import Arming, with_prepared
 from actors.batches import bounds
 from actors.budgets import books_of
 from actors.destination import Destination, SetupError, destination, remember
@@ -87,6 +87,7 @@ class Session:
         self._models = (model, *others)
         self._players = dict(players or {})
         self._driver: Driver | None = None
+        self._prepares: asyncio.Task[Arming] | None = None
         self._stopped: tuple[str, str] | None = None
         self.destination: Destination | None = None
         self.note = ""
@@ -118,6 +119,8 @@ class Session:
             owner = last_owner(self.folder, self.job)
             if owner is not None:
                 self._clear_leftovers(owner)
+            if cluster != "inline":  # while Ray starts: else each branch would ask the SDK, which takes two seconds
+                self._prepares = asyncio.create_task(with_prepared(found.arming))
             runtime = await self._runtime(cluster)
             try:
                 await self._see_disk(runtime, cluster)
@@ -274,10 +277,11 @@ class Session:
         attach = self.attached = await self._lives(runtime)
         if self._sink is not None and hasattr(self._sink, "check"):
             self._sink.check()
+        arming = found.arming if attach or self._prepares is None else await self._prepares
         self._driver = Driver(
-            runtime, self.folder.address, opening, found.arming, source=self._source, sink=self._sink,
+            runtime, self.folder.address, opening, arming, source=self._source, sink=self._sink,
             progress=self.progress, attach=attach, own=own, narrow=found.narrow,
-            rotation=rotation(terms, found.arming, self.heed), log=self.log, program=self.order.runs(),
+            rotation=rotation(terms, arming, self.heed), log=self.log, program=self.order.runs(),
         )  # fmt: skip
         if self._stopped is not None:
             await self._driver.stop(*self._stopped)

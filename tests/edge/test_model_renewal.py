@@ -17,7 +17,7 @@ from cortex.reply import Reply
 from policies.failure import Failure, FailureKind
 from tests.edge import clouds
 from tests.edge.scripted import MESSAGE, Answer, Asked, http, scripted
-from tests.edge.wired import BODY, error
+from tests.edge.wired import BODY, error, told
 
 OLD, NEW = "the-old-key-0123456789", "the-new-key-9876543210"
 MADE = {"id": "msgbatch_1", "processing_status": "in_progress", "request_counts": {"processing": 1}, "created_at": "2026-01-01T00:00:00Z"}
@@ -46,12 +46,14 @@ def _credential(kind: str, url: str, file: Path) -> Credential:
     return Credential(api_key=OLD, key_file=str(file), base_url=url)
 
 
-@pytest.mark.parametrize("kind", ["direct", "sdk", "bedrock", "foundry"])
+@pytest.mark.parametrize("kind", ["direct", "told", "sdk", "bedrock", "foundry"])
 async def test_all_that_are_refused_are_sent_once_more_with_the_new_key(kind: str, tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_text(NEW)
     async with scripted(takes(NEW, http(MESSAGE))) as server:  # type: ignore[arg-type]
-        model = AnthropicModel(_credential(kind, server.url, file), through_sdk=kind == "sdk")
+        credential = _credential(kind, server.url, file)
+        prepared = await told(AnthropicModel(credential)) if kind == "told" else ()
+        model = AnthropicModel(credential, through_sdk=kind == "sdk", prepared=prepared)
         came = await asyncio.gather(*(model.call(BODY, output_tokens_max=16, timeout_s=5) for _ in range(8)))
         assert all(isinstance(one, Reply) for one in came), came
         assert 9 <= len(server.asked) <= 16

@@ -11,6 +11,7 @@ from unittest.mock import AsyncMock
 import pytest
 
 from actors.model import AnthropicModel
+from actors.model_port import Prepared
 from actors.provider import direct
 from actors.provider.credential import Credential
 from policies.failure import Failure
@@ -20,8 +21,9 @@ KEY = "sk-ant-api03-verysecretkey-0123456789"
 CREDENTIAL = Credential(api_key=KEY)
 BODY = b'{"model":"claude-test",  "max_tokens":16,"messages":[{"role":"user","content":"\xc3\xa9?"}]}'
 
-ROADS = ("direct", "session", "sdk")
-"""Prepared by the SDK and sent over connections of aiohttp; the same through its session; through the SDK's client."""
+ROADS = ("direct", "told", "session", "sdk")
+"""Prepared by the SDK and sent over connections of aiohttp; the same, where another model has asked the SDK; through
+aiohttp's session; through the SDK's client."""
 
 Connect = Callable[..., AbstractAsyncContextManager[tuple[Scripted, AnthropicModel]]]
 
@@ -35,6 +37,8 @@ def connected(request: pytest.FixtureRequest) -> Connect:
     ) -> AsyncIterator[tuple[Scripted, AnthropicModel]]:
         async with scripted(script) as server:
             settings = {"base_url": server.url, "through_sdk": request.param == "sdk"} | settings
+            if request.param == "told":
+                settings["prepared"] = await told(AnthropicModel(credential, **settings))
             model = AnthropicModel(credential, **settings)
             with pytest.MonkeyPatch.context() as patched:
                 if request.param == "session":
@@ -45,6 +49,14 @@ def connected(request: pytest.FixtureRequest) -> Connect:
                     await model.close()
 
     return connect
+
+
+async def told(model: AnthropicModel) -> Prepared:
+    """What a model tells another of the same credential."""
+    try:
+        return await model.prepared()
+    finally:
+        await model.close()
 
 
 def always(answer: Answer) -> Script:

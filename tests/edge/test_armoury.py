@@ -1,0 +1,104 @@
+"""What a branch is armed with: whoever starts it has asked the SDK already, so that the branch need not import it."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+
+import pytest
+
+from actors import armoury
+from actors.armoury import Arming, encode, make_model, routes_of, with_prepared
+from actors.model import AnthropicModel
+from actors.provider.credential import Credential
+from actors.simulator.settings import SimulatorSettings
+from cortex.reply import Reply
+from tests.edge import clouds
+from tests.edge.scripted import MESSAGE, Asked, http, scripted
+from tests.edge.test_model_renewal import key_of
+from tests.edge.wired import BODY, CREDENTIAL, KEY, always
+
+BRANCH = """
+import asyncio, sys
+from actors.armoury import make_model
+
+async def work():
+    model = make_model(bytes.fromhex(sys.argv[1]))
+    reply = await model.call(b"{}", output_tokens_max=16, timeout_s=5)
+    await model.close()
+    return reply
+
+print(type(asyncio.run(work())).__name__, "anthropic" in sys.modules)
+"""
+
+
+async def test_a_branch_that_is_told_sends_the_same_and_never_imports_the_sdk() -> None:
+    async with scripted(always(http(MESSAGE))) as server:
+        credential = Credential(api_key=KEY, base_url=server.url, custom_headers=(("X-Team", "search"),))
+        arming = Arming(endpoint="e", credential=credential)
+        for each, imported in ((arming, True), (await with_prepared(arming), False)):
+            argv = [sys.executable, "-c", BRANCH, encode(each).hex()]
+            ran = await asyncio.to_thread(subprocess.run, argv, capture_output=True, text=True)
+            assert ran.stdout.split() == ["Reply", str(imported)], ran.stderr
+        plain, told = server.asked
+        assert _headers(plain) == _headers(told)
+        assert key_of(told) == KEY and told.headers["x-team"] == "search"
+
+
+def _headers(asked: Asked) -> dict[str, str]:
+    return {name: value for name, value in asked.headers.items() if name != "traceparent"}
+
+
+async def test_each_route_is_told_its_own() -> None:
+    other = Credential(api_key="another-key-0123456789", base_url="http://127.0.0.1:1")
+    arming = Arming(
+        endpoint="e", credential=CREDENTIAL, route_name="a",
+        fallbacks=(
+            Arming(endpoint="s", simulated=SimulatorSettings(), route_name="b"),
+            Arming(endpoint="f", credential=other, route_name="c"),
+        ),
+    )  # fmt: skip
+    found = await with_prepared(arming)
+    assert [name for name, _, _ in routes_of(encode(found))] == ["a", "b", "c"]
+    own, simulated, last = found, *found.fallbacks
+    assert [path for path, _, _ in own.prepared] == ["/v1/messages", "/v1/messages/count_tokens"]
+    assert simulated == arming.fallbacks[0]
+    assert {url for _, url, _ in last.prepared} == {
+        "http://127.0.0.1:1/v1/messages", "http://127.0.0.1:1/v1/messages/count_tokens"
+    }  # fmt: skip
+    assert all("another-key-0123456789" in str(headers) for _, _, headers in last.prepared)
+    assert KEY not in repr(found) and "another-key" not in repr(last)
+
+
+async def test_where_the_sdk_makes_each_request_nothing_is_told() -> None:
+    for credential in (clouds.bedrock("http://127.0.0.1:1"), clouds.foundry("http://127.0.0.1:1")):
+        arming = Arming(endpoint="e", credential=credential)
+        assert await with_prepared(arming) == arming
+
+
+async def test_what_cannot_be_told_is_left_to_the_branch(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(self: AnthropicModel) -> None:
+        raise OSError("no")
+
+    monkeypatch.setattr(AnthropicModel, "prepared", refuse)
+    arming = Arming(endpoint="e", credential=CREDENTIAL)
+    assert await with_prepared(arming) == arming
+
+
+async def test_a_key_that_was_renewed_before_the_first_call_is_the_one_that_is_sent() -> None:
+    async with scripted(always(http(MESSAGE))) as server:
+        credential = Credential(api_key=KEY, base_url=server.url)
+        arming = await with_prepared(Arming(endpoint="e", credential=credential))
+        model = make_model(encode(arming))
+        assert isinstance(model, AnthropicModel)
+        model._keys.credential = Credential(api_key="renewed-0123456789", base_url=server.url)
+        assert isinstance(await model.call(BODY, output_tokens_max=16, timeout_s=5), Reply)
+        await model.close()
+    assert key_of(server.asked[0]) == "renewed-0123456789"
+
+
+def test_the_door_stays_light() -> None:
+    """Commands import it: neither the SDK nor any client comes with it."""
+    script = f"import sys, {armoury.__name__}; print(sorted({{'anthropic', 'aiohttp', 'httpx2'}} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "[]\n"
