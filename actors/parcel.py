@@ -58,7 +58,7 @@ def all_sound(batch: Sequence[events.Event]) -> bool:
             type(reply) is Reply and type(reply.body) is bytes and type(reply.stop_reason) is str
             and type(reply.model) is str and type(usage) is Usage and type(usage.input_tokens) is int
             and type(usage.output_tokens) is int and type(usage.cache_read_tokens) is int
-            and type(usage.cache_creation_tokens) is int
+            and type(usage.cache_creation_tokens) is int and type(usage.cache_creation_1h_tokens) is int
         ):  # fmt: skip
             return False
     return True

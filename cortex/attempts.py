@@ -179,7 +179,7 @@ def broke(k: State, event: events.Broke) -> list[Verdict]:
         return []
     no_longer_asking(k, flight)
     failure = event.failure
-    paid = failure.sent and failure.status < 400
+    paid = failure.may_be_billed
     came_back(k, flight, None, paid)
     if flight.prefix:
         came_home(k, flight, warmed=False)

@@ -22,13 +22,14 @@ class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Tokens of one attempt as the provider reported them.
 
     Input tokens billed are the sum of the first, third and fourth field (the Messages API counts cache reads and
-    cache writes apart from ``input_tokens``).
+    cache writes apart from ``input_tokens``). The last is a part of the fourth: what was written for an hour.
     """
 
     input_tokens: int = 0
     output_tokens: int = 0
     cache_read_tokens: int = 0
     cache_creation_tokens: int = 0
+    cache_creation_1h_tokens: int = 0
 
     @property
     def input_tokens_billed(self) -> int:

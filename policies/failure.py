@@ -45,6 +45,17 @@ class Failure(msgspec.Struct, frozen=True):
     retry_after_s: float | None = None  # what the provider asked us to wait, seconds
     sent: bool = True  # False: the request never left, so nothing can have been paid
 
+    @property
+    def may_be_billed(self) -> bool:
+        """Whether the provider may have worked on the request, and bill it: it left, and no answer of the provider's
+        own says that it failed, which providers do not bill."""
+        return self.sent and (self.status < 400 or self.status in _GAVE_UP_WAITING)
+
+
+_GAVE_UP_WAITING: Final = frozenset({502, 504, 524})
+"""Somebody on the way waited in vain for whoever works on the request, who may go on: 502 and 504 of a gateway (RFC
+9110, 15.6.3 and 15.6.5; 504 is the Messages API's `timeout_error`, too), 524 of Cloudflare."""
+
 
 Again = Literal["after", "backoff", "policy", "resample", "select", "hold", "no"]
 """When the same goal may be tried again.

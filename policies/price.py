@@ -27,7 +27,8 @@ _CREATION_1H_SHARE: Final = Decimal(2)
 
 
 class Usage(Protocol):
-    """Reported tokens. `input_tokens` does not include the two kinds of cached input."""
+    """Reported tokens. `input_tokens` does not include the two kinds of cached input; the last is a part of what was
+    written."""
 
     @property
     def input_tokens(self) -> int: ...
@@ -37,6 +38,8 @@ class Usage(Protocol):
     def cache_read_tokens(self) -> int: ...
     @property
     def cache_creation_tokens(self) -> int: ...
+    @property
+    def cache_creation_1h_tokens(self) -> int: ...
 
 
 class _Ints(NamedTuple):
@@ -123,18 +126,17 @@ class Price(Rates, frozen=True, kw_only=True):
             raise ValueError(f"batch_percent must be 0 to 100, not {self.batch_percent}")
 
 
-def cost_nusd(price: Price, usage: Usage, batch: bool = False, cache_creation_1h_tokens: int = 0) -> int:
+def cost_nusd(price: Price, usage: Usage, batch: bool = False) -> int:
     """What the reported usage costs, nano-USD.
 
-    Of `usage.cache_creation_tokens` the given part was written for an hour instead of five minutes. The tier
-    is that of the whole input and holds for every token (a cliff, as the providers do it). A negative count,
+    The tier is that of the whole input and holds for every token (a cliff, as the providers do it). A negative count,
     which no honest report has, counts as 0: it must not pay for other calls.
     """
     plain, output = usage.input_tokens, usage.output_tokens
     read, creation = usage.cache_read_tokens, usage.cache_creation_tokens
     if plain < 0 or output < 0 or read < 0 or creation < 0:
         plain, output, read, creation = max(plain, 0), max(output, 0), max(read, 0), max(creation, 0)
-    hour = min(max(cache_creation_1h_tokens, 0), creation) if cache_creation_1h_tokens else 0
+    hour = min(max(usage.cache_creation_1h_tokens, 0), creation) if creation else 0
     total = plain + read + creation
     rates = price._ints
     for tier in price.tiers:

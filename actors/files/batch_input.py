@@ -52,6 +52,10 @@ HEADERS: Final = frozenset({"workspace_id"})
 ROLES: Final = ("user", "assistant", "system")
 """Those of `MessageParam` of the anthropic SDK 2.12."""
 
+_OWN_TOOLS: Final = ("bash_", "computer_", "memory_", "text_editor_")
+"""Tools of the provider's making that whoever asks runs. What the provider runs itself (web search, web fetch, code
+execution, tool search) is billed by the use, or reads more than was sent."""
+
 _KINDS: Final[dict[type, str]] = {
     str: "a string", int: "a whole number", float: "a number", bool: "true or false", list: "a list",
     dict: "an object", type(None): "null",
@@ -74,13 +78,16 @@ class RowRules:
 
     `model`, when given, replaces the rows' own. `output_tokens_max`, when given, bounds their `max_tokens` and stands
     in where a row has none. `also_known` are names of further parameters, for a provider that takes more than the SDK.
+    `capped`: what may be billed beyond the price of the request's tokens is refused.
     """
 
     def __init__(
-        self, *, model: str | None = None, output_tokens_max: int | None = None, also_known: Collection[str] = ()
-    ) -> None:
+        self, *, model: str | None = None, output_tokens_max: int | None = None, also_known: Collection[str] = (),
+        capped: bool = False,
+    ) -> None:  # fmt: skip
         self.model = model
         self.output_tokens_max = output_tokens_max
+        self.capped = capped
         self._kinds: dict[str, tuple[type, ...]] = {**dict.fromkeys(also_known, ()), **PARAMS}
 
     def read(self, line: bytes) -> Row:
@@ -115,6 +122,8 @@ class RowRules:
         if params.pop("stream", None):
             raise _Refused("stream is true: a result line holds a whole message; leave stream out")
         _check_messages(params.get("messages"))
+        if self.capped and (dearer := _priced_apart(params)):
+            raise _Refused(f"{dearer}: not billed by tokens alone, so --max-cost could be passed; give up one of them")
         if self.model is not None:
             params["model"] = self.model
         elif not params.get("model"):
@@ -139,6 +148,20 @@ class RowRules:
         near = difflib.get_close_matches(name, self._kinds, n=1)
         meant = f"did you mean {near[0]}?" if near else "leave it out"
         return f"{_shown(name)} is no parameter that the anthropic SDK takes: {meant}"
+
+
+def _priced_apart(params: dict[str, Any]) -> str:
+    """What of a request is billed by another measure than the tokens that it may send and get; empty: nothing. Fast
+    mode and a region multiply prices (https://platform.claude.com/docs/en/about-claude/pricing)."""
+    if params.get("speed") not in (None, "standard"):
+        return f"speed is {_shown(params['speed'])}"
+    if params.get("inference_geo") not in (None, "global"):
+        return f"inference_geo is {_shown(params['inference_geo'])}"
+    for tool in params.get("tools") or ():
+        kind = tool.get("type") if type(tool) is dict else None
+        if kind not in (None, "custom") and not str(kind).startswith(_OWN_TOOLS):
+            return f"a tool is of type {_shown(kind)}"
+    return ""
 
 
 def _key(found: dict[str, Any]) -> str:

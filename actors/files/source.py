@@ -236,7 +236,7 @@ class BatchSource(RowSource):
 
     `model`, when given, replaces the rows' own; `output_tokens_max`, when given, bounds their `max_tokens` and stands
     in where there is none. What can be read only once is kept in the file `spool` first; where an earlier run kept it
-    there already, an empty or closed standard input means that one. `also_known` names parameters beyond the SDK's.
+    there already, an empty or closed standard input means that one. `also_known` and `capped` as `RowRules` has them.
     """
 
     def __init__(
@@ -247,10 +247,11 @@ class BatchSource(RowSource):
         output_tokens_max: int | None,
         spool: Path,
         also_known: Collection[str] = (),
+        capped: bool = False,
         stdin: BinaryIO | None = None,
     ) -> None:
         super().__init__(InputFile(path, spool, stdin))
-        self._rules = RowRules(model=model, output_tokens_max=output_tokens_max, also_known=also_known)
+        self._rules = RowRules(model=model, output_tokens_max=output_tokens_max, also_known=also_known, capped=capped)
 
     def judge(self, piece: Any, number: int) -> Row | None:
         """The row in this line; None where it is blank. Raises `BadLine`."""

@@ -19,11 +19,16 @@ class Unreadable(ValueError):
     """These bytes are no complete message. One line that says why."""
 
 
+class _Written(msgspec.Struct):
+    ephemeral_1h_input_tokens: Count = 0
+
+
 class _Usage(msgspec.Struct):
     input_tokens: Count
     output_tokens: Count
     cache_read_input_tokens: Count | None = None
     cache_creation_input_tokens: Count | None = None
+    cache_creation: _Written | None = None
 
 
 class _Block(msgspec.Struct):
@@ -73,6 +78,7 @@ def read_reply(body: bytes) -> Reply:
             usage.output_tokens,
             usage.cache_read_input_tokens or 0,
             usage.cache_creation_input_tokens or 0,
+            usage.cache_creation.ephemeral_1h_input_tokens if usage.cache_creation is not None else 0,
         ),
     )
 

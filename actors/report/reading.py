@@ -250,7 +250,7 @@ def _settled(k: State, event: Ending, at_s: float, goal: Goal | None, live: dict
     if isinstance(event, events.Broke):
         if flight is None:
             return []  # it came again, or after the answer
-        paid = event.failure.sent and event.failure.status < 400
+        paid = event.failure.may_be_billed
         return [Settled(event, at_s, goal, flight, flight.route, 0, flight.charge.nusd if paid else 0)]
     if flight is None:
         return [Settled(event, at_s, goal, counts=False)]

@@ -60,6 +60,7 @@ class FileStorage:
             self._db = db or sqlite3.connect(path, isolation_level=None, timeout=BUSY_S, check_same_thread=False)
             write_ahead(self._db)
             self._db.execute("PRAGMA synchronous=FULL")
+            self._db.execute("PRAGMA fullfsync=ON")  # macOS: else what is flushed may stand in the disk's own memory
             self._db.execute(f"PRAGMA wal_autocheckpoint={WAL_PAGES}")
             self._db.executescript(_SCHEMA)
         except (sqlite3.Error, OSError) as error:

@@ -9,6 +9,7 @@ import pytest
 
 from actors.provider.reply import Unreadable, read_reply
 from actors.provider.stream import StreamAssembler, StreamError
+from cortex.reply import Usage
 from tests.edge.scripted import MESSAGE, compact, streamed
 
 
@@ -171,6 +172,13 @@ def test_what_is_no_stream_of_a_message_is_named(text: bytes) -> None:
 def test_a_message_without_what_is_relied_on_is_refused(change: dict[str, Any], why: str) -> None:
     with pytest.raises(Unreadable, match=why):
         read_reply(compact(MESSAGE | change))
+
+
+def test_what_was_written_to_the_cache_for_an_hour_is_told_apart() -> None:
+    written = {"ephemeral_5m_input_tokens": 1, "ephemeral_1h_input_tokens": 2}
+    for split, hour in ((written, 2), (None, 0), ({}, 0)):
+        reply = read_reply(compact(MESSAGE | {"usage": MESSAGE["usage"] | {"cache_creation": split}}))
+        assert reply.usage == Usage(10, 2, 4, 3, hour)
 
 
 def test_a_reply_is_kept_to_the_byte() -> None:

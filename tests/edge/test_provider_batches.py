@@ -284,7 +284,8 @@ def test_the_price_of_the_batch_road_comes_from_the_price_data() -> None:
     assert price.output_usd_per_mtok == plain_price.output_usd_per_mtok / 2
 
     class Used:
-        input_tokens, output_tokens, cache_read_tokens, cache_creation_tokens = 123_457, 8_901, 0, 0
+        input_tokens, output_tokens = 123_457, 8_901
+        cache_read_tokens = cache_creation_tokens = cache_creation_1h_tokens = 0
 
     theirs = calc_price(
         Usage(input_tokens=123_457, output_tokens=8_901), model_ref="claude-haiku-4-5", provider_id="anthropic",

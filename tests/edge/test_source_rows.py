@@ -142,6 +142,33 @@ def test_refused(line, said):
     assert "\n" not in row.refusal and row.body == b"" and row.output_tokens_max == 0
 
 
+PRICED_APART = [
+    ({"speed": "fast"}, 'speed is "fast"'),
+    ({"inference_geo": "us"}, 'inference_geo is "us"'),
+    ({"tools": [{"name": "t"}, {"type": "web_search_20250305", "name": "s"}]}, 'type "web_search_20250305"'),
+    ({"tools": [{"type": "code_execution_20250825", "name": "c"}]}, 'type "code_execution_20250825"'),
+    ({"tools": [{"type": 5}]}, "type 5"),
+]
+
+
+@pytest.mark.parametrize("change, said", PRICED_APART, ids=[said for _, said in PRICED_APART])
+def test_what_is_billed_beyond_tokens_is_refused_under_a_cap(change, said):
+    assert read(line_of(**change)).refusal == ""
+    row = read(line_of(**change), capped=True)
+    assert said in row.refusal and "--max-cost could be passed" in row.refusal and "\n" not in row.refusal
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"speed": "standard"}, {"speed": None}, {"inference_geo": "global"}, {"inference_geo": None}, {"tools": None},
+        {"tools": [{"name": "t"}, {"type": "custom", "name": "u"}, {"type": None}, {"type": "bash_20250124"}]},
+    ],
+)  # fmt: skip
+def test_what_is_billed_by_its_tokens_is_sent_under_a_cap(change):
+    assert read(line_of(**change), capped=True).refusal == ""
+
+
 def test_a_row_is_known_by_its_name_whatever_is_wrong():
     assert read(line_of("x" * 65)).key == "x" * 65
     assert read(line_of(5)).key == "5"

@@ -74,17 +74,18 @@ def test_an_unknown_attempt_is_dropped():
     assert stage.k.ledger.known_nusd == 0
 
 
-PAYING = {
-    "timed_out": (0, True), "lost": (0, True), "transient": (0, True), "throttled": (429, False),
-    "overloaded": (529, False), "rejected": (400, False),
-}  # fmt: skip
+PAYING = [
+    ("timed_out", 0, True), ("lost", 0, True), ("transient", 0, True), ("transient", 200, True),
+    ("transient", 502, True), ("transient", 504, True), ("transient", 524, True), ("transient", 500, False),
+    ("transient", 408, False), ("overloaded", 503, False), ("overloaded", 529, False), ("throttled", 429, False),
+    ("rejected", 400, False),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", PAYING)
+@pytest.mark.parametrize(("kind", "status", "paid"), PAYING)
 @pytest.mark.parametrize("sent", [True, False])
-def test_what_may_have_been_paid_stays_charged_in_full(kind, sent):
+def test_what_may_have_been_paid_stays_charged_in_full(kind, status, paid, sent):
     """An attempt that the provider refused, or that never left, was not paid; of any other nobody knows."""
-    status, paid = PAYING[kind]
     stage = priced("a", "other")
     worst = next(iter(stage.k.flights.values())).charge
     reserved = stage.k.ledger.reserved_nusd

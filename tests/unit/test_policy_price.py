@@ -16,6 +16,7 @@ class Used(NamedTuple):
     output_tokens: int = 0
     cache_read_tokens: int = 0
     cache_creation_tokens: int = 0
+    cache_creation_1h_tokens: int = 0
 
 
 D = Decimal
@@ -72,17 +73,20 @@ def test_the_price_of_the_batch_road_is_half_of_every_rate(used: Used, price: Pr
 
 
 def test_an_hour_in_the_cache_costs_its_own_rate() -> None:
-    usage = Used(cache_creation_tokens=10)
-    assert cost_nusd(PLAIN, usage, cache_creation_1h_tokens=4) == 6 * 3_750 + 4 * 6_000
-    assert cost_nusd(PLAIN, usage, cache_creation_1h_tokens=99) == 10 * 6_000
-    assert cost_nusd(PLAIN, usage, cache_creation_1h_tokens=-1) == 10 * 3_750
+    def cost(hour: int) -> int:
+        return cost_nusd(PLAIN, Used(cache_creation_tokens=10, cache_creation_1h_tokens=hour))
+
+    assert cost(4) == 6 * 3_750 + 4 * 6_000
+    assert cost(99) == 10 * 6_000
+    assert cost(-1) == 10 * 3_750
+    assert cost_nusd(PLAIN, Used(cache_creation_1h_tokens=4)) == 0
 
 
 def test_unknown_cache_rates_never_look_cheaper_than_they_may_be() -> None:
     price = Price(D("4"), D("8"))
     assert cost_nusd(price, Used(cache_read_tokens=1)) == 4_000
     assert cost_nusd(price, Used(cache_creation_tokens=1)) == 5_000
-    assert cost_nusd(price, Used(cache_creation_tokens=1), cache_creation_1h_tokens=1) == 8_000
+    assert cost_nusd(price, Used(cache_creation_tokens=1, cache_creation_1h_tokens=1)) == 8_000
 
 
 @pytest.mark.parametrize(
@@ -119,10 +123,10 @@ tokens = st.integers(0, 4_000)
 def test_no_usage_within_the_bounds_costs_more_than_the_worst_case(
     price: Price, used: tuple[int, int, int, int], slack: int, out_slack: int, hour: int, batch: bool
 ) -> None:
-    usage = Used(*used)
+    usage = Used(*used, hour)
     bound = usage.input_tokens + usage.cache_read_tokens + usage.cache_creation_tokens + slack
     output_max = usage.output_tokens + out_slack
-    cost = cost_nusd(price, usage, batch, hour)
+    cost = cost_nusd(price, usage, batch)
     assert 0 <= cost <= worst_nusd(price, bound, output_max, batch)
     if usage.cache_creation_tokens == 0:
         assert cost <= worst_nusd(price, bound, output_max, batch, caching=False)
