@@ -277,7 +277,7 @@ class Session:
         attach = self.attached = await self._lives(runtime)
         if self._sink is not None and hasattr(self._sink, "check"):
             self._sink.check()
-        arming = found.arming if attach or self._prepares is None else await self._prepares
+        arming = found.arming if self._prepares is None else await self._prepares
         self._driver = Driver(
             runtime, self.folder.address, opening, arming, source=self._source, sink=self._sink,
             progress=self.progress, attach=attach, own=own, narrow=found.narrow,
