@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from actors.model_port import Model, Prepared
-from actors.provider.credential import Credential
+from actors.model_port import Model
+from actors.provider.credential import Credential, Prepared
 from actors.simulator.settings import SimulatorSettings
 from policies.timeout import TimeoutPolicy
 
@@ -29,11 +29,14 @@ class Arming(msgspec.Struct, frozen=True, kw_only=True):
     """What opens the job's fallbacks and then the routes of its roles, in their order."""
     concurrency: int = 100
     timeouts: TimeoutPolicy = TimeoutPolicy()
-    prepared: Prepared = ()
+    prepared: Prepared = Prepared()
     """What the SDK sends with each request: whoever is armed with it need not import the SDK."""
 
     def __repr__(self) -> str:
         return f"Arming({self.endpoint})"
+
+    def __rich_repr__(self) -> list[tuple[str, str]]:
+        return [("endpoint", self.endpoint)]
 
 
 _lent: dict[int, Model] = {}
@@ -58,6 +61,12 @@ def routes_of(blob: bytes) -> tuple[tuple[str, str, bytes], ...]:
     own = msgspec.msgpack.decode(blob, type=Arming)
     alone = (msgspec.structs.replace(own, fallbacks=()), *own.fallbacks)
     return tuple((each.route_name, each.pool_name, encode(each)) for each in alone)
+
+
+def what_opens(blob: bytes) -> bytes:
+    """The same, whoever prepared it: another Python says another name of itself, and opens the same door."""
+    arming = msgspec.msgpack.decode(blob, type=Arming)
+    return encode(msgspec.structs.replace(arming, prepared=Prepared())) if arming.prepared else blob
 
 
 def make_model(blob: bytes) -> Model:
@@ -89,13 +98,14 @@ async def with_prepared(arming: Arming) -> Arming:
 async def _with_prepared(arming: Arming) -> Arming:
     if arming.credential is None:
         return arming
-    model: Any = make_model(encode(arming))
     try:
-        return msgspec.structs.replace(arming, prepared=await model.prepared())
+        model: Any = make_model(encode(arming))
+        try:
+            return msgspec.structs.replace(arming, prepared=await model.prepared())
+        finally:
+            await model.close()
     except Exception:
         return arming
-    finally:
-        await model.close()
 
 
 ModelMaker = Callable[[bytes], Model]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
-from actors.armoury import routes_of
+from actors.armoury import routes_of, what_opens
 from actors.counting import Count, Counts
 from actors.model_port import Model
 
@@ -60,10 +60,11 @@ class Keyring:
         fresh: dict[bytes, Model] = {}
         doors = []
         for route, pool, alone in routes_of(arming):
-            model = known.get(alone) or fresh.get(alone)
+            opens = what_opens(alone)
+            model = known.get(opens) or fresh.get(opens)
             if model is None:
-                model = fresh[alone] = self._make_model(alone)
-            doors.append(Door(route, alone, model, self._counts.of(route, pool)))
+                model = fresh[opens] = self._make_model(alone)
+            doors.append(Door(route, opens, model, self._counts.of(route, pool)))
         if self._armings.get(family) != arming:
             self._past.setdefault(family, []).extend(self._doors.get(family, ()))
         self._armings[family] = arming

@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Any, Final
 import aiohttp
 import msgspec
 
-from actors.model_port import Prepared
 from actors.provider import asking, platforms
 from actors.provider import errors as model_errors
 from actors.provider.batches import BATCHES, BatchRoad, ProviderBatches
-from actors.provider.credential import DEFAULT_BASE_URL, Credential, checked_url
+from actors.provider.credential import DEFAULT_BASE_URL, Credential, Prepared, checked_url
 from actors.provider.direct import Answer, DirectRoad, Road, Template
 from actors.provider.headers import rate_limits, tells_limits
 from actors.provider.network import proxy_for, ssl_context
@@ -54,6 +53,7 @@ COUNTED_FIELDS: Final = frozenset(
     """messages model cache_control output_config speed system thinking tool_choice tools""".split()
 )
 
+NOTHING: Final = Prepared()
 _LOOK_BYTES_MAX: Final = 1 << 20
 _FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -82,7 +82,7 @@ class AnthropicModel:
         stream_above_tokens: int = STREAM_ABOVE_TOKENS,
         through_sdk: bool = False,
         open_telemetry: Any = False,
-        prepared: Prepared = (),
+        prepared: Prepared = NOTHING,
     ) -> None:
         if base_url:
             credential = msgspec.structs.replace(credential, base_url=checked_url("the base URL", base_url))
@@ -268,8 +268,11 @@ class AnthropicModel:
     async def _batch_road(self) -> BatchRoad:
         if self._closed:
             raise model_errors.ModelClosed
-        sdk, context, proxy = await self._way()
-        template = (await self._templates(sdk, (BATCHES,)))[BATCHES]
+        if (template := self._told().get(BATCHES)) is not None:
+            context, proxy = await self._wire()
+        else:
+            sdk, context, proxy = await self._way()
+            template = (await self._templates(sdk, (BATCHES,)))[BATCHES]
         connect_s, silence_s = self._timeouts.connect_s, self._timeouts.first_byte_s
         return BatchRoad(template, context=context, proxy=proxy, connect_s=connect_s, silence_s=silence_s)
 
@@ -277,8 +280,14 @@ class AnthropicModel:
         """What is sent with each request, for models of the same credential elsewhere. Empty where the SDK is to be
         asked for each of them."""
         if self._through_sdk or self._platform:
-            return ()
-        return await self._asked(await asyncio.to_thread(_import_sdk), (MESSAGES, COUNT_TOKENS))
+            return NOTHING
+        return await self._asked(await asyncio.to_thread(_import_sdk), (MESSAGES, COUNT_TOKENS, BATCHES))
+
+    def _told(self) -> Mapping[str, Template]:
+        """What another model told, where that still holds: by path, what is sent. Empty: the SDK is to be asked."""
+        credential, prepared = self._prepared
+        holds = credential is self._keys.credential and not self._through_sdk and not self._platform
+        return asking.templates_of(prepared) if holds else {}
 
     async def _way(self) -> tuple[ModuleType, ssl.SSLContext | None, str | None]:
         """The SDK; and the rest of the way."""
@@ -316,9 +325,8 @@ class AnthropicModel:
                 self.batches.road.take((await self._templates(sdk, (BATCHES,), credential))[BATCHES])
 
     async def _made_road(self) -> Road:
-        credential, prepared = self._prepared
-        if prepared and credential is self._keys.credential and not self._through_sdk and not self._platform:
-            return await self._direct(asking.templates_of(prepared), *await self._wire())
+        if told := self._told():
+            return await self._direct(told, *await self._wire())
         sdk, context, proxy = await self._way()
         if self._through_sdk or self._platform in (platforms.BEDROCK, platforms.VERTEX):
             import httpx2

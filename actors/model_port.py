@@ -12,9 +12,6 @@ from policies.failure import Failure
 TRACEPARENT: ContextVar[str] = ContextVar("traceparent", default="")
 """The W3C header of the attempt that is being made, for models that send it along; empty where it is not to travel."""
 
-Prepared = tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...]
-"""What goes with each request to a provider, by path: the address, and the headers. Holds the key: never shown."""
-
 
 class Model(Protocol):
     """A place where calls can go: a provider, the local model, the simulated one."""

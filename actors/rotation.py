@@ -11,7 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from actors.armoury import Arming
-from actors.provider.credential import Credential
+from actors.provider.credential import Credential, Prepared
 from cortex.limits import Route, Terms
 from policies.route import pool_name, route_name
 
@@ -47,7 +47,7 @@ class Rotation:
         name = (route.endpoint, credential.fingerprint, route.model)
         arming = msgspec.structs.replace(
             arming, credential=credential, route_name=route_name(*name), pool_name=pool_name(*name),
-            prepared=(),  # by the old key
+            prepared=Prepared(),  # that was by the old key
         )  # fmt: skip
         return msgspec.structs.replace(route, credential=credential.fingerprint), arming
 

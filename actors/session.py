@@ -128,6 +128,8 @@ class Session:
             finally:
                 await runtime.close()
         finally:
+            if self._prepares is not None:
+                self._prepares.cancel()
             found.close()
 
     async def stop(self, how: str, by: str) -> None:

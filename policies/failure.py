@@ -52,9 +52,10 @@ class Failure(msgspec.Struct, frozen=True):
         return self.sent and (self.status < 400 or self.status in _GAVE_UP_WAITING)
 
 
-_GAVE_UP_WAITING: Final = frozenset({502, 504, 524})
-"""Somebody on the way waited in vain for whoever works on the request, who may go on: 502 and 504 of a gateway (RFC
-9110, 15.6.3 and 15.6.5; 504 is the Messages API's `timeout_error`, too), 524 of Cloudflare."""
+_GAVE_UP_WAITING: Final = frozenset({504, 524})
+"""Somebody on the way waited in vain for whoever works on the request, who may go on: 504 of a gateway (RFC 9110,
+15.6.5; the Messages API's `timeout_error`, too), 524 of Cloudflare. Not 502, which comes at once where nobody is there
+to work."""
 
 
 Again = Literal["after", "backoff", "policy", "resample", "select", "hold", "no"]

@@ -20,7 +20,8 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     attempts_max: int = 8
     """Attempts at one call, the first included; the throttled ones are counted apart."""
     timed_out_attempts_max: int = 5
-    """The same, when the last one ran into its deadline: each of those may have been paid for."""
+    """The same, when the last one ran into its deadline, or into that of somebody on the way: each of those may have
+    been paid for."""
     throttled_attempts_max: int = 60
     """Throttled attempts at one call. Many, for the rate limit is not the call's fault; but a prompt that
     alone is over the limit of a minute would be throttled for ever."""
@@ -91,7 +92,8 @@ def may_retry(
     if rule not in ("backoff", "policy"):
         return Decision(False, f"{kind} is not tried again")
     tried = attempt - throttles
-    tried_max = policy.timed_out_attempts_max if rule == "policy" else policy.attempts_max
+    waited_for = rule == "policy" or (failure.status >= 400 and failure.may_be_billed)
+    tried_max = policy.timed_out_attempts_max if waited_for else policy.attempts_max
     tried_max = min(tried_max, policy.attempts_max)
     if tried >= tried_max:
         return Decision(False, f"{kind} at attempt {tried} of {tried_max}")

@@ -204,7 +204,7 @@ def batch_source(folder: Folder, order: Order, stdin: io.BytesIO | None = None) 
     return BatchSource(
         order.input, model=order.places["rows_model"] or None, output_tokens_max=int(tokens) if tokens else None,
         spool=spool_of(folder, order.named()), stdin=stdin, also_known=SAMPLING if others else (),
-        capped=order.limits.max_cost_nusd is not None,
+        capped=order.limits.max_cost_nusd is not None and order.wish.model != "local",
     )  # fmt: skip
 
 

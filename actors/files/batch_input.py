@@ -123,7 +123,8 @@ class RowRules:
             raise _Refused("stream is true: a result line holds a whole message; leave stream out")
         _check_messages(params.get("messages"))
         if self.capped and (dearer := _priced_apart(params)):
-            raise _Refused(f"{dearer}: not billed by tokens alone, so --max-cost could be passed; give up one of them")
+            raise _Refused(f"{dearer}: not billed by tokens alone, so --max-cost could be passed; drop it, or run such "
+                           "rows under another --job without --max-cost")
         if self.model is not None:
             params["model"] = self.model
         elif not params.get("model"):

@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from actors.model_port import Prepared
 from actors.provider import platforms
-from actors.provider.credential import Credential
+from actors.provider.credential import Credential, Prepared
 from actors.provider.direct import Template
 from policies.timeout import TimeoutPolicy
 
@@ -62,12 +61,12 @@ async def asked(made: Callable[[httpx2.AsyncClient], Any], paths: tuple[str, ...
         client = made(nowhere)
         for path in paths:
             await client.post(path, content=b"{}", cast_to=httpx2.Response)
-    return tuple(
+    return Prepared(tuple(
         (path, str(request.url), tuple(request.headers.multi_items()))
         for path, request in zip(paths, seen, strict=True)
-    )
+    ))  # fmt: skip
 
 
 def templates_of(prepared: Prepared) -> Mapping[str, Template]:
     """The same, to send by."""
-    return {path: Template(url, list(headers)) for path, url, headers in prepared}
+    return {path: Template(url, list(headers)) for path, url, headers in prepared.requests}

@@ -45,7 +45,8 @@ def read_result(line: bytes) -> tuple[str, Reply | Failure] | None:
     """What one line tells, and of which custom id; None for a blank one, or one that names no request.
 
     A request that was errored, expired or cancelled was not paid for. It has no HTTP status of its own: it gets the
-    one that its error type has in a plain answer. The provider's words are as they came, whatever they quote.
+    one that its error type has in a plain answer, but none that says that it may be billed. The provider's words are
+    as they came, whatever they quote.
     """
     if not line.strip():
         return None
@@ -69,4 +70,7 @@ def _outcome(result: _Result) -> Reply | Failure:
     told = result.error.error if result.error is not None else _Error()
     kind = classify(0, told.type, told.message, bytes(told.details).decode("utf-8", "replace"))
     said = told.message or f"the provider gave no message but {result.type!r}"
-    return Failure(kind, said, status_of(told.type), told.type[:100])
+    failure = Failure(kind, said, status_of(told.type), told.type[:100])
+    if failure.may_be_billed:  # the API bills no row that errored (its pages on batch processing)
+        failure = msgspec.structs.replace(failure, status=500)
+    return failure

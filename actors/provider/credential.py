@@ -82,6 +82,22 @@ class Platform(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=Tru
         return [("endpoint", self.endpoint)]
 
 
+class Prepared(msgspec.Struct, frozen=True, array_like=True):
+    """What goes with each request to the provider, as the SDK says. Holds the key: never prints anything."""
+
+    requests: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = ()
+    """By path: the address, and the headers."""
+
+    def __bool__(self) -> bool:
+        return bool(self.requests)
+
+    def __repr__(self) -> str:
+        return f"Prepared({len(self.requests)})"
+
+    def __rich_repr__(self) -> list[tuple[str, int]]:
+        return [("requests", len(self.requests))]
+
+
 class Credential(msgspec.Struct, frozen=True, kw_only=True):
     """What opens the provider's door, and how to get there. Encodes with msgspec; never prints its secrets."""
 

@@ -20,7 +20,7 @@ class Unreadable(ValueError):
 
 
 class _Written(msgspec.Struct):
-    ephemeral_1h_input_tokens: Count = 0
+    ephemeral_1h_input_tokens: Count | None = None
 
 
 class _Usage(msgspec.Struct):
@@ -28,7 +28,7 @@ class _Usage(msgspec.Struct):
     output_tokens: Count
     cache_read_input_tokens: Count | None = None
     cache_creation_input_tokens: Count | None = None
-    cache_creation: _Written | None = None
+    cache_creation: msgspec.Raw = msgspec.Raw()
 
 
 class _Block(msgspec.Struct):
@@ -48,6 +48,7 @@ class _Message(msgspec.Struct):
 
 
 _DECODER: Final = msgspec.json.Decoder(_Message)
+_WRITTEN: Final = msgspec.json.Decoder(_Written)
 
 
 def read_reply(body: bytes) -> Reply:
@@ -78,9 +79,17 @@ def read_reply(body: bytes) -> Reply:
             usage.output_tokens,
             usage.cache_read_input_tokens or 0,
             usage.cache_creation_input_tokens or 0,
-            usage.cache_creation.ephemeral_1h_input_tokens if usage.cache_creation is not None else 0,
+            _for_an_hour(usage.cache_creation) if usage.cache_creation_input_tokens else 0,
         ),
     )
+
+
+def _for_an_hour(written: msgspec.Raw) -> int:
+    """Tokens that went into the cache for an hour; 0 where nobody says so: a reply is not refused for its bill."""
+    try:
+        return _WRITTEN.decode(written).ephemeral_1h_input_tokens or 0
+    except msgspec.DecodeError:
+        return 0
 
 
 async def bounded(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from actors.armoury import Arming
-from actors.provider.credential import Credential
+from actors.provider.credential import Credential, Prepared
 from actors.records import last_state
 from actors.rotation import Rotation, rotation
 from actors.store import Folder
@@ -167,7 +167,8 @@ def _rotation(file: Path, heard: list[Credential]) -> Rotation:
         job="j", program="batch", params_json=b"{}", fingerprint="f", route=own, fallbacks=(second, local)
     )
     arming = Arming(
-        endpoint="http://x", credential=old, prepared=(("/v1/messages", "http://x/v1/messages", (("x-api-key", OLD),)),),
+        endpoint="http://x", credential=old,
+        prepared=Prepared((("/v1/messages", "http://x/v1/messages", (("x-api-key", OLD),)),)),
         fallbacks=(Arming(endpoint="http://y", credential=old), Arming(endpoint="local", credential=other)),
     )  # fmt: skip
     found = rotation(made, arming, heard.append)
@@ -190,7 +191,7 @@ def test_each_route_that_the_key_opens_is_renamed_once_for_each_change(tmp_path)
     armings = (watched.arming, *watched.arming.fallbacks)
     assert [each.credential.api_key for each in armings if each.credential] == [NEW, NEW, "of the local model"]
     assert armings[0].credential is not None and armings[0].credential.base_url == "http://x"
-    assert armings[0].prepared == (), "nothing is sent under the old key"
+    assert not armings[0].prepared, "nothing is sent under the old key"
     assert armings[1].route_name == f"http://y|{fresh}|n"
     assert NEW in {credential.api_key for credential in heard}
 

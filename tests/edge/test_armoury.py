@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import subprocess
 import sys
 
+import msgspec
 import pytest
+import rich.console
+import rich.pretty
 
 from actors import armoury
+from actors import model as model_module
 from actors.armoury import Arming, encode, make_model, routes_of, with_prepared
+from actors.counting import Counts
+from actors.keyring import Keyring
 from actors.model import AnthropicModel
 from actors.provider.credential import Credential
 from actors.simulator.settings import SimulatorSettings
@@ -18,6 +25,8 @@ from tests.edge import clouds
 from tests.edge.scripted import MESSAGE, Asked, http, scripted
 from tests.edge.test_model_renewal import key_of
 from tests.edge.wired import BODY, CREDENTIAL, KEY, always
+
+PATHS = ["/v1/messages", "/v1/messages/count_tokens", "/v1/messages/batches"]
 
 BRANCH = """
 import asyncio, sys
@@ -62,13 +71,47 @@ async def test_each_route_is_told_its_own() -> None:
     found = await with_prepared(arming)
     assert [name for name, _, _ in routes_of(encode(found))] == ["a", "b", "c"]
     own, simulated, last = found, *found.fallbacks
-    assert [path for path, _, _ in own.prepared] == ["/v1/messages", "/v1/messages/count_tokens"]
+    assert [path for path, _, _ in own.prepared.requests] == PATHS
     assert simulated == arming.fallbacks[0]
-    assert {url for _, url, _ in last.prepared} == {
-        "http://127.0.0.1:1/v1/messages", "http://127.0.0.1:1/v1/messages/count_tokens"
-    }  # fmt: skip
-    assert all("another-key-0123456789" in str(headers) for _, _, headers in last.prepared)
-    assert KEY not in repr(found) and "another-key" not in repr(last)
+    assert [url for _, url, _ in last.prepared.requests] == [f"http://127.0.0.1:1{path}" for path in PATHS]
+    assert all("another-key-0123456789" in str(headers) for _, _, headers in last.prepared.requests)
+
+
+async def test_no_way_to_print_it_shows_a_key() -> None:
+    arming = await with_prepared(Arming(endpoint="e", credential=CREDENTIAL))
+    assert KEY in str(arming.prepared.requests)
+    for each in (arming, arming.prepared):
+        with io.StringIO() as said:
+            rich.console.Console(file=said, width=500).print(each, [each], rich.pretty.Pretty(each))
+            assert KEY not in said.getvalue() + repr(each) + str(each)
+
+
+async def test_who_prepared_it_makes_no_other_door() -> None:
+    plain = Arming(endpoint="e", credential=CREDENTIAL, route_name="r", pool_name="p")
+    told = await with_prepared(plain)
+    keys = Keyring(make_model, Counts())
+    (model,) = keys.add("first", encode(told))
+    assert keys.add("second", encode(plain)) == [] and keys.door("second", 0).model is model
+    assert keys.add("first", encode(plain)) == [] and keys.door("first", 0).model is model
+    assert len(keys.add("third", encode(msgspec.structs.replace(plain, endpoint="f")))) == 1
+    await keys.close()
+
+
+async def test_a_branch_that_is_told_begins_batches_without_the_sdk() -> None:
+    async with scripted(always(http({}))) as server:
+        credential = Credential(api_key=KEY, base_url=server.url)
+        told = make_model(encode(await with_prepared(Arming(endpoint="e", credential=credential))))
+        plain = make_model(encode(Arming(endpoint="e", credential=credential)))
+        assert isinstance(told, AnthropicModel) and isinstance(plain, AnthropicModel)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(model_module, "_import_sdk", None)
+            road = await told._batch_road()
+        other = await plain._batch_road()
+        assert (road._url, dict(road._headers)) == (other._url, dict(other._headers))
+        for each in (road, other):
+            await each.close()
+        await told.close()
+        await plain.close()
 
 
 async def test_where_the_sdk_makes_each_request_nothing_is_told() -> None:

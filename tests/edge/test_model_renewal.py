@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from actors.batch_port import Row
-from actors.model import AnthropicModel
+from actors.model import NOTHING, AnthropicModel
 from actors.provider import direct
 from actors.provider.credential import Credential
 from actors.provider.renewal import Renewal
@@ -52,7 +52,7 @@ async def test_all_that_are_refused_are_sent_once_more_with_the_new_key(kind: st
     file.write_text(NEW)
     async with scripted(takes(NEW, http(MESSAGE))) as server:  # type: ignore[arg-type]
         credential = _credential(kind, server.url, file)
-        prepared = await told(AnthropicModel(credential)) if kind == "told" else ()
+        prepared = await told(AnthropicModel(credential)) if kind == "told" else NOTHING
         model = AnthropicModel(credential, through_sdk=kind == "sdk", prepared=prepared)
         came = await asyncio.gather(*(model.call(BODY, output_tokens_max=16, timeout_s=5) for _ in range(8)))
         assert all(isinstance(one, Reply) for one in came), came

@@ -176,7 +176,8 @@ def test_a_message_without_what_is_relied_on_is_refused(change: dict[str, Any], 
 
 def test_what_was_written_to_the_cache_for_an_hour_is_told_apart() -> None:
     written = {"ephemeral_5m_input_tokens": 1, "ephemeral_1h_input_tokens": 2}
-    for split, hour in ((written, 2), (None, 0), ({}, 0)):
+    nonsense: list[Any] = [None, {}, [], 7, {"ephemeral_1h_input_tokens": None}, {"ephemeral_1h_input_tokens": -1}]
+    for split, hour in ((written, 2), *((each, 0) for each in nonsense)):
         reply = read_reply(compact(MESSAGE | {"usage": MESSAGE["usage"] | {"cache_creation": split}}))
         assert reply.usage == Usage(10, 2, 4, 3, hour)
 

@@ -14,6 +14,7 @@ import pytest
 from actors.batch_port import Row, Standing, surely_not_made
 from actors.model import AnthropicModel
 from actors.prices import known
+from actors.provider.batch_results import read_result
 from actors.provider.credential import Credential
 from actors.simulator.http_face import serve
 from actors.simulator.inprocess import SimulatedModel
@@ -292,3 +293,11 @@ def test_the_price_of_the_batch_road_comes_from_the_price_data() -> None:
         price_context={"processing": "batch"},
     )  # fmt: skip
     assert usd(cost_nusd(price, Used())) == pytest.approx(float(theirs.total_price), abs=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["timeout_error", "api_error", "overloaded_error", "invalid_request_error"])
+def test_no_row_of_a_batch_that_errored_may_be_billed(kind: str) -> None:
+    told = {"custom_id": "a", "result": {"type": "errored", "error": {"type": "error", "error": {"type": kind}}}}
+    found = read_result(msgspec.json.encode(told))
+    assert found is not None and isinstance(found[1], Failure)
+    assert not found[1].may_be_billed and found[1].error_type == kind

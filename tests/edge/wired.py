@@ -11,9 +11,8 @@ from unittest.mock import AsyncMock
 import pytest
 
 from actors.model import AnthropicModel
-from actors.model_port import Prepared
 from actors.provider import direct
-from actors.provider.credential import Credential
+from actors.provider.credential import Credential, Prepared
 from policies.failure import Failure
 from tests.edge.scripted import Answer, Script, Scripted, scripted
 

@@ -160,7 +160,7 @@ class CallsWatch(Observer):
         assert record.k is not None
         if failure.kind == FailureKind.LOST and not failure.sent and not record.k.terms.routes[call.route].batched:
             self._watch.say(f"{record.name}: goal {event.goal} is told as lost, which nobody had taken: {failure.message}")
-        if failure.sent and (failure.status < 400 or failure.status in (502, 504, 524)):
+        if failure.sent and (failure.status < 400 or failure.status in (504, 524)):
             self._assume(record, books, (event.goal, event.attempt), call)
         if failure.kind == FailureKind.THROTTLED:
             if failure.retry_after_s:

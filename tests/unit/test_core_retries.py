@@ -96,6 +96,17 @@ def test_timed_out_attempts_have_a_count_of_their_own():
     assert stage.goal(1).failure.kind == "timed_out"
 
 
+@pytest.mark.parametrize(("status", "tries"), [(502, 3), (504, 2), (524, 2)])
+def test_attempts_that_somebody_on_the_way_waited_for_count_as_timed_out_ones(status, tries):
+    stage = flat()
+    for _ in range(tries - 1):
+        stage.fail("transient", status=status)
+        due(stage)
+    assert stage.goal(1).failure is None
+    stage.fail("transient", status=status)
+    assert (stage.goal(1).failure.status, stage.goal(1).tries) == (status, tries)
+
+
 def test_a_reply_starts_the_count_anew():
     def absorb(k, goal, reply):
         yield Resolve(goal) if goal.sample == "1" else Reopen(goal, resample=True)

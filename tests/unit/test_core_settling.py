@@ -76,7 +76,7 @@ def test_an_unknown_attempt_is_dropped():
 
 PAYING = [
     ("timed_out", 0, True), ("lost", 0, True), ("transient", 0, True), ("transient", 200, True),
-    ("transient", 502, True), ("transient", 504, True), ("transient", 524, True), ("transient", 500, False),
+    ("transient", 504, True), ("transient", 524, True), ("transient", 500, False), ("transient", 502, False),
     ("transient", 408, False), ("overloaded", 503, False), ("overloaded", 529, False), ("throttled", 429, False),
     ("rejected", 400, False),
 ]  # fmt: skip
