@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 HEAD_BYTES_MAX: Final = 1 << 17
 """Of all headers of an answer, and the words before it. Servers stop at 8 or 16 KB."""
 PIECE_BYTES: Final = 1 << 16
-"""A longer request is written in such pieces: of what lies below TLS a transport tells nothing, and so all that is not
-sent but for one piece stays above it."""
+"""A longer request is written in such pieces, the next when the last is on its way: of what lies below TLS a transport
+tells nothing, and so all that is not sent but for a piece or two stays above it."""
 _SWITCHING: Final = 101
 _WORDS: Final = 100
 """The least status: those up to 199 are words before the answer (RFC 9110, 15.2)."""
@@ -36,8 +36,8 @@ class HttpConnection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_came", "_fields", "_head", "_loop", "_made", "_more", "_parser", "_theirs", "_transport", "error", "headers",
-        "keeps", "on_body", "parts", "rested_s", "status", "whole",
+        "_came", "_fields", "_full", "_head", "_loop", "_made", "_more", "_parser", "_theirs", "_transport", "_unsent",
+        "error", "headers", "keeps", "on_body", "parts", "rested_s", "status", "whole",
     )  # fmt: skip
 
     def __init__(self, made: Connection) -> None:
@@ -54,6 +54,10 @@ class HttpConnection(asyncio.Protocol):
         """Whoever waits for more of the body."""
         self._fields: list[tuple[bytes, bytes]] = []
         self._came = 0
+        self._full = False
+        """Does the transport want no more for now?"""
+        self._unsent = memoryview(b"")
+        """What of a long request is not written yet."""
         self.status = 0
         """0 until the head is there."""
         self.headers: CIMultiDict[str] = CIMultiDict()
@@ -71,6 +75,7 @@ class HttpConnection(asyncio.Protocol):
             lenient_headers=True, lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True
         )
         transport.set_protocol(self)
+        transport.set_write_buffer_limits(PIECE_BYTES)
 
     @property
     def usable(self) -> bool:
@@ -80,7 +85,7 @@ class HttpConnection(asyncio.Protocol):
     @property
     def unsent(self) -> bool:
         """Is a part of the request still here?"""
-        return self._transport.get_write_buffer_size() > 0
+        return bool(self._unsent) or self._transport.get_write_buffer_size() > 0
 
     def ask(self, request: bytes) -> asyncio.Future[None]:
         """Send a request. What it gives back is done when status and headers are there."""
@@ -91,9 +96,15 @@ class HttpConnection(asyncio.Protocol):
         if len(request) <= PIECE_BYTES:
             self._transport.write(request)
         else:
-            for at in range(0, len(request), PIECE_BYTES):
-                self._transport.write(request[at : at + PIECE_BYTES])
+            self._unsent = memoryview(request)
+            self._write_on()
         return head
+
+    def _write_on(self) -> None:
+        """As much of a long request as is taken for now."""
+        while self._unsent and not self._full:
+            piece, self._unsent = self._unsent[:PIECE_BYTES], self._unsent[PIECE_BYTES:]
+            self._transport.write(piece)
 
     async def more(self) -> None:
         """Until something of the body came, or its end. One at a time."""
@@ -131,10 +142,19 @@ class HttpConnection(asyncio.Protocol):
         """Hang up at once. What is left of a request is not sent: else it would be answered, and paid, though nobody
         waits. (`close` of a transport would send it, wait for the other end under TLS, and bears no second call there.)
         """
-        self.keeps = False
+        self.keeps, self._unsent = False, memoryview(b"")
         self._transport.abort()
 
     # What the transport tells.
+
+    def pause_writing(self) -> None:
+        """It holds enough."""
+        self._full = True
+
+    def resume_writing(self) -> None:
+        """It has room again."""
+        self._full = False
+        self._write_on()
 
     def data_received(self, data: bytes) -> None:
         """Bytes of an answer; of none that anybody asked for, and this connection is of no use."""
@@ -161,7 +181,7 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is closed, by us or by them: the pool's place is free, and a body without a length has its end."""
-        self.keeps = False
+        self.keeps, self._unsent = False, memoryview(b"")
         self._theirs.connection_lost(exc)
         self._made.close()
         del self._parser  # it holds methods of this

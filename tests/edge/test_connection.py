@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import sys
 import tracemalloc
 import zlib
 from typing import Any
@@ -37,12 +38,27 @@ class Wire(asyncio.Transport):
         self.protocol: Any = None
         self.written: list[bytes] = []
         self.ended = False
+        self.pieces_max = sys.maxsize
+        """So many, and it wants no more until a test makes room."""
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        assert (high, low) == (module.PIECE_BYTES, None)
+
+    def get_write_buffer_size(self) -> int:
+        return 0
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self.protocol = protocol
 
     def write(self, data: Any) -> None:
+        assert not self.ended
         self.written.append(data)
+        if len(self.written) == self.pieces_max:
+            self.protocol.pause_writing()
+
+    def make_room(self, pieces: int) -> None:
+        self.pieces_max = len(self.written) + pieces
+        self.protocol.resume_writing()
 
     def is_closing(self) -> bool:
         return self.ended
@@ -216,6 +232,32 @@ async def test_a_long_request_is_written_in_pieces(size: int) -> None:
     connection.ask(request)
     assert b"".join(wire.written) == request
     assert all(len(piece) <= module.PIECE_BYTES for piece in wire.written)
+    assert not connection.unsent
+
+
+async def test_what_a_transport_does_not_take_of_a_long_request_waits_and_is_known_to() -> None:
+    connection, wire, _ = connected()
+    request = bytes(index % 251 for index in range(4 * module.PIECE_BYTES + 1))
+    wire.pieces_max = 1
+    connection.ask(request)
+    for written, room in ((1, 2), (3, 2)):
+        assert len(wire.written) == written and connection.unsent
+        wire.make_room(room)
+    assert b"".join(wire.written) == request and not connection.unsent
+
+
+@pytest.mark.parametrize("end", ["closed", "lost"])
+async def test_of_a_request_that_is_given_up_nothing_more_is_written(end: str) -> None:
+    connection, wire, _ = connected()
+    wire.pieces_max = 1
+    head = connection.ask(bytes(2 * module.PIECE_BYTES))
+    if end == "closed":
+        connection.fail(TimeoutError)
+    else:
+        connection.connection_lost(None)
+    wire.make_room(9)
+    assert len(wire.written) == 1
+    assert head.exception() is not None
 
 
 async def test_a_connection_that_spoke_or_was_closed_before_it_was_ours_is_not_taken() -> None:
