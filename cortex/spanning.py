@@ -287,18 +287,27 @@ class Calls(Places):
             parent.calls += calls
             parent.tools += tools
 
-    def _observed(self, event: events.Observed) -> None:
+    def _settled(self, event: events.Observed | events.Returned, child: bool) -> tuple[Node, Run] | None:
+        """The run that has come back; None where K looks past the event too: it is late, or of the other kind."""
         node = self.state.nodes.get(event.goal)
-        if node is None or (run := node.runs.pop(event.attempt, None)) is None:
+        run = node.runs.get(event.attempt) if node is not None else None
+        if node is None or run is None or run.child != child:
+            return None
+        del node.runs[event.attempt]
+        return node, run
+
+    def _observed(self, event: events.Observed) -> None:
+        if (settled := self._settled(event, child=False)) is None:
             return
+        node, run = settled
         failed = event.failure.kind if event.failure is not None else ""
         begin_s = max(run.begin_s, self._at_s - event.elapsed_s) if event.elapsed_s else run.begin_s
         self._close_run(node, event.attempt, run, begin_s, self._at_s, failed, {"by": event.by})
 
     def _returned(self, event: events.Returned) -> None:
-        node = self.state.nodes.get(event.goal)
-        if node is None or (run := node.runs.pop(event.attempt, None)) is None:
+        if (settled := self._settled(event, child=True)) is None:
             return
+        node, run = settled
         failed = event.failure.kind if event.failure is not None else ""
         self._close_run(node, event.attempt, run, run.begin_s, self._at_s, failed, {})
 

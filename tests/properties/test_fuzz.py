@@ -95,7 +95,7 @@ class Fuzz:
 
     def bad(self) -> Failure:
         return failure(
-            self.chance.choice(list(FailureKind)), "so", status=self.chance.choice([0, 200, 400, 429, 500, 529]),
+            self.chance.choice(list(FailureKind)), "so", status=self.chance.choice([0, 200, 400, 429, 500, 504, 529]),
             retry_after_s=self.chance.choice([None, 0.0, 1.5, 99.0]), sent=self.chance.random() < 0.5,
         )  # fmt: skip
 

@@ -151,3 +151,19 @@ def test_goals_made_together_below_one_goal_stand_where_each_alone_would(kept):
             assert getattr(first, each) == getattr(second, each), each
     assert any(first.inside.values())
     assert first.where, "a trace was full"
+
+
+@pytest.mark.parametrize("child", [False, True])
+def test_what_comes_back_of_the_other_kind_than_went_out_ends_no_span(child):
+    """K looks past it, and so the run goes on."""
+    fold = Fold()
+    run = commands.Launch(1, 1, "m:P", b"{}", None, None) if child else commands.RunTool(1, 1, "t", {}, "key", 9.0)
+    back: tuple[events.Event, events.Event] = events.Observed(1, 1, "v", 0.0), events.Returned(1, 1, "v")
+    fold.turn(events.Ticked(), out=[run])
+    fold.turn(back[not child])
+    fold.turn(back[child])
+    came_s = fold.at_s
+    fold.goal.status = Status.RESOLVED
+    fold.turn(events.Ticked(), ended=[fold.goal])
+    (told,) = fold.spans(What.CHILD if child else What.TOOL)
+    assert told.end_s == came_s
