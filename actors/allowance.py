@@ -37,6 +37,10 @@ PAUSE_S = 0.1
 AHEAD = 4
 """More is asked for when less than one part in so many of the last slice is left."""
 
+_UNHEARD = "of its labels"
+"""The budget of a job that could not ask yet: nothing is to be had of it, on no day."""
+_NEVER = -1
+
 _log = logging.getLogger("cortex.allowance")
 _answer_decoder = msgspec.msgpack.Decoder(Answer)
 
@@ -82,8 +86,8 @@ class Allowance:
         ledger.turn_to(self._runtime.now_s())
         asked = msgspec.structs.replace(self._asked(terms, ledger, ()), new=not account)
         answer = await self._ask(asked)
-        if answer is None:
-            return []
+        if answer is None:  # a budget that nobody has heard of bounds it all the same: it begins when it was asked
+            return [events.Leased((Slice(_UNHEARD, "day", _NEVER, 0),))]
         if terms.labels and answer.slices and (said := unpriced(terms, answer.slices[0].budget)):
             raise StoreError(said)
         return [self._event(answer)] if answer.slices else []

@@ -1,0 +1,84 @@
+"""A job with labels whose budgets nobody can be asked for: it begins nothing until somebody has answered."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from actors.allowance import Allowance
+from actors.ports import Away, Gone
+from actors.waiting import waits
+from cortex import events
+from cortex.budgets import Answer
+from cortex.purse import Slice
+from tests.stage import PRICE, Flat, Stage, terms
+
+DAY = 100
+LENT = Slice("team=search", "day", DAY, 10**9)
+
+
+class Silent:
+    """A runtime whose cortex answers nobody until it is back; and its own peer, and a journal with nothing in it."""
+
+    cluster, seq, epoch = "k8s", 0, 1
+
+    def __init__(self, away: type[Exception], back: Answer) -> None:
+        self._back, self.away = back, away
+        self.silent = True
+        self.asked_again = asyncio.Event()
+        self._asked = 0
+
+    def peer(self, name: str) -> Silent:
+        assert name == "cortex"
+        return self
+
+    async def ask(self, what: str, blob: bytes) -> bytes:
+        assert what == "lend"
+        self._asked += 1
+        if self._asked > 1:
+            self.asked_again.set()
+        if self.silent:
+            raise self.away("not now")
+        return msgspec.msgpack.encode(self._back)
+
+    def account(self, seq: int) -> bytes:
+        return b""
+
+    def now_s(self) -> float:
+        return 86_400.0 * DAY + 5.0
+
+
+@pytest.mark.parametrize("away", [Away, Gone])
+@pytest.mark.parametrize("back", [Answer(), Answer((LENT,))])
+async def test_a_job_that_cannot_ask_for_its_budgets_begins_when_it_can(away: type[Exception], back: Answer) -> None:
+    runtime: Any = Silent(away, back)
+    begun = asyncio.Event()
+    opening = terms(price=PRICE, labels={"team": "search"})
+
+    def put(happened: list[events.Event]) -> None:
+        stage.turn(*happened)
+        allowance.look()
+        if stage.calls:
+            begun.set()
+
+    allowance = Allowance("j", "nowhere", runtime, lambda: stage.k, put)
+    first = await allowance.first(opening, runtime)
+    stage = Stage(Flat(texts=("a", "b")), permits=0, opened=events.Opened(opening, 1))
+    stage.turn(*first, at_s=runtime.now_s())
+    stage.turn(events.Granted(8))
+    allowance.look()
+    assert not stage.calls and not stage.k.outcome
+    assert waits(stage.k) == ["waits for a slice of its budget"]
+    holding = asyncio.create_task(allowance.hold())
+    async with asyncio.timeout(10):
+        await runtime.asked_again.wait()
+        assert not stage.calls
+        runtime.silent = False
+        await begun.wait()
+    assert len(stage.calls) == 2
+    assert (stage.k.purse.slices if stage.k.purse else ()) == back.slices
+    holding.cancel()
+    await asyncio.wait([holding])
