@@ -40,7 +40,8 @@ e2e: $(VENV)/.installed-e2e-local
 	@.ci/debian ip=iproute2 chromium=chromium prometheus=prometheus promtool=prometheus tmux=tmux
 	@.ci/phoenix $(VENV)-phoenix $(PY)
 	@PHOENIX=$(VENV)-phoenix $(PY) .ci/nothing_left.py $(PY) -m pytest tests/e2e -o faulthandler_timeout=600 $(ARGS)
-	@$(PY) .ci/nothing_left.py $(PY) -m pytest tests/cluster tests/edge tests/simulation -m long $(ARGS)
+	@$(PY) .ci/nothing_left.py $(PY) -m pytest tests/cluster -m long $(ARGS)
+	@$(PY) .ci/nothing_left.py $(PY) -m pytest $(SPLIT) tests/cli tests/edge tests/simulation -m long $(ARGS)
 
 lint: $(VENV)/.installed-dev
 	@$(PY) -m ruff check .

@@ -98,6 +98,7 @@ def test_a_budget_that_is_set_later_counts_what_was_spent_before(cortex):
     assert "spent $0 " in cortex("budget", "team=other", "--max-cost-per-day", "0.01").err
 
 
+@pytest.mark.long
 def test_two_jobs_of_one_budget_and_both_go_on_when_it_is_raised(cortex):
     """The issue's own measure: two processes, one budget, raised while they run."""
     requests(Path("in.jsonl"), 1000)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from actors.promise import Promise, risk_words
 from tests.cli.commands import each_once, ended, requests, started, until
 
@@ -34,6 +36,7 @@ def test_at_risk_is_said_at_once_and_at_the_deadline_the_job_comes_to_rest(corte
     each_once(Path("out.jsonl"), COUNT)
 
 
+@pytest.mark.long
 def test_a_deadline_that_is_moved_away_is_at_risk_no_more(cortex):
     with started(*_command("--deadline", "+6s")) as child:
         until(lambda: '"deadline_at_risk":true' in cortex("status", "mine", "--json").out)

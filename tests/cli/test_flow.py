@@ -81,6 +81,7 @@ def flows(cortex) -> None:
     Path("flows.py").write_text(FLOWS)
 
 
+@pytest.mark.long
 def test_a_flow_killed_three_times_ends_with_the_same_answer_and_pays_for_nothing_twice(cortex):
     command = ("run", "flows.py:walk", "-p", f"steps={STEPS}", *SIM)
     straight = cortex(*command, "--job", "straight", "--state", "other", "--json").last

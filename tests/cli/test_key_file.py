@@ -121,6 +121,7 @@ def test_the_file_is_kept_with_the_job_and_read_anew_when_it_is_resumed(cortex, 
     assert (done.code, done.last["rows_succeeded"]) == (0, 5), done.err
 
 
+@pytest.mark.long
 def test_without_a_new_key_in_the_file_it_pauses_and_goes_on_when_resumed(cortex, provider, tmp_path):
     requests(Path("in.jsonl"), 20)
     mounted = tmp_path / "key"

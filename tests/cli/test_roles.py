@@ -252,6 +252,7 @@ def test_while_a_role_is_throttled_the_rest_goes_on(cortex, far):
     right(far)
 
 
+@pytest.mark.long
 def test_killed_three_times_with_two_models_it_ends_with_the_same_answer(cortex, far):
     straight = cortex(*run(far, "chain"), "--job", "straight", "--state", "other", "--json").last
     for calls, command in ((60, run(far, "chain")), (150, ("resume", "mine")), (250, ("resume", "mine"))):

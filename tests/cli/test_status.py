@@ -45,7 +45,7 @@ def test_a_job_with_an_open_breaker(cortex):
     requests(Path("in.jsonl"), 40)
     command = ("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "mine", "--sim", "overloaded=1")
     with started(*command, "--concurrency", 8) as child:
-        until(lambda: any(each["state"] == "open" for each in _breakers("mine").values()))
+        until(lambda: any(each["state"] == "open" for each in _breakers("mine").values()) and _failed("mine") > 0)
         told = cortex("status", "mine", "--json").last
         shown = _lines(cortex("status", "mine").out)
         screen = cortex("top", "--once").out
@@ -75,6 +75,13 @@ def test_a_job_with_an_open_breaker(cortex):
 def _breakers(job: str) -> dict[str, dict[str, str]]:
     found = live.read(_folder(), job)
     return found.cortex.get("breakers", {}) if found is not None else {}
+
+
+def _failed(job: str) -> float:
+    """Calls that failed in the seconds that are over: the one that runs is in no series yet."""
+    found = live.read(_folder(), job)
+    routes = found.cortex.get("routes", {}) if found is not None else {}
+    return sum(sum(each["series"]["failed"]) for each in routes.values())
 
 
 def test_a_job_that_has_ended(cortex):

@@ -222,7 +222,7 @@ def test_a_changed_input_is_noticed(cortex: Any) -> None:
     cortex("resume", job).refused("t.csv has changed since job")
 
 
-@pytest.mark.parametrize(("form", "ordered", "seed"), [("o.csv", True, 1), ("o.parquet", False, 2)])
+@pytest.mark.parametrize(("form", "ordered", "seed"), [("o.csv", True, 1), pytest.param("o.parquet", False, 2, marks=pytest.mark.long)])
 def test_killed_at_any_moment_no_row_is_lost_and_none_stands_twice(
     tmp_path: Path, form: str, ordered: bool, seed: int
 ) -> None:

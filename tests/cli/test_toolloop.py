@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 
+import pytest
+
 from actors.records import last_state
 from actors.store import Folder, StoreError
 from tests.cli.commands import started, until
@@ -20,6 +22,7 @@ def calls() -> int:
         return 0
 
 
+@pytest.mark.long
 def test_killed_in_the_middle_it_ends_with_the_same_answer_and_pays_for_nothing_twice(cortex):
     command = ("run", "toolloop", *SIM, "--sim", "latency_ms=5", "-p", "count=60", "-p", "at_most=10")
     straight = cortex(*command, "--job", "straight", "--state", "other", "--json").last

@@ -134,6 +134,7 @@ def test_what_says_why_nothing_goes_on_is_cut_and_not_left_out_of_a_narrow_line(
     assert len(said) <= 60 and "the breaker is open: no reply from" in said and said.endswith("…")
 
 
+@pytest.mark.long
 def test_a_job_that_has_no_road_to_the_provider_says_so_and_goes_on_when_there_is_one(tmp_path):
     with socket.socket() as place:
         place.bind(("127.0.0.1", 0))

@@ -12,6 +12,7 @@ from tests.cluster.processes import Head
 pytestmark = pytest.mark.cluster
 
 
+@pytest.mark.long
 def test_every_node_tells_its_releases(head: Head, tmp_path):
     more = environment(CORTEX_STATE=str(tmp_path / "state"))
     with started("doctor", "--model", "sim", "--cluster", head.address, "--json", env=more) as child:

@@ -75,6 +75,7 @@ async def _running(provider: Provider, driver: subprocess.Popen[str]) -> None:
         await asyncio.sleep(0.02)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("refused", [False, True], ids=["taken", "refused"])
 async def test_a_key_is_nowhere_on_a_cluster(runtime: Any, head: Head, folder: Path, refused: bool) -> None:
     provider = Provider(latency_ms=200.0, keys=("another",) if refused else ())

@@ -57,7 +57,9 @@ def test_a_job_that_ends_leaves_the_private_ray_to_the_other_job_of_its_process(
     ("cluster", "said"),
     [
         ("127.0.0.1:1", "no Ray answers at 127.0.0.1:1: Connection refused"),
-        ("ray://127.0.0.1:1", "no Ray answers at ray://127.0.0.1:1: Connection refused"),
+        pytest.param(
+            "ray://127.0.0.1:1", "no Ray answers at ray://127.0.0.1:1: Connection refused", marks=pytest.mark.long
+        ),
         ("http://127.0.0.1:1", "no Ray answers at http://127.0.0.1:1: Connection refused"),
     ],
 )

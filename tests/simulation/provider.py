@@ -74,8 +74,6 @@ class Provider:
         self.pools: dict[str, Pool] = {}
         self.under_way: dict[Request, None] = {}
         """What is being answered, the oldest first."""
-        self.complete: dict[str, int] = {}
-        """Complete answers by the text that was asked: each was billed."""
         self.trouble: dict[str, tuple[float, str]] = {}
         """By endpoint: which share of its requests fares how. An empty kind: every kind of failure."""
         self.seconds: Counter[tuple[str, int]] = Counter()
@@ -126,6 +124,9 @@ class Provider:
         trouble = self._trouble(request.endpoint)
         if trouble == "hangs":
             await asyncio.Event().wait()
+        if trouble == "given up":  # by a gateway; whoever works on it goes on, and bills it
+            await self._complete(request, pool)
+            return _FAILURES[trouble]
         if trouble:
             await asyncio.sleep(SOON_S + 0.2 * self.random())
             pool.failed += 1
@@ -161,7 +162,6 @@ class Provider:
         pool.answered += 1
         self._note("answered")
         self.under_way.pop(request, None)
-        self.complete[request.text] = self.complete.get(request.text, 0) + 1
         self._world.watch.billed(request)
 
     def _note(self, what: str) -> None:
@@ -180,7 +180,8 @@ class Provider:
             return found[1] if draw < found[0] else ""
         plan = self._plan
         if draw < plan.failing:
-            return "overloaded" if draw < plan.failing / 2 else "broken"
+            part = draw / plan.failing
+            return "overloaded" if part < 0.5 else "broken" if part < 0.8 else "given up"
         return "hangs" if draw < plan.failing + plan.hanging else ""
 
     def rate(self, endpoint: str) -> RateLimits | None:
@@ -220,6 +221,7 @@ class SimModel:
 _FAILURES = {
     "overloaded": Failure(FailureKind.OVERLOADED, "overloaded", 529, "overloaded_error"),
     "broken": Failure(FailureKind.TRANSIENT, "connection lost"),
+    "given up": Failure(FailureKind.TRANSIENT, "gateway timeout", 504),
 }
 
 

@@ -37,7 +37,7 @@ def test_the_rate_reaches_a_limit_that_headers_tell(burst_s: float, tell: Tell) 
     assert found.converged_s <= 5
 
 
-@pytest.mark.parametrize(("share", "every", "worlds"), [(0.6, 0, 4), (0.9, 10, 1)])
+@pytest.mark.parametrize(("share", "every", "worlds"), [pytest.param(0.6, 0, 4, marks=pytest.mark.long), (0.9, 10, 1)])
 def test_a_breaker_opens_within_a_window_and_full_rate_is_back(share: float, every: int, worlds: int, tell: Tell) -> None:
     """At 60 % failures, and at 90 % with every tenth call good. Where four of ten calls are good the probes of a breaker
     may be so by luck, and each time some 80 calls are begun until it is open again: in the mean of 60 worlds 60. It
