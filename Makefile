@@ -35,7 +35,8 @@ demo: $(VENV)/.installed-local
 test: $(VENV)/.installed-test-local
 	@$(PY) .ci/nothing_left.py $(PY) -m pytest $(SPLIT) -m "not long" $(ARGS)
 
-# One process: the tools have the machine to themselves, and what a page or a query took is their own time.
+# One process for the tools, which have the machine to themselves, so that what a page or a query took is their own time,
+# and for a Ray of several nodes; the rest as in make test.
 e2e: $(VENV)/.installed-e2e-local
 	@.ci/debian ip=iproute2 chromium=chromium prometheus=prometheus promtool=prometheus tmux=tmux
 	@.ci/phoenix $(VENV)-phoenix $(PY)

@@ -23,7 +23,7 @@ from cortex.budgets import Answer, Asked, day_at
 from cortex.journal import decode_account
 from cortex.ledger import Ledger
 from cortex.limits import Terms
-from cortex.purse import TOKENS, Slice, open_nusd, used_nusd
+from cortex.purse import NOTHING_YET, TOKENS, Slice, open_nusd, unheard, used_nusd
 from cortex.shards import Report
 from cortex.state import State
 from policies.slices import PERIODS, window_of
@@ -36,10 +36,6 @@ PAUSE_S = 0.1
 """Between two requests at least."""
 AHEAD = 4
 """More is asked for when less than one part in so many of the last slice is left."""
-
-_UNHEARD = "of its labels"
-"""The budget of a job that could not ask yet: nothing is to be had of it, on no day."""
-_NEVER = -1
 
 _log = logging.getLogger("cortex.allowance")
 _answer_decoder = msgspec.msgpack.Decoder(Answer)
@@ -70,6 +66,8 @@ class Allowance:
         self._stir = asyncio.Event()
         self._taken = asyncio.Event()
         self._left = False
+        self._new = False
+        """It has never begun anything, and nobody could be told so yet."""
         self._parent: Parent | None = None
 
     async def first(self, terms: Terms, journal: Journal) -> list[events.Event]:
@@ -84,10 +82,10 @@ class Allowance:
             report = Report(journal.epoch, self._parent.next(), ledger)
             self._parent.lent = await self._parent.ask(report)  # before anything is begun
         ledger.turn_to(self._runtime.now_s())
-        asked = msgspec.structs.replace(self._asked(terms, ledger, ()), new=not account)
-        answer = await self._ask(asked)
+        self._new = not account
+        answer = await self._ask(self._asked(terms, ledger, ()))
         if answer is None:  # a budget that nobody has heard of bounds it all the same: it begins when it was asked
-            return [events.Leased((Slice(_UNHEARD, "day", _NEVER, 0),))]
+            return [events.Leased((NOTHING_YET,))]
         if terms.labels and answer.slices and (said := unpriced(terms, answer.slices[0].budget)):
             raise StoreError(said)
         return [self._event(answer)] if answer.slices else []
@@ -159,7 +157,7 @@ class Allowance:
                 return  # it is being started again: what the shard holds, it may use meanwhile
             if self._state().outcome:
                 return
-        asked = self._asked(k.terms, k.ledger, _slices(k), _lacks(k))
+        asked = self._asked(k.terms, k.ledger, _slices(k), 0 if unheard(k) else _lacks(k))
         answer = await self._ask(msgspec.structs.replace(asked, open_nusd=open_nusd(k)))
         k = self._state()
         if answer is None or k.outcome:
@@ -168,7 +166,8 @@ class Allowance:
         if event.slices and (said := unpriced(k.terms, event.slices[0].budget)):
             event = msgspec.structs.replace(event, said=said)
         purse = k.purse
-        if purse is not None and purse.lacks_nusd and not event.said and not _more(k, event.slices):
+        lacks = purse is not None and purse.lacks_nusd and not unheard(k)
+        if lacks and not event.said and not _more(k, event.slices):
             return  # something may come back from another job
         if event.slices == _slices(k) and bool(event.said) == bool(purse is not None and purse.said):
             return
@@ -191,7 +190,7 @@ class Allowance:
         holds = {each.budget: each.upto_nusd for each in own if each.window == window_of(each.period, day)}
         return Asked(
             job=self._job, labels=terms.labels, day=day, day_nusd=now.day_nusd, month_nusd=now.month_nusd,
-            holds=holds, lacks_nusd=lacks_nusd,
+            holds=holds, lacks_nusd=lacks_nusd, new=self._new,
         )  # fmt: skip
 
     async def _ask(self, asked: Asked) -> Answer | None:
@@ -217,6 +216,7 @@ class Allowance:
         except StoreError as error:
             _log.error("%s", error)
             return None
+        self._new = False
         self.seen = answer.spent
         used = {"day": asked.day_nusd, "month": asked.month_nusd}
         self._room = {each.budget: each.upto_nusd - used[each.period] for each in answer.slices}

@@ -8,6 +8,7 @@ from typing import Any
 from cortex.goals import Goal, Status
 from cortex.limits import BATCHES, Route
 from cortex.permits import Share
+from cortex.purse import unheard
 from cortex.signals import PACED_BY
 from cortex.state import State
 from policies.failure import FailureKind
@@ -73,7 +74,8 @@ def waits(k: State) -> list[str]:
         until = f" until {time_of_day(until_s)}" if until_s else ""
         said.append(f"{k.paused.kind}{until}: {_short(k.paused.message)}")
     elif k.purse is not None and (k.purse.said or k.purse.lacks_nusd):
-        said.append(_short(f"over_budget: {k.purse.said}") if k.purse.said else "waits for a slice of its budget")
+        word = "waits to hear of the budgets of its labels" if unheard(k) else "waits for a slice of its budget"
+        said.append(_short(f"over_budget: {k.purse.said}") if k.purse.said else word)
     elif k.hold_until_s > k.at_s:
         said.append(f"the provider says to wait until {time_of_day(k.hold_until_s)}")
     place, fallbacks = _place(k), len(k.terms.fallbacks)

@@ -51,6 +51,15 @@ class Purse(msgspec.Struct, array_like=True):
     """The same in tokens."""
 
 
+NOTHING_YET = Slice("of its labels", "day", -1, 0)
+"""Of a job that could not ask for the budgets of its labels yet: nothing, on no day."""
+
+
+def unheard(k: State) -> bool:
+    """Whether nobody could be asked yet what the budgets of the job's labels let it commit."""
+    return k.purse is not None and NOTHING_YET in k.purse.slices
+
+
 def used_nusd(k: State, period: str) -> int:
     """What the job has committed of what it began in this day, or month."""
     if period in (JOB, TOKENS):

@@ -24,6 +24,7 @@ HEAD_BYTES_MAX: Final = 1 << 17
 PIECE_BYTES: Final = 1 << 16
 """A longer request is written in such pieces, the next when the last is on its way: of what lies below TLS a transport
 tells nothing, and so all that is not sent but for a piece or two stays above it."""
+_NOTHING: Final = memoryview(b"")
 _SWITCHING: Final = 101
 _WORDS: Final = 100
 """The least status: those up to 199 are words before the answer (RFC 9110, 15.2)."""
@@ -56,7 +57,7 @@ class HttpConnection(asyncio.Protocol):
         self._came = 0
         self._full = False
         """Does the transport want no more for now?"""
-        self._unsent = memoryview(b"")
+        self._unsent = _NOTHING
         """What of a long request is not written yet."""
         self.status = 0
         """0 until the head is there."""
@@ -102,8 +103,8 @@ class HttpConnection(asyncio.Protocol):
 
     def _write_on(self) -> None:
         """As much of a long request as is taken for now."""
-        while self._unsent and not self._full:
-            piece, self._unsent = self._unsent[:PIECE_BYTES], self._unsent[PIECE_BYTES:]
+        while self._unsent and not self._full and not self._transport.is_closing():
+            piece, self._unsent = self._unsent[:PIECE_BYTES], self._unsent[PIECE_BYTES:] or _NOTHING  # else all is kept
             self._transport.write(piece)
 
     async def more(self) -> None:
@@ -142,7 +143,7 @@ class HttpConnection(asyncio.Protocol):
         """Hang up at once. What is left of a request is not sent: else it would be answered, and paid, though nobody
         waits. (`close` of a transport would send it, wait for the other end under TLS, and bears no second call there.)
         """
-        self.keeps, self._unsent = False, memoryview(b"")
+        self.keeps, self._unsent = False, _NOTHING
         self._transport.abort()
 
     # What the transport tells.
@@ -152,9 +153,10 @@ class HttpConnection(asyncio.Protocol):
         self._full = True
 
     def resume_writing(self) -> None:
-        """It has room again."""
+        """It has room again. What is written from in here may fail, and then asyncio closes one transport twice."""
         self._full = False
-        self._write_on()
+        if self._unsent:
+            self._loop.call_soon(self._write_on)
 
     def data_received(self, data: bytes) -> None:
         """Bytes of an answer; of none that anybody asked for, and this connection is of no use."""
@@ -181,7 +183,7 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is closed, by us or by them: the pool's place is free, and a body without a length has its end."""
-        self.keeps, self._unsent = False, memoryview(b"")
+        self.keeps, self._unsent = False, _NOTHING
         self._theirs.connection_lost(exc)
         self._made.close()
         del self._parser  # it holds methods of this

@@ -10,6 +10,7 @@ from actors.story.deciding import Facts, charge_facts, failure_facts, ledger_fac
 from actors.waiting import named, waits
 from cortex.election import VOTE
 from cortex.limits import Limits
+from cortex.purse import unheard
 from cortex.state import ENDED, Errand, Flight, Goal, State, Status
 from policies.retry import budget
 from policies.tokens import Estimate
@@ -144,6 +145,8 @@ def held(k: State, goal: Goal) -> str:
     if k.paused is not None:
         return f"the job is paused: {k.paused.kind}: {k.paused.message}"
     if k.short:
+        if unheard(k):
+            return "nobody could be asked yet for the budgets of the job's labels"
         sliced = k.purse is not None and k.purse.lacks_nusd > 0
         return "the next call waits for a slice of its budget" if sliced else "the next call could pass the cap"
     places = [place for place in k.terms.lane_places(goal.lane) if place < len(k.shares)]

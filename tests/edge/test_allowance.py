@@ -12,12 +12,15 @@ from actors.allowance import Allowance
 from actors.ports import Away, Gone
 from actors.waiting import waits
 from cortex import events
-from cortex.budgets import Answer
+from cortex.budgets import Answer, Asked
+from cortex.limits import Route
 from cortex.purse import Slice
+from policies.price import Price
 from tests.stage import PRICE, Flat, Stage, terms
 
 DAY = 100
-LENT = Slice("team=search", "day", DAY, 10**9)
+LENT, SPENT = Slice("team=search", "day", DAY, 10**9), Slice("team=search", "day", DAY, 0)
+SIM = Route(endpoint="sim:", model="m", context_window=200_000)
 
 
 class Silent:
@@ -29,6 +32,7 @@ class Silent:
         self._back, self.away = back, away
         self.silent = True
         self.asked_again = asyncio.Event()
+        self.heard: list[Asked] = []
         self._asked = 0
 
     def peer(self, name: str) -> Silent:
@@ -42,6 +46,7 @@ class Silent:
             self.asked_again.set()
         if self.silent:
             raise self.away("not now")
+        self.heard.append(msgspec.msgpack.decode(blob, type=Asked))
         return msgspec.msgpack.encode(self._back)
 
     def account(self, seq: int) -> bytes:
@@ -52,11 +57,16 @@ class Silent:
 
 
 @pytest.mark.parametrize("away", [Away, Gone])
-@pytest.mark.parametrize("back", [Answer(), Answer((LENT,))])
-async def test_a_job_that_cannot_ask_for_its_budgets_begins_when_it_can(away: type[Exception], back: Answer) -> None:
+@pytest.mark.parametrize(
+    ("price", "back"), [(PRICE, Answer()), (PRICE, Answer((LENT,))), (None, Answer((SPENT,))), (None, Answer())]
+)
+async def test_a_job_that_cannot_ask_for_its_budgets_begins_when_it_can(
+    away: type[Exception], price: Price | None, back: Answer
+) -> None:
+    """So does one that costs nothing, where nothing is left."""
     runtime: Any = Silent(away, back)
     begun = asyncio.Event()
-    opening = terms(price=PRICE, labels={"team": "search"})
+    opening = terms(price=price, route=SIM if price is None else None, labels={"team": "search"})
 
     def put(happened: list[events.Event]) -> None:
         stage.turn(*happened)
@@ -71,7 +81,7 @@ async def test_a_job_that_cannot_ask_for_its_budgets_begins_when_it_can(away: ty
     stage.turn(events.Granted(8))
     allowance.look()
     assert not stage.calls and not stage.k.outcome
-    assert waits(stage.k) == ["waits for a slice of its budget"]
+    assert waits(stage.k) == ["waits to hear of the budgets of its labels"]
     holding = asyncio.create_task(allowance.hold())
     async with asyncio.timeout(10):
         await runtime.asked_again.wait()
@@ -80,5 +90,7 @@ async def test_a_job_that_cannot_ask_for_its_budgets_begins_when_it_can(away: ty
         await begun.wait()
     assert len(stage.calls) == 2
     assert (stage.k.purse.slices if stage.k.purse else ()) == back.slices
+    assert [(asked.new, asked.lacks_nusd) for asked in runtime.heard[:1]] == [(True, 0)]
+    assert not any(asked.new for asked in runtime.heard[1:])
     holding.cancel()
     await asyncio.wait([holding])

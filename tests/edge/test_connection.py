@@ -243,21 +243,32 @@ async def test_what_a_transport_does_not_take_of_a_long_request_waits_and_is_kno
     for written, room in ((1, 2), (3, 2)):
         assert len(wire.written) == written and connection.unsent
         wire.make_room(room)
+        await asyncio.sleep(0)
     assert b"".join(wire.written) == request and not connection.unsent
+    wire.written.clear()
+    held = sys.getrefcount(request)
+    connection.data_received(LENGTH)
+    connection.rest(0.0)
+    connection.ask(b"short")
+    assert wire.written == [b"short"]
+    assert sys.getrefcount(request) == held == 2, "nothing of it is kept once it is sent"
 
 
-@pytest.mark.parametrize("end", ["closed", "lost"])
+@pytest.mark.parametrize("end", ["closed", "lost", "breaking"])
 async def test_of_a_request_that_is_given_up_nothing_more_is_written(end: str) -> None:
     connection, wire, _ = connected()
     wire.pieces_max = 1
     head = connection.ask(bytes(2 * module.PIECE_BYTES))
     if end == "closed":
         connection.fail(TimeoutError)
-    else:
+    elif end == "lost":
         connection.connection_lost(None)
+    else:
+        wire.ended = True
     wire.make_room(9)
+    await asyncio.sleep(0)
     assert len(wire.written) == 1
-    assert head.exception() is not None
+    assert end == "breaking" or head.exception() is not None
 
 
 async def test_a_connection_that_spoke_or_was_closed_before_it_was_ours_is_not_taken() -> None:
