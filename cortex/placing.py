@@ -79,6 +79,8 @@ class Places:
         goal = find(goal_id)
         if node is not None or goal is None:
             return node
+        if goal_id in state.again:
+            return self.goes_on(goal_id, find)
         own = state.inside.pop(goal_id, 0) or trace_key(goal_id)
         trace = state.traces.get(own)
         if trace is None:
@@ -92,6 +94,21 @@ class Places:
                 return None
             above = self._above(goal.parent, own)
         return self._node(goal, own, above, self.made_s(goal_id))
+
+    def goes_on(self, goal_id: int, find: Find) -> Node | None:
+        """A goal that was alive when the job stopped does something again: in another trace, linked to what was."""
+        state = self.state
+        part, *before = state.again.pop(goal_id)
+        goal = find(goal_id)
+        if goal is None:
+            return None
+        state.traces[part] = Trace(1 + CALL_SPANS, True, self._at_s, live=1, shown=True)
+        state.where[goal_id] = part
+        node = state.nodes[goal_id] = Node(
+            goal_id, goal.kind, 0, part, root_key(part), 0, self._at_s, self._at_s, goal.row, links=(Link(*before),)
+        )
+        node.links += self._tops(node.trace, node.key)
+        return node
 
     def made_s(self, goal_id: int) -> float:
         """When a goal was made."""

@@ -6,11 +6,11 @@ from typing import Any
 
 from cortex import commands, events
 from cortex.exchanges import Call, Exchange, answered
-from cortex.goals import ENDED, Goal
+from cortex.goals import ENDED, Goal, flight_key
 from cortex.placing import CALL_SPANS, Places
-from cortex.spans import Ids, Link, Span, What, root_key, span_key
+from cortex.spans import Ids, Span, What, span_key
 from cortex.state import State
-from cortex.traced import Flight, Node, Run, Trace, Traced
+from cortex.traced import Flight, Node, Run, Traced
 from policies.failure import RULES, FailureKind
 from policies.sampling import Sampling
 
@@ -41,28 +41,12 @@ class Calls(Places):
             return None
         return goal
 
-    def _goes_on(self, goal_id: int) -> Node | None:
-        """A goal that was alive when the job stopped does something again: in another trace, linked to what was."""
-        state = self.state
-        part, *before = state.again.pop(goal_id)
-        goal = self._k.goals.get(goal_id)
-        if goal is None:
-            return None
-        state.traces[part] = Trace(1 + CALL_SPANS, True, self._at_s, live=1, shown=True)
-        state.where[goal_id] = part
-        node = Node(
-            goal_id, goal.kind, 0, part, root_key(part), 0, self._at_s, self._at_s, goal.row, links=(Link(*before),)
-        )
-        state.nodes[goal_id] = node
-        node.links += self._tops(node.trace, node.key)
-        return node
-
     # -- calls -----------------------------------------------------------------------------------------------------
 
     def _asked(self, command: commands.Call, node: Node | None) -> None:
         goal = self._k.goals.get(command.goal)
         if node is None and command.goal in self.state.again:
-            node = self._goes_on(command.goal)
+            node = self.goes_on(command.goal, self._find)
         if node is None and command.route in self._guarded:
             node = self.rescue(command.goal, self._find)
         if node is None or goal is None:
@@ -116,7 +100,7 @@ class Calls(Places):
             flight: Flight | None = self._in_hindsight(event, node)
         else:
             flight = node.flights.pop(event.attempt, None)
-        call = node.call
+        call, number = node.call, event.attempt
         if flight is not None:
             begin_s, end_s = self._times(event, node, flight)
             if call is not None and call.attempts == 1 and flight.call == call.key:
@@ -129,10 +113,11 @@ class Calls(Places):
             return
         else:
             end_s = self._at_s  # the attempt was given up for lost, and is told as that; its reply is welcome still
+            number = max(number, _number(call))  # it may be of before this call, which has a number of its own
         reply = event.reply
         body = reply.body if self.captures else b""
         self._close_call(node, end_s, "", answered(reply.stop_reason, reply.model, reply.usage, body))
-        self._absorb(node, call, event.attempt, end_s)
+        self._absorb(node, call, number, end_s)
 
     def _exchanged(
         self, event: events.Answered, node: Node, call: Call, probe: bool, begin_s: float, end_s: float
@@ -252,9 +237,8 @@ class Calls(Places):
             facts |= {"stop": event.reply.stop_reason, "model": event.reply.model}
             if self.captures:
                 facts["reply"] = event.reply.body
-        number = (call.key >> 4) & 0xFFFFF
         self._close_call(node, self._at_s, "", facts)
-        self._absorb(node, call, number, self._at_s)
+        self._absorb(node, call, _number(call), self._at_s)
 
     def _rejoined(self, event: events.Rejoined) -> None:
         """The channel lives again: attempts that no branch holds are lost."""
@@ -269,9 +253,11 @@ class Calls(Places):
                     node.call.failed = FailureKind.LOST
 
     def _runs(self, command: commands.RunTool | commands.Launch, name: str, spans: int, run_id: str) -> None:
+        if flight_key(command.goal, command.attempt) not in self._k.errands:
+            return  # it was to be joined again, and came back in this very turn
         node = self.known(command.goal)
         if node is None and command.goal in self.state.again:
-            node = self._goes_on(command.goal)
+            node = self.goes_on(command.goal, self._find)
         if node is None or command.attempt in node.runs:  # it is joined again by its name
             return
         trace, above = self.way(node, spans)
@@ -321,3 +307,8 @@ class Calls(Places):
         key = span_key(what, node.goal, attempt)
         node.spans.append(Span(what, run.trace, key, run.above, run.name, begin_s, end_s, failed, facts))
         node.open_s = self._at_s
+
+
+def _number(call: Call) -> int:
+    """The attempt that it began with."""
+    return (call.key >> 4) & 0xFFFFF

@@ -170,7 +170,7 @@ class Tracer(Singles):
 
     def _made(self, goal: Goal) -> None:
         if goal.parent in self.state.again:
-            self._goes_on(goal.parent)
+            self.goes_on(goal.parent, self._find)
         self.made(goal)
         if (absorbed := self._absorbed.get(goal.parent)) is not None:
             self._planned(absorbed)

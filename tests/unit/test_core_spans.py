@@ -9,9 +9,10 @@ import pytest
 
 from cortex import commands, events, journal
 from cortex.exchanges import Exchange, Single, Whole, count, spread
-from cortex.goals import Goal, Status
+from cortex.goals import Goal, Status, flight_key
 from cortex.limits import Limits
 from cortex.spans import Ids, Span, What
+from cortex.state import Errand
 from cortex.tracing import Tracer
 from policies.sampling import share
 from tests.stage import reply, terms
@@ -158,6 +159,7 @@ def test_what_comes_back_of_the_other_kind_than_went_out_ends_no_span(child):
     """K looks past it, and so the run goes on."""
     fold = Fold()
     run = commands.Launch(1, 1, "m:P", b"{}", None, None) if child else commands.RunTool(1, 1, "t", {}, "key", 9.0)
+    fold.k.errands[flight_key(1, 1)] = Errand(1, 1, "t", run)
     back: tuple[events.Event, events.Event] = events.Observed(1, 1, "v", 0.0), events.Returned(1, 1, "v")
     fold.turn(events.Ticked(), out=[run])
     fold.turn(back[not child])
