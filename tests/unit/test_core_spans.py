@@ -159,7 +159,7 @@ def test_what_comes_back_of_the_other_kind_than_went_out_ends_no_span(child):
     """K looks past it, and so the run goes on."""
     fold = Fold()
     run = commands.Launch(1, 1, "m:P", b"{}", None, None) if child else commands.RunTool(1, 1, "t", {}, "key", 9.0)
-    fold.k.errands[flight_key(1, 1)] = Errand(1, 1, "t", run)
+    fold.k.errands[flight_key(1, 1)] = Errand(1, 1, "t", command=run)
     back: tuple[events.Event, events.Event] = events.Observed(1, 1, "v", 0.0), events.Returned(1, 1, "v")
     fold.turn(events.Ticked(), out=[run])
     fold.turn(back[not child])
