@@ -319,7 +319,7 @@ class Courier:
             some, blob, count = _cut(some, self._bytes_max)
         del self._ready[:count]
         self._size = len(blob) / max(1, count)
-        return some, of_events(blob, some)
+        return some, of_events(blob, some) if self._near else Parcel(blob)
 
     async def _deliver(self, blob: bytes) -> None:
         waited_s = 0.0

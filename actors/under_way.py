@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
+
 from actors.counting import Count
 from cortex import commands
 from policies.failure import Failure, FailureKind
@@ -11,31 +13,26 @@ from policies.failure import Failure, FailureKind
 _NEVER_S = float("inf")
 
 
-class Under:
+class Under(msgspec.Struct, eq=False):
     """Taken at ``taken_s``; its time begins at ``begun_s``: nothing counts for which it was queued."""
 
-    __slots__ = (
-        "begun_s", "call", "count", "family", "job", "stop_s", "streamed", "taken_s", "task", "verdict", "within",
-    )  # fmt: skip
-
-    def __init__(self, job: str, family: str, call: commands.Call, taken_s: float, within: bool = False) -> None:
-        self.job = job
-        self.family = family
-        """The job that its user started, whose credential it is made with."""
-        self.call = call
-        self.taken_s = taken_s
-        self.within = within
-        """Whether its prompt is known to be within M; else that is looked at before it is sent."""
-        self.begun_s = _NEVER_S
-        """When its time began; again, where its prompt had to be counted first."""
-        self.count: Count | None = None
-        """Where it is counted, from the moment at which its request goes out."""
-        self.task: asyncio.Task[None] | None = None
-        self.verdict: FailureKind | None = None
-        """Why its request was cancelled, if it was; ``stop_s`` says when."""
-        self.stop_s = 0.0
-        self.streamed = 0
-        """How much of its answer is here, in the model's own count: a long answer that grows is no stall."""
+    job: str
+    family: str
+    """The job that its user started, whose credential it is made with."""
+    call: commands.Call
+    taken_s: float
+    within: bool = False
+    """Whether its prompt is known to be within M; else that is looked at before it is sent."""
+    begun_s: float = _NEVER_S
+    """When its time began; again, where its prompt had to be counted first."""
+    count: Count | None = None
+    """Where it is counted, from the moment at which its request goes out."""
+    task: asyncio.Task[None] | None = None
+    verdict: FailureKind | None = None
+    """Why its request was cancelled, if it was; ``stop_s`` says when."""
+    stop_s: float = 0.0
+    streamed: int = 0
+    """How much of its answer is here, in the model's own count: a long answer that grows is no stall."""
 
     def see(self, streamed: int) -> None:
         """More of the answer has come."""

@@ -105,12 +105,12 @@ class Bench:
         self._runs += 1
         calls, cluster = self._given.calls, "local" if road.startswith("ray") else "inline"
         state, output = self._folder / f"state-{self._runs}", self._folder / f"results-{self._runs}.jsonl"
-        program = ["run", "benchmarks.nulls:Null", "-p", f"calls={calls}"]
+        places = self._given.concurrency
+        program = ["run", "benchmarks.nulls:Null", "-p", f"calls={calls}", "-p", f"ahead={2 * places}"]
         what = ["batch", str(self._input)] if road.endswith("_batch") else program
         where = ["-o", str(output), "--state", str(state), "--cluster", cluster, "--model", "sim", "--job", JOB]
         argv = [
-            sys.executable, "-m", "benchmarks.at_once", *what, *where, "--concurrency", str(self._given.concurrency),
-            "--json",
+            sys.executable, "-m", "benchmarks.at_once", *what, *where, "--concurrency", str(places), "--json",
         ]  # fmt: skip
         with processes.Cpu() as cpu:
             said = _ran(argv)
@@ -180,7 +180,7 @@ def main() -> None:
     parser.add_argument("--peer-calls", type=int, default=10_000, help="of an actor or a task a call, which are slow")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--roads", default=",".join(ROADS), help=f"of {', '.join(ROADS)}")
-    parser.add_argument("--concurrency", type=int, default=2_000, help="permits of a job: out, and on the way")
+    parser.add_argument("--concurrency", type=int, default=1_000, help="permits of a job: out, and on the way")
     parser.add_argument("--state", default=tempfile.gettempdir(), help="a folder on the disk that is meant")
     given = parser.parse_args()
     if unknown := set(given.roads.split(",")) - set(ROADS):

@@ -12,7 +12,7 @@ from cortex.changes import Ask, Vote
 from cortex.ledger import Charge, worst_charge
 from cortex.moves import ASKED, OPEN, begin_timeout, set_asked, set_status
 from cortex.permits import Share, begin, way
-from cortex.prompt import DoesNotFit, Prompt, request_body, text_request, with_model
+from cortex.prompt import DoesNotFit, Frame, Prompt, one_text, request_body, text_frame, text_request, with_model
 from cortex.state import TRIES_MAX, Flight, Goal, State, flight_key
 from policies.timeout import attempt_timeout_s
 from policies.tokens import FRAMING_TOKENS, body_tokens_bound, text_body_tokens_bound, tokens_bound
@@ -166,7 +166,7 @@ def ask_plainly(k: State, wishes: Iterator[Ask | Vote], once: bool, out: list[co
     price, endpoint, at_s, generation = terms.route.price, terms.route.endpoint, k.at_s, share.generation
     goals, flights, asking, longest_s = k.goals, k.flights, k.asking, k.call_timeout_max_s
     capped, room = not purse.unbounded(k), share.permits - share.in_flight
-    by_output: dict[int, tuple[int, dict[int, tuple[Charge, float]]]] = {}  # M by the reply's bound, and the weights
+    by_output: dict[int, tuple[int, Frame, dict[int, tuple[Charge, float]]]] = {}  # what one bound of replies comes to
     hashes: dict[str, Any] = {}  # what questions of one sample have in common
     sent = nusd = tokens = 0
     caching, looked_at = False, b""
@@ -182,9 +182,10 @@ def ask_plainly(k: State, wishes: Iterator[Ask | Vote], once: bool, out: list[co
             output_max = wish.output_tokens_max or limits.output_tokens_max
             known = by_output.get(output_max)
             if known is None:
-                known = by_output[output_max] = terms.prompt_tokens_max(output_max), {}
-            input_max, weights = known
-            made = wish.made or made_plainly(k, wish, output_max, input_max)
+                frame = text_frame(terms.route.model, output_max)
+                known = by_output[output_max] = terms.prompt_tokens_max(output_max), frame, {}
+            input_max, frame, weights = known
+            made = wish.made or made_plainly(k, wish, output_max, input_max, frame)
             if made is None:
                 break
             body, constructor, text_bytes, bound = made
@@ -274,9 +275,11 @@ def asked_as_given(k: State, goal: Goal, sample: str, body: bytes, output_max: i
     return Flight(goal.id, 1, sample, question, at_s, charge, 0, 0, b"", output_max)
 
 
-def made_plainly(k: State, wish: Ask, output_tokens_max: int, tokens_max: int) -> tuple[bytes, str, int, int] | None:
+def made_plainly(
+    k: State, wish: Ask, output_tokens_max: int, tokens_max: int, frame: Frame
+) -> tuple[bytes, str, int, int] | None:  # fmt: skip
     """As ``rendered`` says it, of a request that was given whole, or of a prompt of texts alone that is proved to fit;
-    else None."""
+    else None. ``frame``: as ``text_frame`` has it, of the job's own model."""
     prompt = wish.prompt
     if output_tokens_max <= 0 or tokens_max <= 0:
         return None
@@ -285,6 +288,11 @@ def made_plainly(k: State, wish: Ask, output_tokens_max: int, tokens_max: int) -
         return None if body is None else (body, AS_GIVEN, 0, body_tokens_bound(body))
     if type(prompt) is not Prompt or wish.params is not None:
         return None
+    one = one_text(prompt, frame)
+    if one is not None:
+        body, size = one
+        fits = size + FRAMING_TOKENS <= tokens_max
+        return (body, prompt.constructor, size, len(body) + FRAMING_TOKENS) if fits else None
     system, user = prompt.both()
     separator = prompt.separator
     if user.isascii() and system.isascii() and separator.isascii():  # as ``text`` puts it together

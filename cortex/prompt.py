@@ -198,19 +198,46 @@ def text_request(system: str, user: str, model: str, output_tokens_max: int) -> 
     """The request of a prompt of these two texts and nothing else: to the byte what ``request_body`` makes of it."""
     if system:
         return _encode(_TextRequest(output_tokens_max, (_Message(user),), model, system))
-    before, after = _around(model, output_tokens_max)
-    return before + _encode(user) + after
+    frame = text_frame(model, output_tokens_max)
+    return frame.before + _encode(user) + frame.after
+
+
+class Frame(msgspec.Struct, frozen=True, gc=False):
+    """What stands around the user's text in a request of nothing else: the same for nearly all requests of a job."""
+
+    before: bytes
+    after: bytes
+    escapes: bool
+    """Whether anything in it is no ASCII, or is escaped."""
 
 
 _MARK = "\0"
 
 
 @lru_cache(maxsize=64, typed=True)
-def _around(model: str, output_tokens_max: int) -> tuple[bytes, bytes]:
-    """What stands before and behind the user's text, where that is all: the same for nearly all requests of a job."""
+def text_frame(model: str, output_tokens_max: int) -> Frame:
+    """The frame of such requests to this model."""
     request = _encode(_TextRequest(output_tokens_max, (_Message(_MARK),), model))
     before, _, after = request.partition(_encode(_MARK))
-    return before, after
+    around = before + after
+    return Frame(before, after, not around.isascii() or b"\\" in around)
+
+
+def one_text(prompt: Prompt, frame: Frame) -> tuple[bytes, int] | None:
+    """The request of a prompt of one text in ASCII of the user's, as most are, in this frame, and the text's size as
+    ``Prompt.text`` has it; None where it is another, or anything in it is escaped."""
+    parts, separator = prompt.parts, prompt.separator
+    if len(parts) != 1 or prompt.lead or frame.escapes:
+        return None
+    part = parts[0]
+    text = part.text
+    if type(text) is not str or part.title or part.role == _SYSTEM or not (text.isascii() and separator.isascii()):
+        return None
+    said = _encode(text)
+    size = len(text)
+    if len(said) != size + 2:  # the quotes
+        return None
+    return frame.before + said + frame.after, len(separator) + size
 
 
 def with_model(body: bytes, model: str) -> bytes:

@@ -17,6 +17,7 @@ from cortex.election import VOTE, Ballot, Candidate, Election
 from cortex.moves import begin_timeout, drop_vote, leave_votes, set_status
 from cortex.plain import as_bytes
 from cortex.program import Program
+from cortex.prompt import text_frame
 from cortex.reply import Malformed, Reply, finished
 from cortex.state import Goal, State, Status
 from policies.voting import leader, votes_needed
@@ -39,7 +40,10 @@ def begin(k: State, goal: Goal, wish: Vote, out: Out) -> None:
     lane = k.terms.roles.get(wish.role, 0)
     tokens_max = k.terms.prompt_tokens_max(output_tokens_max, k.terms.lane_places(lane)[0])
     ask = Ask(goal, wish.prompt, wish.body, output_tokens_max, wish.params)
-    made = None if lane or k.tell is not None else made_plainly(k, ask, output_tokens_max, tokens_max)
+    made = None
+    if not lane and k.tell is None:
+        frame = text_frame(k.terms.route.model, output_tokens_max)
+        made = made_plainly(k, ask, output_tokens_max, tokens_max, frame)
     body, constructor, text_bytes, bound = made or rendered(k, ask, output_tokens_max, tokens_max, lane)
     if k.next_goal - 1 + wish.k > limits.goals_max:
         raise ValueError(f"more than {limits.goals_max} goals in one job")

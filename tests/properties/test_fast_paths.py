@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,10 +20,10 @@ from cortex.limits import Limits
 from cortex.program import Program
 from cortex.programs.batch import Batch
 from cortex.programs.table import Table
-from cortex.prompt import Part, Prompt, Role, request_body, text_request
+from cortex.prompt import Part, Prompt, Role, one_text, request_body, text_frame, text_request
 from cortex.reply import Malformed, Reply
 from cortex.state import Goal, State
-from policies.tokens import body_tokens_bound, text_body_tokens_bound
+from policies.tokens import FRAMING_TOKENS, body_tokens_bound, text_body_tokens_bound, tokens_bound
 from tests.stage import PRICE, Flat, fed, taken
 from tests.toys import Elector, Planner
 from tests.world import World
@@ -149,6 +150,22 @@ def test_a_request_of_texts_alone_is_the_same_request(system, first, second, lea
     body = text_request(*prompt.both(), "m", tokens)
     assert body == request_body(prompt, "m", tokens)
     assert text_body_tokens_bound(body) == body_tokens_bound(body)
+
+
+@given(
+    st.sampled_from(Role), TEXT | st.text("ab \"\\\n/\x7f", max_size=20), st.sampled_from(("", "", "title")),
+    st.sampled_from(("", "", "lead")), st.sampled_from(("\n\n", "", "¦")), st.sampled_from(("m", "m", "modèle", "a\\b")),
+)  # fmt: skip
+def test_a_request_of_one_text_is_the_same_request(role, text, title, lead, separator, model):
+    prompt = Prompt("c", (Part(role, text, title=title),), separator, lead)
+    found = one_text(prompt, text_frame(model, 9))
+    plain = (text + separator).isascii() and model == "m" and msgspec.json.encode(text) == f'"{text}"'.encode()
+    assert (found is not None) == (plain and role != Role.SYSTEM and not title and not lead)
+    if found is not None:
+        body, size = found
+        assert (body, size) == (request_body(prompt, model, 9), len(prompt.text().encode()))
+        assert size + FRAMING_TOKENS == tokens_bound(prompt.text())
+        assert len(body) + FRAMING_TOKENS == body_tokens_bound(body)
 
 
 @pytest.mark.parametrize("text", ["type", "tools", "mcp_servers", "output_config", '"type": "image"', "\\u0041", '"tools":[]'])
