@@ -160,10 +160,10 @@ def ask_plainly(k: State, wishes: Iterator[Ask | Vote], once: bool, out: list[co
     have in common is looked up once, what they add up to is counted once. For all others ``ask`` is there, which would
     come to the same K and the same command for these too (``tests/properties/test_fast_paths.py``).
     """
-    terms, limits, route, share = k.terms, k.terms.limits, k.terms.route, k.shares[0]
+    terms, limits, model, share = k.terms, k.terms.limits, k.terms.route.model, k.shares[0]
     if not plain_way(k, share):
         return next(wishes, None)
-    price, endpoint, at_s, generation = route.price, route.endpoint, k.at_s, share.generation
+    price, endpoint, at_s, generation = terms.route.price, terms.route.endpoint, k.at_s, share.generation
     goals, flights, asking, longest_s = k.goals, k.flights, k.asking, k.call_timeout_max_s
     capped, room = not purse.unbounded(k), share.permits - share.in_flight
     by_output: dict[int, tuple[int, Frame, dict[int, tuple[Charge, float]]]] = {}  # what one bound of replies comes to
@@ -182,7 +182,7 @@ def ask_plainly(k: State, wishes: Iterator[Ask | Vote], once: bool, out: list[co
             output_max = wish.output_tokens_max or limits.output_tokens_max
             known = by_output.get(output_max)
             if known is None:
-                known = by_output[output_max] = terms.prompt_tokens_max(output_max), text_frame(route.model, output_max), {}
+                known = by_output[output_max] = terms.prompt_tokens_max(output_max), text_frame(model, output_max), {}
             input_max, frame, weights = known
             made = wish.made or made_plainly(k, wish, output_max, input_max, frame)
             if made is None:
