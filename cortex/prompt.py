@@ -207,11 +207,12 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
 
     before: bytes
     after: bytes
-    escapes: bool
-    """Whether anything in it is no ASCII, or is escaped."""
+    plain: bool
+    """Whether it is ASCII, with nothing escaped by its number: then its bytes bound its tokens."""
 
 
 _MARK = "\0"
+_BY_NUMBER = b"\\u"
 
 
 @lru_cache(maxsize=64, typed=True)
@@ -220,14 +221,14 @@ def text_frame(model: str, output_tokens_max: int) -> Frame:
     request = _encode(_TextRequest(output_tokens_max, (_Message(_MARK),), model))
     before, _, after = request.partition(_encode(_MARK))
     around = before + after
-    return Frame(before, after, not around.isascii() or b"\\" in around)
+    return Frame(before, after, around.isascii() and _BY_NUMBER not in around)
 
 
 def one_text(prompt: Prompt, frame: Frame) -> tuple[bytes, int] | None:
     """The request of a prompt of one text in ASCII of the user's, as most are, in this frame, and the text's size as
-    ``Prompt.text`` has it; None where it is another, or anything in it is escaped."""
+    ``Prompt.text`` has it; None where it is another, or its bytes do not bound its tokens."""
     parts, separator = prompt.parts, prompt.separator
-    if len(parts) != 1 or prompt.lead or frame.escapes:
+    if len(parts) != 1 or prompt.lead or not frame.plain:
         return None
     part = parts[0]
     text = part.text
@@ -235,7 +236,7 @@ def one_text(prompt: Prompt, frame: Frame) -> tuple[bytes, int] | None:
         return None
     said = _encode(text)
     size = len(text)
-    if len(said) != size + 2:  # the quotes
+    if len(said) != size + 2 and _BY_NUMBER in said:  # more than its quotes: something is escaped
         return None
     return frame.before + said + frame.after, len(separator) + size
 
