@@ -15,7 +15,7 @@ from actors.branch import Branch
 from actors.courier import QUICK_S, Courier
 from actors.dispatch import NOW_MAX, Dispatch
 from actors.order import Order
-from actors.parcel import of_calls, of_events
+from actors.parcel import decoded, of_calls, of_events
 from actors.ports import Gone
 from actors.store import Folder
 from benchmarks import counting
@@ -68,7 +68,10 @@ def test_whether_one_waits_or_is_told_the_journal_tells_the_same(
 
 
 class Channel:
+    """One of this very process, as it has to be."""
+
     name = "channel:j"
+    near = True
 
     def __init__(self) -> None:
         self.goals: list[int] = []
@@ -139,6 +142,19 @@ async def test_what_does_not_fit_goes_by_itself() -> None:
     assert told == [[1, 2]]
     await asyncio.sleep(QUICK_S)
     assert channel.goals == [3]
+    await courier.close()
+
+
+@pytest.mark.parametrize("near", [True, False])
+async def test_only_within_a_process_is_it_known_what_the_bytes_say(near: bool) -> None:
+    channel = Channel()
+    channel.near = near
+    courier = Courier("branch:1", "1", channel)
+    courier.expect(1, 1, 2, lambda blob: None)
+    courier.add(_event(1))
+    some, blob = courier._taken_out()
+    assert (some, decoded(blob)) == ([_event(1)], (_event(1),))
+    assert blob.content == ((_event(1),) if near else None)
     await courier.close()
 
 
