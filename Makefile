@@ -30,7 +30,7 @@ help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
 
 demo: $(VENV)/.installed-local
-	@$(PY) -m actors.demo
+	@$(PY) -m actors.cli.demo
 
 test: $(VENV)/.installed-test-local
 	@$(PY) .ci/nothing_left.py $(PY) -m pytest $(SPLIT) -m "not long" $(ARGS)

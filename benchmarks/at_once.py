@@ -10,14 +10,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from actors.cluster import seat
-from actors.simulator import inprocess
+from actors.runtime import ray_actor
+from actors.simulator.frontends import in_memory
 from benchmarks.models import AtOnce, Oracle
 
-_process_class = seat.process_class
+_process_class = ray_actor.process_class
 
 
-_simulated = inprocess.SimulatedModel
+_simulated = in_memory.SimulatedModel
 ORACLE = ("sim", "oracle")
 """As ``models`` in the settings of the simulated provider: here they stand for ``models.Oracle``."""
 
@@ -48,8 +48,8 @@ def hosting(module: str, role: str) -> type:
 
 def install() -> None:
     """From here on, in this process: before Ray is connected to, or an actor made."""
-    inprocess.SimulatedModel = _at_once  # type: ignore[assignment, misc]
-    seat.process_class = partial(hosting, "benchmarks.at_once")
+    in_memory.SimulatedModel = _at_once  # type: ignore[assignment, misc]
+    ray_actor.process_class = partial(hosting, "benchmarks.at_once")
 
 
 if __name__ == "__main__":

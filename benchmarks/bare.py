@@ -11,16 +11,17 @@ from typing import Any
 
 import msgspec
 
-from actors.simulator import wire
-from actors.simulator.provider import Provider
+from actors.simulator.api import wire
+from actors.simulator.api.provider import Provider
 from actors.simulator.settings import SimulatorSettings
-from cortex import commands, events, journal
-from cortex.limits import Limits, Route, Terms
-from cortex.loop import step
-from cortex.plain import plain
-from cortex.program import Program
-from cortex.reply import Reply, Usage
-from cortex.state import State
+from cortex.journal import codec
+from cortex.loop.step import step
+from cortex.state import commands, events
+from cortex.state.program import Program
+from cortex.state.state import State
+from cortex.values.limits import Limits, Route, Terms
+from cortex.values.plain_values import plain
+from cortex.values.reply import Reply, Usage
 
 
 class Ended(msgspec.Struct):
@@ -63,7 +64,7 @@ def run(
     limits = Limits(concurrency=concurrency, window_rows=max(2_048, concurrency), parts_max=parts_max)
     route = Route(endpoint="sim", model="sim", context_window=settings.context_window)
     terms = Terms(job="claim", program="claim", params_json=b"{}", fingerprint="", route=route, limits=limits)
-    k, emitted = journal.open_job(terms), []
+    k, emitted = codec.open_job(terms), []
     happened: tuple[events.Event, ...] = (events.Opened(terms, 1), events.Granted(concurrency))
     at_s = 0.0
     while not k.outcome:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from actors.cluster import seat
-from actors.model import AnthropicModel
+from actors.providers.messages.client import AnthropicModel
+from actors.runtime import ray_actor
 from benchmarks.at_once import hosting
 
 
@@ -18,7 +18,7 @@ def install() -> None:
     defaults = AnthropicModel.__init__.__kwdefaults__
     assert defaults is not None
     defaults["through_sdk"] = True
-    seat.process_class = partial(hosting, "benchmarks.by_sdk")
+    ray_actor.process_class = partial(hosting, "benchmarks.by_sdk")
 
 
 if __name__ == "__main__":

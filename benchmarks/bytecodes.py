@@ -26,13 +26,13 @@ from typing import Any
 
 import msgspec
 
-from actors.files.sink import FileSink
-from actors.order import Order
-from actors.wish import Wish
+from actors.files.sinks.jsonl_sink import FileSink
+from actors.jobs.spec import Order
+from actors.routing.model_spec import Wish
 from benchmarks import counting, figures, parts, rows
 from benchmarks.models import AtOnce
 from benchmarks.nulls import Null
-from cortex.limits import Limits
+from cortex.values.limits import Limits
 from tests.edge.virtual import virtually
 
 CALLS = 4_000

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import cortex
-from cortex.changes import Ask, Change, Resolve
-from cortex.program import Program
 from cortex.programs.hanoi import Hanoi
-from cortex.prompt import Part, Prompt, Role
-from cortex.reply import Reply
-from cortex.state import Goal, Item, State
+from cortex.state.changes import Ask, Change, Resolve
+from cortex.state.program import Program
+from cortex.state.state import Goal, Item, State
+from cortex.values.prompt import Part, Prompt, Role
+from cortex.values.reply import Reply
 
 OUTPUT_TOKENS_MAX = 16
 SAMPLES_APART = 1_000

@@ -14,16 +14,16 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from actors.simulator import pieces
-from actors.simulator.reasoner import FORM_SHARE, error_share
+from actors.simulator import tokenizer
+from actors.simulator.api.reasoner import FORM_SHARE, error_share
 from actors.simulator.request import TOKENS_PER_MESSAGE
 from actors.simulator.settings import SimulatorSettings
 from benchmarks.bare import Ended, run
-from cortex.flows.returns import returns_of
-from cortex.program import Program
-from cortex.programs import labels
+from cortex.flows.answer_types import returns_of
 from cortex.programs.chatloop import chatloop
+from cortex.programs.parts import label_task
 from cortex.programs.toolloop import toolloop
+from cortex.state.program import Program
 
 LENGTHS = (5, 10, 20, 40, 80)
 RUNS = 60
@@ -47,10 +47,10 @@ def _ran(form: str, length: int, seed: int, error: float | None) -> Ended:
 def clean_error(length: int, seed: int) -> float:
     """The mean share of wrong labels among those that have the form asked for, a note a call."""
     errors = []
-    form = returns_of(labels.Label).instruction
-    for item in labels.names(length, seed):
-        text = f"{labels.question(labels.note(item))}\n\n{form}"
-        error = error_share(text, pieces.count(text) + TOKENS_PER_MESSAGE)
+    form = returns_of(label_task.Label).instruction
+    for item in label_task.names(length, seed):
+        text = f"{label_task.question(label_task.note(item))}\n\n{form}"
+        error = error_share(text, tokenizer.count(text) + TOKENS_PER_MESSAGE)
         errors.append(error * (1 - FORM_SHARE) / (1 - error * FORM_SHARE))
     return sum(errors) / len(errors)
 

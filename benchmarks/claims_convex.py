@@ -8,15 +8,15 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from actors.simulator import pieces
-from actors.simulator.reasoner import FORM_SHARE, error_share
+from actors.simulator import tokenizer
+from actors.simulator.api.reasoner import FORM_SHARE, error_share
+from actors.simulator.reasoning.skills.convexity import MISTAKEN
 from actors.simulator.request import TOKENS_PER_MESSAGE
 from actors.simulator.settings import SimulatorSettings
-from actors.simulator.skills.composing import MISTAKEN
 from benchmarks.bare import Ended, run
 from benchmarks.functions import LABELS, Known, X, applied, functions
 from cortex.programs.convex import Convex, node_prompt, nodes_of
-from policies.voting import k_min
+from policies.decisions.voting import k_min
 
 DEPTHS = (2, 3, 5, 10, 20, 40, 70, 100)
 COUNT = 51
@@ -51,7 +51,7 @@ def node_errors(known: Known) -> dict[str, float]:
     for node in nodes_of(known.text):
         facts = {name: f"{each.curvature}, {_SIGNS[each.sign]}" for name, each in believed.items()}
         text = node_prompt(node, facts, ()).user()
-        error = error_share(text, pieces.count(text) + TOKENS_PER_MESSAGE)
+        error = error_share(text, tokenizer.count(text) + TOKENS_PER_MESSAGE)
         errors[node.name] = error * (1 - FORM_SHARE) / (1 - error * FORM_SHARE)
         believed[node.name] = applied(node.atom, *(believed[each] for each in node.arguments))
     return errors

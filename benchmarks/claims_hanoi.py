@@ -11,15 +11,15 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from actors.simulator.reasoner import FORM_SHARE
+from actors.simulator.api.reasoner import FORM_SHARE
 from actors.simulator.settings import SimulatorSettings
 from benchmarks.bare import Ended, run
-from cortex.changes import Change
 from cortex.programs.hanoi import Hanoi
-from cortex.prompt import Part, Prompt, Role
-from cortex.reply import Reply
-from cortex.state import Goal, Item, State
-from policies.voting import chain_success, k_min, step_success, votes_expected
+from cortex.state.changes import Change
+from cortex.state.state import Goal, Item, State
+from cortex.values.prompt import Part, Prompt, Role
+from cortex.values.reply import Reply
+from policies.decisions.voting import chain_success, k_min, step_success, votes_expected
 
 P, TARGET = 0.9, 0.95
 P_WITHOUT_VOTES, RUNS_WITHOUT_VOTES = 0.99, 60

@@ -22,18 +22,18 @@ from typing import Any
 import msgspec
 
 import cortex
-from actors.crystals import case_of, needed, passes
-from actors.records import last_state
-from actors.sandbox.pool import Sandbox
-from actors.simulator import pieces
-from actors.simulator.inprocess import SimulatedModel
+from actors.history.catalog import last_state
+from actors.journal.journal import Folder
+from actors.programs.saved import case_of, needed, passes
+from actors.sandbox.child_pool import Sandbox
+from actors.simulator import tokenizer
+from actors.simulator.frontends.in_memory import SimulatedModel
 from actors.simulator.request import TOKENS_PER_MESSAGE
 from actors.simulator.settings import SimulatorSettings
-from actors.store import Folder
-from cortex.limits import Limits
 from cortex.programs.crystal import crystal
 from cortex.programs.rlm import rlm
 from cortex.programs.rlm_record import recorded
+from cortex.values.limits import Limits
 
 WINDOW = 20_000
 """M and a reply, in tokens."""
@@ -97,7 +97,7 @@ def _done(program: Any, settings: SimulatorSettings, at_once: int = 64) -> dict[
 
 def _counted_alone(question: str, context: str) -> int:
     """Tokens of the prompt of one shot, as the simulated provider counts them, whether it fits or not."""
-    return pieces.count(asked_at_once(question, context)) + TOKENS_PER_MESSAGE
+    return tokenizer.count(asked_at_once(question, context)) + TOKENS_PER_MESSAGE
 
 
 # -- tokens --------------------------------------------------------------------------------------------------------

@@ -19,11 +19,11 @@ import msgspec
 import cortex
 from actors.simulator.settings import SimulatorSettings
 from benchmarks.bare import run
-from cortex.conversation import Conversation, ToolDef, ToolResult
-from cortex.programs import labels
 from cortex.programs.chatloop import turns_max
-from cortex.programs.labels import LABELS, READ, RECORD, read, record
-from cortex.reply import ToolUse
+from cortex.programs.parts import label_task
+from cortex.programs.parts.label_task import LABELS, READ, RECORD, read, record
+from cortex.values.conversation import Conversation, ToolDef, ToolResult
+from cortex.values.reply import ToolUse
 
 COUNTS = (2, 8, 32, 128)
 RUNS = 100
@@ -73,14 +73,14 @@ async def surface(
     ctx: cortex.Context, method: Literal["static", "meta", "fresh"], count: int, seed: int = 0
 ) -> dict[str, Any]:  # fmt: skip
     """The subtask as a loop; how many uses there were, and how many of them of a wrong tool."""
-    items = labels.names(ITEMS, seed)
-    talk = Conversation(method, tools=offered(method, count)).said(labels.task(items))
+    items = label_task.names(ITEMS, seed)
+    talk = Conversation(method, tools=offered(method, count)).said(label_task.task(items))
     done: dict[str, list[str]] = {item: [] for item in items}
     uses = wrong = 0
     for _ in range(turns_max(ITEMS)):
         said = await ctx.ask(talk, max_tokens=200)
         if not said.uses:
-            return {"uses": uses, "wrong": wrong, "right": labels.counts_in(said.text) == labels.truth(items)}
+            return {"uses": uses, "wrong": wrong, "right": label_task.counts_in(said.text) == label_task.truth(items)}
         results = []
         for use in said.uses:
             inner = ToolUse(use.id, use.input["action"], use.input["arguments"]) if method == "meta" else use
@@ -112,9 +112,9 @@ def _measured(method: Any, tools: int, runs: int) -> dict[str, Any]:
 
 
 def _tokens(tools: tuple[ToolDef, ...]) -> int:
-    from actors.simulator import pieces
+    from actors.simulator import tokenizer
 
-    return pieces.count(msgspec.json.encode([tool.fields() for tool in tools]))
+    return tokenizer.count(msgspec.json.encode([tool.fields() for tool in tools]))
 
 
 def measure(small: bool = False) -> dict[str, Any]:

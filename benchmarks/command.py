@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from actors.cluster.start import NICENESS
+from actors.cluster.bootstrap import NICENESS
 from benchmarks.loops import KEY
 
 _HIDDEN = ("CORTEX_", "ANTHROPIC_", "OTEL_", "RAY_")

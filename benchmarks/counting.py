@@ -21,28 +21,28 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from actors import driver
-from actors.client import new_loop
-from actors.cluster.heap import unwatched
-from actors.cluster.letters import sealed
-from actors.cortex_actor import Cortex
-from actors.files.sink import FileSink
-from actors.files.source import BatchSource
-from actors.observing import traces
-from actors.observing.assembled import of_environ
-from actors.order import Order
-from actors.session import Session
-from actors.sqlite.storage import FileStorage
-from actors.wish import Wish
+from actors.api.client import new_loop
+from actors.api.session import Session
+from actors.cluster.sockets.serialization import sealed
+from actors.common.gc_tuning import unwatched
+from actors.driver import driver
+from actors.files.sinks.jsonl_sink import FileSink
+from actors.files.sources.row_source import BatchSource
+from actors.jobs.spec import Order
+from actors.journal.sqlite.storage import FileStorage
+from actors.observability.traces import tracer
+from actors.observability.wiring import of_environ
+from actors.routing.model_spec import Wish
+from actors.scheduler.actor import Cortex
 from benchmarks import parts, rows
 from benchmarks.loops import bare
 from benchmarks.models import AtOnce, Oracle
 from benchmarks.server import DIGITS, MARK, Board, Connection, answer
-from cortex.cluster import Settings
-from cortex.limits import Limits
 from cortex.programs.batch import Batch
 from cortex.programs.hanoi import Hanoi
-from policies.limit import LimitPolicy
+from cortex.scheduler.state import Settings
+from cortex.values.limits import Limits
+from policies.limits.limit import LimitPolicy
 from tests.edge.virtual import VirtualLoop, VirtualRuntime, virtually
 
 COMPREHENSIONS = frozenset({"<listcomp>", "<dictcomp>", "<setcomp>"})
@@ -202,7 +202,7 @@ def _virtual_clocks() -> Iterator[None]:
     """What is done every second or so by the machine's own clock is done by that of the loop."""
     clock = asyncio.get_running_loop().time
     publisher = mock.patch.object(driver, "Publisher", partial(driver.Publisher, clock=clock))
-    with publisher, mock.patch.object(traces, "time", SimpleNamespace(monotonic=clock)):
+    with publisher, mock.patch.object(tracer, "time", SimpleNamespace(monotonic=clock)):
         yield
 
 

@@ -22,14 +22,15 @@ from collections.abc import Callable
 from typing import Any
 
 import cortex
-from actors.cluster.heap import unwatched
+from actors.common.gc_tuning import unwatched
 from benchmarks import figures
-from cortex import commands, events, journal
-from cortex.limits import Limits, Route, Terms
-from cortex.loop import step
-from cortex.program import params_of
-from cortex.reply import Reply, Usage
-from cortex.state import State
+from cortex.journal import codec
+from cortex.loop.step import step
+from cortex.state import commands, events
+from cortex.state.program import params_of
+from cortex.state.state import State
+from cortex.values.limits import Limits, Route, Terms
+from cortex.values.reply import Reply, Usage
 
 _Work = Callable[[], Any]
 REPLAY_S_MAX = 5.0
@@ -54,7 +55,7 @@ def lived(awaits: int) -> tuple[list[bytes], list[tuple[int, bytes]], bytes]:
     terms = Terms(
         job="job", program="many", params_json=params_of(program), fingerprint="f", route=route, limits=limits
     )  # fmt: skip
-    k = journal.open_job(terms)
+    k = codec.open_job(terms)
     turns: list[bytes] = []
     snapshots: list[tuple[int, bytes]] = []
     taken = 0
@@ -62,13 +63,13 @@ def lived(awaits: int) -> tuple[list[bytes], list[tuple[int, bytes]], bytes]:
     while True:
         turn = events.Turn(1.0 + len(turns), tuple(batches))
         out = step(k, program, turn)
-        turns.append(journal.encode_turn(turn.at_s, [journal.encode_batch(batch) for batch in batches]))
+        turns.append(codec.encode_turn(turn.at_s, [codec.encode_batch(batch) for batch in batches]))
         taken += sum(map(len, batches))
         if k.outcome:
-            return turns, snapshots, journal.encode_state(k)
+            return turns, snapshots, codec.encode_state(k)
         if taken >= limits.snapshot_events:
             taken = 0
-            snapshots.append((len(turns), journal.encode_state(k)))
+            snapshots.append((len(turns), codec.encode_state(k)))
         made = tuple(events.Made(each.goal, each.kind, each.value) for each in out if isinstance(each, commands.Made))
         answered = tuple(
             events.Answered(each.goal, each.sample, each.attempt, each.hash, _REPLY)
@@ -80,14 +81,14 @@ def lived(awaits: int) -> tuple[list[bytes], list[tuple[int, bytes]], bytes]:
 
 def replayed(k: State | None, turns: list[bytes], awaits: int) -> State:
     """K of a journal's bytes."""
-    return journal.replay(k, map(journal.decode_turn, turns), many(awaits))
+    return codec.replay(k, map(codec.decode_turn, turns), many(awaits))
 
 
 def recovered(turns: list[bytes], snapshots: list[tuple[int, bytes]], awaits: int) -> State:
     """K and the coroutine, as a channel makes them that was killed before the last turn."""
     at, blob = snapshots[-1] if snapshots else (0, b"")
     program = many(awaits)
-    k = journal.replay(journal.decode_state(blob) if blob else None, map(journal.decode_turn, turns[at:-1]), program)
+    k = codec.replay(codec.decode_state(blob) if blob else None, map(codec.decode_turn, turns[at:-1]), program)
     assert not (k.differs or program.remade(k))
     return k
 
@@ -115,14 +116,14 @@ def measure(awaits: int, rounds: int) -> dict[str, Any]:
     found: dict[str, Any] = {"machine": figures.machine(), "awaits": awaits}
     turns, snapshots, end = lived(awaits)
     before_the_end = replayed(None, turns[:-1], awaits)
-    blob = journal.encode_state(before_the_end)
+    blob = codec.encode_state(before_the_end)
     timed: dict[str, list[tuple[float, float]]] = {"journal": [], "snapshot": [], "coroutine": []}
     for _ in range(rounds):
         k, spent = _timed(lambda: replayed(None, turns, awaits))
         timed["journal"].append(spent)
-        assert journal.encode_state(k) == end, "a replay made another K"
+        assert codec.encode_state(k) == end, "a replay made another K"
         timed["snapshot"].append(_timed(lambda: recovered(turns, snapshots, awaits))[1])
-        k, program = journal.decode_state(blob), many(awaits)
+        k, program = codec.decode_state(blob), many(awaits)
         differs, spent = _timed(lambda k=k, program=program: program.remade(k))  # type: ignore[misc]
         assert differs == ""
         timed["coroutine"].append(spent)

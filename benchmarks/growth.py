@@ -18,18 +18,18 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from actors.cluster.heap import settle
-from actors.files.line_source import LineSource
-from actors.files.sink import FileSink
-from actors.files.source import BatchSource
-from actors.order import Order
-from actors.wish import Wish
+from actors.common.gc_tuning import settle
+from actors.files.sinks.jsonl_sink import FileSink
+from actors.files.sources.line_source import LineSource
+from actors.files.sources.row_source import BatchSource
+from actors.jobs.spec import Order
+from actors.routing.model_spec import Wish
 from benchmarks import counting, figures, rows
 from benchmarks.counting import Work
 from benchmarks.models import AtOnce
 from benchmarks.scaling import CONCURRENCY, Kept, write_input
-from cortex.limits import Limits
 from cortex.programs.batch import Batch
+from cortex.values.limits import Limits
 
 AFTER = "2000,100000,950000"
 CALLS = 30_000

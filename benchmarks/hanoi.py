@@ -20,18 +20,18 @@ from pathlib import Path
 from typing import Any
 
 import cortex
-from actors.cluster.heap import settle
-from actors.simulator.inprocess import SimulatedModel
+from actors.common.gc_tuning import settle
+from actors.journal.journal import Folder
+from actors.routing.model_spec import Wish
+from actors.simulator.frontends.in_memory import SimulatedModel
 from actors.simulator.settings import SimulatorSettings
-from actors.store import Folder
-from actors.wish import Wish
 from benchmarks import at_once, figures
 from benchmarks.chains import Towers
 from benchmarks.latency import MEMORY, Ray, another, commits_ms
 from benchmarks.models import Oracle
 from benchmarks.rows import Lost
-from cortex import events
 from cortex.programs.hanoi import Hanoi
+from cortex.state import events
 
 K = 3
 REACH = {"inline": 4_000, "local": 300}

@@ -26,14 +26,14 @@ from typing import Any
 import msgspec
 
 import cortex
-from actors.cluster.heap import settle
-from actors.store import Folder
+from actors.common.gc_tuning import settle
+from actors.journal.journal import Folder
 from benchmarks import figures
 from benchmarks.chains import Chain, chain
 from benchmarks.rows import Lost
-from cortex import events
-from cortex.reply import Reply, Usage
-from policies.failure import Failure
+from cortex.state import events
+from cortex.values.reply import Reply, Usage
+from policies.failures.failure import Failure
 
 ADDED_MS_MAX = 0.3
 """Inline, p50."""
@@ -145,7 +145,7 @@ class Ray:
     def __init__(self) -> None:
         import ray
 
-        from actors.runtime import start_runtime
+        from actors.runtime.ray_runtime import start_runtime
 
         self._runtime = asyncio.run(start_runtime("local", dict(os.environ), begin=False))
         self._ray: Any = ray

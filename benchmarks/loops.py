@@ -2,7 +2,8 @@
 
 ``python -m benchmarks.loops sdk --url URL --first 0 --calls 1000`` asks the server of the benchmarks and checks every
 answer. ``sdk`` is `messages.create` on aiohttp, as users write it, but with retries off and workers in place of one
-task a call, which is the faster form. ``bare`` is `actors.model` alone: no rows, journal, retry or budget.
+task a call, which is the faster form. ``bare`` is `actors.providers.messages.client` alone: no rows, journal, retry or
+budget.
 """
 
 from __future__ import annotations
@@ -75,9 +76,9 @@ async def sdk(url: str, numbers: Iterator[int], at_once: int) -> int:
 
 async def bare(url: str, numbers: Iterator[int], at_once: int, by_sdk: bool = False) -> int:
     """The client road that a branch takes, with nothing around it; or the SDK's own client behind the same door."""
-    from actors.model import AnthropicModel
-    from actors.provider.credential import Credential
-    from cortex.reply import Reply
+    from actors.providers.credentials.credential import Credential
+    from actors.providers.messages.client import AnthropicModel
+    from cortex.values.reply import Reply
 
     model = AnthropicModel(Credential(api_key=KEY, base_url=url), concurrency=at_once, through_sdk=by_sdk)
     await model.open()

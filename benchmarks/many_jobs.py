@@ -27,26 +27,26 @@ from typing import Any
 import msgspec
 
 import cortex
-from actors import caps
-from actors.client import new_loop
-from actors.cluster.heap import settle
-from actors.destination import destination
-from actors.inline import InlineRuntime
-from actors.order import Order
-from actors.session import Session
+from actors.api.client import new_loop
+from actors.api.session import Session
+from actors.common.gc_tuning import settle
+from actors.jobs.spec import Order
+from actors.journal.journal import Folder
+from actors.limits import overrides
+from actors.routing.model_spec import Wish
+from actors.routing.routes import destination
+from actors.runtime.inline import InlineRuntime
 from actors.simulator.settings import SimulatorSettings
-from actors.store import Folder
-from actors.wish import Wish
 from benchmarks import figures
 from benchmarks.latency import Ray, another
 from benchmarks.rows import Lost, params
-from cortex import events
-from cortex.limits import Limits
 from cortex.programs.batch import Batch
-from cortex.reply import Reply, Usage
-from policies.failure import Failure
-from policies.limit import Caps
-from policies.route import pool_name
+from cortex.state import events
+from cortex.values.limits import Limits
+from cortex.values.reply import Reply, Usage
+from policies.failures.failure import Failure
+from policies.failures.route_choice import pool_name
+from policies.limits.limit import Caps
 
 RATE_OFF_MAX, SHARE_OFF_MAX = 0.15, 0.10
 WEIGHTS = (1.0, 2.0)
@@ -158,7 +158,7 @@ def capped(state: Path, wish: Wish, model: Any, concurrency: int) -> None:
     folder.prepare()
     route = destination(wish, Limits(), {}, model).route
     pool = pool_name(route.endpoint, route.credential, route.model)
-    caps.put(folder, pool, Caps(concurrency=concurrency, who="the benchmark"))
+    overrides.put(folder, pool, Caps(concurrency=concurrency, who="the benchmark"))
 
 
 async def inline(jobs: int, state: Path, given: argparse.Namespace) -> dict[str, float]:

@@ -27,7 +27,7 @@ from benchmarks.claims_hanoi import error_for
 from benchmarks.command import environment
 from benchmarks.limits import Provider
 from benchmarks.towers import verified
-from policies.voting import chain_success, votes_expected
+from policies.decisions.voting import chain_success, votes_expected
 
 POLL_S = 0.5
 KILLS = (0.33, 0.66)

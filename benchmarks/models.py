@@ -11,8 +11,8 @@ import msgspec
 from benchmarks.server import DIGITS, MARK
 from benchmarks.towers import solution
 from cortex.programs.hanoi import pegs_said
-from cortex.reply import Reply, Usage
-from policies.failure import Failure
+from cortex.values.reply import Reply, Usage
+from policies.failures.failure import Failure
 
 _ANSWER = (
     b'{"id":"msg_%b","type":"message","role":"assistant","model":"bench",'

@@ -4,9 +4,9 @@
 
 No larger cluster is started. Three more parts, the first two for 1, 10, 100 and 1,000 nodes with a branch each:
 
-``cortex``: the real ``cortex.scheduler.step``, 100 calls of 10 s in flight at each branch (100,000 places), 16 jobs, in
-virtual time. CPU time by kind of event, for each call and each second; what the start of all branches, the death of one
-and the loss of a node cost; messages and bytes in and out.
+``cortex``: the real ``cortex.scheduler.step.step``, 100 calls of 10 s in flight at each branch (100,000 places), 16
+jobs, in virtual time. CPU time by kind of event, for each call and each second; what the start of all branches, the
+death of one and the loss of a node cost; messages and bytes in and out.
 
 ``actors``: the real cortex, channels and branches in the simulation (``tests/simulation``: transport, clock, disk and
 provider are simulated), nothing wrong, 4 jobs, 20 calls of 2 s in flight at each branch, which is the same 10 calls a
@@ -28,14 +28,14 @@ from typing import Any
 
 import msgspec
 
-from actors.dispatch import BEAT_LINKS, BEAT_S
+from actors.channel.dispatch.dispatcher import BEAT_LINKS, BEAT_S
 from benchmarks import figures, ray_nodes
 from benchmarks.scheduler import ROUTE, Load
-from cortex.cluster import Settings
-from cortex.orders import Begun, Command, Died, Nodes, Passed, Reported, Start
-from cortex.scheduler import step
-from cortex.signals import Grant, Report, RouteSignals
-from policies.limit import LimitPolicy
+from cortex.scheduler.protocol import Begun, Command, Died, Nodes, Passed, Reported, Start
+from cortex.scheduler.reports import Grant, Report, RouteSignals
+from cortex.scheduler.state import Settings
+from cortex.scheduler.step import step
+from policies.limits.limit import LimitPolicy
 from tests.simulation.loop import NOBODY
 from tests.simulation.plan import JobPlan, Plan, ProviderPlan
 from tests.simulation.run import Simulation, quiet

@@ -25,9 +25,9 @@ from typing import Any
 
 import msgspec
 
-from actors.store import Folder
+from actors.journal.journal import Folder
 from benchmarks import command, figures, processes, rows
-from cortex import events
+from cortex.state import events
 
 JOB = "null"
 LONGEST_S = 900.0

@@ -25,7 +25,7 @@ import uvloop
 
 from benchmarks import rows
 from benchmarks.models import AtOnce
-from cortex.reply import Reply, text_of
+from cortex.values.reply import Reply, text_of
 
 TOGETHER = 256
 """Requests of a message."""

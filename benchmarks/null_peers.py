@@ -17,7 +17,7 @@ import msgspec
 
 from benchmarks import rows
 from benchmarks.models import AtOnce
-from cortex.reply import Reply, text_of
+from cortex.values.reply import Reply, text_of
 
 AHEAD = 1_000
 """Calls that are sent before the first of them is waited for; Ray warns where many thousands wait."""

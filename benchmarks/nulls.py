@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from benchmarks.rows import OUTPUT_TOKENS_MAX, prompt
-from cortex.changes import Ask, Resolve
-from cortex.program import Program
-from cortex.prompt import Part, Prompt, Role
-from cortex.reply import Malformed, Reply
-from cortex.state import Goal, State
+from cortex.state.changes import Ask, Resolve
+from cortex.state.program import Program
+from cortex.state.state import Goal, State
+from cortex.values.prompt import Part, Prompt, Role
+from cortex.values.reply import Malformed, Reply
 
 _WORD = "row "
 

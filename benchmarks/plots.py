@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from benchmarks import plots_loops
 from benchmarks.claims_hanoi import GROWTHS
-from policies.voting import k_min, votes_expected
+from policies.decisions.voting import k_min, votes_expected
 
 SIMULATED = "Simulated provider: a bounded reasoner that reads its prompt alone and errs at a stated rate."
 PANEL_INCHES = (5.2, 4.6)

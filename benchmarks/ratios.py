@@ -16,21 +16,21 @@ import aiohttp
 import msgspec
 
 import cortex
-from actors.client import new_loop
-from actors.cluster.heap import settle
-from actors.files.sink import FileSink
-from actors.files.source import BatchSource
-from actors.order import Order
-from actors.session import Session
-from actors.wish import Wish
+from actors.api.client import new_loop
+from actors.api.session import Session
+from actors.common.gc_tuning import settle
+from actors.files.sinks.jsonl_sink import FileSink
+from actors.files.sources.row_source import BatchSource
+from actors.jobs.spec import Order
+from actors.routing.model_spec import Wish
 from benchmarks import loops, rows
 from benchmarks.latency import commit_us
 from benchmarks.models import AtOnce, Oracle
 from benchmarks.server import RunningServer
-from cortex.limits import Limits
 from cortex.programs.batch import Batch
 from cortex.programs.hanoi import Hanoi
-from cortex.reply import Reply
+from cortex.values.limits import Limits
+from cortex.values.reply import Reply
 
 ROUNDS = 3
 CALLS = 10_000

@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from actors.store import Folder
+from actors.journal.journal import Folder
 from benchmarks import command, figures, processes, rows
 from benchmarks.server import RunningServer
-from cortex import events
+from cortex.state import events
 from tests.cluster.processes import another_node, ray_head
 
 JOB = "nodes"

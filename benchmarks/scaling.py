@@ -20,34 +20,36 @@ from typing import Any, TypeVar
 import msgspec
 
 import cortex
-from actors.client import new_loop
-from actors.cluster.heap import settle, unwatched
-from actors.files.line_source import LineSource
-from actors.files.sink import FileSink
-from actors.files.source import BatchSource
-from actors.order import Order
-from actors.programs import load
-from actors.records import last_state
-from actors.session import Session
-from actors.store import Folder
-from actors.wish import Wish
+from actors.api.client import new_loop
+from actors.api.session import Session
+from actors.common.gc_tuning import settle, unwatched
+from actors.files.sinks.jsonl_sink import FileSink
+from actors.files.sources.line_source import LineSource
+from actors.files.sources.row_source import BatchSource
+from actors.history.catalog import last_state
+from actors.jobs.spec import Order
+from actors.journal.journal import Folder
+from actors.programs.loader import load
+from actors.routing.model_spec import Wish
 from benchmarks import figures, rows
 from benchmarks.models import AtOnce
 from benchmarks.processes import fitted_slope
-from cortex import events, journal
-from cortex.limits import Limits, Terms
-from cortex.program import Program
+from cortex.journal import codec
 from cortex.programs.batch import Batch
-from cortex.reply import Reply
-from cortex.state import State
-from policies.failure import Failure
+from cortex.state import events
+from cortex.state.program import Program
+from cortex.state.state import State
+from cortex.values.limits import Limits, Terms
+from cortex.values.reply import Reply
+from policies.failures.failure import Failure
 
 JOB = "scale"
 CONCURRENCY = 300
 SAMPLE_CALLS = 250
 """How often memory is looked at."""
 WORST_EVENTS = 100_000
-"""As many as lie between two snapshots of a job of a million rows at the most (``actors.upkeep``)."""
+"""As many as lie between two snapshots of a job of a million rows at the most
+(``actors.channel.journal_maintenance``)."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 T = TypeVar("T")
 
@@ -165,7 +167,7 @@ def reopened(kind: str, folder: Path) -> dict[str, Any]:
     state = Folder(str(folder / kind))
     settle()
     k, opened_s = timed(lambda: last_state(state, JOB))
-    encoded = journal.encode_state(k)
+    encoded = codec.encode_state(k)
     del k
     source = state.journal(JOB)
     found = sum(length(turn) for _, turn in source.turns())
@@ -173,15 +175,15 @@ def reopened(kind: str, folder: Path) -> dict[str, Any]:
     early = first(turns, max(1, found - WORST_EVENTS))
     with unwatched():
         began_s = time.process_time()
-        k, early_s = timed(lambda: journal.replay(None, early, made))
+        k, early_s = timed(lambda: codec.replay(None, early, made))
         cpu_s = time.process_time() - began_s
-        snapshot = journal.encode_state(k)
-        k, decoded_s = timed(lambda: journal.decode_state(snapshot))
+        snapshot = codec.encode_state(k)
+        k, decoded_s = timed(lambda: codec.decode_state(snapshot))
         began_s = time.process_time()
-        k, late_s = timed(lambda: journal.replay(k, turns, made))
+        k, late_s = timed(lambda: codec.replay(k, turns, made))
         cpu_s += time.process_time() - began_s
     source.close()
-    if journal.encode_state(k) != encoded:
+    if codec.encode_state(k) != encoded:
         raise rows.Lost("K from the snapshot is not K from the journal")
     return {
         "opened_s": round(opened_s, 2), "replayed_s": round(early_s + late_s, 2), "events": found,

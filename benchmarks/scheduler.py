@@ -1,4 +1,4 @@
-"""What the cortex's own decisions cost: CPU time of ``cortex.scheduler.step`` for each call that it grants.
+"""What the cortex's own decisions cost: CPU time of ``cortex.scheduler.step.step`` for each call that it grants.
 
 ``lone``: one job whose calls come one after another, each with a claim and a report of its own: the most that a call
 can cost. ``small``: 4 jobs, 4 branches, 400 calls in flight. ``large``: 100 jobs, 1,000 branches, 100,000 calls in
@@ -20,10 +20,10 @@ import msgspec
 
 from benchmarks import figures
 from benchmarks.rows import Lost
-from cortex.orders import Begun, Command, Joined, Passed, Reported, Start, Started
-from cortex.scheduler import Cluster, Settings, report_after_s, step
-from cortex.signals import Claim, Claims, Grant, Report, RouteSignals
-from policies.limit import LimitPolicy
+from cortex.scheduler.protocol import Begun, Command, Joined, Passed, Reported, Start, Started
+from cortex.scheduler.reports import Claim, Claims, Grant, Report, RouteSignals
+from cortex.scheduler.step import Cluster, Settings, report_after_s, step
+from policies.limits.limit import LimitPolicy
 
 ROUTE = "https://api.example.com|0123456789ab|opus"
 MUST_US = {"lone": 30.0, "small": 30.0, "large": 50.0}

@@ -5,7 +5,7 @@ Beside it ``import anthropic`` alone, and a bare start of Ray.
 Each from the start of a fresh process to its end, in turns, medians over the rounds; the first result counts when its
 bytes are in the output file. Ours asks a server on this machine over HTTP, so the SDK is imported on the way to the
 first byte. The bare Ray (``--clusters inline,local``) is ``import ray``, ``ray.init`` without what a private Ray leaves
-out (``actors.cluster.start``), and one actor that has answered.
+out (``actors.cluster.bootstrap``), and one actor that has answered.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from actors.cluster.start import NOT_NEEDED, OBJECT_STORE_BYTES, QUIET
+from actors.cluster.bootstrap import NOT_NEEDED, OBJECT_STORE_BYTES, QUIET
 from benchmarks import command, figures, rows
 from benchmarks.server import RunningServer
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cortex.at_home import hides
-from cortex.changes import (
+from cortex.flows import CallFailed, Context, FlowError, Joined, flow
+from cortex.package_guard import hides
+from cortex.state.changes import (
     Abandon,
     Ask,
     Change,
@@ -25,16 +26,15 @@ from cortex.changes import (
     Vote,
     Wait,
 )
-from cortex.conversation import Conversation, ToolDef, ToolResult
-from cortex.events import Row
-from cortex.flows import CallFailed, Context, FlowError, Joined, flow
-from cortex.limits import Limits
-from cortex.program import Program, tool
-from cortex.prompt import DoesNotFit, Part, Prompt, Role, Rule
-from cortex.reply import Malformed, Reply, Said, ToolUse, as_choice, as_json, as_line, as_said
-from cortex.state import Goal, Item, State, Status
-from policies.failure import Failure, FailureKind
-from policies.join import Join
+from cortex.state.events import Row
+from cortex.state.program import Program, tool
+from cortex.state.state import Goal, Item, State, Status
+from cortex.values.conversation import Conversation, ToolDef, ToolResult
+from cortex.values.limits import Limits
+from cortex.values.prompt import DoesNotFit, Part, Prompt, Role, Rule
+from cortex.values.reply import Malformed, Reply, Said, ToolUse, as_choice, as_json, as_line, as_said
+from policies.decisions.join import Join
+from policies.failures.failure import Failure, FailureKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,12 +61,16 @@ def __getattr__(name: str) -> Any:
     """The one lazy door to the edge: what is pure stays importable without it."""
     if name in _DOOR:
         try:
-            from actors.client import attach, batch, run, submit
+            if name == "batch":
+                from actors.api.tables import batch
+
+                return batch
+            from actors.api.client import attach, run, submit
         except ModuleNotFoundError as error:
-            if error.name not in ("actors", "actors.client"):
+            if error.name not in ("actors", "actors.api.client", "actors.api.tables"):
                 raise
             raise hides("actors", "a folder or file named actors") from None
-        return {"batch": batch, "run": run, "submit": submit, "attach": attach}[name]
+        return {"run": run, "submit": submit, "attach": attach}[name]
     if name == "testing":
         import cortex.testing as testing
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cortex.at_home import hides
+from cortex.package_guard import hides
 
 if TYPE_CHECKING:
     Asked: Any
@@ -29,9 +29,9 @@ def __getattr__(name: str) -> Any:
     """The other lazy door to the edge."""
     if name in __all__:
         try:
-            from actors.scripted import Asked, NoReply, RecordedModel, ScriptedModel
+            from actors.fakes.scripted_models import Asked, NoReply, RecordedModel, ScriptedModel
         except ModuleNotFoundError as error:
-            if error.name not in ("actors", "actors.scripted"):
+            if error.name not in ("actors", "actors.fakes.scripted_models"):
                 raise
             raise hides("actors", "a folder or file named actors") from None
         found = (Asked, NoReply, RecordedModel, ScriptedModel)

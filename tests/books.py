@@ -7,16 +7,17 @@ from typing import Any
 
 import msgspec
 
-from actors import programs
-from actors.store import Folder
-from cortex import commands, events, journal
-from cortex.limits import Limits, Route, Terms
-from cortex.loop import step
-from cortex.program import Program, params_of
+from actors.journal.journal import Folder
+from actors.programs import loader
+from cortex.journal import codec
+from cortex.loop.step import step
 from cortex.programs.batch import Batch
-from cortex.reply import Reply, Usage
-from policies.failure import Failure, FailureKind
-from policies.price import Price
+from cortex.state import commands, events
+from cortex.state.program import Program, params_of
+from cortex.values.limits import Limits, Route, Terms
+from cortex.values.reply import Reply, Usage
+from policies.estimates.price import Price
+from policies.failures.failure import Failure, FailureKind
 
 PRICE = Price(input_usd_per_mtok=3, output_usd_per_mtok=15)  # type: ignore[arg-type]
 USAGE = Usage(10, 2)
@@ -45,13 +46,13 @@ class Book:
     ) -> None:
         self.folder = Folder(folder).prepare()
         self.program = program or Batch()
-        where, params = programs.place_of(type(self.program)), params_of(self.program)
+        where, params = loader.place_of(type(self.program)), params_of(self.program)
         terms = Terms(
             job=job, program=where, params_json=params, limits=limits, fallbacks=fallbacks,
-            fingerprint=fingerprint or programs.fingerprint(where, params), streams=True,
+            fingerprint=fingerprint or loader.fingerprint(where, params), streams=True,
             route=Route(endpoint="https://provider.test", model="m", price=price), **more,
         )  # fmt: skip
-        self.k = journal.open_job(terms)
+        self.k = codec.open_job(terms)
         self.at_s = BEGUN_S
         self._journal = self.folder.journal(job, create=True)
         self._journal.take_epoch(b"{}")
@@ -62,12 +63,12 @@ class Book:
     def turn(self, *happened: events.Event, after_s: float = 1.0) -> list[commands.Command]:
         """These events, so long after the ones before."""
         self.at_s += after_s
-        blob = journal.encode_batch(happened)
-        before = journal.encode_account(self.k)
-        turn = journal.decode_turn(journal.encode_turn(self.at_s, [blob]))
+        blob = codec.encode_batch(happened)
+        before = codec.encode_account(self.k)
+        turn = codec.decode_turn(codec.encode_turn(self.at_s, [blob]))
         out = step(self.k, self.program, turn)
-        account = journal.encode_account(self.k)
-        self._journal.append([journal.encode_turn(self.at_s, [blob], account if account != before else b"")])
+        account = codec.encode_account(self.k)
+        self._journal.append([codec.encode_turn(self.at_s, [blob], account if account != before else b"")])
         for command in out:
             if isinstance(command, commands.Call):
                 self.asked[command.goal, command.attempt] = command
@@ -87,7 +88,7 @@ class Book:
     def anew(self) -> None:
         """The job begins anew, as where its program has changed: what it has cost goes with it."""
         carried = msgspec.structs.replace(self.k.ledger)
-        before, self.k = self.k, journal.open_job(self.k.terms)
+        before, self.k = self.k, codec.open_job(self.k.terms)
         self._journal.set_meta("opened_at", str(self._journal.seq).encode())
         self.turn(events.Opened(before.terms, 2, before.next_goal, carried))
 

@@ -1,7 +1,7 @@
 """Breakers in the states that tests begin with, under the policy used by default."""
 
-from policies import breaker as b
-from policies.breaker import Breaker, BreakerPolicy, BreakerState, Moved
+from policies.failures import breaker as b
+from policies.failures.breaker import Breaker, BreakerPolicy, BreakerState, Moved
 
 CLOSED, OPEN, HALF_OPEN = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN
 P = BreakerPolicy()

@@ -259,7 +259,7 @@ def state(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 @pytest.fixture
 def database(postgres: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A ``--state`` in the server where nothing is yet."""
-    from actors.postgres.link import close_idle
+    from actors.journal.postgres.connection import close_idle
 
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
     yield postgres.state()

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from cortex.control import Bounds, Control, Each, Task, begun, course
+from cortex.control import Bounds, Control, Each, Task, begun, progression
 from cortex.control.commands import KINDS
 from cortex.control.machine import handle
 
@@ -63,9 +63,9 @@ def branched(*values: str, returns: str = "text") -> Control:
     c = run(cmd("fork", framings=[f"view {n}" for n in range(len(values))]), returns=returns)
     for value in values:
         c = run(NEXT, c=c)
-        c = course.heard(course.answered(c, value) if value != "FAIL" else _fail_for_good(c))[0]
+        c = progression.heard(progression.answered(c, value) if value != "FAIL" else _fail_for_good(c))[0]
     return c
 
 
 def _fail_for_good(c: Control) -> Control:
-    return course.failed(c.with_task(msgspec.structs.replace(c.task, tries=9)), "bad")
+    return progression.failed(c.with_task(msgspec.structs.replace(c.task, tries=9)), "bad")

@@ -1,4 +1,4 @@
-"""Drives ``cortex.loop.step`` with a scripted model: a channel, a branch and a store in one small synchronous loop.
+"""Drives ``cortex.loop.step.step`` with a scripted model: a channel, a branch and a store in one small synchronous loop.
 
 The model is a function from a request's text to the reply's text (or to a whole ``Reply``, or a ``Failure``). The
 branch's bound is kept as in a run: a prompt whose bytes do not prove that it fits M is counted, and refused above it.
@@ -12,14 +12,15 @@ from typing import Any
 
 import msgspec
 
-from cortex import commands, events, journal
-from cortex.limits import Limits, Route, Terms
-from cortex.loop import step
-from cortex.program import Program, params_of
-from cortex.reply import Reply, Usage
-from cortex.state import Goal, State
-from policies.failure import Failure, FailureKind
-from policies.tokens import body_tokens_bound
+from cortex.journal import codec
+from cortex.loop.step import step
+from cortex.state import commands, events
+from cortex.state.program import Program, params_of
+from cortex.state.state import Goal, State
+from cortex.values.limits import Limits, Route, Terms
+from cortex.values.reply import Reply, Usage
+from policies.estimates.tokens import body_tokens_bound
+from policies.failures.failure import Failure, FailureKind
 
 Model = Callable[[str], "str | Reply | Failure"]
 Counter = Callable[[str], int]
@@ -70,7 +71,7 @@ class Driver:
         )  # fmt: skip
         self.program, self.model = program, model
         self.together, self.counter, self.countable = together, counter, countable
-        self.k: State = journal.open_job(self.terms)
+        self.k: State = codec.open_job(self.terms)
         self.calls: list[commands.Call] = []
         self.answered: list[commands.Call] = []
         self.emitted: list[Any] = []
@@ -116,8 +117,8 @@ class Driver:
 
     def replayed(self) -> State:
         """K from the journal's bytes: every turn encoded, decoded and taken again."""
-        blobs = [journal.encode_turn(t.at_s, [journal.encode_batch(batch) for batch in t.batches]) for t in self.turns]
-        return journal.replay(None, map(journal.decode_turn, blobs), self.program)
+        blobs = [codec.encode_turn(t.at_s, [codec.encode_batch(batch) for batch in t.batches]) for t in self.turns]
+        return codec.replay(None, map(codec.decode_turn, blobs), self.program)
 
     # -- what tests look at ----------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cortex.sandbox import Refusal
+from cortex.state.sandbox import Refusal
 
 F, R, S = Refusal.FORBIDDEN, Refusal.RAISED, Refusal.SYNTAX
 T, M, P, D, C, A, X = (

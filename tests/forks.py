@@ -32,8 +32,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 WARM = (
-    "actors.cli.app actors.cli.beginning actors.client actors.driver actors.frames actors.inline actors.session "
-    "actors.simulator.inprocess anthropic pandas pyarrow.parquet opentelemetry.sdk.trace"
+    "actors.cli.app actors.cli.run.start actors.api.client actors.driver.driver actors.api.tables actors.runtime.inline actors.api.session "
+    "actors.simulator.frontends.in_memory anthropic pandas pyarrow.parquet opentelemetry.sdk.trace"
 ).split()
 """What most commands import."""
 
@@ -73,7 +73,7 @@ def served(folder: Path) -> Iterator[Path]:
 def _serve(address: str) -> None:
     for name in WARM:
         importlib.import_module(name)
-    from actors.cli.entrance import enter
+    from actors.cli.main import enter
 
     _stay_near()
 
@@ -149,7 +149,7 @@ def _heed(visitor: socket.socket) -> None:
 
 
 def _cortex(words: list[str]) -> int:
-    from actors.cli.entrance import enter
+    from actors.cli.main import enter
 
     sys.argv = ["cortex", *words]
     return enter(words)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cortex.orders import Begun, Command, Event, Nodes, Reported, Start
-from cortex.signals import Report, RouteSignals
+from cortex.scheduler.protocol import Begun, Command, Event, Nodes, Reported, Start
+from cortex.scheduler.reports import Report, RouteSignals
 from tests.town import ROUTE, Town, settings
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from cortex import scheduler
-from cortex.signals import Claim, Claims, Grant, Report, RouteSignals
-from policies.limit import Allowance, Sample
-from policies.pace import set_rates
+from cortex.scheduler import step
+from cortex.scheduler.reports import Claim, Claims, Grant, Report, RouteSignals
+from policies.limits.limit import Allowance, Sample
+from policies.limits.pace import set_rates
 from tests.pool import MESSAGE_S, Pool, Provider
 
 POOL = "http://provider|key|sonnet"
@@ -22,23 +22,23 @@ class LeasedPool(Pool):
     """Each node is a job and a branch in one."""
 
     def __init__(self, provider: Provider, **options: Any) -> None:
-        self.state = scheduler.Cluster()
+        self.state = step.Cluster()
         self.granted = 0
         self._numbers = 0
         self._due_s = math.inf
         self._heard_serial: dict[int, int] = {}
         super().__init__(provider, **options)
-        self._step(scheduler.Started(self.now_s, "cortex"))
+        self._step(step.Started(self.now_s, "cortex"))
         for place, _ in enumerate(self.nodes):
             self._join(place)
         self.limit = self.state.pools[POOL].limit
 
-    def _step(self, event: scheduler.Event) -> None:
-        for command in scheduler.step(self.state, event):
+    def _step(self, event: step.Event) -> None:
+        for command in step.step(self.state, event):
             if isinstance(command, Grant):
                 self.granted += 1
                 self._at(self._draw(MESSAGE_S), self._take_grant, int(command.job), command)
-            elif isinstance(command, scheduler.Start):
+            elif isinstance(command, step.Start):
                 self._at(STARTING_S, self._begun, command.name)
         if self.state.due_s < self._due_s:
             self._due_s = self.state.due_s
@@ -46,17 +46,17 @@ class LeasedPool(Pool):
 
     def _passed(self) -> None:
         self._due_s = math.inf
-        self._step(scheduler.Passed(self.now_s))
+        self._step(step.Passed(self.now_s))
 
     def _begun(self, name: str) -> None:
-        self._step(scheduler.Begun(self.now_s, name, "node", f"{name}!"))
+        self._step(step.Begun(self.now_s, name, "node", f"{name}!"))
 
     def _join(self, place: int) -> None:
         node = self.nodes[place]
         wanted = min(CONCURRENCY, int(self.demand(self.now_s - self.zero_s) / len(self.nodes)))
         held = max(node.permits, node.in_flight)
         claim = Claim(ROUTE, POOL, held, self._heard_serial.get(place, 0))
-        self._step(scheduler.Joined(self.now_s, Claims(str(place), 1, "cortex", wanted, CONCURRENCY, (claim,))))
+        self._step(step.Joined(self.now_s, Claims(str(place), 1, "cortex", wanted, CONCURRENCY, (claim,))))
 
     def _take_grant(self, place: int, grant: Grant) -> None:
         if grant.serial <= self._heard_serial.get(place, 0):
@@ -89,7 +89,7 @@ class LeasedPool(Pool):
         )
         name = f"branch:{place}"
         report = Report(name, f"{name}!", "node", self._numbers, "calling", in_flight, done=self._numbers, routes=(signals,))
-        self._step(scheduler.Reported(self.now_s, report))
+        self._step(step.Reported(self.now_s, report))
         self._join(place)
 
     def _share(self) -> None:

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable
 
 from cortex.programs.notes import NoteText
-from cortex.reply import Reply
-from policies.failure import Failure
+from cortex.values.reply import Reply
+from policies.failures.failure import Failure
 
 QUESTION = "Is the harbour deep enough for the new ships?"
 

@@ -15,8 +15,19 @@ from typing import Any
 
 import msgspec
 
-from policies.limit import Allowance, Bucket, Caps, Limit, LimitPolicy, RateLimits, Sample, allowance, new, observe
-from policies.pace import Pace, correct, due_at_s, set_rates, take
+from policies.limits.limit import (
+    Allowance,
+    Bucket,
+    Caps,
+    Limit,
+    LimitPolicy,
+    RateLimits,
+    Sample,
+    allowance,
+    new,
+    observe,
+)
+from policies.limits.pace import Pace, correct, due_at_s, set_rates, take
 
 REPORT_S = 0.25
 SOON_S = 0.04
@@ -307,7 +318,7 @@ class Pool:
         sample = msgspec.structs.replace(counts, in_flight=known, binding=binding)
         if observe(self.policy, self.limit, self.now_s, sample):
             self._grew_s = self.now_s
-        if self.now_s - self._grew_s < REPORT_S:  # as ``cortex.scheduler.report_after_s`` has it
+        if self.now_s - self._grew_s < REPORT_S:  # as ``cortex.scheduler.step.report_after_s`` has it
             self.nodes[place].report_at_s = self.now_s + SOON_S
             self._at(SOON_S, self._report_due, place)
         self._share()

@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from actors.summary import summary
+from actors.jobs.summary import summary
 from actors.top.sources import ClusterSeen, JobSeen, Seen
-from cortex.limits import Limits, Route, Terms
-from cortex.state import State
-from policies.limit import NO_CAPS, Caps
+from cortex.state.state import State
+from cortex.values.limits import Limits, Route, Terms
+from policies.limits.limit import NO_CAPS, Caps
 
 NOW_S = 1_800_000_000.0
 OWN = Route(endpoint="https://api.anthropic.com", credential="k1", model="claude-haiku-4-5")

@@ -13,18 +13,19 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from cortex import commands, events, journal
-from cortex.changes import Ask, Change
-from cortex.checks import check
-from cortex.decisions import listen
-from cortex.limits import Limits, Route, Terms
-from cortex.loop import step
-from cortex.program import Program
-from cortex.prompt import Part, Prompt, Role
-from cortex.reply import Reply, Usage
-from cortex.state import Goal, State, Status
-from policies.failure import Failure, FailureKind
-from policies.price import Price, parse_price
+from cortex.journal import codec
+from cortex.loop.invariants import check
+from cortex.loop.step import step
+from cortex.state import commands, events
+from cortex.state.changes import Ask, Change
+from cortex.state.decision_hook import listen
+from cortex.state.program import Program
+from cortex.state.state import Goal, State, Status
+from cortex.values.limits import Limits, Route, Terms
+from cortex.values.prompt import Part, Prompt, Role
+from cortex.values.reply import Reply, Usage
+from policies.estimates.price import Price, parse_price
+from policies.failures.failure import Failure, FailureKind
 
 PRICE = parse_price("input=3,output=15")
 USAGE = Usage(10, 2)
@@ -34,8 +35,8 @@ def taken(program: Program, turns: Iterable[events.Turn]) -> Iterator[tuple[comm
     """What `step` makes of each of these turns, and K after it."""
     k: State | None = None
     for turn in turns:
-        if (terms := journal.opening(turn)) is not None:
-            k = journal.open_job(terms)
+        if (terms := codec.opening(turn)) is not None:
+            k = codec.open_job(terms)
         assert k is not None
         yield step(k, program, turn), k
 
@@ -90,8 +91,8 @@ class Stage:
         self.heard: list[tuple[int, str, dict[str, Any]]] = []
         """Every decision, as a replay of it told: of which goal, what, and what was seen."""
         opening = opened or events.Opened(terms(limits, **of_terms), 1)
-        self.k: State = journal.open_job(opening.terms)
-        self.shadow: State = journal.open_job(opening.terms)
+        self.k: State = codec.open_job(opening.terms)
+        self.shadow: State = codec.open_job(opening.terms)
         self.turn(opening, at_s=100.0)
         if permits:
             self.turn(events.Granted(permits))
@@ -132,13 +133,13 @@ class Stage:
             self.emitted = [v for i, v in enumerate(self.emitted) if v is not TAKEN_BACK or i in late]
 
     def _doubt(self, turn: events.Turn, out: commands.Decided) -> None:
-        blob = journal.encode_turn(turn.at_s, [journal.encode_batch(batch) for batch in turn.batches])
-        self.shadow = journal.decode_state(journal.encode_state(self.shadow))
+        blob = codec.encode_turn(turn.at_s, [codec.encode_batch(batch) for batch in turn.batches])
+        self.shadow = codec.decode_state(codec.encode_state(self.shadow))
         listen(self.shadow, self._hear)  # who listens changes nothing
-        echo = step(self.shadow, self.other, journal.decode_turn(blob))
+        echo = step(self.shadow, self.other, codec.decode_turn(blob))
         assert _deeds(echo) == _deeds(out), "a replay says something else"
         assert _ids(echo.made) == _ids(out.made) and _ids(echo.ended) == _ids(out.ended), "a replay tells of other goals"
-        if journal.encode_state(self.shadow) != journal.encode_state(self.k):
+        if codec.encode_state(self.shadow) != codec.encode_state(self.k):
             assert self.shadow == self.k, "a replay makes another K"
             raise AssertionError("a replay makes K with other bytes")
 
@@ -249,7 +250,7 @@ class Asker(Program, frozen=True):
             yield Ask(goal, prompt(str(goal.value)))
 
     def absorb(self, k: State, goal: Goal, reply: Reply) -> Iterable[Change]:
-        from cortex.changes import Resolve
+        from cortex.state.changes import Resolve
 
         yield Resolve(goal, reply.text)
 

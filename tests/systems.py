@@ -14,7 +14,6 @@ import msgspec
 
 import cortex
 from benchmarks.towers import verified
-from cortex.program import Program
 from cortex.programs.chatloop import chatloop
 from cortex.programs.convex import Convex
 from cortex.programs.crystal import crystal
@@ -24,6 +23,7 @@ from cortex.programs.ralph import Ralph
 from cortex.programs.recovery import recovery
 from cortex.programs.rlm import rlm
 from cortex.programs.toolloop import toolloop
+from cortex.state.program import Program
 from tests.workshop import CHECK, TASK, workshop
 
 

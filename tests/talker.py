@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 import cortex
-from cortex.reply import Reply, Usage
-from policies.failure import Failure
+from cortex.values.reply import Reply, Usage
+from policies.failures.failure import Failure
 
 Turn = str | tuple[str, dict[str, Any]] | list[tuple[str, dict[str, Any]]]
 """A text, a use of a tool (name and input), or several."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import msgspec
 
-from cortex.cluster import NEVER, Cluster, Settings
-from cortex.orders import Command, Event, Heard, Joined, Left, Passed, Reported, Started
-from cortex.scheduler import step
-from cortex.signals import Claim, Claims, Grant, Report, RouteSignals
-from policies.limit import LimitPolicy
+from cortex.scheduler.protocol import Command, Event, Heard, Joined, Left, Passed, Reported, Started
+from cortex.scheduler.reports import Claim, Claims, Grant, Report, RouteSignals
+from cortex.scheduler.state import NEVER, Cluster, Settings
+from cortex.scheduler.step import step
+from policies.limits.limit import LimitPolicy
 
 ROUTE = "https://one|key|opus"
 OTHER = "https://two|key|opus"

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Any, ClassVar
 
-from cortex.changes import Abandon, Ask, Change, Emit, Fail, Observe, Reopen, Resolve, RunTool, Spawn, Vote, Wait
-from cortex.program import Program, tool
-from cortex.reply import Malformed, Reply
-from cortex.state import Goal, Item, State, Status
-from policies.failure import Failure
-from policies.join import Join
+from cortex.state.changes import Abandon, Ask, Change, Emit, Fail, Observe, Reopen, Resolve, RunTool, Spawn, Vote, Wait
+from cortex.state.program import Program, tool
+from cortex.state.state import Goal, Item, State, Status
+from cortex.values.reply import Malformed, Reply
+from policies.decisions.join import Join
+from policies.failures.failure import Failure
 from tests.stage import Flat, prompt
 
 LEAVES_MAX = 3

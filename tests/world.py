@@ -12,14 +12,14 @@ from typing import Any
 
 import msgspec
 
-from cortex import commands, events
-from cortex.limits import Limits
-from cortex.program import Program
-from cortex.reply import Reply, Usage
-from cortex.state import Goal, State, Status
-from policies.failure import FailureKind
-from policies.price import cost_nusd
-from policies.tokens import body_tokens_bound
+from cortex.state import commands, events
+from cortex.state.program import Program
+from cortex.state.state import Goal, State, Status
+from cortex.values.limits import Limits
+from cortex.values.reply import Reply, Usage
+from policies.estimates.price import cost_nusd
+from policies.estimates.tokens import body_tokens_bound
+from policies.failures.failure import FailureKind
 from tests.stage import Stage, failure, reply
 from tests.toys import digest
 

@@ -8,15 +8,15 @@ import sys
 def main() -> None:
     """Run one command and end the interpreter with its exit code: 0, 1, 2, 3, 130 or 143."""
     try:
-        from actors.cli.hidden import hidden_line
-        from actors.cluster.heap import never_at_the_end, seldom
+        from actors.common.gc_tuning import never_at_the_end, seldom
+        from actors.common.shadowing import hidden_line
 
         seldom()
         never_at_the_end()
         if said := hidden_line():
             print(f"cortex: {said}", file=sys.stderr)
             sys.exit(2)
-        from actors.cli.entrance import enter
+        from actors.cli.main import enter
     except KeyboardInterrupt:
         sys.exit(130)
     sys.exit(enter(sys.argv[1:]))

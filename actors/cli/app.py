@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 
-from actors.cli.arguments import (
+from actors.cli.kubernetes_commands import COMMANDS as K8S
+from actors.cli.maintenance_commands import COMMANDS as TENDING
+from actors.cli.money_commands import COMMANDS as MONEY
+from actors.cli.options.arguments import (
     Faults,
     Input,
     Job,
@@ -20,14 +24,13 @@ from actors.cli.arguments import (
     Submitted,
     Within,
 )
-from actors.cli.foretold import COMMANDS as FORETOLD
-from actors.cli.k8s import COMMANDS as K8S
-from actors.cli.money import COMMANDS as MONEY
-from actors.cli.options import BOUNDS, GOING_ON, LOOKING, RUNNING, TABLE, Options, takes
-from actors.cli.panels import arrange
-from actors.cli.problems import COMPLETE, CommandError
-from actors.cli.saved import COMMANDS as SAVING
-from actors.cli.tended import COMMANDS as TENDING
+from actors.cli.options.errors import COMPLETE
+from actors.cli.options.help_layout import arrange
+from actors.cli.options.options import BOUNDS, GOING_ON, LOOKING, RUNNING, TABLE, Options, takes
+from actors.cli.options.registry import register
+from actors.cli.plan_command import COMMANDS as FORETOLD
+from actors.cli.program_commands import COMMANDS as SAVING
+from actors.common.errors import CommandError
 
 app = typer.Typer(
     name="cortex", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
@@ -64,7 +67,7 @@ def _cortex(
 @takes(*RUNNING, "ordered", "no_keep_text", "shards", *TABLE)
 def batch(input: Input, output: Results, options: Options, sample: Planned = 0) -> int:  # noqa: A002 - its name
     """Ask every row or request of INPUT, once; give the same command again after a crash and it goes on."""
-    from actors.cli.beginning import batch as begin
+    from actors.cli.run.start import batch as begin
 
     return begin(input, output, options, sample)
 
@@ -81,7 +84,7 @@ def run(
     param: Params = _NOTHING,
 ) -> int:
     """Run a program: a ready one, one of your own, or a saved one."""
-    from actors.cli.beginning import run as begin
+    from actors.cli.run.start import run as begin
 
     return begin(program, list(inputs or ()), output, list(param or ()), options)
 
@@ -92,7 +95,7 @@ def resume(
     job: Job, options: Options, submitted: Submitted = _NOTHING, not_submitted: NotSubmitted = _NOTHING
 ) -> int:
     """Go on with a job that was interrupted, or stopped by a cap or a block."""
-    from actors.cli.going_on import decided_of, go_on
+    from actors.cli.run.resume import decided_of, go_on
 
     return go_on(job, options, attaching=False, decided=decided_of(submitted or (), not_submitted or ()))
 
@@ -101,7 +104,7 @@ def resume(
 @takes(*GOING_ON, "wait", "overwrite")
 def attach(job: Job, options: Options, output: Output = "") -> int:
     """Follow a job that goes on in a cluster; -o writes its results there too."""
-    from actors.cli.going_on import go_on
+    from actors.cli.run.resume import go_on
 
     return go_on(job, options, attaching=True, copy=output)
 
@@ -110,7 +113,7 @@ def attach(job: Job, options: Options, output: Output = "") -> int:
 @takes(*LOOKING)
 def cancel(job: Job, options: Options) -> int:
     """End a job for good, whoever runs it."""
-    from actors.cli.steering import cancel as end
+    from actors.cli.control.steer import cancel as end
 
     return end(job, options)
 
@@ -122,7 +125,7 @@ def answer(
     answers: Annotated[list[str], typer.Argument(help="the answer, as JSON or a text", metavar="NAME=VALUE...")],
 ) -> int:  # fmt: skip
     """Answer what a job waits for; one that rests goes on with `cortex resume`."""
-    from actors.cli.answering import answer as give
+    from actors.cli.control.answer import answer as give
 
     return give(job, answers, options)
 
@@ -137,7 +140,7 @@ def approve(
     deny: Annotated[bool, typer.Option("--deny", help="say no instead")] = False,
 ) -> int:  # fmt: skip
     """Approve what a job asks a person for, or deny it; one that rests goes on with `cortex resume`."""
-    from actors.cli.answering import approve as give
+    from actors.cli.control.answer import approve as give
 
     return give(job, list(goals or ()), deny, options)
 
@@ -146,7 +149,7 @@ def approve(
 @takes(*LOOKING, said=BOUNDS)
 def change(job: Job, options: Options) -> int:
     """Change the bounds of a job, also while it runs; `none` takes one away."""
-    from actors.cli.steering import change as put
+    from actors.cli.control.steer import change as put
 
     return put(job, options)
 
@@ -162,7 +165,7 @@ def drain(
     within: Within = "",
 ) -> int:
     """Let a job finish what is in flight and rest (`cortex resume` goes on); or empty a node or branch."""
-    from actors.cli.steering import drain as end
+    from actors.cli.control.steer import drain as end
 
     return end(job, node, branch, every, within, options)
 
@@ -175,7 +178,7 @@ def limit(
     clear: Annotated[bool, typer.Option("--clear", help="take all bounds of it away")] = False,
 ) -> int:
     """Bound by hand what all jobs together use of a route, also while they run; alone: list what is in force."""
-    from actors.cli.limiting import limit as put
+    from actors.cli.control.limit import limit as put
 
     return put(route, clear, options)
 
@@ -184,7 +187,7 @@ def limit(
 @takes(*LOOKING, said=("cluster",))
 def status(options: Options, job: Annotated[str, typer.Argument(help="the latest, if left out")] = "") -> int:
     """Show how a job stands, from its journal; with --cluster also what the cortex there knows now."""
-    from actors.cli.looking import status as show
+    from actors.cli.inspection.status import status as show
 
     return show(job, options)
 
@@ -195,7 +198,7 @@ def top(
     options: Options, once: Annotated[bool, typer.Option("--once", help="print one screen as text, and end")] = False
 ) -> int:
     """Watch jobs, routes, branches, workers and nodes as they work: a full screen; q ends it."""
-    from actors.cli.topping import top as show
+    from actors.cli.inspection.top import top as show
 
     return show(once, options)
 
@@ -207,7 +210,7 @@ def jobs(
     every: Annotated[bool, typer.Option("--all", help="also those that work for another: its shards")] = False,
 ) -> int:
     """List the jobs of the state folder, the latest first."""
-    from actors.cli.looking import jobs as show
+    from actors.cli.inspection.status import jobs as show
 
     return show(options, every)
 
@@ -222,7 +225,7 @@ def replay(
     param: Params = _NOTHING,
 ) -> int:  # fmt: skip
     """Try a program over a job's recorded replies, without a model: what it would ask besides, and the price."""
-    from actors.cli.replaying import replay as try_it
+    from actors.cli.inspection.replay import replay as try_it
 
     return try_it(job, program, list(param or ()), options)
 
@@ -240,8 +243,8 @@ def inspect(
     count: Annotated[int, typer.Option("--count", help="turns shown", metavar="N", min=1)] = 40,
 ) -> int:  # fmt: skip
     """Show what happened in a job, turn by turn; or the story of one goal, and why; or the state as it was."""
-    from actors.cli.inspecting import Wanted
-    from actors.cli.inspecting import inspect as show
+    from actors.cli.inspection.show import Wanted
+    from actors.cli.inspection.show import inspect as show
 
     return show(Wanted(job=job, subject=subject, failed=failed, at=at, first=first, count=count), options)
 
@@ -258,7 +261,7 @@ def fork(
     ] = "",
 ) -> int:  # fmt: skip
     """Make another job of a job's first turns (--job NEW); `cortex resume NEW` goes on from there."""
-    from actors.cli.forking import fork_job
+    from actors.cli.admin.fork import fork_job
 
     return fork_job(name, at, program, output, options)
 
@@ -270,7 +273,7 @@ def diff(
     other: Annotated[str, typer.Argument(help="the job to compare it with", metavar="OTHER")],
 ) -> int:  # fmt: skip
     """Compare two jobs of one program: outcome, results row by row, calls; exit code 0 the same, 1 different."""
-    from actors.cli.comparing import diff as compare
+    from actors.cli.inspection.diff import diff as compare
 
     return compare(job, other, options)
 
@@ -285,7 +288,7 @@ def export(
     no_text: Annotated[bool, typer.Option("--no-text", help="without prompts and replies")] = False,
 ) -> int:  # fmt: skip
     """Write a job's calls as a table, a line each: what was asked, what came of it, what it cost."""
-    from actors.cli.exporting import export as write
+    from actors.cli.inspection.export import export as write
 
     return write(job, output, no_text, options)
 
@@ -301,7 +304,7 @@ def report(
     no_text: Annotated[bool, typer.Option("--no-text", help="without prompts and replies")] = False,
 ) -> int:  # fmt: skip
     """Write what happened in a job, also while it runs, as one HTML page that needs no network."""
-    from actors.cli.reporting import report as write
+    from actors.cli.inspection.report import report as write
 
     return write(job, output, form, no_text, options)
 
@@ -310,7 +313,7 @@ def report(
 @takes("as_json", "verbose")
 def list_programs(options: Options) -> int:
     """List the ready programs, with their parameters."""
-    from actors.cli.writing import list_programs as show
+    from actors.cli.programs.new import list_programs as show
 
     return show(options)
 
@@ -322,7 +325,7 @@ def new_program(
     file: Annotated[str, typer.Argument(help="a Python file that is not there yet", metavar="FILE")],
 ) -> int:
     """Write a small flow of your own to begin with, and its test."""
-    from actors.cli.writing import new_program as write
+    from actors.cli.programs.new import new_program as write
 
     return write(file)
 
@@ -347,7 +350,7 @@ def plan_votes(
     ] = 0.0,
 ) -> int:
     """Plan by how many votes an answer must be ahead, from a measured success rate and a target."""
-    from actors.cli.votes import plan_votes as plan
+    from actors.cli.planning.votes import plan_votes as plan
 
     return plan(steps, success, right, of, target, flagged, options)
 
@@ -370,7 +373,7 @@ def doctor(
     paid: Annotated[bool, typer.Option("--paid", help="make one call of one token of --model, which costs")] = False,
 ) -> int:
     """Check this machine, the road to the provider, the key, Ray and the state folder; say what to do."""
-    from actors.cli.doctoring import doctor as examine
+    from actors.cli.admin.doctor import doctor as examine
 
     return examine(metrics_listen, paid, options)
 
@@ -379,9 +382,9 @@ def doctor(
 @takes("verbose")
 def simulate(options: Options, port: Port = 0, fault: Faults = _NOTHING, setting: Settings = _NOTHING) -> int:
     """Be a provider, to rehearse against: Messages, token counting and Message Batches over HTTP."""
-    from actors.cli.keys import taken_environ
-    from actors.simulator.command import CannotListen
-    from actors.simulator.command import simulate as serve
+    from actors.cli.options.api_keys import taken_environ
+    from actors.simulator.frontends.command import CannotListen
+    from actors.simulator.frontends.command import simulate as serve
     from actors.simulator.settings import SettingsError, settings_from
 
     taken_environ()
@@ -392,4 +395,11 @@ def simulate(options: Options, port: Port = 0, fault: Faults = _NOTHING, setting
         raise CommandError(str(error)) from None
 
 
+def _run_elsewhere(command: str, given: Mapping[str, Any], options: Options) -> int | None:
+    from actors.cli.remote.submit import carry_out, is_elsewhere
+
+    return carry_out(command, given, options) if is_elsewhere(command, options) else None
+
+
+register(app, _run_elsewhere)
 arrange(app)

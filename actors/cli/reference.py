@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from actors.cli.options import ABOUT, flag_of, keys
-from actors.cli.options import FILE as JOB_FILE
+from actors.cli.options.options import ABOUT, flag_of, keys
+from actors.cli.options.options import FILE as JOB_FILE
 
 HEAD = """# Reference
 

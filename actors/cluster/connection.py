@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from actors.cluster.leftovers import end_processes
-from actors.cluster.start import Private
+from actors.cluster.bootstrap import Private
+from actors.cluster.orphan_cleanup import end_processes
 
 _log = logging.getLogger("cortex.ray")
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from actors.ports import ClusterError
+from actors.ports.runtime import ClusterError
 
 ANSWER_S = 30.0
 FIRST_ANSWER_S = 5.0

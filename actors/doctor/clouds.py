@@ -6,11 +6,8 @@ import asyncio
 
 import msgspec
 
-from actors.doctor.findings import Asked, Finding, ok, warning, wrong
-from actors.model import AnthropicModel
-from actors.prices import known
-from actors.provider.credential import Credential, CredentialError, Platform
-from actors.provider.platforms import (
+from actors.doctor.checks import Asked, Finding, ok, warning, wrong
+from actors.providers.credentials.clouds import (
     ANTHROPIC,
     BEDROCK,
     OPENS,
@@ -20,6 +17,9 @@ from actors.provider.platforms import (
     credential_of,
     missing_extra,
 )
+from actors.providers.credentials.credential import Credential, CredentialError, Platform
+from actors.providers.messages.client import AnthropicModel
+from actors.routing.pricing import known
 
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 import aiohttp
 
-from actors.cluster.start import speaks_http2
-from actors.doctor.findings import Asked, Finding, ok, warning, wrong
-from actors.doctor.line import host_port, reason
-from actors.observing.settings import GRPC, SIGNALS, Settings, Signal
-from actors.provider.credential import without_password
+from actors.cluster.bootstrap import speaks_http2
+from actors.doctor.checks import Asked, Finding, ok, warning, wrong
+from actors.doctor.connection_probe import host_port, reason
+from actors.observability.base.settings import GRPC, SIGNALS, Settings, Signal
+from actors.providers.credentials.credential import without_password
 
 _DO = "start the collector, or put OTEL_EXPORTER_OTLP_ENDPOINT right; a run goes on without it"
 

@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from actors.doctor.findings import Asked, Finding, ok, warning, wrong
-from actors.store import StoreError
+from actors.doctor.checks import Asked, Finding, ok, warning, wrong
+from actors.journal.journal import StoreError
 
 _SLOW_COMMIT_S = 0.05
 _COMMITS = 5
@@ -24,9 +24,9 @@ SELECT current_setting('server_version'), coalesce(current_schema(), ''), curren
 def database(asked: Asked) -> Iterator[Finding]:
     """Nothing is made in it that stays."""
     try:
-        from actors.postgres.address import conninfo_of
-        from actors.postgres.link import Link
-        from actors.postgres.schema import version
+        from actors.journal.postgres.connection import Link
+        from actors.journal.postgres.dsn import conninfo_of
+        from actors.journal.postgres.migrations import version
 
         link = Link(conninfo_of(asked.state, os.environ), asked.state)
         release, schema, fsync, tls, near, may, standby = link.rows(_ABOUT)[0]

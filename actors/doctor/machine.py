@@ -8,7 +8,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from actors.doctor.findings import Asked, Finding, ok, warning, wrong
+from actors.doctor.checks import Asked, Finding, ok, warning, wrong
 
 _OWN_FILES = 150
 """Descriptors that a run has open beside its connections: journals, sockets, pipes, what libraries keep."""

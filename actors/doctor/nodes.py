@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from importlib import metadata
 from typing import TYPE_CHECKING
 
-from actors.cluster.fitting import installed_there, versions
-from actors.doctor.findings import Asked, Finding, ok, warning, wrong
-from actors.ports import ClusterError
+from actors.cluster.compatibility import installed_there, versions
+from actors.doctor.checks import Asked, Finding, ok, warning, wrong
+from actors.ports.runtime import ClusterError
 from cortex import __version__
-from policies.releases import FITTING, Installed, differences
+from policies.decisions.releases import FITTING, Installed, differences
 
 if TYPE_CHECKING:
-    from actors.cluster.census import Told
+    from actors.cluster.node_inventory import Told
 
 NODE_S = 15.0
 """What a node may take to run a small function: it starts a Python process for it."""
@@ -31,7 +31,7 @@ def address_of(asked: Asked) -> str:
 def ray(asked: Asked) -> Iterator[Finding]:
     """Ray here, and on every node."""
     try:
-        from actors.runtime import nodes_of
+        from actors.runtime.ray_runtime import nodes_of
     except Exception as error:  # a broken installation may raise anything
         said = f"Ray cannot be imported: {type(error).__name__}: {error}"
         yield wrong("ray", said, "pip install --force-reinstall ray; --cluster inline works without it")

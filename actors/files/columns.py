@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from actors.files.table_file import is_bytes
+from actors.files.table_reader import is_bytes
 from cortex.programs.table import ANSWER, ERROR, META, REQUEST_ID, Table
-from cortex.schema import Shape, resolved
+from cortex.values.schema import Shape, resolved
 
 TEXT, INTEGER, NUMBER, BOOLEAN, JSON, ARROW = "text", "integer", "number", "boolean", "json", "arrow"
 

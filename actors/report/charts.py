@@ -6,10 +6,10 @@ from itertools import accumulate
 from typing import Any
 
 from actors.report.figures import SEGMENTS_MAX, Figures
-from actors.report.naming import HALF_OPEN, HELD, OPEN
+from actors.report.labels import HALF_OPEN, HELD, OPEN
 from actors.report.palette import mark_of
 from actors.report.sketches import Axis, Digest, Series
-from policies.price import usd
+from policies.estimates.price import usd
 
 Chart = dict[str, Any]
 WAITS_WORTH_S = 0.1

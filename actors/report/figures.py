@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from actors.report.counters import Branch, Failing, Period, Sums, Track
 from actors.report.sketches import Axis, Digest, Series, Top
-from actors.report.tallies import Branch, Failing, Period, Sums, Track
 
 BINS_MAX = 200
 BINS_MIN = 24

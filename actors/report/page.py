@@ -15,18 +15,18 @@ from typing import Any
 import jinja2
 import msgspec
 
+from actors.common.units import clock
+from actors.history.annotated_turns import Reading, priced
 from actors.report.charts import charts
+from actors.report.counters import Failing, Sums, Track
 from actors.report.figures import PROMPTS, Figures
-from actors.report.goals import Node, tree
+from actors.report.goal_details import Key, Story, clip, stories
+from actors.report.goal_tree import Node, tree
 from actors.report.palette import DARK, LIGHT, MARKS_DARK, MARKS_LIGHT, PATTERNS, style
-from actors.report.reading import Reading, priced
-from actors.report.stories import Key, Story, clip, stories
-from actors.report.tallies import Failing, Sums, Track
-from actors.report.words import MEANINGS, Ending, cautions, sentences
-from actors.wording import clock
-from cortex.dryrun import text_of
-from cortex.limits import Terms
-from policies.price import usd, usd_text
+from actors.report.sentences import MEANINGS, Ending, cautions, sentences
+from cortex.values.display import text_of
+from cortex.values.limits import Terms
+from policies.estimates.price import usd, usd_text
 
 TITLE_CHARACTERS = 120
 PROMPT_CHARACTERS = 2_000

@@ -16,12 +16,12 @@ from typing import Any
 
 import msgspec
 
-from actors.report.naming import SAID, breaker_of, name_of, said
-from actors.report.reading import Reading, Settled, Step
-from actors.waiting import named
-from cortex import events
-from cortex.dryrun import clipped
-from policies.price import usd
+from actors.history.annotated_turns import Reading, Settled, Step
+from actors.jobs.wait_reasons import named
+from actors.report.labels import SAID, breaker_of, name_of, said
+from cortex.state import events
+from cortex.values.display import clipped
+from policies.estimates.price import usd
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 _US = 1_000_000

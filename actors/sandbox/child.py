@@ -19,8 +19,8 @@ from typing import IO, Any
 import msgspec
 import pydantic_monty as monty
 
-from actors.sandbox.pieces import Run
-from cortex.sandbox import Bounds, Outcome, Piece, Refusal
+from actors.sandbox.interpreter import Run
+from cortex.state.sandbox import Bounds, Outcome, Piece, Refusal
 
 GRACE_S = 1.0
 """After the time of a piece is up, before its interpreter is killed."""

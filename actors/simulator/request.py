@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from actors.simulator import draws, pieces
-from actors.simulator.turns import Scene, offers_of, scene_of, unpaired
+from actors.simulator import random_draws, tokenizer
+from actors.simulator.conversation import Scene, offers_of, scene_of, unpaired
 
 TOKENS_PER_MESSAGE: Final = 3
 """What the framing of one message costs, in tokens. Less than the bytes of its JSON."""
@@ -131,11 +131,11 @@ def read(body: bytes, counting: bool = False) -> Ask:
     prefill = texts.pop() if got.messages[-1].role == "assistant" else ""
     text = texts[-1] if len(texts) == 1 else "\n\n".join(texts)
     system = said(got.system) if got.system else ""
-    tokens = pieces.count(text) + pieces.count(system) + pieces.count(prefill)
+    tokens = tokenizer.count(text) + tokenizer.count(system) + tokenizer.count(prefill)
     tokens += TOKENS_PER_MESSAGE * len(got.messages)
     if got.tools or any(type(turn.content) is list for turn in got.messages):
         tokens += _other_tokens(got)
-    named = draws.identity(body if got.stream is None else _without_stream(body))
+    named = random_draws.identity(body if got.stream is None else _without_stream(body))
     whole = f"{system}\0{text}" if system else text
     shaped = got.tool_choice or got.output_config or got.output_format
     tool, schema = _answer_form(got) if shaped else ("", None)
@@ -149,7 +149,7 @@ def read(body: bytes, counting: bool = False) -> Ask:
         whole = f"{whole}\0{bytes(got.tools).decode('utf-8', 'replace')}"
     return Ask(
         body_id=named,
-        text_id=draws.identity(whole.encode("utf-8", "replace")),
+        text_id=random_draws.identity(whole.encode("utf-8", "replace")),
         model=got.model,
         text=text,
         system=system,
@@ -225,12 +225,12 @@ def _result_text(block: _Block) -> str:
 
 def _other_tokens(got: _Body) -> int:
     """Tokens of what is no text: tools, images, documents."""
-    tokens = pieces.count(bytes(got.tools)) if got.tools else 0
+    tokens = tokenizer.count(bytes(got.tools)) if got.tools else 0
     for turn in got.messages:
         if isinstance(turn.content, str):
             continue
         for block in turn.content:
-            tokens += min(IMAGE_TOKENS, pieces.count(bytes(block.source)))
+            tokens += min(IMAGE_TOKENS, tokenizer.count(bytes(block.source)))
     return tokens
 
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from actors import live
-from actors.cli.standings import facts_of, living
-from actors.errors import ClearError
-from actors.records import last_owner, told
-from actors.store import Folder
+from actors.common.errors import ClearError
+from actors.driver import live_status
+from actors.history.catalog import last_owner, told
+from actors.history.job_facts import facts_of, living
+from actors.journal.journal import Folder
 
 READ_SHARE = 0.05
 """Of one core's time, for reading a journal that goes on changing."""
@@ -31,7 +31,7 @@ class JobSeen(msgspec.Struct, frozen=True, kw_only=True):
 
     job: str
     facts: dict[str, Any]
-    """As ``actors.summary`` has them; empty where they are still to be read."""
+    """As ``actors.jobs.summary`` has them; empty where they are still to be read."""
     source: str
     """``live``: what its process publishes; ``journal``; ``cluster``: its channel told."""
     as_of_s: float
@@ -46,7 +46,7 @@ class ClusterSeen(msgspec.Struct, frozen=True, kw_only=True):
     where: str
     as_of_s: float
     status: dict[str, Any]
-    """As ``Cortex.status`` has it, dated as in ``actors.live``."""
+    """As ``Cortex.status`` has it, dated as in ``actors.driver.live_status``."""
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +83,7 @@ class FolderSource:
     def look(self, budget_s: float = READ_BUDGET_S) -> Seen:
         """What there is now. ``budget_s``: how long to read journals that were never read."""
         now_s, until_s = self._clock(), time.monotonic() + budget_s
-        published = live.published(self.folder)
+        published = live_status.published(self.folder)
         jobs = [
             _published(name, published[name]) if name in published else self._journal(name, now_s, until_s)
             for name in self.folder.jobs() if "~" not in name
@@ -121,11 +121,11 @@ class FolderSource:
         return JobSeen(job=job, facts=facts, source="journal", as_of_s=as_of_s, owner=known.owner)
 
 
-def _published(job: str, found: live.Live) -> JobSeen:
+def _published(job: str, found: live_status.Live) -> JobSeen:
     return JobSeen(job=job, facts=found.facts, source="live", as_of_s=found.at_s, owner=_where(found))
 
 
-def _where(found: live.Live) -> str:
+def _where(found: live_status.Live) -> str:
     return f"process {found.owner.pid} on {found.owner.host}, {found.owner.cluster}"
 
 

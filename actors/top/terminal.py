@@ -14,10 +14,10 @@ from textual.events import Resize
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Static
 
-from actors.errors import ClearError
+from actors.common.errors import ClearError
 from actors.top.layout import Row, Table, cell, columns_shown, heights
-from actors.top.plain import curve_lines
 from actors.top.sources import Seen
+from actors.top.text_output import curve_lines
 from actors.top.view import SORTS, Screen, screen
 
 LOOK_S = 1.0

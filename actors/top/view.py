@@ -6,9 +6,7 @@ from typing import Any
 
 import msgspec
 
-from actors.top.layout import Column, Curve, Row, Table
-from actors.top.sources import ClusterSeen, JobSeen, Seen
-from actors.top.words import (
+from actors.top.labels import (
     caps_words,
     clock,
     money,
@@ -21,6 +19,8 @@ from actors.top.words import (
     where_words,
     why_words,
 )
+from actors.top.layout import Column, Curve, Row, Table
+from actors.top.sources import ClusterSeen, JobSeen, Seen
 
 SORTS = ("latest", "name", "rate", "cost", "failed")
 _ALIVE = ("running", "detached")

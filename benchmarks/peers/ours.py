@@ -14,7 +14,7 @@ import msgspec
 
 import cortex
 from benchmarks.rows import check_all
-from cortex.reply import Reply, Usage
+from cortex.values.reply import Reply, Usage
 
 MARK = b"row "
 DIGITS = 6

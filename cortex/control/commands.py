@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from cortex.control.tasks import Refused, Stop
-from cortex.conversation import ToolDef
+from cortex.values.conversation import ToolDef
 
 NAME = "control"
 

@@ -12,17 +12,17 @@ from typing import Any
 
 import msgspec
 
-from cortex.control import commands, course, returns, views
+from cortex.control import commands, progression, result_types, views
 from cortex.control.machine import handle
 from cortex.control.state import Approval, Control, over_budget
 from cortex.control.tasks import Refused, Task
-from cortex.control.wrapping import transformed
-from cortex.conversation import Conversation, ToolDef, ToolResult
-from cortex.flows.awaits import CallFailed
+from cortex.control.transforms import transformed
+from cortex.flows.awaitables import CallFailed
 from cortex.flows.context import Context
-from cortex.program import Program
-from cortex.reply import Said, ToolUse
-from policies.failure import FailureKind
+from cortex.state.program import Program
+from cortex.values.conversation import Conversation, ToolDef, ToolResult
+from cortex.values.reply import Said, ToolUse
+from policies.failures.failure import FailureKind
 
 _change = msgspec.structs.replace
 
@@ -89,11 +89,11 @@ async def _round(ctx: Context, loop: Loop, kit: Kit) -> Loop:
     spent = over_budget(c)
     if spent:
         ctx.log(f"over budget: {spent}")
-        return _change(loop, control=course.stopped(c, f"over budget: {spent}"), talks={})
+        return _change(loop, control=progression.stopped(c, f"over budget: {spent}"), talks={})
     if not c.active:
         return await _approved(ctx, loop)
     task, talk = c.task, loop.talks.get(c.active)
-    c, said = course.heard(c)
+    c, said = progression.heard(c)
     if task.apart and kit.apart is not None:
         return loop.at(await _apart(ctx, c, kit.apart(c)), task, None)
     if talk is None or talk.life != task.life:
@@ -108,15 +108,16 @@ async def _round(ctx: Context, loop: Loop, kit: Kit) -> Loop:
     except CallFailed as failed:
         return loop.at(_unanswered(c, talk, failed), task, talk)
     usage = reply.usage
-    c = course.turned(
+    c = progression.turned(
         c, usage.input_tokens_billed + usage.output_tokens, reply.cost_nusd or 0, ctx.now() - loop.began_s
     )
     if c.bounds.usd_max and reply.cost_nusd is None:
-        return _change(loop, control=course.stopped(c, "over budget: no price is known, so money cannot be counted"))
+        stopped = progression.stopped(c, "over budget: no price is known, so money cannot be counted")
+        return _change(loop, control=stopped)
     c, talk = await _took(ctx, c, talk, reply, kit)
     task = c.tasks[task.id]
     if c.active == task.id and task.life == talk.life and task.turns >= task.stop.turns_max:
-        c = course.failed(c, f"no end after {task.turns} turns")
+        c = progression.failed(c, f"no end after {task.turns} turns")
     return loop.at(c, task, talk)
 
 
@@ -127,7 +128,7 @@ def opening(c: Control, task: Task, kit: Kit) -> Conversation:
         task.goal,
         views.projected(c, task),
         task.brief,
-        returns.asked(task.returns) if task.stop.on == "answer" else "",
+        result_types.asked(task.returns) if task.stop.on == "answer" else "",
     ]
     tools = [kit.definitions[name] for name in task.tools]
     if task.commands:
@@ -138,15 +139,15 @@ def opening(c: Control, task: Task, kit: Kit) -> Conversation:
 def _unanswered(c: Control, talk: Talk, failed: CallFailed) -> Control:
     """A call failed for good. One that had grown too large goes on in a fresh context; else its task has failed."""
     if failed.kind == FailureKind.TOO_LARGE and len(talk.conversation.turns) > 1:
-        return course.afresh(c, "").noted(c.active, "its context had grown too large")
-    return course.failed(c, f"{failed.kind}: {failed.story}")
+        return progression.afresh(c, "").noted(c.active, "its context had grown too large")
+    return progression.failed(c, f"{failed.kind}: {failed.story}")
 
 
 async def _took(ctx: Context, c: Control, talk: Talk, reply: Said, kit: Kit) -> tuple[Control, Talk]:
     """What the reply changes, and the conversation with it."""
     if not reply.uses:
         try:
-            return course.answered(c, reply.text), talk
+            return progression.answered(c, reply.text), talk
         except Refused as refused:
             return c, _change(talk, conversation=talk.conversation.replied(reply).said(str(refused)))
     me, results = c.active, []
@@ -172,7 +173,7 @@ async def _took(ctx: Context, c: Control, talk: Talk, reply: Said, kit: Kit) -> 
     if opened is not None:
         return c, _change(talk, reply=reply, results=tuple(results), open=opened)
     whole = talk.conversation.replied(reply, results)
-    return course.marked(c, me, len(whole.turns)), _change(talk, conversation=whole)
+    return progression.marked(c, me, len(whole.turns)), _change(talk, conversation=whole)
 
 
 def _gone_back(c: Control, talk: Talk, name: str, said: str) -> Talk:
@@ -192,21 +193,21 @@ async def _used(
         return c, ToolResult(use.id, f"over budget: {most} runs of tools", failed=True)
     if use.name in rules.approve and not allowed:
         what = f"{use.name} {msgspec.json.encode(use.input, order='sorted').decode()}"
-        c = course.blocked(c, Approval(me.id, what, use.name, use.input))
+        c = progression.blocked(c, Approval(me.id, what, use.name, use.input))
         ctx.log(f"waits for an approval: {what}")
         return c, None
     result = await ctx.use(use, kit.tools, kit.adds(use))
-    c = course.used(c)
+    c = progression.used(c)
     for _ in range(rules.retries.get(use.name, 0)):
         if not result.failed or (most and c.spent.tools >= most):
             break
         result = await ctx.use(use, kit.tools, kit.adds(use))
-        c = course.used(c).noted(me.id, f"{use.name} was run again")
+        c = progression.used(c).noted(me.id, f"{use.name} was run again")
     c = c.noted(me.id, f"{use.name}{' failed: ' + result.text if result.failed else ''}")
     if result.failed:
         return c, result
     text = transformed(result.text, rules.transforms.get(use.name, ()))
-    c, refused = course.did(c, use.name, use.input, text)
+    c, refused = progression.did(c, use.name, use.input, text)
     return c, ToolResult(use.id, f"{text}\n{refused}" if refused else text)
 
 
@@ -216,7 +217,7 @@ async def _closed(ctx: Context, c: Control, talk: Talk, said: str, kit: Kit) -> 
     assert use is not None and reply is not None
     result: ToolResult | None = ToolResult(use.id, said)
     if use.name != commands.NAME:
-        if said == course.DENIED:
+        if said == progression.DENIED:
             result = ToolResult(use.id, "denied by whoever must approve it", failed=True)
         else:
             c, result = await _used(ctx, c, use, kit, allowed=True)
@@ -228,15 +229,15 @@ async def _closed(ctx: Context, c: Control, talk: Talk, said: str, kit: Kit) -> 
 async def _approved(ctx: Context, loop: Loop) -> Loop:
     """Nobody can go on before a person has decided something."""
     c, since_s = loop.control, ctx.now()
-    names = course.open_approvals(c)
+    names = progression.open_approvals(c)
     if not names:
-        return _change(loop, control=course.stopped(c, "nothing is left that could go on"))
+        return _change(loop, control=progression.stopped(c, "nothing is left that could go on"))
     there = await ctx.join(
         *(ctx.approved(name, c.approvals[name].what) for name in names), quorum=1, on_failure="raise"
     )
     places = [place for place in range(len(names)) if place not in there.missing]
     for place, granted in zip(places, there, strict=True):
-        c = course.decided(c, names[place], granted)
+        c = progression.decided(c, names[place], granted)
     return _change(loop, control=c, began_s=loop.began_s + ctx.now() - since_s)  # a person's time is not the run's
 
 
@@ -244,12 +245,12 @@ async def _apart(ctx: Context, c: Control, program: Program) -> Control:
     """The active task is a job of its own: its answer is the task's."""
     told = await ctx.run(program, on_failure="keep")
     if isinstance(told, CallFailed):
-        return course.failed(c, told.story)
+        return progression.failed(c, told.story)
     spent = told["spent"]
-    c = course.turned(c, spent["tokens"], spent["nusd"], c.spent.seconds, spent["turns"])
-    c = course.used(c, spent["tools"])
+    c = progression.turned(c, spent["tokens"], spent["nusd"], c.spent.seconds, spent["turns"])
+    c = progression.used(c, spent["tools"])
     for why in told["degraded"]:
         c = c.marked(why)
     if told["ended"] != "answered":
-        return course.failed(c, told["ended"])
-    return course.adopted(c, told["answer"])
+        return progression.failed(c, told["ended"])
+    return progression.adopted(c, told["answer"])

@@ -1,8 +1,8 @@
 """The control runtime: a pure state machine. ``(state, command) -> state, what the model is told``.
 
 A command comes from the task that is active, and is done whole or refused with one line; refused, it changes nothing.
-What happens without one (an answer, a failure, an approval) is ``cortex.control.course``. Which task may move how is
-the table ``cortex.control.tasks.MOVES``; which command does what is the table at the end of this file.
+What happens without one (an answer, a failure, an approval) is ``cortex.control.progression``. Which task may move how
+is the table ``cortex.control.tasks.MOVES``; which command does what is the table at the end of this file.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from cortex.control import commands, returns, views
+from cortex.control import commands, result_types, views
 from cortex.control.commands import ALONE
-from cortex.control.course import afresh, again, back, blocked, dropped, returned, unblocked, verdict
+from cortex.control.progression import afresh, again, back, blocked, dropped, returned, unblocked, verdict
 from cortex.control.state import Approval, Control, Saved
 from cortex.control.tasks import BEGUN, Refused, Status, Task
 
@@ -115,8 +115,8 @@ def _fits(me: Task, each: commands.Wanted, tools: tuple[str, ...]) -> None:
         raise Refused(f"there is no command {strange[0]}")
     if not each.goal.strip():
         raise Refused("a child needs a goal")
-    if not returns.known(each.returns):
-        kinds = ", ".join(returns.KINDS)
+    if not result_types.known(each.returns):
+        kinds = ", ".join(result_types.KINDS)
         raise Refused(f"there is no return protocol {each.returns!r}: {kinds}, choice:a|b, tally:TOOL.FIELD")
     on, covers = each.stop.on, each.stop.covers
     if on == "submit" and "submit" not in each.commands:

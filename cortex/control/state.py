@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from cortex.control.tasks import Refused, Status, Task
-from cortex.control.wrapping import known
+from cortex.control.transforms import known
 
 TRACE_MAX = 400
 """Entries of the trace that are kept; how many there were in all is counted."""
@@ -50,7 +50,7 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     ``approve`` names tools whose every use needs an approval; ``retries`` says how often a tool that failed is run
     again before the model hears of it; ``transforms`` what is made of a result before it is told
-    (``cortex.control.wrapping``). Raises ``ValueError`` at birth for a transform that there is none of.
+    (``cortex.control.transforms``). Raises ``ValueError`` at birth for a transform that there is none of.
     """
 
     approve: tuple[str, ...] = ()

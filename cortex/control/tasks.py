@@ -107,7 +107,7 @@ class Task(msgspec.Struct, frozen=True):
     """Commands that its calls may give; without any they are not offered ``control`` at all."""
     stop: Stop = Stop()
     returns: str = "text"
-    """Its return protocol; see ``cortex.control.returns``."""
+    """Its return protocol; see ``cortex.control.result_types``."""
     each: Each | None = None
     framing: str = ""
     apart: bool = False

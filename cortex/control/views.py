@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from cortex.control import returns
+from cortex.control import result_types
 from cortex.control.commands import Compare, Merge, Project
 from cortex.control.state import Control
 from cortex.control.tasks import Refused, Status, Task
@@ -23,7 +23,7 @@ def named(task: Task) -> str:
 def result(task: Task) -> str:
     """What it came to, or where it stands."""
     if task.status == Status.DONE:
-        return returns.shown(task.value)
+        return result_types.shown(task.value)
     return f"{task.status}{': ' + task.why if task.why else ''}"
 
 
@@ -116,11 +116,11 @@ def _sum(done: list[Task]) -> str:
             raise Refused(f"the result of task {task.id} is neither a number nor counts")
     if counts and total:
         raise Refused("some results are numbers and others counts")
-    return returns.shown(dict(counts)) if counts else f"{total:g}"
+    return result_types.shown(dict(counts)) if counts else f"{total:g}"
 
 
 def _majority(done: list[Task]) -> str:
-    said = Counter(returns.shown(task.value) for task in done)
+    said = Counter(result_types.shown(task.value) for task in done)
     value, votes = said.most_common(1)[0]
     if 2 * votes <= len(done):
         raise Refused(f"no majority: {', '.join(f'{name[:60]!r} {count}' for name, count in said.items())}")
@@ -130,15 +130,15 @@ def _majority(done: list[Task]) -> str:
 _MERGED: dict[str, Any] = {
     "sum": _sum,
     "majority": _majority,
-    "first": lambda done: returns.shown(done[0].value),
-    "list": lambda done: "\n".join(f"{named(task)}: {returns.shown(task.value)}" for task in done),
+    "first": lambda done: result_types.shown(done[0].value),
+    "list": lambda done: "\n".join(f"{named(task)}: {result_types.shown(task.value)}" for task in done),
 }
 
 
 def compare(c: Control, me: Task, wanted: Compare) -> str:
     """The results side by side."""
     of = members(c, me, wanted.group)
-    said = Counter(returns.shown(task.value) for task in of if task.status == Status.DONE)
+    said = Counter(result_types.shown(task.value) for task in of if task.status == Status.DONE)
     lines = [f"{named(task)}: {result(task)}" for task in of]
     most = f"{said.most_common(1)[0][1]} of {len(of)} agree" if said else f"0 of {len(of)} have a result"
     return "\n".join([*lines, most])

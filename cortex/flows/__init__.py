@@ -1,6 +1,6 @@
 """Plain async Python as a program's scheduler."""
 
-from cortex.flows.awaits import CallFailed, FlowError, Joined
+from cortex.flows.awaitables import CallFailed, FlowError, Joined
 from cortex.flows.context import Context
 from cortex.flows.program import Flow, flow
 

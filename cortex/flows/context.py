@@ -8,17 +8,28 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cortex.conversation import Conversation, ToolResult
-from cortex.flows.awaits import Awaited, CallFailed, Child, FlowError, Group, Outside, Question, Saved, Timer, ToolRun
-from cortex.flows.returns import SAID, as_plain, kind_of, returns_of
-from cortex.plain import plain
-from cortex.program import Program
-from cortex.prompt import Part, Prompt, Role
-from cortex.reply import Malformed, ToolUse
-from policies.join import Join
+from cortex.flows.answer_types import SAID, as_plain, kind_of, returns_of
+from cortex.flows.awaitables import (
+    Awaited,
+    CallFailed,
+    Child,
+    FlowError,
+    Group,
+    Outside,
+    Question,
+    Saved,
+    Timer,
+    ToolRun,
+)
+from cortex.state.program import Program
+from cortex.values.conversation import Conversation, ToolResult
+from cortex.values.plain_values import plain
+from cortex.values.prompt import Part, Prompt, Role
+from cortex.values.reply import Malformed, ToolUse
+from policies.decisions.join import Join
 
 if TYPE_CHECKING:
-    from cortex.flows.running import Run
+    from cortex.flows.runner import Run
 
 AT_ONCE = 1_000
 """Entries of one map that are under way at once, where it does not say: so that a million of them need no memory."""

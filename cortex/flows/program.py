@@ -8,18 +8,18 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from cortex.changes import Abandon, Ask, Change, Expect, Fail, Resolve
-from cortex.events import Row
-from cortex.flows.awaits import FlowError, Outside, Question, Request, ToolRun
+from cortex.flows.answer_types import SAID, Returns, declared
+from cortex.flows.awaitables import FlowError, Outside, Question, Request, ToolRun
 from cortex.flows.context import Context, hints_of
-from cortex.flows.pure import first
-from cortex.flows.returns import SAID, Returns, declared
-from cortex.flows.running import Differs, Run, Start, named
-from cortex.program import Program
-from cortex.reply import Malformed, Reply
-from cortex.state import ENDED, Goal, State, Status
-from policies.failure import Failure, FailureKind
-from policies.price import cost_nusd
+from cortex.flows.determinism import first
+from cortex.flows.runner import Differs, Run, Start, named
+from cortex.state.changes import Abandon, Ask, Change, Expect, Fail, Resolve
+from cortex.state.events import Row
+from cortex.state.program import Program
+from cortex.state.state import ENDED, Goal, State, Status
+from cortex.values.reply import Malformed, Reply
+from policies.estimates.price import cost_nusd
+from policies.failures.failure import Failure, FailureKind
 
 RUN = "run"
 

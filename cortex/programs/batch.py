@@ -10,12 +10,13 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from cortex.changes import Ask, Change, Emit, Fail, Resolve
-from cortex.events import Row
-from cortex.program import Program
-from cortex.reply import Reply
-from cortex.state import Goal, State
-from policies.failure import RULES, Failure, FailureKind
+from cortex.programs.batch_replay import BatchReplay, goal_of
+from cortex.state.changes import Ask, Change, Emit, Fail, Resolve
+from cortex.state.events import Row
+from cortex.state.program import FastReplay, Program
+from cortex.state.state import Goal, State
+from cortex.values.reply import Reply
+from policies.failures.failure import RULES, Failure, FailureKind
 
 _encode = msgspec.json.Encoder().encode
 
@@ -46,17 +47,6 @@ def failed_line(custom_id: str, failure: Failure) -> bytes:
     return _encode(_Line(custom_id, _Errored({"type": "error", "error": error})))
 
 
-def goal_of(row: Row, place: int) -> Goal:
-    """What a row becomes that was not refused; its place among those of the source."""
-    return Goal("row", [row.key, row.body, row.output_tokens_max, place])
-
-
-def row_of(goal: Goal) -> Row:
-    """The row that a goal was made of; where it stood is left out."""
-    key, body, output_tokens_max, _ = goal.value
-    return Row(key, body, output_tokens_max)
-
-
 class Batch(Program, frozen=True):
     """One call a row. ``ordered``: results come in the order of the input, else as they finish."""
 
@@ -72,6 +62,10 @@ class Batch(Program, frozen=True):
     def rows_are_requests(self) -> bool:
         """They are."""
         return True
+
+    def fast_replay(self) -> FastReplay | None:
+        """Replay of turns of which the outcome is known without ``step``; None for a subclass, or results in order."""
+        return BatchReplay() if type(self) is Batch and not self.ordered else None
 
     def read(self, k: State, row: Row) -> Iterable[Change]:
         """A row becomes a goal; one that was refused by the check before has its line at once."""

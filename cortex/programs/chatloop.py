@@ -13,11 +13,11 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import cortex
-from cortex.conversation import Conversation, ToolResult
-from cortex.programs import labels
-from cortex.programs.labels import LABELS, READ, RECORD, Label, read, record
-from cortex.reply import ToolUse
-from policies.failure import FailureKind
+from cortex.programs.parts import label_task
+from cortex.programs.parts.label_task import LABELS, READ, RECORD, Label, read, record
+from cortex.values.conversation import Conversation, ToolResult
+from cortex.values.reply import ToolUse
+from policies.failures.failure import FailureKind
 
 TOOLS = (read, record)
 REPLY_TOKENS_MAX = 200
@@ -32,14 +32,14 @@ async def chatloop(
     notes: dict[str, str] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Label ``count`` notes, or one's own (``notes``, text by name), and count the labels."""
-    items = list(notes) if notes else labels.names(count, seed)
+    items = list(notes) if notes else label_task.names(count, seed)
     books = Books(items)
     counts, ended = await (_chat if form == "chat" else _clean)(ctx, books, notes)
     told = {
         "form": form, "items": len(items), "counts": counts, "ended": ended, "turns": books.turns,
         "missed": books.missed, "twice": books.twice, "refused": books.refused,
     }  # fmt: skip
-    return told if notes else {**told, "right": counts == labels.truth(items)}
+    return told if notes else {**told, "right": counts == label_task.truth(items)}
 
 
 class Books:
@@ -71,7 +71,7 @@ class Books:
 
 async def _chat(ctx: cortex.Context, books: Books, notes: dict[str, str] | None) -> tuple[dict[str, int] | None, str]:
     """The counts, where it came to any, and how it ended."""
-    talk = Conversation("chat", tools=(READ, RECORD)).said(labels.task(books.items))
+    talk = Conversation("chat", tools=(READ, RECORD)).said(label_task.task(books.items))
     nudges = 0
     for _ in range(turns_max(len(books.items))):
         try:
@@ -82,7 +82,7 @@ async def _chat(ctx: cortex.Context, books: Books, notes: dict[str, str] | None)
             return None, "its conversation is too large"
         books.turns += 1
         if not said.uses:
-            counts = labels.counts_in(said.text)
+            counts = label_task.counts_in(said.text)
             if counts is not None or nudges == NUDGES_MAX:
                 return counts, "answered" if counts is not None else "no answer in the form asked for"
             nudges += 1
@@ -90,7 +90,7 @@ async def _chat(ctx: cortex.Context, books: Books, notes: dict[str, str] | None)
             continue
         results = []
         for use in said.uses:
-            result = await ctx.use(use, TOOLS, {"text": labels.own_text(use.input.get("item"), notes)})
+            result = await ctx.use(use, TOOLS, {"text": label_task.own_text(use.input.get("item"), notes)})
             books.note(use, result)
             results.append(result)
         talk = talk.replied(said, results)
@@ -106,14 +106,14 @@ async def _clean(ctx: cortex.Context, books: Books, notes: dict[str, str] | None
     """The counts. What fails for good fails the run: there is nobody who could overlook it."""
 
     async def labelled(item: str) -> Label:
-        text = await ctx.run(read, item, labels.own_text(item, notes))
-        label: Label = await ctx.ask(labels.question(text), returns=Label, max_tokens=REPLY_TOKENS_MAX)
+        text = await ctx.run(read, item, label_task.own_text(item, notes))
+        label: Label = await ctx.ask(label_task.question(text), returns=Label, max_tokens=REPLY_TOKENS_MAX)
         use = ToolUse(item, "record", {"item": item, "label": label})
         books.note(use, await ctx.use(use, TOOLS))
         books.turns += 1
         return label
 
-    return labels.counted(await ctx.map(labelled, books.items)), "answered"
+    return label_task.counted(await ctx.map(labelled, books.items)), "answered"
 
 
 __all__ = ["LABELS", "Books", "chatloop", "turns_max"]

@@ -17,11 +17,11 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from cortex.changes import Ask, Change, Emit, Resolve, Vote, Wait
-from cortex.program import Program
-from cortex.prompt import Part, Prompt, Role
-from cortex.reply import Malformed, Reply
-from cortex.state import Goal, State
+from cortex.state.changes import Ask, Change, Emit, Resolve, Vote, Wait
+from cortex.state.program import Program
+from cortex.state.state import Goal, State
+from cortex.values.prompt import Part, Prompt, Role
+from cortex.values.reply import Malformed, Reply
 
 Method = Literal["one-shot", "tree", "history", "focused"]
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from cortex.flows import CallFailed, Context, flow
 from cortex.programs.rlm import Kind, fault, ran
-from cortex.sandbox import KEPT, Bounds, Piece, sandbox
-from policies.failure import FailureKind
+from cortex.state.sandbox import KEPT, Bounds, Piece, sandbox
+from policies.failures.failure import FailureKind
 
 
 @flow

@@ -14,11 +14,11 @@ import re
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-from cortex.changes import Change, Emit, Fail, Resolve, Vote
-from cortex.program import Program
-from cortex.prompt import Part, Prompt, Role
-from cortex.reply import Malformed, Reply
-from cortex.state import Goal, Item, State
+from cortex.state.changes import Change, Emit, Fail, Resolve, Vote
+from cortex.state.program import Program
+from cortex.state.state import Goal, Item, State
+from cortex.values.prompt import Part, Prompt, Role
+from cortex.values.reply import Malformed, Reply
 
 STRATEGY = """Towers of Hanoi with pegs 0, 1 and 2. A move takes the top disk of a peg and puts it on another peg, never on a smaller disk.
 Strategy: if the previous move was not of disk 1, move disk 1 to the next peg in the cycle {cycle}.

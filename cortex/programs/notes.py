@@ -30,17 +30,16 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from cortex.changes import Abandon, Ask, Change, Fail, Resolve, Wait
-from cortex.program import Program
-from cortex.programs import notes_artefacts as artefacts
-from cortex.programs import notes_prompts as prompts
-from cortex.programs.notes_artefacts import NoteText
-from cortex.programs.notes_brief import Brief
-from cortex.programs.notes_documents import BY_BYTES, Document
-from cortex.prompt import Prompt
-from cortex.reply import Reply
-from cortex.state import Goal, Item, State, Status
-from policies.failure import Failure, FailureKind
+from cortex.programs.parts import notes_artefacts, notes_prompts
+from cortex.programs.parts.notes_artefacts import NoteText
+from cortex.programs.parts.notes_brief import Brief
+from cortex.programs.parts.notes_documents import BY_BYTES, Document
+from cortex.state.changes import Abandon, Ask, Change, Fail, Resolve, Wait
+from cortex.state.program import Program
+from cortex.state.state import Goal, Item, State, Status
+from cortex.values.prompt import Prompt
+from cortex.values.reply import Reply
+from policies.failures.failure import Failure, FailureKind
 
 _NO_LAST_WORD: Final = frozenset({FailureKind.CANCELLED, FailureKind.FAULTY})
 """Failures of the synthesis after which the claims found are no answer: nobody wants one, or this program is wrong."""
@@ -97,8 +96,8 @@ class Notes(Program, frozen=True):
     def select(self, k: State) -> Iterable[Ask | Change]:
         """Whatever is open: the plan, filters, summaries; and the top goal, when all that serves it has ended."""
         for goal in k.open("plan"):
-            prompt = prompts.plan(self.question, [note.name for note in self.notes], self.sub_questions_max)
-            tokens_max = self.sub_questions_max * prompts.CLAIM_WORDS_MAX * prompts.TOKENS_PER_WORD
+            prompt = notes_prompts.plan(self.question, [note.name for note in self.notes], self.sub_questions_max)
+            tokens_max = self.sub_questions_max * notes_prompts.CLAIM_WORDS_MAX * notes_prompts.TOKENS_PER_WORD
             yield Ask(goal, prompt, output_tokens_max=tokens_max)
         for goal in k.open("filter"):
             yield from self._filter(k, goal)
@@ -110,21 +109,21 @@ class Notes(Program, frozen=True):
     def absorb(self, k: State, goal: Goal, reply: Reply) -> Iterable[Change]:
         """A plan becomes filter goals; a judgement, a summary and a synthesis their goals' answers."""
         if goal.kind == "plan":
-            lines = prompts.as_plan(reply, self.sub_questions_max)
+            lines = notes_prompts.as_plan(reply, self.sub_questions_max)
             yield from self._filters(k, k.goals[goal.parent], lines)
             yield Resolve(goal, lines)
         elif goal.kind == "filter":
-            yield Resolve(goal, msgspec.structs.asdict(prompts.as_judgement(reply, self.claims_max)))
+            yield Resolve(goal, msgspec.structs.asdict(notes_prompts.as_judgement(reply, self.claims_max)))
         elif goal.kind == "summarise":
-            yield Resolve(goal, prompts.as_summary(reply, k.items[goal.value].value["summary_bytes"]))
+            yield Resolve(goal, notes_prompts.as_summary(reply, k.items[goal.value].value["summary_bytes"]))
         else:
-            text, whole = prompts.as_answer(reply, self.answer_words_max)
+            text, whole = notes_prompts.as_answer(reply, self.answer_words_max)
             missing = [] if whole else ["the answer was cut at its token limit"]
             yield Resolve(goal, self._answer(k, goal, text, self._documents(k, goal), missing))
 
     def failed(self, k: State, goal: Goal, failure: Failure) -> Iterable[Change]:
         """A synthesis that cannot be had: the claims found, labelled partial, are better than nothing."""
-        if goal.kind == "analyse" and failure.kind not in _NO_LAST_WORD and any(artefacts.relevant(k)):
+        if goal.kind == "analyse" and failure.kind not in _NO_LAST_WORD and any(notes_artefacts.relevant(k)):
             yield Resolve(goal, self._claims_alone(k, goal, f"{failure.kind}: {failure.message}"))
         else:
             yield Fail(goal, failure.message)
@@ -138,7 +137,7 @@ class Notes(Program, frozen=True):
         top = self._top(k)
         if top.status == Status.RESOLVED:
             return dict(top.answer)
-        found = artefacts.relevant_so_far(k, top)
+        found = notes_artefacts.relevant_so_far(k, top)
         places = sorted({value["place"] for value in found})
         text = "\n".join(f"{self.notes[value['place']].name}: {claim}" for value in found for claim in value["claims"])
         said = self._answer(k, top, text, [], [f"no answer yet, only claims: {top.story()}"])
@@ -150,19 +149,19 @@ class Notes(Program, frozen=True):
     def _advance(self, k: State, top: Goal) -> Iterator[Ask | Change]:
         """What the top goal needs next, seen from K alone; all that serves it has ended."""
         if top.children:
-            if len(artefacts.filters(k, top)) < len(self._places()):  # another window
+            if len(notes_artefacts.filters(k, top)) < len(self._places()):  # another window
                 yield from self._filters(k, top, self._sub_questions(k))
                 yield Wait(top)
                 return
-            fresh = [*artefacts.fresh_findings(k, top), *artefacts.fresh_summaries(k)]
+            fresh = [*notes_artefacts.fresh_findings(k, top), *notes_artefacts.fresh_summaries(k)]
             if fresh:
                 yield from fresh
                 return
             if not any(k.items_of("finding")):
-                first = artefacts.first_failure(k, top)
+                first = notes_artefacts.first_failure(k, top)
                 yield Fail(top, f"none of {len(self._places())} notes could be judged; the first: {first}")
                 return
-            if not any(artefacts.relevant(k)):
+            if not any(notes_artefacts.relevant(k)):
                 said = f"None of the {len(self.notes)} notes bears on the question."
                 yield Resolve(top, self._answer(k, top, said, []))
                 return
@@ -170,9 +169,9 @@ class Notes(Program, frozen=True):
 
     def _conclude(self, k: State, top: Goal, shown: Sequence[Document]) -> Iterator[Ask | Change]:
         """The synthesis over these documents where they fit; else what brings it nearer."""
-        brief, level = self._brief(k), artefacts.level(k, top)
-        behind = artefacts.beneath(k, [each.id for each in shown if each.summary])
-        findings = [artefacts.document(k, k.items[item_id], self.notes) for item_id in behind]
+        brief, level = self._brief(k), notes_artefacts.level(k, top)
+        behind = notes_artefacts.beneath(k, [each.id for each in shown if each.summary])
+        findings = [notes_artefacts.document(k, k.items[item_id], self.notes) for item_id in behind]
         prompt = brief.synthesis(k, shown, findings, level)
         if prompt is not None:
             yield self._ask(k, top, prompt, shown)
@@ -181,23 +180,23 @@ class Notes(Program, frozen=True):
             yield Wait(top)
         elif not shown:
             yield Resolve(top, self._claims_alone(k, top, "no summary could be made"))
-        elif clusters := artefacts.unasked(k):
+        elif clusters := notes_artefacts.unasked(k):
             for cluster in clusters:
                 yield Goal("summarise", cluster.id, parent=top.id)
             yield Wait(top)
-        elif made := list(artefacts.clustered(k, *brief.clusters(k, shown, level))):
+        elif made := list(notes_artefacts.clustered(k, *brief.clusters(k, shown, level))):
             yield from made
         else:  # nothing can be made smaller: the loop says what becomes of a prompt that does not fit
             bare = [part for each in shown for part in each.parts()]
-            yield self._ask(k, top, brief.synthesise(prompts.DOCUMENTS, bare), shown)
+            yield self._ask(k, top, brief.synthesise(notes_prompts.DOCUMENTS, bare), shown)
 
     def _documents(self, k: State, top: Goal) -> list[Document]:
         """What the synthesis has to read as things stand: the notes themselves before anything was asked."""
-        items = artefacts.frontier(k) if top.children else (k.items[place + 1] for place in self._places())
-        return [artefacts.document(k, item, self.notes) for item in items]
+        items = notes_artefacts.frontier(k) if top.children else (k.items[place + 1] for place in self._places())
+        return [notes_artefacts.document(k, item, self.notes) for item in items]
 
     def _ask(self, k: State, top: Goal, prompt: Prompt, shown: Sequence[Document]) -> Ask:
-        uses = artefacts.sources(k, [each.id for each in shown])
+        uses = notes_artefacts.sources(k, [each.id for each in shown])
         return Ask(top, prompt, output_tokens_max=self._brief(k).answer_tokens, uses=uses)
 
     # -- what serves it ------------------------------------------------------------------------------------------
@@ -208,8 +207,8 @@ class Notes(Program, frozen=True):
         First for those that fit M whole. Their usage teaches how many bytes a token has, so that of the rest, asked for
         in the next window, no more are divided than must be.
         """
-        brief, level = self._brief(k, sub_questions), artefacts.level(k, top)
-        asked = {goal.value["place"] for goal in artefacts.filters(k, top)}
+        brief, level = self._brief(k, sub_questions), notes_artefacts.level(k, top)
+        asked = {goal.value["place"] for goal in notes_artefacts.filters(k, top)}
         rest = [place for place in self._places() if place not in asked]
         fitting = [at for at in rest if brief.fits_filter(k, self.notes[at].name, self.notes[at].text, level)]
         for place in (fitting or rest)[: k.terms.limits.plan_goals_max]:
@@ -223,7 +222,7 @@ class Notes(Program, frozen=True):
         item, name, brief = k.items[place + 1], self.notes[place].name, self._brief(k)
         text = item.value[start:end]
         if goal.children:
-            merged = artefacts.merged(k, goal)
+            merged = notes_artefacts.merged(k, goal)
             yield Fail(goal, f"no piece of {name} could be judged") if merged is None else Resolve(goal, merged)
             return
         if goal.too_large:
@@ -234,7 +233,7 @@ class Notes(Program, frozen=True):
                 yield Goal("filter", value, parent=goal.id)
             yield Wait(goal)
             return
-        shown = prompts.document(prompts.title(name, start, end, len(item.value)), text)
+        shown = notes_prompts.document(notes_prompts.title(name, start, end, len(item.value)), text)
         yield Ask(goal, brief.judge([shown]), output_tokens_max=brief.filter_tokens, uses=(item,))
 
     def _summarise(self, k: State, goal: Goal) -> Iterator[Ask | Change]:
@@ -243,10 +242,10 @@ class Notes(Program, frozen=True):
             yield Abandon(goal)
             return
         cluster, brief = k.items[goal.value], self._brief(k)
-        shown = [artefacts.document(k, k.items[source], self.notes) for source in cluster.sources]
+        shown = [notes_artefacts.document(k, k.items[source], self.notes) for source in cluster.sources]
         parts = [part for each, form in zip(shown, cluster.value["forms"], strict=True) for part in each.parts(form)]
-        prompt = brief.summarise(cluster.value["summary_bytes"] // prompts.BYTES_PER_WORD, parts)
-        uses = artefacts.sources(k, cluster.sources)
+        prompt = brief.summarise(cluster.value["summary_bytes"] // notes_prompts.BYTES_PER_WORD, parts)
+        uses = notes_artefacts.sources(k, cluster.sources)
         yield Ask(goal, prompt, output_tokens_max=brief.summary_tokens, uses=uses)
 
     # -- what is told --------------------------------------------------------------------------------------------
@@ -267,21 +266,21 @@ class Notes(Program, frozen=True):
 
     def _claims_alone(self, k: State, top: Goal, why: str) -> dict[str, Any]:
         """In place of a synthesis: the claims found, each with its note's name."""
-        found = [artefacts.document(k, item, self.notes) for item in artefacts.relevant(k)]
+        found = [notes_artefacts.document(k, item, self.notes) for item in notes_artefacts.relevant(k)]
         text = "\n".join(f"{each.name}: {claim}" for each in found for claim in each.claims)
         return self._answer(k, top, text, found, [f"no synthesis, {why}; these are the claims found"])
 
     def _answer(
         self, k: State, top: Goal, text: str, shown: Sequence[Document], missing: Sequence[str] = ()
     ) -> dict[str, Any]:  # fmt: skip
-        seen = artefacts.seen(k, top, [each.id for each in shown])
+        seen = notes_artefacts.seen(k, top, [each.id for each in shown])
         why = list(missing)
         if seen.unread:
             why.append(f"{len(seen.unread)} of {len(self.notes)} notes could not be judged, or not whole")
         if seen.left_out:
             why.append(f"{len(seen.left_out)} of the relevant notes are not in the answer, or not whole")
         counts = {
-            "notes": len(self.notes), "relevant": len(seen.relevant), "rounds": artefacts.rounds(k),
+            "notes": len(self.notes), "relevant": len(seen.relevant), "rounds": notes_artefacts.rounds(k),
             "sub_questions": len(self._sub_questions(k)), "summaries": sum(1 for _ in k.items_of("summary")),
         }  # fmt: skip
         named = {field: [self.notes[place].name for place in getattr(seen, field)] for field in ("unread", "left_out")}

@@ -18,15 +18,15 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from cortex.changes import Ask, Change, Emit, Fail, Log, Resolve, RunTool
-from cortex.program import Program, offered
-from cortex.programs.edits import FORM, edits_of
-from cortex.prompt import Part, Prompt, Role, Rule
-from cortex.reply import Reply
-from cortex.state import Goal, Item, State
-from policies.failure import Failure, FailureKind
-from policies.progress import Found, Reached, and_now, progressed
-from policies.stagnation import Patience, Step, next_step
+from cortex.programs.parts.edits import FORM, edits_of
+from cortex.state.changes import Ask, Change, Emit, Fail, Log, Resolve, RunTool
+from cortex.state.program import Program, offered
+from cortex.state.state import Goal, Item, State
+from cortex.values.prompt import Part, Prompt, Role, Rule
+from cortex.values.reply import Reply
+from policies.decisions.progress import Found, Reached, and_now, progressed
+from policies.decisions.stagnation import Patience, Step, next_step
+from policies.failures.failure import Failure, FailureKind
 
 SYSTEM = (
     "You work on a folder in rounds. Every round begins fresh: you remember nothing of the rounds before, and what they"
@@ -65,7 +65,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 def folder_opened(
     folder: str, task: str, check: str, check_timeout_s: float, show: list[str], view_bytes: int
 ) -> dict[str, Any]:
-    """See ``actors.rounds``."""
+    """See ``actors.workspace``."""
     raise NotImplementedError
 
 
@@ -74,13 +74,13 @@ def folder_round(
     folder: str, number: int, edits: list[dict[str, Any]], task: str, check: str, check_timeout_s: float,
     show: list[str], protect: list[str] | None, view_bytes: int,
 ) -> dict[str, Any]:  # fmt: skip
-    """See ``actors.rounds``."""
+    """See ``actors.workspace``."""
     raise NotImplementedError
 
 
 @offered(repeatable=True)
 def folder_closed(folder: str) -> None:
-    """See ``actors.rounds``."""
+    """See ``actors.workspace``."""
     raise NotImplementedError
 
 

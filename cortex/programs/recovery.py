@@ -21,12 +21,12 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import cortex
-from cortex.conversation import Conversation
-from cortex.programs import labels
 from cortex.programs.chatloop import NUDGE, NUDGES_MAX, REPLY_TOKENS_MAX, TOOLS, Books, turns_max
-from cortex.programs.labels import LABELS, READ, RECORD, record
-from cortex.programs.labels import read as read  # a tool of this flow's too
-from policies.failure import FailureKind
+from cortex.programs.parts import label_task
+from cortex.programs.parts.label_task import LABELS, READ, RECORD, record
+from cortex.programs.parts.label_task import read as read  # a tool of this flow's too
+from cortex.values.conversation import Conversation
+from policies.failures.failure import FailureKind
 
 Move = Literal["none", "compaction", "externalisation", "re-derivation", "recursion", "frontloading"]
 Counts = dict[str, int] | None
@@ -45,7 +45,7 @@ async def recovery(
     """Label ``count`` notes and count the labels, with one move against a conversation that grows."""
     if part < 1:
         raise ValueError(f"part must be 1 or more, not {part}")
-    items = labels.names(count, seed)
+    items = label_task.names(count, seed)
     books = Books(items)
     try:
         counts = await _MOVES[move](ctx, books, items, part)
@@ -55,7 +55,7 @@ async def recovery(
             raise
         counts, ended = None, "a conversation is too large"
     return {
-        "move": move, "items": count, "counts": counts, "right": counts == labels.truth(items), "ended": ended,
+        "move": move, "items": count, "counts": counts, "right": counts == label_task.truth(items), "ended": ended,
         "turns": books.turns, "missed": books.missed, "twice": books.twice, "refused": books.refused,
     }  # fmt: skip
 
@@ -74,7 +74,7 @@ async def _talked(
                 books.note(use, result)
             talk = talk.replied(said, results)
             continue
-        counts = labels.counts_in(said.text)
+        counts = label_task.counts_in(said.text)
         talk = talk.replied(said)
         if counts is not None or nudges == NUDGES_MAX:
             return talk, counts, True
@@ -84,7 +84,7 @@ async def _talked(
 
 
 def _begun(items: Sequence[str], more: str = "") -> Conversation:
-    task = labels.task(items)
+    task = label_task.task(items)
     return Conversation("loop", tools=(READ, RECORD)).said(f"{task}\n\n{more}" if more else task)
 
 
@@ -141,7 +141,7 @@ async def _recursion(ctx: cortex.Context, books: Books, items: Sequence[str], pa
 async def _frontloading(ctx: cortex.Context, books: Books, items: Sequence[str], part: int) -> Counts:
     texts = await ctx.map(lambda item: ctx.run(read, item), items)
     notes = "\n".join(f"{item}: {text}" for item, text in zip(items, texts, strict=True))
-    task = labels.task(items).replace(_TWO_STEPS, _ONE_STEP)
+    task = label_task.task(items).replace(_TWO_STEPS, _ONE_STEP)
     talk = Conversation("loop", tools=(RECORD,)).said(f"{task}\n\nTheir texts:\n{notes}")
     _, counts, _ = await _talked(ctx, books, talk, turns_max(len(items)))
     return counts

@@ -19,9 +19,9 @@ from typing import Any, Literal
 import msgspec
 
 from cortex.flows import CallFailed, Context, flow
-from cortex.programs.rlm_prompts import Told, code_of, unquoted, writing
-from cortex.sandbox import KEPT, Bounds, Outcome, Piece, Refusal, Said, Wanted, sandbox
-from policies.failure import FailureKind
+from cortex.programs.parts.rlm_prompts import Told, code_of, unquoted, writing
+from cortex.state.sandbox import KEPT, Bounds, Outcome, Piece, Refusal, Said, Wanted, sandbox
+from policies.failures.failure import FailureKind
 
 Kind = Literal["text", "number", "json", "list"]
 """What the answer must be."""

@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 
-from cortex.flows.awaits import CallFailed, Group, Question, Request, ToolRun
+from cortex.flows.awaitables import CallFailed, Group, Question, Request, ToolRun
 from cortex.flows.context import Context
-from cortex.flows.running import Run, Start
+from cortex.flows.runner import Run, Start
 from cortex.programs.rlm import rlm
-from cortex.sandbox import Outcome, Piece, Said
-from cortex.state import Goal, State, Status
-from policies.failure import FailureKind
+from cortex.state.sandbox import Outcome, Piece, Said
+from cortex.state.state import Goal, State, Status
+from policies.failures.failure import FailureKind
 
 
 class Recorded(msgspec.Struct):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
-from cortex.changes import Change, Spawn
-from cortex.program import Program
 from cortex.programs.batch import Batch
 from cortex.programs.table import Table
-from cortex.state import Goal, State, Status
+from cortex.state.changes import Change, Spawn
+from cortex.state.program import Program
+from cortex.state.state import Goal, State, Status
 
 
 class Shards(Program, frozen=True):

@@ -13,18 +13,18 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from cortex.asking import AS_GIVEN
-from cortex.changes import Ask, Change, Checkpoint, Emit, Fail, Reopen, Resolve
-from cortex.dryrun import simulated
-from cortex.events import Row
-from cortex.ledger import Took
-from cortex.program import Program
-from cortex.reply import Malformed, Reply, as_said
-from cortex.schema import Shape
-from cortex.state import Goal, State
-from cortex.template import Template
-from policies.failure import Failure, FailureKind
-from policies.tokens import text_within_tokens_bound, tokens_besides
+from cortex.calls.request import AS_GIVEN
+from cortex.state.changes import Ask, Change, Checkpoint, Emit, Fail, Reopen, Resolve
+from cortex.state.events import Row
+from cortex.state.program import Program
+from cortex.state.state import Goal, State
+from cortex.values.display import simulated
+from cortex.values.ledger import Took
+from cortex.values.reply import Malformed, Reply, as_said
+from cortex.values.schema import Shape
+from cortex.values.template import Template
+from policies.estimates.tokens import text_within_tokens_bound, tokens_besides
+from policies.failures.failure import Failure, FailureKind
 
 ANSWER, ERROR = "answer", "error"
 META = (
@@ -55,7 +55,7 @@ class Table(Program, frozen=True):
     asks_once: ClassVar[bool] = True  # a row's id is the sample, and no two rows share one
 
     prompt: str = ""
-    """A template (``cortex.template``); empty where each row is a whole request."""
+    """A template (``cortex.values.template``); empty where each row is a whole request."""
     system: str = ""
     """The system prompt, the same for all rows."""
     id: str = ROW

@@ -21,9 +21,9 @@ import msgspec
 import cortex
 from cortex import control
 from cortex.control import Bounds, Control, Each, Kit, Rules, Stop, Task
-from cortex.programs import labels
-from cortex.programs.labels import READ, RECORD, read, record
-from cortex.reply import ToolUse
+from cortex.programs.parts import label_task
+from cortex.programs.parts.label_task import READ, RECORD, read, record
+from cortex.values.reply import ToolUse
 
 STEPS = """Do these steps:
 1. call control with {{"command": "push_subtasks", "at_most": {at_most}}}
@@ -47,7 +47,7 @@ async def toolloop(
     """
     if at_most < 1:
         raise ValueError(f"at_most must be 1 or more, not {at_most}")
-    items = list(notes) if notes else labels.names(count, seed)
+    items = list(notes) if notes else label_task.names(count, seed)
     if task is None and bounds.breadth_max * at_most < len(items):
         bounds = msgspec.structs.replace(bounds, breadth_max=-(-len(items) // at_most))
 
@@ -55,7 +55,7 @@ async def toolloop(
         return toolloop(notes=notes, task=control.alone(c), bounds=_left(c), rules=rules)
 
     def adds(use: ToolUse) -> dict[str, str]:
-        return {"text": labels.own_text(use.input.get("item"), notes)}
+        return {"text": label_task.own_text(use.input.get("item"), notes)}
 
     kit = Kit((read, record), {"read": READ, "record": RECORD}, adds, job_of)
     done = await control.run(ctx, control.begun(task or first_task(items, at_most, apart), bounds, rules), kit)
@@ -64,13 +64,13 @@ async def toolloop(
         "answer": done.root.value, "ended": done.ended, "degraded": list(done.degraded), "tasks": len(done.tasks),
         "spent": spent,
     }  # fmt: skip
-    return told if notes or task else {**told, "right": done.root.value == labels.truth(items)}
+    return told if notes or task else {**told, "right": done.root.value == label_task.truth(items)}
 
 
 def first_task(items: list[str], at_most: int, apart: bool = False) -> Task:
     """The task of this program, as its first task has it."""
     each = Each(
-        labels.task(["{items}"]), tools=("read", "record"), returns="counts", apart=apart,
+        label_task.task(["{items}"]), tools=("read", "record"), returns="counts", apart=apart,
         stop=Stop(covers="record", turns_max=4 * at_most + 20),
     )  # fmt: skip
     return Task(

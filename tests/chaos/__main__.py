@@ -18,7 +18,7 @@ def _say(line: str) -> None:
 
 
 async def _tried(head: Head, folder: Path, setup: Setup) -> Outcome:
-    from actors.runtime import start_runtime
+    from actors.runtime.ray_runtime import start_runtime
 
     runtime = await start_runtime(head.address, {})
     try:

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from actors.cluster.leftovers import below
+from actors.cluster.orphan_cleanup import below
 from tests.cluster.processes import Head, another_node
 
 OTHERS = 2

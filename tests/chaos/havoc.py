@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from actors.ports import Away, Gone
+from actors.ports.runtime import Away, Gone
 from tests.chaos.ground import Ground, Size, largest, look
 
 KINDS = ("branch", "branch", "worker", "channel", "cortex", "node")

@@ -70,7 +70,7 @@ def cortex(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> Iterator[Callable[..., Done]]:
     """Run a command in this process, in an empty folder of its own."""
-    from actors.cli.entrance import enter
+    from actors.cli.main import enter
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])  # a program's folder is looked in as long as its process lives

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.store import Folder
+from actors.journal.journal import Folder
 from tests.cli.commands import request, requests
 
 ONE = request("a")
@@ -132,7 +132,7 @@ def test_options_that_make_no_sense(cortex, options, words):
 
 @pytest.mark.parametrize("option", ["--state", "--limits"])
 def test_a_database_without_its_extra(cortex, option, monkeypatch):
-    for name in [name for name in sys.modules if name.startswith(("psycopg", "actors.postgres."))]:
+    for name in [name for name in sys.modules if name.startswith(("psycopg", "actors.journal.postgres."))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "psycopg", None)
     Path("in.jsonl").write_text(ONE)
@@ -242,7 +242,7 @@ def test_a_job_in_use(cortex):
 
 def test_a_state_folder_on_a_network_file_system(cortex, monkeypatch):
     requests(Path("in.jsonl"), 2)
-    monkeypatch.setattr("actors.sqlite.folder.file_system", lambda path: "nfs4")
+    monkeypatch.setattr("actors.journal.sqlite.folder.file_system", lambda path: "nfs4")
     cortex("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim").refused("network file system (nfs4)", "--state")
 
 
@@ -274,7 +274,7 @@ def test_what_nobody_expected_is_one_line_too(cortex, monkeypatch):
     def fault(path: object) -> None:
         raise RuntimeError("with sk-ant-REDACTED in it\nand a second line")
 
-    monkeypatch.setattr("actors.sqlite.folder.file_system", fault)
+    monkeypatch.setattr("actors.journal.sqlite.folder.file_system", fault)
     done = cortex("jobs")
     assert done.code == 0
     done = cortex("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim")

@@ -188,7 +188,7 @@ def test_options_come_from_the_environment_and_the_command_line_wins(cortex, mon
 def test_a_rehearsal_needs_neither_anthropic_nor_ray(tmp_path):
     requests(tmp_path / "in.jsonl", 2)
     script = (
-        "import sys; from actors.cli.entrance import enter\n"
+        "import sys; from actors.cli.main import enter\n"
         "assert enter(['batch', 'in.jsonl', '-o', 'out.jsonl', '--model', 'sim']) == 0\n"
         "assert not {'anthropic', 'ray', 'aiohttp', 'rich.progress'} & set(sys.modules)"
     )

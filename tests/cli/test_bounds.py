@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 
 import cortex as public
-from actors.bounds import OPTIONS, bounded, changes, in_words
-from actors.cli.options import BOUNDS, RUNNING, Options
-from actors.destination import SetupError, Wish
-from actors.records import last_terms
+from actors.cli.options.options import BOUNDS, RUNNING, Options
+from actors.common.units import duration_s, share, time_at_s
+from actors.history.catalog import last_terms
+from actors.jobs.limit_options import OPTIONS, bounded, changes, in_words
+from actors.jobs.option_parsing import fallback, provider
+from actors.journal.journal import Folder
+from actors.routing.routes import SetupError, Wish
 from actors.simulator.settings import SimulatorSettings
-from actors.store import Folder
-from actors.wording import duration_s, fallback, provider, share, time_at_s
-from cortex.limits import Limits
+from cortex.values.limits import Limits
 from tests.cli.commands import requests
 from tests.cli.test_session import Label
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from actors.budgets import FolderBooks
-from actors.store import Folder
-from policies.slices import Budget
+from actors.journal.journal import Folder
+from actors.limits.budgets import FolderBooks
+from policies.limits.slices import Budget
 from tests.cli.commands import Done, ended, requests, started, until
 
 PRICED = ("--model", "sim", "--price", "input=3,output=15", "--max-output-tokens", "40")

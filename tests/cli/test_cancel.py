@@ -12,10 +12,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from actors.cli import steering
-from actors.control import waits
-from actors.store import Folder
-from cortex import events
+from actors.cli.control import steer
+from actors.driver.control_note import waits
+from actors.journal.journal import Folder
+from cortex.state import events
 from tests.cli.commands import ended, environment, keys, kinds, requests, started, until
 
 
@@ -77,7 +77,7 @@ def test_a_job_that_is_complete(cortex):
 
 def test_a_run_that_does_not_answer(cortex, monkeypatch):
     requests(Path("in.jsonl"), 40)
-    monkeypatch.setattr(steering, "OBEDIENCE_S", 0.3)
+    monkeypatch.setattr(steer, "OBEDIENCE_S", 0.3)
     slow = ("--concurrency", 2, "--sim", "latency_ms=200")
     with started("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "mine", *slow) as child:
         until(lambda: Path("out.jsonl").exists() and Path("out.jsonl").stat().st_size > 0)

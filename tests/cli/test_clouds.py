@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import cortex
-from actors.destination import SetupError
-from actors.store import Folder
-from actors.telemetry import provider_of, server_of
+from actors.journal.journal import Folder
+from actors.observability.base.conventions import provider_of, server_of
+from actors.routing.routes import SetupError
 from tests.cli.commands import each_once, requests
 from tests.edge import clouds
 from tests.edge.scripted import MESSAGE, Answer, Asked, http

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from actors import costs
-from actors.store import Folder
+from actors.history import costs
+from actors.journal.journal import Folder
 from tests.cli.commands import requests
 
 PRICED = ("--model", "sim", "--price", "input=3,output=15")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.promise import Promise, risk_words
+from actors.monitoring.deadline_monitor import Promise, risk_words
 from tests.cli.commands import each_once, ended, requests, started, until
 
 COUNT = 80

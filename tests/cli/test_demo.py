@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import sys
 
-from actors import demo
+from actors.cli import demo
 
 
 def test_the_demo_rehearses_where_the_model_is_not_installed(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["demo"])
-    monkeypatch.setattr("actors.local_model.installed", lambda: False)
+    monkeypatch.setattr("actors.routing.local_model.installed", lambda: False)
     assert demo.main() == 0
     first = capsys.readouterr().out
     assert "simulated provider" in first

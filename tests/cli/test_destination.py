@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from actors.armoury import encode, make_model, routes_of
-from actors.destination import SetupError, Wish, destination, endpoint_of, remember, remembered
-from actors.model import AnthropicModel
-from actors.simulator.inprocess import SimulatedModel
+from actors.providers.messages.client import AnthropicModel
+from actors.routing.model_factory import encode, make_model, routes_of
+from actors.routing.routes import SetupError, Wish, destination, endpoint_of, remember, remembered
+from actors.simulator.frontends.in_memory import SimulatedModel
 from actors.simulator.settings import SimulatorSettings
-from cortex.limits import Limits
-from policies.route import pool_name, route_name
+from cortex.values.limits import Limits
+from policies.failures.route_choice import pool_name, route_name
 from tests.edge.jobs import FunctionModel
 
 ENVIRON = {"ANTHROPIC_API_KEY": "sk-ant-api03-verysecretkey-0123456789"}
@@ -117,7 +117,7 @@ def test_a_wish_is_remembered_with_its_fallbacks():
     ],
 )
 def test_a_fallback_that_leads_nowhere_is_refused_before_anything_is_opened(monkeypatch, wish, said):
-    monkeypatch.setattr("actors.destination._local", lambda: pytest.fail("a model was started"))
+    monkeypatch.setattr("actors.routing.routes._local", lambda: pytest.fail("a model was started"))
     with pytest.raises(SetupError) as refused:
         destination(wish, Limits(), ENVIRON)
     assert said in str(refused.value)
@@ -138,7 +138,7 @@ def test_each_route_needs_a_price_where_a_cap_is_set():
 
 
 def test_what_was_opened_is_closed_where_a_later_one_is_refused(monkeypatch):
-    from actors import destination as module
+    from actors.routing import routes as module
 
     closed = []
     real = module._simulated

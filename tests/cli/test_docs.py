@@ -13,9 +13,10 @@ from pathlib import Path
 
 import yaml
 
-from actors.cli import panels, reference
-from actors.cli.options import ABOUT, keys
-from actors.observing.settings import Settings
+from actors.cli import reference
+from actors.cli.options import help_layout
+from actors.cli.options.options import ABOUT, keys
+from actors.observability.base.settings import Settings
 from tests.cli.commands import requests
 from tests.pages import blocks, pages
 from tests.structure import ROOT
@@ -76,10 +77,10 @@ def test_options_named_alone_exist():
 def test_help_has_each_command_in_a_group_and_examples_of_what_exists():
     """Also of commands and options: a name that moved on leaves its group."""
     commands = {path.partition(" ")[0] for path in _options()}
-    assert commands <= {name for names in panels.COMMANDS.values() for name in names.split()}
-    shared = {name for names in panels.OPTIONS.values() for name in names.split()}
+    assert commands <= {name for names in help_layout.COMMANDS.values() for name in names.split()}
+    shared = {name for names in help_layout.OPTIONS.values() for name in names.split()}
     assert set(keys()) - set(ABOUT) <= shared
-    for command, examples in panels.EXAMPLES.items():
+    for command, examples in help_layout.EXAMPLES.items():
         for example in examples:
             _, first, *rest = shlex.split(example)
             assert first == command

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.ports import Gone
+from actors.ports.runtime import Gone
 
 
 class There:
@@ -64,9 +64,9 @@ def there(monkeypatch: pytest.MonkeyPatch) -> There:
         found.began = begin
         return found
 
-    monkeypatch.setattr("actors.runtime.start_runtime", start_runtime)
-    monkeypatch.setattr("actors.cli.emptying.LOOK_S", 0.01)
-    monkeypatch.setattr("actors.cli.emptying.HEARD_S", 0.01)
+    monkeypatch.setattr("actors.runtime.ray_runtime.start_runtime", start_runtime)
+    monkeypatch.setattr("actors.cli.control.drain.LOOK_S", 0.01)
+    monkeypatch.setattr("actors.cli.control.drain.HEARD_S", 0.01)
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
     return found
 

@@ -121,7 +121,7 @@ def test_the_same_table_as_csv_and_as_parquet_and_without_text(cortex):
 def test_a_program_that_has_changed_leaves_what_the_journal_says(cortex, monkeypatch):
     _walk(cortex, "mine")
     Path("own.py").write_text(PROGRAMS.replace("where to?", "which way?"))
-    monkeypatch.setattr("actors.programs._known", {})  # as in a later process
+    monkeypatch.setattr("actors.programs.loader._known", {})  # as in a later process
     done = cortex("export", "mine", "-o", "calls.jsonl")
     assert "the program of mine has changed since" in done.err
     lines = [line for line in _lines() if line["job"] == "mine"]

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from actors.records import last_state, last_terms
-from actors.store import Folder, StoreError
+from actors.history.catalog import last_state, last_terms
+from actors.journal.journal import Folder, StoreError
 from tests.cli.commands import started, until
 
 FLOWS = '''

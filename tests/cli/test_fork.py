@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.store import Folder
+from actors.journal.journal import Folder
 from tests.cli.commands import each_once, requests
 
 PROGRAMS = '''
@@ -120,7 +120,7 @@ def test_a_program_that_cannot_be_checked_is_not_forked_when_it_has_changed(cort
     assert cortex("fork", "label", "--at", 2).code == 0
     assert cortex("resume", "label-2", "--json").last["outcome"] == "complete"
     Path("label.py").write_text(label + "\n# another\n")
-    monkeypatch.setattr("actors.programs._known", {})  # as in a later process
+    monkeypatch.setattr("actors.programs.loader._known", {})  # as in a later process
     cortex("fork", "label", "--at", 2, "--job", "again").refused("the program of label has changed since", "put it back")
 
 

@@ -16,8 +16,8 @@ import pyarrow
 import pytest
 
 import cortex
-from actors.destination import SetupError
-from actors.frames import RowsError
+from actors.api.tables import RowsError
+from actors.routing.routes import SetupError
 
 PROMPT = "Answer with one of: bug, praise. {{text}}"
 OPTIONS: dict[str, Any] = {"model": "sim", "progress": False}

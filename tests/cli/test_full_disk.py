@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from actors.sqlite import index, storage
-from actors.store import DiskFull, StoreError
+from actors.journal.journal import DiskFull, StoreError
+from actors.journal.sqlite import reply_index, storage
 from tests.cli.commands import requests
 
 SIM = ("--model", "sim")
@@ -32,13 +32,13 @@ def test_a_job_that_cannot_begin_says_so_then_and_later_and_begins_when_there_is
         if where == "first turn":
             full.setattr(storage.FileStorage, "_appended", _full)
         else:
-            of = storage if where == "schema" else index
+            of = storage if where == "schema" else reply_index
             full.setattr(of, "_SCHEMA", "SELECT no_room();" if where == "schema" else of._SCHEMA)
             if where == "schema":
                 full.setattr(storage, "FULL", ("no_room",))
             else:
-                full.setattr(index, "_SCHEMA", "SELECT no_room();")
-                full.setattr(index, "FULL", ("no_room",))
+                full.setattr(reply_index, "_SCHEMA", "SELECT no_room();")
+                full.setattr(reply_index, "FULL", ("no_room",))
         done = cortex(*batch)
     assert done.code == 3, done.err
     (said,) = done.said()
@@ -64,9 +64,9 @@ def test_one_that_has_begun_is_not_said_not_to_have(cortex, monkeypatch):
 
 
 def test_an_index_on_a_full_disk_is_no_index_to_be_removed(tmp_path):
-    said = index.unusable(tmp_path, sqlite3.OperationalError("disk I/O error"))
+    said = reply_index.unusable(tmp_path, sqlite3.OperationalError("disk I/O error"))
     assert isinstance(said, DiskFull) and "make room" in str(said)
-    said = index.unusable(tmp_path, sqlite3.OperationalError("file is not a database"))
+    said = reply_index.unusable(tmp_path, sqlite3.OperationalError("file is not a database"))
     assert type(said) is StoreError and "may be removed" in str(said)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.cli.hidden import HERE, hidden_line
+from actors.common.shadowing import HERE, hidden_line
 from tests.cli.commands import ROOT, environment
 
 

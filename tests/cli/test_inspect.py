@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from actors.store import Folder, Journal
-from cortex import events, journal
+from actors.journal.journal import Folder, Journal
+from cortex.journal import codec
+from cortex.state import events
 from tests.cli.commands import requests
 
 PROGRAMS = '''
@@ -316,7 +317,7 @@ def test_k_as_it_was_is_k_as_a_replay_has_it(cortex):
     for at in range(1, source.seq + 1):
         found = json.loads(cortex("inspect", "tale", "--at", at, "--json").out)
         turn = next(turn for seq, turn in source.turns(at - 1))
-        account = journal.decode_account(source.account(at))
+        account = codec.decode_account(source.account(at))
         assert (found["turn"], found["at_s"]) == (at, turn.at_s)
         assert found["goals"]["made"] == account.next_goal - 1
         assert round(found["ledger"]["known_usd"] * 1e9) == account.ledger.known_nusd
@@ -339,16 +340,16 @@ def test_snapshots_shorten_the_way_and_change_nothing(cortex):
     source: Journal = Folder(os.environ["CORTEX_STATE"]).journal("rows")
     k = None
     for seq, turn in source.turns():
-        k = journal.replay(k, [turn], _batch)
+        k = codec.replay(k, [turn], _batch)
         if seq % 3 == 0:
-            source.snapshot(seq, k.emitted, journal.encode_state(k))
+            source.snapshot(seq, k.emitted, codec.encode_state(k))
     source.close()
     assert told == [_story(cortex, "rows", f"goal:{goal}") for goal in (1, 30, 60)]
     assert then == [json.loads(cortex("inspect", "rows", "--at", at, "--json").out) for at in (5, 20)]
 
 
 def _batch(terms: Any) -> Any:
-    from actors.programs import load
+    from actors.programs.loader import load
 
     return load(terms.program, terms.params_json)
 
@@ -356,7 +357,7 @@ def _batch(terms: Any) -> Any:
 def test_a_program_that_has_changed_leaves_what_the_events_say(cortex, monkeypatch):
     _run(cortex, "tale")
     Path("own.py").write_text(PROGRAMS.replace("step {step}", "stage {step}"))
-    monkeypatch.setattr("actors.programs._known", {})  # as in a later process
+    monkeypatch.setattr("actors.programs.loader._known", {})  # as in a later process
     done = cortex("inspect", "tale", 2)
     assert "only what the journal itself says is told" in done.err
     assert "made by a flow: kind ask" in done.out and "was answered by" in done.out and "step 0" in done.out

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from actors.cli.options import keys
+from actors.cli.options.options import keys
 from actors.cli.reference import page
-from actors.records import last_state
-from actors.store import Folder
+from actors.history.catalog import last_state
+from actors.journal.journal import Folder
 from tests.cli.commands import ROOT, each_once, requests
 
 JOB = """

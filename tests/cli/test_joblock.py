@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from actors.order import Order
-from actors.session import JobInUse, Session
-from actors.store import Folder, Held, StoreError
+from actors.api.session import JobInUse, Session
+from actors.jobs.spec import Order
+from actors.journal.journal import Folder, Held, StoreError
 from cortex.programs.batch import Batch
 from tests.cli.commands import environment
 
@@ -38,7 +38,7 @@ async def test_a_session_of_a_job_that_is_held(folder):
 
 def test_it_dies_with_its_holder(folder):
     script = (
-        "import sys; from actors.store import Folder, Held\n"
+        "import sys; from actors.journal.journal import Folder, Held\n"
         f"with Folder({folder.address!r}).hold('mine'): print(flush=True); sys.stdin.read()"
     )
     child = subprocess.Popen(

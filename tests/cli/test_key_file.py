@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from actors.armoury import Arming
-from actors.provider.credential import Credential, Prepared
-from actors.records import last_state
-from actors.rotation import Rotation, rotation
-from actors.store import Folder
-from cortex.limits import Route, Terms
+from actors.history.catalog import last_state
+from actors.journal.journal import Folder
+from actors.providers.credentials.credential import Credential, Prepared
+from actors.routing.key_rotation import Rotation, rotation
+from actors.routing.model_factory import Arming
+from cortex.values.limits import Route, Terms
 from tests.cli.commands import each_once, ended, environment, requests, started, until
 
 OLD = "sk-ant-api03-theoldverysecretkeyindeed0123456789"

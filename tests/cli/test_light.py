@@ -12,12 +12,12 @@ import pytest
 from typer.main import get_command
 
 from actors.cli.app import app
-from actors.cli.panels import asked
+from actors.cli.options.help_layout import asked
 from tests.cli.commands import environment, requests
 
 HEAVY = (
-    "aiohttp", "anthropic", "httpx2", "pandas", "pyarrow", "ray", "rich", "actors.inline", "actors.provider.direct",
-    "actors.session", "actors.simulator.reasoner",
+    "aiohttp", "anthropic", "httpx2", "pandas", "pyarrow", "ray", "rich", "actors.runtime.inline", "actors.providers.transport.aiohttp_transport",
+    "actors.api.session", "actors.simulator.api.reasoner",
 )  # fmt: skip
 
 
@@ -28,7 +28,7 @@ def test_who_only_reads_imports_nothing_that_runs_a_job(cortex: Callable[..., An
     requests(Path("in.jsonl"), 3)
     assert cortex("batch", "in.jsonl", "-o", "out", "--model", "sim", "--job", "done").code == 0
     source = (
-        "import sys; from actors.cli.entrance import enter; code = enter(sys.argv[1:]); "
+        "import sys; from actors.cli.main import enter; code = enter(sys.argv[1:]); "
         f"print(code, *[name for name in {HEAVY} if name in sys.modules])"
     )
     command = [sys.executable, "-c", source, *words.split()]

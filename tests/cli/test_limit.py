@@ -11,11 +11,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from actors import caps
-from actors.records import last_terms
-from actors.store import Folder, StoreError
-from cortex import events
-from policies.limit import Caps
+from actors.history.catalog import last_terms
+from actors.journal.journal import Folder, StoreError
+from actors.limits import overrides
+from cortex.state import events
+from policies.limits.limit import Caps
 from tests.cli.commands import each_once, ended, requests, started, until
 
 SIM = ("--model", "sim")
@@ -31,7 +31,7 @@ def _job(cortex, job: str, *more: object) -> str:
     assert cortex("batch", f"{job}.jsonl", "-o", f"{job}.out", "--job", job, *SIM, *more).code == 0
     terms = last_terms(_folder(), job)
     assert terms is not None
-    return caps.pools_of(terms)[0][0]
+    return overrides.pools_of(terms)[0][0]
 
 
 def test_a_limit_is_set_listed_changed_and_cleared(cortex):
@@ -83,7 +83,7 @@ def test_a_route_is_named_by_any_part_that_means_one_alone(cortex):
 )
 def test_limits_that_make_no_sense(cortex, arguments, words):
     cortex("limit", *arguments).refused(*words)
-    assert caps.read(_folder()) == {}
+    assert overrides.read(_folder()) == {}
 
 
 def test_a_damaged_file_is_said_and_no_job_begins_without_its_limits(cortex):
@@ -95,7 +95,7 @@ def test_a_damaged_file_is_said_and_no_job_begins_without_its_limits(cortex):
     cortex("batch", "two.jsonl", "-o", "two.out", "--job", "two", *SIM).refused("limits.json", "damaged")
     _folder().put_note("limits", "", json.dumps({pool: {"concurrency": 0}}).encode())
     with pytest.raises(StoreError, match="damaged: concurrency must be above 0"):
-        caps.read(_folder())
+        overrides.read(_folder())
 
 
 def test_a_driver_hears_all_at_first_and_then_what_has_changed(cortex):
@@ -105,18 +105,18 @@ def test_a_driver_hears_all_at_first_and_then_what_has_changed(cortex):
     assert terms is not None
     five, six = Caps(concurrency=5, who="ann", at_s=1.0), Caps(concurrency=6, who="bob", at_s=2.0)
     gone = Caps(who="bob", at_s=3.0)
-    watch = caps.Watch(_folder(), terms)
+    watch = overrides.Watch(_folder(), terms)
     assert watch.news() == {}
-    caps.put(_folder(), pool, five)
+    overrides.put(_folder(), pool, five)
     assert watch.news() == {pool: five}
     assert watch.news() == {}
-    caps.put(_folder(), other, five)
+    overrides.put(_folder(), other, five)
     assert watch.news() == {}
-    caps.put(_folder(), pool, six)
-    caps.put(_folder(), other, six)
+    overrides.put(_folder(), pool, six)
+    overrides.put(_folder(), other, six)
     assert watch.news() == {pool: six}
-    caps.put(_folder(), pool, gone)
-    assert caps.Watch(_folder(), terms).news() == {}
+    overrides.put(_folder(), pool, gone)
+    assert overrides.Watch(_folder(), terms).news() == {}
     assert watch.news() == {pool: gone}
     watch.missed(pool)
     assert watch.news() == {pool: gone}
@@ -128,12 +128,12 @@ def test_a_fallback_that_is_narrow_stays_so_whatever_anybody_says(cortex):
     pool = _job(cortex, "one")
     terms = last_terms(_folder(), "one")
     assert terms is not None
-    watch = caps.Watch(_folder(), terms, {pool: 16})
+    watch = overrides.Watch(_folder(), terms, {pool: 16})
     assert watch.news() == {pool: Caps(concurrency=16, who="the model itself")}
     assert watch.news() == {}
-    caps.put(_folder(), pool, Caps(concurrency=50, requests_per_min=5, who="ann", at_s=1.0))
+    overrides.put(_folder(), pool, Caps(concurrency=50, requests_per_min=5, who="ann", at_s=1.0))
     assert watch.news() == {pool: Caps(concurrency=16, requests_per_min=5, who="ann", at_s=1.0)}
-    caps.put(_folder(), pool, Caps(concurrency=4, who="ann", at_s=2.0))
+    overrides.put(_folder(), pool, Caps(concurrency=4, who="ann", at_s=2.0))
     assert watch.news() == {pool: Caps(concurrency=4, who="ann", at_s=2.0)}
 
 
@@ -169,7 +169,7 @@ def there(monkeypatch: pytest.MonkeyPatch) -> _Cortex:
         assert cluster == "head:6379"
         return Runtime()
 
-    monkeypatch.setattr("actors.runtime.start_runtime", start_runtime)
+    monkeypatch.setattr("actors.runtime.ray_runtime.start_runtime", start_runtime)
     return found
 
 
@@ -186,7 +186,7 @@ def test_a_cluster_keeps_its_own_limits(cortex, there, monkeypatch):
     assert (method, who, pool) == ("cap", getpass.getuser(), "https://host|k|sonnet")
     told = msgspec.msgpack.decode(blob, type=Caps)
     assert (told.concurrency, told.requests_per_min, told.who) == (9, 100, who)
-    assert caps.read(_folder()) == {}
+    assert overrides.read(_folder()) == {}
     cortex("limit", "opus", "--rpm", 1).refused("no route 'opus' is known in head:6379; known: https://host|k|sonnet")
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import msgspec
 
-from actors.cli.telling import least_and_most
-from actors.programs import find
-from actors.store import Folder
+from actors.cli.jobs.rendering import least_and_most
+from actors.journal.journal import Folder
+from actors.programs.loader import find
 from tests.cli.commands import FIELDS, each_once, requests, started
 
 
@@ -168,10 +168,10 @@ def test_a_program_that_is_gone_hides_no_job(cortex, monkeypatch):
     )
     assert cortex("run", "label.py", "--model", "sim", "--job", "gone").code == 0
     Path("label.py").unlink()
-    monkeypatch.setattr("actors.programs._known", {})  # as in a later process
+    monkeypatch.setattr("actors.programs.loader._known", {})  # as in a later process
     assert cortex("status", "gone", "--json").last["answer"] == 1
     _without_its_end("gone")
-    monkeypatch.setattr("actors.programs._known", {})
+    monkeypatch.setattr("actors.programs.loader._known", {})
     assert "the program of gone has changed since, or is gone" in cortex("status", "gone").err
     shown = cortex("jobs")
     assert shown.code == 0 and "the program of gone has changed since" in shown.err

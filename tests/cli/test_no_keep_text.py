@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from actors.records import last_state
-from actors.store import Folder, Journal, TextGone
+from actors.history.catalog import last_state
+from actors.journal.journal import Folder, Journal, TextGone
 from tests.cli.commands import each_once, keys, request, requests, started, until
 
 MARK = b"marmalade"
@@ -98,9 +98,9 @@ def test_killed_again_and_again_it_recovers_and_pays_for_each_once(cortex, more)
 
 def test_while_it_runs_what_is_on_disk_leaves(cortex, monkeypatch):
     """In this process, so that it goes after every 5 results."""
-    import actors.thinning
+    import actors.history.redaction
 
-    monkeypatch.setattr(actors.thinning, "RESULTS", 5)
+    monkeypatch.setattr(actors.history.redaction, "RESULTS", 5)
     seen: list[tuple[int, int]] = []
     drop = Journal.drop
 
@@ -144,7 +144,7 @@ def test_bad_input(cortex):
 
 def test_a_changed_program_would_pay_for_all_of_it_again(cortex, monkeypatch):
     assert cortex(*_command("--max-job-tokens", 2_500)).code == 3
-    monkeypatch.setattr("actors.programs.fingerprint", lambda where, params: "another release")
+    monkeypatch.setattr("actors.programs.loader.fingerprint", lambda where, params: "another release")
     cortex(*_command()).refused("has changed since", "kept no text", "--fresh")
     cortex("resume", "mine", "--max-job-tokens", "none").refused("has changed since", "kept no text")
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from actors import notices
-from actors.store import Folder
-from cortex.limits import Limits
-from cortex.state import State
+from actors.channel import webhooks
+from actors.journal.journal import Folder
+from cortex.state.state import State
+from cortex.values.limits import Limits
 from tests.cli.commands import requests
 from tests.stage import failure, terms
 
@@ -142,7 +142,7 @@ def test_one_that_refuses_or_hangs_holds_up_nothing(cortex):
         port = deaf.getsockname()[1]
         began_s = time.monotonic()
         done = cortex("batch", "in.jsonl", "-o", "a.jsonl", *PRICED, "--notify", f"http://127.0.0.1:{port}/{SECRET}")
-        assert done.code == 0 and time.monotonic() - began_s < notices.CLOSE_S + 8
+        assert done.code == 0 and time.monotonic() - began_s < webhooks.CLOSE_S + 8
         _nowhere(done)
     done = cortex("batch", "in.jsonl", "-o", "b.jsonl", *PRICED, "--notify", f"http://127.0.0.1:{port}/{SECRET}")
     assert done.code == 0
@@ -152,7 +152,7 @@ def test_one_that_refuses_or_hangs_holds_up_nothing(cortex):
 def test_a_message_is_tried_again_and_no_redirect_is_followed(caplog):
     done: list[str] = []
     with receiving(500, 503) as (heard, url):
-        post = notices.Post(url, done.append, tries_s=(0.01, 0.01))
+        post = webhooks.Post(url, done.append, tries_s=(0.01, 0.01))
         post.put("a", b'{"text": "a"}')
         post.put("b", b'{"text": "b"}')
         until_s = time.monotonic() + 10
@@ -162,7 +162,7 @@ def test_a_message_is_tried_again_and_no_redirect_is_followed(caplog):
     assert done == ["a", "b"] and [each["text"] for each in heard.heard] == ["a", "b"] and not caplog.records
     done.clear()
     with receiving(302, 302, 302, 302, 302, 302) as (heard, url):
-        post = notices.Post(url, done.append, tries_s=(0.01, 0.01))
+        post = webhooks.Post(url, done.append, tries_s=(0.01, 0.01))
         for key in "abc":
             post.put(key, b"{}")
         time.sleep(0.5)
@@ -190,7 +190,7 @@ class _Quiet:
 def test_a_pause_a_breaker_and_a_deadline_at_risk(monkeypatch):
     quiet = _Quiet()
     k = State(terms=terms(places={"rows": "1000"}))
-    herald = notices.Herald("", None, quiet, lambda: k, quiet)  # type: ignore[arg-type]
+    herald = webhooks.Herald("", None, quiet, lambda: k, quiet)  # type: ignore[arg-type]
 
     def told() -> dict[str, str]:
         return {key.partition("/")[0]: each["event"] for key, each in herald._news(k)}
@@ -209,9 +209,9 @@ def test_a_pause_a_breaker_and_a_deadline_at_risk(monkeypatch):
     k.paused, k.paused_at_s = failure("blocked", "your credit is used up: PROMPT"), 7.0
     ((key, each),) = herald._news(k)
     assert (key, each["event"], each["kind"]) == ("paused/7", "paused", "blocked")
-    assert b"PROMPT" not in notices._message(k, each)
+    assert b"PROMPT" not in webhooks._message(k, each)
     k.paused, k.terms = None, terms(Limits(deadline_at_s=1_800_009_000.0), places={"rows": "1000"})
-    monkeypatch.setattr(notices, "foretold", lambda *_: {"projected_end_s": 1_900_000_000.0, "deadline_at_risk": True})
+    monkeypatch.setattr(webhooks, "foretold", lambda *_: {"projected_end_s": 1_900_000_000.0, "deadline_at_risk": True})
     ((key, each),) = herald._news(k)
     assert key == "deadline/1800009000" and each["event"] == "deadline_at_risk" and "is at risk" in each["said"]
 
@@ -225,5 +225,5 @@ def test_what_was_not_taken_is_told_by_the_next_run(cortex):
         assert cortex("resume", "a", "--notify", url).code == 3
     assert ("cost", 50) in _events(heard)
     source = Folder(os.environ["CORTEX_STATE"]).journal("a")
-    assert json.loads(source.meta(notices.NOTED) or b"[]")
+    assert json.loads(source.meta(webhooks.NOTED) or b"[]")
     source.close()

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from actors.cli.outputs import check_free, whole
-from actors.cli.problems import CommandError
+from actors.cli.options.atomic_write import check_free, whole
+from actors.common.errors import CommandError
 
 
 def test_a_pipe_or_device_is_written_to_and_stays_what_it_is(tmp_path):

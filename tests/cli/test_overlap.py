@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from actors.records import last_state
-from actors.store import Folder
+from actors.history.catalog import last_state
+from actors.journal.journal import Folder
 from tests.cli.commands import each_once, ended, environment, requests, started, until
 
 COUNT = 20
@@ -46,7 +46,7 @@ def other(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
         waited.set()
         time.sleep(0.01)
 
-    monkeypatch.setattr("actors.cli.in_turn.time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr("actors.cli.run.wait_for_job.time", SimpleNamespace(sleep=sleep))
 
     @contextlib.contextmanager
     def held() -> Iterator[None]:
@@ -141,7 +141,7 @@ def test_where_nobody_learns_of_the_other_the_epoch_keeps_them_apart(cortex, mon
     with subprocess.Popen(command, **piped) as process:
         until(_some_results)
         unlocked = SimpleNamespace(flock=_refused, lockf=_refused, LOCK_EX=2, LOCK_NB=4, LOCK_SH=1)
-        for user in ("actors.sqlite.lock.fcntl", "actors.files.sink.fcntl"):
+        for user in ("actors.journal.sqlite.job_lock.fcntl", "actors.files.sinks.jsonl_sink.fcntl"):
             monkeypatch.setattr(user, unlocked)
         second = cortex(*OURS, *FAST, "--wait")
         first = ended(process)

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from actors.appetite import OPEN_BYTES_MAX, narrower_by
-from actors.bound import over_bound
-from cortex.commands import Call
-from cortex.events import Row
+from actors.branch.prompt_limit import over_bound
+from actors.channel.backpressure import OPEN_BYTES_MAX, narrower_by
+from cortex.state.commands import Call
+from cortex.state.events import Row
 from tests.cli.commands import kinds, request
 
 SIM = ("--model", "sim", "--sim", "error=0")

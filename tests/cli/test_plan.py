@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from actors.records import last_terms
-from actors.store import Folder
+from actors.history.catalog import last_terms
+from actors.journal.journal import Folder
 from tests.cli.commands import request, requests
 from tests.cli.table import ASK, SIM, table
 
@@ -80,7 +80,7 @@ def test_a_sample_is_asked_once(cortex: Any) -> None:
 
 
 def _answered(*plans: dict[str, Any]) -> set[str]:
-    from cortex import events
+    from cortex.state import events
 
     keys = set()
     for plan in plans:

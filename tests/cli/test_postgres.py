@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from actors.ports import ClusterError
-from actors.postgres.link import close_idle
+from actors.journal.postgres.connection import close_idle
+from actors.ports.runtime import ClusterError
 from tests.cli.commands import Done, requests
 from tests.postgres import Server
 
@@ -157,7 +157,7 @@ def test_who_shares_limits_has_it_looked_at_whether_the_cortex_can_reach_them(
         asked.append(needs)
         raise ClusterError(f"{cluster} does not fit: node n has no psycopg, which this job needs there")
 
-    monkeypatch.setattr("actors.runtime.start_runtime", start)
+    monkeypatch.setattr("actors.runtime.ray_runtime.start_runtime", start)
     words = ("batch", requests(tmp_path / "in.jsonl", 3), "-o", "out.jsonl", "--model", "sim", "--cluster", "h:6379")
     cortex(*words, "--limits", database).refused("node n has no psycopg")
     cortex(*words).refused("does not fit")

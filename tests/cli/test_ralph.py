@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from actors.records import last_state
-from actors.rounds.tree import STORE
-from actors.store import Folder, StoreError
+from actors.history.catalog import last_state
+from actors.journal.journal import Folder, StoreError
+from actors.workspace.tree import STORE
 from tests.cli.commands import Done, started, until
 from tests.workshop import CHECK, TASK, solved, workshop
 

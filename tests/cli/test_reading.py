@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from actors import programs
-from actors.store import Folder
+from actors.journal.journal import Folder
+from actors.programs import loader
 from tests.cli.commands import environment
 
 UNGUARDED = """
@@ -44,8 +44,8 @@ def fresh() -> Callable[[], None]:
     """As in a process that has imported nothing yet."""
 
     def forget() -> None:
-        for place in [place for place in programs._known if not programs.is_ready(place)]:
-            programs.forget(place)
+        for place in [place for place in loader._known if not loader.is_ready(place)]:
+            loader.forget(place)
 
     return forget
 

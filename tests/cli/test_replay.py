@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.store import Folder
+from actors.journal.journal import Folder
 from tests.cli.commands import requests
 
 PROGRAMS = '''
@@ -119,7 +119,7 @@ def test_the_price_is_that_of_the_tokens_told(cortex):
 def test_a_program_that_was_edited_in_place_is_said_to_be_another(cortex, monkeypatch):
     _begun(cortex)
     Path("own.py").write_text(PROGRAMS.replace("inner {n}", "deeper {n}"))
-    monkeypatch.setattr("actors.programs._known", {})  # as in a later process
+    monkeypatch.setattr("actors.programs.loader._known", {})  # as in a later process
     done = cortex("replay", "mine")
     assert "own.py:outer, which has changed since it ran" in done.out
     assert "'deeper 0'" in done.out and "'deeper 1'" in done.out

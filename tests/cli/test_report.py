@@ -144,9 +144,9 @@ def test_a_flow_with_child_jobs_as_a_tree(cortex):
 def test_a_program_that_is_gone(cortex):
     Path("own.py").write_text(PROGRAMS)
     told = cortex("run", "own.py:walk", *SIM, "--job", "walk", "--json").last
-    from actors import programs
+    from actors.programs import loader
 
-    programs.forget(str(Path("own.py").resolve()) + ":walk")
+    loader.forget(str(Path("own.py").resolve()) + ":walk")
     Path("own.py").unlink()
     done = cortex("report", "walk")
     line, written = done.said()

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from actors.records import last_state
-from actors.store import Folder
+from actors.history.catalog import last_state
+from actors.journal.journal import Folder
 from tests.cli.commands import each_once, keys, kinds, requests, started, until
 
 COUNT = 24

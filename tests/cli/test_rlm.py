@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from actors.records import last_state
-from actors.store import Folder, StoreError
+from actors.history.catalog import last_state
+from actors.journal.journal import Folder, StoreError
 from tests.cli.commands import started, until
 
 QUESTION = "question=How many of the reviews of K-3 mention a late delivery?"

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 import cortex as public
-from actors.destination import SetupError
-from actors.records import last_state, last_terms
-from actors.store import Folder
+from actors.history.catalog import last_state, last_terms
+from actors.journal.journal import Folder
+from actors.routing.routes import SetupError
 from tests.cli.commands import Done, environment, started, until
 from tests.edge.scripted import MESSAGE, Asked, http, scripted
 
@@ -312,7 +312,7 @@ def test_the_simulator_counts_requests_by_model(cortex):
 
 
 def _stats() -> dict[str, Any]:
-    from actors.simulator.provider import Provider
+    from actors.simulator.api.provider import Provider
     from actors.simulator.settings import SimulatorSettings
 
     provider = Provider(SimulatorSettings())

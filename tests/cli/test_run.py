@@ -156,7 +156,7 @@ def test_a_program_that_was_interrupted_goes_on_and_one_that_was_changed_says_so
     paid = cortex("status", "mine", "--json").last["paid_calls"]
     assert 0 < paid < 30
     Path("label.py").write_text(LABEL + "\n# another line\n")
-    monkeypatch.setattr("actors.programs._known", {})  # as in a later process
+    monkeypatch.setattr("actors.programs.loader._known", {})  # as in a later process
     rest = cortex("resume", "mine", "--max-job-tokens", 1_000_000, "--json")
     assert rest.code == 0
     assert "it has changed, so it begins anew" in rest.said()[0]
@@ -173,7 +173,7 @@ def test_what_a_changed_program_had_spent_is_counted_to_the_last_commit(cortex, 
     before = cortex("status", "mine", "--json").last
     fewer = LABEL.replace("in self.texts", "in self.texts[:3]").replace("Answer with", "Say")
     Path("label.py").write_text(fewer)
-    monkeypatch.setattr("actors.programs._known", {})  # as in a later process
+    monkeypatch.setattr("actors.programs.loader._known", {})  # as in a later process
     after = cortex("resume", "mine", "--max-job-tokens", "none", "--max-cost", before["cost_usd"] + 0.003, "--json").last
     assert after["cost_usd"] + after["cost_assumed_usd"] >= before["cost_usd"] + before["cost_assumed_usd"]
     assert after["paid_calls"] == before["paid_calls"] + 3
@@ -187,7 +187,7 @@ def test_a_cap_holds_over_two_versions_of_a_program(cortex, monkeypatch):
     assert cortex("run", "label.py", "-p", many, *SIM, *capped, "--job", "mine").code == 3
     spent = cortex("status", "mine", "--json").last["cost_usd"]
     Path("label.py").write_text(LABEL.replace("in self.texts", "in self.texts[:3]").replace("Answer with", "Say"))
-    monkeypatch.setattr("actors.programs._known", {})
+    monkeypatch.setattr("actors.programs.loader._known", {})
     done = cortex("resume", "mine", "--json")
     assert done.code == 3, "there is nothing left of the cap"
     assert 0 < done.last["cost_usd"] == spent <= 0.0012

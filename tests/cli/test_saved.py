@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from actors.records import last_state
-from actors.store import Folder
-from cortex.state import Status
+from actors.history.catalog import last_state
+from actors.journal.journal import Folder
+from cortex.state.state import Status
 from tests.cli.test_rlm import QUESTION, SIM, reviews
 
 FILE = Path("programs/late.toml")

@@ -7,8 +7,8 @@ import signal
 import sqlite3
 from pathlib import Path
 
-from actors.cli import problems
-from actors.store import Folder
+from actors.cli.options import errors
+from actors.journal.journal import Folder
 from tests.cli.commands import ended, environment, requests, started
 
 KEY = "sk-ant-api03-averyveryverysecretkeyindeed0123456789"
@@ -48,7 +48,7 @@ def test_the_key_leaves_the_environment_before_anything_is_started(cortex, monke
     for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "SOMEBODYS_COPY"):
         monkeypatch.setenv(name, KEY)
     monkeypatch.setenv("HTTPS_PROXY", "http://me:verysecretpassword@proxy:1")
-    monkeypatch.setattr(problems, "_secrets", [])
+    monkeypatch.setattr(errors, "_secrets", [])
     assert cortex("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim").code == 0
     assert not [name for name, value in os.environ.items() if KEY in value or "verysecretpassword" in value]
 
@@ -57,12 +57,12 @@ def test_an_error_that_holds_the_key_shows_it_not(cortex, monkeypatch):
     requests(Path("in.jsonl"), 3)
     token = "a gateway's own word"  # it does not look like a key
     monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", token)
-    monkeypatch.setattr(problems, "_secrets", [])
+    monkeypatch.setattr(errors, "_secrets", [])
 
     def fault(*arguments: object, **named: object) -> None:
         raise RuntimeError(f"it said {token}")
 
-    monkeypatch.setattr("actors.session.destination", fault)
+    monkeypatch.setattr("actors.api.session.destination", fault)
     done = cortex("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "-v")
     assert done.code == 1
     assert "it said [redacted]" in done.err

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 import cortex
-from actors.armoury import Arming
-from actors.destination import Destination, SetupError, Wish
-from actors.driver import Driver
-from actors.files.line_source import LineSource
-from actors.files.lines import SourceError
-from actors.order import Order
-from actors.session import Session
-from cortex.limits import Limits, Route
+from actors.api.session import Session
+from actors.driver.driver import Driver
+from actors.files.errors import SourceError
+from actors.files.sources.line_source import LineSource
+from actors.jobs.spec import Order
+from actors.routing.model_factory import Arming
+from actors.routing.routes import Destination, SetupError, Wish
 from cortex.programs.batch import Batch
+from cortex.values.limits import Limits, Route
 
 
 class Label(cortex.Program, frozen=True):
@@ -57,7 +57,7 @@ def test_a_complete_job_asked_for_again_opens_no_road(tmp_path, monkeypatch):
     def refuse(*arguments: object) -> None:
         raise SetupError("a road was opened")
 
-    monkeypatch.setattr("actors.session.destination", refuse)
+    monkeypatch.setattr("actors.api.session.destination", refuse)
     again = _run(tmp_path, Wish(model="sim"))
     assert again.answer == first.answer == ["bug", "praise"]
     assert again.facts["paid_calls"] == 2

@@ -117,7 +117,7 @@ def test_a_full_disk_under_the_results_alone(cortex, tmp_path_factory, monkeypat
             raise OSError(28, "No space left on device")
         real(self, some)
 
-    from actors.files.sink import _Disk
+    from actors.files.sinks.jsonl_sink import _Disk
 
     real = _Disk.put
     with monkeypatch.context() as patch:

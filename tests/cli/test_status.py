@@ -9,8 +9,8 @@ import signal
 import time
 from pathlib import Path
 
-from actors import live
-from actors.store import Folder
+from actors.driver import live_status
+from actors.journal.journal import Folder
 from tests.cli.commands import ended, requests, started, until
 
 NAP = """
@@ -37,7 +37,7 @@ def _lines(out: str) -> dict[str, str]:
 
 
 def _published(job: str) -> bool:
-    found = live.read(_folder(), job)
+    found = live_status.read(_folder(), job)
     return found is not None and bool(found.cortex)
 
 
@@ -73,13 +73,13 @@ def test_a_job_with_an_open_breaker(cortex):
 
 
 def _breakers(job: str) -> dict[str, dict[str, str]]:
-    found = live.read(_folder(), job)
+    found = live_status.read(_folder(), job)
     return found.cortex.get("breakers", {}) if found is not None else {}
 
 
 def _failed(job: str) -> float:
     """Calls that failed in the seconds that are over: the one that runs is in no series yet."""
-    found = live.read(_folder(), job)
+    found = live_status.read(_folder(), job)
     routes = found.cortex.get("routes", {}) if found is not None else {}
     return sum(sum(each["series"]["failed"]) for each in routes.values())
 
@@ -97,13 +97,13 @@ def test_a_job_that_has_ended(cortex):
     assert shown["rows"] == "5 of 5 succeeded"
     assert {"breaker", "pool", "branches", "seen", "waits", "resume"}.isdisjoint(shown)
     assert re.search(r"(?m)^mine  complete  +5/5  100%", cortex("top", "--once").out)
-    assert live.published(_folder()) == {}
+    assert live_status.published(_folder()) == {}
 
 
 def test_a_flow_that_sleeps_says_until_when_and_has_no_rows(cortex):
     Path("nap.py").write_text(NAP)
     with started("run", "nap.py:nap", "--model", "sim", "--job", "mine") as child:
-        until(lambda: _published("mine") and live.read(_folder(), "mine").facts["sleeps_until_s"] > 0)
+        until(lambda: _published("mine") and live_status.read(_folder(), "mine").facts["sleeps_until_s"] > 0)
         told = cortex("status", "mine", "--json").last
         shown = _lines(cortex("status", "mine").out)
         child.send_signal(signal.SIGINT)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from actors import control
-from actors.opening import this_owner
-from actors.records import last_state
-from actors.store import Folder
-from cortex import events
+from actors.common.process_owner import this_owner
+from actors.driver import control_note
+from actors.history.catalog import last_state
+from actors.journal.journal import Folder
+from cortex.state import events
 from tests.cli.commands import each_once, ended, keys, requests, started, until
 
 COUNT = 60
@@ -62,7 +62,7 @@ def test_bounds_of_a_job_that_runs_in_another_process(cortex):
     assert theirs.last["elapsed_s"] < COUNT / 2 * 0.15  # two at once could not have done it
     (told,) = _set_events()
     assert (told.who, told.limits.concurrency, told.limits.priority) == (getpass.getuser(), 40, 3)
-    assert not control.waits(_folder(), "mine")
+    assert not control_note.waits(_folder(), "mine")
 
 
 def test_a_cap_that_is_set_below_what_is_spent_ends_the_job_and_a_higher_one_goes_on(cortex):
@@ -198,17 +198,17 @@ def test_what_a_resume_says_of_the_model_stays(cortex):
 
 def test_one_word_at_a_time(tmp_path):
     folder, owner = Folder(tmp_path).prepare(), this_owner("inline")
-    first = control.Wanted(how="set", who="ann", owner=owner, limits={"concurrency": 3})
-    stop = control.Wanted(how="cancel", who="bob", owner=owner)
-    assert control.leave(folder, "mine", first)
-    assert not control.leave(folder, "mine", stop)
-    assert control.read(folder, "mine", owner) == first
-    control.obeyed(folder, "mine")
-    assert control.leave(folder, "mine", stop)
-    assert control.read(folder, "mine", owner) == stop
-    other = control.Wanted(how="drain", who="cid", owner=this_owner("elsewhere"))
-    late = control.Wanted(how="drain", who="cid", owner=control.Owner(host="h", pid=1, started="1", cluster="inline"))
-    assert not control.leave(folder, "mine", other)  # the same process
-    assert control.leave(folder, "mine", late)  # the one before is over
-    assert control.read(folder, "mine", owner) is None
+    first = control_note.Wanted(how="set", who="ann", owner=owner, limits={"concurrency": 3})
+    stop = control_note.Wanted(how="cancel", who="bob", owner=owner)
+    assert control_note.leave(folder, "mine", first)
+    assert not control_note.leave(folder, "mine", stop)
+    assert control_note.read(folder, "mine", owner) == first
+    control_note.obeyed(folder, "mine")
+    assert control_note.leave(folder, "mine", stop)
+    assert control_note.read(folder, "mine", owner) == stop
+    other = control_note.Wanted(how="drain", who="cid", owner=this_owner("elsewhere"))
+    late = control_note.Wanted(how="drain", who="cid", owner=control_note.Owner(host="h", pid=1, started="1", cluster="inline"))
+    assert not control_note.leave(folder, "mine", other)  # the same process
+    assert control_note.leave(folder, "mine", late)  # the one before is over
+    assert control_note.read(folder, "mine", owner) is None
     assert [path.name for path in tmp_path.rglob("*control*")] == ["mine.control"]

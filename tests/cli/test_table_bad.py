@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from actors.store import Folder
+from actors.journal.journal import Folder
 from tests.cli.commands import request
 from tests.cli.table import ASK, SIM, table
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import cortex as ours
-from actors.records import last_state
-from actors.report.fold import fold
-from actors.report.reading import readings
-from actors.store import Folder
+from actors.history.annotated_turns import readings
+from actors.history.catalog import last_state
+from actors.journal.journal import Folder
+from actors.report.aggregate import fold
 from tests.cli.commands import requests, started, until
 from tests.cli.table import ASK, table
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.store import Folder
+from actors.journal.journal import Folder
 from tests.cli.commands import request, requests, started, until
 
 MARK = "marmalade"
@@ -113,7 +113,7 @@ def test_gc_takes_what_is_old_and_over(cortex, monkeypatch):
     _done(cortex, "rests", 20, "--max-job-tokens", 400)
     _done(cortex, "new")
     assert "0 jobs removed" in cortex("gc", "--older-than", "1h").said()[0]
-    monkeypatch.setattr("actors.cli.removing.age_s", lambda folder, job: 5.0 if job == "new" else 100.0)
+    monkeypatch.setattr("actors.cli.admin.remove.age_s", lambda folder, job: 5.0 if job == "new" else 100.0)
     done = cortex("gc", "--older-than", "30s", "--dry-run")
     assert done.said()[0].startswith("over: complete, last turn 1 min 40 s ago") and "would be removed" in done.said()[0]
     assert _folder().journal_path("over").exists()

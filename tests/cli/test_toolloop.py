@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from actors.records import last_state
-from actors.store import Folder, StoreError
+from actors.history.catalog import last_state
+from actors.journal.journal import Folder, StoreError
 from tests.cli.commands import started, until
 
 SIM = ("--model", "sim", "--sim", "error=0")

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import cortex as public
-from actors.destination import remembered
-from actors.records import last_state
-from actors.store import Folder
+from actors.history.catalog import last_state
+from actors.journal.journal import Folder
+from actors.routing.routes import remembered
 from tests.cli.commands import each_once, requests
 from tests.cli.test_session import Label
 

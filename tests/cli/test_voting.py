@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.functions import LABELS, function
 from benchmarks.towers import verified
-from policies.voting import at_least, plan
+from policies.decisions.voting import at_least, plan
 from tests.cli.commands import ended, started, until
 
 PLAN = ("program", "plan-votes")

@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 
-from actors.bar import Bar, fitted, parts
-from actors.cli.telling import Standing, why
-from actors.standstill import Standstill
-from actors.summary import summary
-from actors.waiting import WORDS_MAX, standing, time_of_day, waits
-from cortex.goals import Goal
-from cortex.ledger import Charge
-from cortex.limits import Limits, Route, Terms
-from cortex.permits import own_pace
-from cortex.state import Flight, State
-from policies.failure import Failure, FailureKind
-from policies.pace import take
+from actors.api.progress_bar import Bar, fitted, parts
+from actors.cli.jobs.rendering import Standing, why
+from actors.jobs.summary import summary
+from actors.jobs.wait_reasons import WORDS_MAX, standing, time_of_day, waits
+from actors.monitoring.stall_detector import Standstill
+from cortex.admission.permits import own_pace
+from cortex.state.goals import Goal
+from cortex.state.state import Flight, State
+from cortex.values.ledger import Charge
+from cortex.values.limits import Limits, Route, Terms
+from policies.failures.failure import Failure, FailureKind
+from policies.limits.pace import take
 from tests.cli.commands import environment, started
 
 OWN = Route(endpoint="https://api.anthropic.com", model="sonnet")

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 import cortex as package
-from actors.simulator.inprocess import SimulatedModel
-from actors.store import Folder, replies_in
-from cortex import journal
+from actors.journal.journal import Folder, replies_in
+from actors.simulator.frontends.in_memory import SimulatedModel
+from cortex.journal import codec
 from tests.journals import make
 
 KEPT = sorted(path for path in make.HERE.glob("[0-9]*/*") if path.is_dir())
@@ -32,7 +32,7 @@ def place(cortex: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder of the length that paths in the journals have: the commands run there."""
     made = Path(tempfile.mkdtemp(prefix="cj-", dir=make.WORK.parent))
     monkeypatch.chdir(made)
-    monkeypatch.setattr("actors.programs._known", {})
+    monkeypatch.setattr("actors.programs.loader._known", {})
     monkeypatch.setenv("CORTEX_STATE", "state")
     yield made
     shutil.rmtree(made, ignore_errors=True)
@@ -132,9 +132,9 @@ def test_a_journal_of_a_newer_release_is_refused_by_every_command_and_hides_no_o
     for name in ("one", "two"):
         assert cortex("batch", "in.jsonl", "-o", f"{name}.jsonl", "--model", "sim", "--job", name).code == 0
     source = Folder("state").journal("two")
-    source.set_meta("format", b"%d" % (journal.FORMAT + 1))
+    source.set_meta("format", b"%d" % (codec.FORMAT + 1))
     source.close()
-    both = f"job two was written by a newer release (journal format {journal.FORMAT + 1}, this one reads {journal.FORMAT})"
+    both = f"job two was written by a newer release (journal format {codec.FORMAT + 1}, this one reads {codec.FORMAT})"
     before = (place / "state" / "jobs" / "two.sqlite").read_bytes()
     for command in REFUSED:
         cortex(*command).refused(f"{both}: upgrade cortex-bounded-calls to open it")

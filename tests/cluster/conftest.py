@@ -28,7 +28,7 @@ def address(head: Head) -> str:
 @pytest.fixture(scope="session")
 def runtime(address: str) -> Iterator[Any]:
     """This process's view of that Ray."""
-    from actors.runtime import start_runtime
+    from actors.runtime.ray_runtime import start_runtime
 
     found = asyncio.run(start_runtime(address, {}))
     yield found

@@ -17,12 +17,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from actors.cluster.leftovers import below, end_processes
+from actors.cluster.orphan_cleanup import below, end_processes
 from tests.structure import ROOT
 
 PROVIDER = """
 import json, sys
-from actors.simulator.command import simulate
+from actors.simulator.frontends.command import simulate
 from actors.simulator.settings import SimulatorSettings
 simulate(SimulatorSettings(**json.loads(sys.argv[1])))
 """

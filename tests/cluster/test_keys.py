@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from actors.cluster.leftovers import below
+from actors.cluster.orphan_cleanup import below
 from tests.cluster.processes import KEY, Commands, Head, Provider, write_rows
 from tests.edge import clouds
 from tests.edge.scripted import MESSAGE, Answer, http

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.ports import Away, Gone
+from actors.ports.runtime import Away, Gone
 from tests.cluster.processes import Commands, Head, Provider, names_in, write_rows
 
 ROWS = 5_000

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from actors.order import who
+from actors.jobs.spec import who
 from tests.cluster.processes import Commands, Provider, write_rows
 
 ROWS = 400

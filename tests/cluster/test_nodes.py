@@ -15,8 +15,8 @@ import pytest
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from actors.cluster.leftovers import below
-from actors.ports import Away, Gone
+from actors.cluster.orphan_cleanup import below
+from actors.ports.runtime import Away, Gone
 from tests.cluster.processes import Commands, Head, Provider, another_node, names_in, write_rows
 from tests.collector import HttpCollector, attributes, well_formed
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from actors.ports import ClusterError
+from actors.ports.runtime import ClusterError
 from tests.cluster.processes import Commands, environment, write_rows
 
 TWO_JOBS = """
 import asyncio, os, threading
-from actors.runtime import start_runtime
+from actors.runtime.ray_runtime import start_runtime
 
 started = threading.Event()
 

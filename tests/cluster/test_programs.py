@@ -104,5 +104,5 @@ def test_a_module_that_changed_between_two_runs_is_the_new_one_on_living_workers
 @pytest.mark.usefixtures("runtime")
 def test_a_program_in_a_file_brings_the_other_programs_of_that_file(address: str, folder: Path) -> None:
     (folder / "mine.py").write_text(PROGRAM)
-    run = "import cortex\nfrom actors.programs import find\n" + RUN.format(name="find('mine.py:Sums')")
+    run = "import cortex\nfrom actors.programs.loader import find\n" + RUN.format(name="find('mine.py:Sums')")
     assert _run(["-"], address, folder, run) == _told(2)

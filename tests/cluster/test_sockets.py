@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from actors.ports import Away
+from actors.ports.runtime import Away
 
 NAME = "branch:asked"
 

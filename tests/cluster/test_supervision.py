@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from ray.experimental import internal_kv
 
-from actors.cluster.classes import export_key
-from actors.ports import Away, Gone
+from actors.cluster.actor_classes import export_key
+from actors.ports.runtime import Away, Gone
 from tests.cluster.processes import Commands, Provider, names_in, write_rows
 
 NOTICED_S = 3.0

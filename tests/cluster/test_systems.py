@@ -16,8 +16,8 @@ import msgspec
 import pytest
 
 import cortex
-from actors.ports import Away, Gone
-from actors.simulator.inprocess import SimulatedModel
+from actors.ports.runtime import Away, Gone
+from actors.simulator.frontends.in_memory import SimulatedModel
 from actors.simulator.settings import SimulatorSettings
 from tests.cluster.processes import KEY, Provider, environment
 from tests.systems import SYSTEMS, System

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from actors.cluster.leftovers import below
-from actors.records import last_owner
-from actors.store import Folder
+from actors.cluster.orphan_cleanup import below
+from actors.history.catalog import last_owner
+from actors.journal.journal import Folder
 from tests.cluster.processes import Commands, Provider, write_rows
 from tests.collector import HttpCollector, attributes, well_formed
 

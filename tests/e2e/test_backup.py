@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from actors.simulator.inprocess import SimulatedModel
-from actors.store import Folder, replies_in
+from actors.journal.journal import Folder, replies_in
+from actors.simulator.frontends.in_memory import SimulatedModel
 from tests.cli.commands import ROOT, Done, cortex, each_once, environment, requests, started, until
 from tests.postgres import Server, binaries
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from actors import patience
-from actors.postgres import link as links
-from actors.records import last_state
-from actors.store import Folder, StoreError
-from cortex.limits import Limits
+from actors.history.catalog import last_state
+from actors.journal import retrying
+from actors.journal.journal import Folder, StoreError
+from actors.journal.postgres import connection
+from cortex.values.limits import Limits
 from tests.cli.commands import Done, cortex, each_once, environment, requests, started, until
 from tests.edge.jobs import FunctionModel, ListSource, Run, rows
 from tests.postgres import Server, serving
@@ -34,12 +34,12 @@ def spare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """A server that a test may stop."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
     yield from serving()
-    links.close_idle()
+    connection.close_idle()
 
 
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "PAUSE_S", 0.05)
-    monkeypatch.setattr(links, "AGAIN_S", 0.05)
+    monkeypatch.setattr(retrying, "PAUSE_S", 0.05)
+    monkeypatch.setattr(connection, "AGAIN_S", 0.05)
 
 
 @pytest.mark.parametrize("how", ["fast", "immediate"])
@@ -71,7 +71,7 @@ async def test_a_server_that_stays_away_ends_the_run_and_the_job_is_resumed(
     spare: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _quick(monkeypatch)
-    monkeypatch.setattr(patience, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(retrying, "PATIENCE_S", 0.3)
     model = FunctionModel(pause_s=0.002)
     limits = Limits(concurrency=8, window_rows=64)
     run = Run(spare.address(), model, source=ListSource(rows(300)), limits=limits)  # type: ignore[arg-type]

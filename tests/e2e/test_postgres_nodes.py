@@ -15,10 +15,10 @@ import pytest
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from actors.cluster.leftovers import below
-from actors.ports import Away, Gone
-from actors.runtime import start_runtime
-from actors.store import Folder
+from actors.cluster.orphan_cleanup import below
+from actors.journal.journal import Folder
+from actors.ports.runtime import Away, Gone
+from actors.runtime.ray_runtime import start_runtime
 from tests.cluster.processes import Commands, Provider, another_node, names_in, ray_head, write_rows
 from tests.postgres import Server, serving
 
@@ -43,7 +43,7 @@ async def _put_there(runtime: Any, job: str, state: str, node: int, monkeypatch:
     here = ray.get_runtime_context().get_node_id()
     (there,) = [each["NodeID"] for each in ray.nodes() if each["Alive"] and each["NodeID"] != here]
     monkeypatch.setattr(runtime, "_where", lambda role, args: NodeAffinitySchedulingStrategy(there, soft=True))
-    monkeypatch.setattr("actors.runtime.home_of", lambda node, nodes: "")  # a place in particular would tie it to this host
+    monkeypatch.setattr("actors.runtime.ray_runtime.home_of", lambda node, nodes: "")  # a place in particular would tie it to this host
     for _ in range(20):  # soft: Ray may choose another until it knows the node well
         await runtime.start_actor("channel", f"channel:{job}", job, state)
         _, pid = await runtime.peer(f"channel:{job}").ask("hello")

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import actors.report
-from actors.cli.entrance import enter
-from cortex import events
-from cortex.limits import Limits
+from actors.cli.main import enter
+from cortex.state import events
+from cortex.values.limits import Limits
 from tests.books import Book, row
 from tests.edge.test_report_fold import Nested, story_of_all_kinds
 from tests.edge.test_report_page import HOSTILE

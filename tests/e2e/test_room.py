@@ -12,7 +12,7 @@ def test_the_autoscaler_hears_of_it(monkeypatch):
     from ray.autoscaler.v2 import utils
     from ray.autoscaler.v2.sdk import get_cluster_status
 
-    from actors.runtime import start_runtime
+    from actors.runtime.ray_runtime import start_runtime
 
     monkeypatch.setattr(utils, "is_autoscaler_v2", lambda *_, **__: True)  # there is none here to say so
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from actors.cluster.leftovers import below
-from actors.postgres.link import close_idle
+from actors.cluster.orphan_cleanup import below
+from actors.journal.postgres.connection import close_idle
 from tests.cli.commands import Done, cortex, each_once, ended, environment, requests, started
 from tests.cluster.processes import Head, names_in, ray_head
 from tests.e2e.tools import until

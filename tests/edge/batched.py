@@ -13,22 +13,24 @@ from typing import Any
 
 import msgspec
 
-from actors import batch_desk, programs
-from actors.armoury import Arming
-from actors.driver import Driver
-from actors.inline import InlineRuntime
-from actors.opening import Opening, this_owner
-from actors.ports import Gone, Unbegun
-from actors.provider.credential import Credential
-from actors.simulator.http_face import Server, serve
+from actors.branch import batch_executor
+from actors.common.process_owner import this_owner
+from actors.driver.driver import Driver
+from actors.jobs.opening import Opening
+from actors.ports.runtime import Gone, Unbegun
+from actors.programs import loader
+from actors.providers.credentials.credential import Credential
+from actors.routing.model_factory import Arming
+from actors.runtime.inline import InlineRuntime
+from actors.simulator.frontends.http_app import Server, serve
 from actors.simulator.settings import SimulatorSettings
-from cortex.events import Row
-from cortex.limits import Limits, Route, Terms
-from cortex.program import Program, params_of
 from cortex.programs.batch import Batch
-from policies.batching import Batching
-from policies.price import Price, batch_price, parse_price
-from policies.retry import RetryPolicy
+from cortex.state.events import Row
+from cortex.state.program import Program, params_of
+from cortex.values.limits import Limits, Route, Terms
+from policies.estimates.batching import Batching
+from policies.estimates.price import Price, batch_price, parse_price
+from policies.failures.retry import RetryPolicy
 from tests.edge.jobs import ListSink, ListSource
 
 PRICE = batch_price(parse_price("input=3,output=15"))
@@ -65,12 +67,12 @@ class Job:
         via: str = "batches", fresh: bool = False, runtime: Callable[[], InlineRuntime] = InlineRuntime,
     ) -> None:  # fmt: skip
         program = program or Batch()
-        where, params = programs.place_of(type(program)), params_of(program)
+        where, params = loader.place_of(type(program)), params_of(program)
         streams = isinstance(program, Batch)
         self.runtime = runtime()
         self.sink = sink if sink is not None else ListSink()
         terms = Terms(
-            job="j", program=where, params_json=params, fingerprint=programs.fingerprint(where, params), limits=limits,
+            job="j", program=where, params_json=params, fingerprint=loader.fingerprint(where, params), limits=limits,
             route=Route(endpoint=arming.endpoint, model="sim", price=price, via=via), streams=streams,
             fresh=fresh,
         )  # fmt: skip
@@ -149,7 +151,7 @@ class Crash:
         self.reached = False
         self.rows: Any = ()
         self._monkeypatch = monkeypatch
-        submitted = batch_desk._submitted
+        submitted = batch_executor._submitted
 
         async def stop(order: Any, *more: Any) -> Any:
             if after:
@@ -157,7 +159,7 @@ class Crash:
             self.reached, self.rows = True, order.rows
             await asyncio.Event().wait()
 
-        monkeypatch.setattr(batch_desk, "_submitted", stop)
+        monkeypatch.setattr(batch_executor, "_submitted", stop)
 
     def lift(self) -> None:
         self._monkeypatch.undo()

@@ -8,13 +8,14 @@ from typing import Any
 
 import msgspec
 
-from actors.armoury import Arming, encode, lend
-from actors.branch import Branch
-from actors.ports import Away
-from actors.reporter import REPORT_S
-from cortex import commands, events, journal
-from cortex.signals import Report, RouteSignals
-from policies.limit import RateLimits
+from actors.branch.branch import Branch
+from actors.messaging.report_sender import REPORT_S
+from actors.ports.runtime import Away
+from actors.routing.model_factory import Arming, encode, lend
+from cortex.journal import codec
+from cortex.scheduler.reports import Report, RouteSignals
+from cortex.state import commands, events
+from policies.limits.limit import RateLimits
 from tests.edge.jobs import body, reply
 from tests.edge.virtual import VirtualRuntime, virtually
 
@@ -78,7 +79,7 @@ class Channel:
         self.heard: list[tuple[float, Any]] = []
 
     async def deliver(self, sender: str, incarnation: str, blob: bytes) -> None:
-        self.heard += [(asyncio.get_running_loop().time(), event) for event in journal.decode_batch(blob)]
+        self.heard += [(asyncio.get_running_loop().time(), event) for event in codec.decode_batch(blob)]
 
     async def close(self) -> None:
         pass
@@ -120,7 +121,7 @@ class Scene:
         self.number += 1
         message = msgspec.msgpack.encode(calls)
         said = await self.branch.work("j", 1, self.branch.incarnation, self.number, message, (), on_disk, waits)
-        return (said, ()) if isinstance(said, str) else (said[0], journal.decode_batch(said[1]))
+        return (said, ()) if isinstance(said, str) else (said[0], codec.decode_batch(said[1]))
 
     def now_s(self) -> float:
         return asyncio.get_running_loop().time()

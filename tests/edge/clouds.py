@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from actors.provider.credential import Credential, Platform
+from actors.providers.credentials.credential import Credential, Platform
 from tests.edge.scripted import Answer, Asked, Script, Scripted, http, scripted
 
 REGION = "eu-west-1"

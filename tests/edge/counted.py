@@ -7,10 +7,10 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from actors.observing.assembled import Observers, of_environ
-from actors.observing.exposition import page
-from actors.observing.metrics import Metrics
-from actors.observing.readings import Readings
+from actors.observability.metrics.prometheus_text import page
+from actors.observability.metrics.registry import Metrics
+from actors.observability.metrics.samples import Readings
+from actors.observability.wiring import Observers, of_environ
 from tests.edge.jobs import FunctionModel, ListSource, Run, rows
 
 Found = dict[tuple[str, frozenset[tuple[str, str]]], float]

@@ -9,21 +9,22 @@ from typing import Any
 
 import msgspec
 
-from actors import programs
-from actors.armoury import Arming, lend
-from actors.driver import Driver
-from actors.inline import InlineRuntime
-from actors.opening import Opening, this_owner
-from actors.watching import Telemetry
-from cortex.events import Row
-from cortex.limits import Limits, Route, Terms
-from cortex.program import Program, params_of
+from actors.common.process_owner import this_owner
+from actors.driver.driver import Driver
+from actors.jobs.opening import Opening
+from actors.ports.telemetry import Telemetry
+from actors.programs import loader
+from actors.routing.model_factory import Arming, lend
+from actors.runtime.inline import InlineRuntime
 from cortex.programs.batch import Batch
 from cortex.programs.shards import Shards
-from cortex.reply import Reply, Usage
-from policies.failure import Failure
-from policies.price import Price
-from policies.route import pool_name, route_name
+from cortex.state.events import Row
+from cortex.state.program import Program, params_of
+from cortex.values.limits import Limits, Route, Terms
+from cortex.values.reply import Reply, Usage
+from policies.estimates.price import Price
+from policies.failures.failure import Failure
+from policies.failures.route_choice import pool_name, route_name
 
 Answering = Callable[[bytes], Reply | Failure | None]
 PRICE = Price(input_usd_per_mtok=3, output_usd_per_mtok=15)  # type: ignore[arg-type]
@@ -160,10 +161,10 @@ class Run:
         runtime: InlineRuntime | None = None,
     ) -> None:  # fmt: skip
         program = program or Batch()
-        where, params = programs.place_of(type(program)), params_of(program)
+        where, params = loader.place_of(type(program)), params_of(program)
         self.runtime = runtime or InlineRuntime(branches=branches, telemetry=telemetry)
         terms = Terms(
-            job=job, program=where, params_json=params, fingerprint=programs.fingerprint(where, params), fresh=fresh,
+            job=job, program=where, params_json=params, fingerprint=loader.fingerprint(where, params), fresh=fresh,
             route=Route(endpoint=model.endpoint, model="m", price=price, context_window=window), limits=limits,
             streams=source is not None and not isinstance(program, Shards),
         )  # fmt: skip

@@ -9,17 +9,17 @@ from typing import Any
 
 import msgspec
 
-from actors.cortex_actor import Cortex
-from actors.lease import Lease
-from actors.machine import Notes
-from actors.ports import Away, Gone
-from actors.watching import Nobody
-from cortex import events
-from cortex.cluster import Settings
-from cortex.limits import Limits, Route, Terms
-from cortex.signals import Claims, Grant
-from cortex.state import Flight, State
-from policies.limit import LimitPolicy
+from actors.channel.leases.lease import Lease
+from actors.ports.runtime import Away, Gone
+from actors.ports.telemetry import Nobody
+from actors.runtime.host import Notes
+from actors.scheduler.actor import Cortex
+from cortex.scheduler.reports import Claims, Grant
+from cortex.scheduler.state import Settings
+from cortex.state import events
+from cortex.state.state import Flight, State
+from cortex.values.limits import Limits, Route, Terms
+from policies.limits.limit import LimitPolicy
 from tests.edge.virtual import virtually
 
 ROUTE = "e|c|m"

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
-from actors.cluster.lines import Line, Lines
-from actors.cluster.listener import Listener
-from actors.cluster.sockets import Sockets
+from actors.cluster.sockets.addresses import Sockets
+from actors.cluster.sockets.client import Line, Lines
+from actors.cluster.sockets.server import Listener
 
 NAME = "channel:j"
 

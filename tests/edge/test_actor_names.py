@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from actors.cluster.seat import methods, process_class
+from actors.runtime.ray_actor import methods, process_class
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ def test_what_rays_dashboard_shows_of_an_actor(
     role: str, name: str, shown: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its class is its role, and its repr, which stands before each line that it prints, says which one."""
-    monkeypatch.setattr("actors.runtime.seated", lambda *given: None)
+    monkeypatch.setattr("actors.runtime.ray_runtime.seated", lambda *given: None)
     monkeypatch.setenv("PGPASSWORD", "")
     class_ = process_class(role)
     assert (class_.__name__, class_.__qualname__) == (shown, shown)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from actors.cluster import admission
-from actors.cluster.admission import refusal, see_admitted, see_usable
-from actors.ports import ClusterError
+from actors.cluster import preflight
+from actors.cluster.preflight import refusal, see_admitted, see_usable
+from actors.ports.runtime import ClusterError
 
 REFUSED = "RPC error: InvalidAuthToken: Authentication token is missing or incorrect. Note: ..."
 ADMITTED = "RPC error: WrongClusterID: Perhaps the client is accessing GCS after it has restarted."
@@ -59,7 +59,7 @@ def test_without_a_token_to_give_the_head_is_not_asked() -> None:
 
 
 def test_a_machine_without_a_node_is_told_what_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "NODE_S", 0.0)
+    monkeypatch.setattr(preflight, "NODE_S", 0.0)
     see_admitted("head:6379", {}, False, Head(ADMITTED), lambda: {"n"})
     with pytest.raises(ClusterError, match="`ray start --address=head:6379`"):
         see_admitted("head:6379", {}, False, Head(ADMITTED), set)
@@ -71,7 +71,7 @@ def test_a_machine_without_a_node_is_told_what_to_start(monkeypatch: pytest.Monk
 def test_nodes_of_another_user_are_no_way_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sockets = {str(tmp_path / "one"), str(tmp_path / "two")}
     mine: set[str] = set()
-    monkeypatch.setattr(admission.os, "access", lambda path, mode: path in mine)
+    monkeypatch.setattr(preflight.os, "access", lambda path, mode: path in mine)
     with pytest.raises(ClusterError, match=r"another user's: work as that user, or go by ray://host:10001"):
         see_usable("head:6379", sockets)
     see_usable("head:6379", set())
@@ -81,6 +81,6 @@ def test_nodes_of_another_user_are_no_way_in(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_node_that_is_just_starting_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "_LOOK_S", 0.0)
+    monkeypatch.setattr(preflight, "_LOOK_S", 0.0)
     looks = iter([set(), set(), {"n"}])
     see_admitted("head:6379", {}, False, Head(ADMITTED), lambda: next(looks))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from actors.alarm import LEAST_S, Alarm
+from actors.common.timers import LEAST_S, Alarm
 from tests.edge.virtual import VirtualLoop, virtually
 
 

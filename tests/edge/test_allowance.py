@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.allowance import Allowance
-from actors.ports import Away, Gone
-from actors.waiting import waits
-from cortex import events
-from cortex.budgets import Answer, Asked
-from cortex.limits import Route
-from cortex.purse import Slice
-from policies.price import Price
+from actors.channel.leases.budget_client import Allowance
+from actors.jobs.wait_reasons import waits
+from actors.ports.runtime import Away, Gone
+from cortex.scheduler.budgets import Answer, Asked
+from cortex.state import events
+from cortex.state.budget_slice import Slice
+from cortex.values.limits import Route
+from policies.estimates.price import Price
 from tests.stage import PRICE, Flat, Stage, terms
 
 DAY = 100

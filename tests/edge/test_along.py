@@ -6,11 +6,12 @@ import asyncio
 
 import pytest
 
-from actors.along import TELL_S, WAITS_MAX, Along
-from actors.links import Link
-from cortex import events, journal
-from cortex.state import flight_key
-from policies.failure import Failure, FailureKind
+from actors.channel.dispatch.branch_links import Link
+from actors.channel.dispatch.piggyback import TELL_S, WAITS_MAX, Along
+from cortex.journal import codec
+from cortex.state import events
+from cortex.state.state import flight_key
+from policies.failures.failure import Failure, FailureKind
 from tests.edge.test_dispatch import FakeBranch, Scene, call, until
 
 
@@ -19,10 +20,10 @@ async def test_what_came_with_an_answer_is_for_the_next_turn_and_the_branch_hear
     scene = Scene(branch)
     dispatch = await scene.meet()
     said = events.Broke(1, "0", 1, Failure(FailureKind.TRANSIENT, "reset"), by="branch:0")
-    branch.along = [journal.encode_batch([said])]
+    branch.along = [codec.encode_batch([said])]
     dispatch.send([call(1)])
     await until(lambda: bool(scene.brought))
-    assert scene.brought[0].batch == (said,) and scene.brought[0].blob == journal.encode_batch([said])
+    assert scene.brought[0].batch == (said,) and scene.brought[0].blob == codec.encode_batch([said])
     await asyncio.sleep(2 * TELL_S)
     assert branch.told == [], "nobody knows yet whether it is on disk"
     dispatch.send([call(2)])
@@ -43,7 +44,7 @@ async def test_a_branch_that_is_sent_nothing_hears_it_all_the_same(leaves: bool)
     branch = FakeBranch("branch:0")
     scene = Scene(branch)
     dispatch = await scene.meet()
-    branch.along = [journal.encode_batch([events.Broke(1, "0", 1, Failure(FailureKind.TRANSIENT, "reset"))])]
+    branch.along = [codec.encode_batch([events.Broke(1, "0", 1, Failure(FailureKind.TRANSIENT, "reset"))])]
     dispatch.send([call(1)])
     await until(lambda: bool(scene.brought))
     if leaves:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from actors.appetite import Appetite, thresholds
+from actors.channel.backpressure import Appetite, thresholds
 
 WINDOW, PERMITS = 2_048, 10
 

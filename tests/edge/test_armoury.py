@@ -13,11 +13,11 @@ import pytest
 import rich.console
 import rich.pretty
 
-from actors import armoury
-from actors.armoury import Arming, encode, make_model, routes_of, with_prepared
-from actors.counting import Counts
-from actors.keyring import Keyring
-from actors.provider.credential import Credential
+from actors.branch.model_registry import Keyring
+from actors.branch.outcome_counters import Counts
+from actors.providers.credentials.credential import Credential
+from actors.routing import model_factory
+from actors.routing.model_factory import Arming, encode, make_model, routes_of, with_prepared
 from actors.simulator.settings import SimulatorSettings
 from tests.edge import clouds
 from tests.edge.scripted import MESSAGE, Asked, http, scripted
@@ -28,7 +28,7 @@ PATHS = ["/v1/messages", "/v1/messages/count_tokens", "/v1/messages/batches"]
 
 BRANCH = """
 import asyncio, sys
-from actors.armoury import make_model
+from actors.routing.model_factory import make_model
 
 async def work():
     model = make_model(bytes.fromhex(sys.argv[1]))
@@ -139,5 +139,5 @@ async def test_a_key_that_was_renewed_before_the_first_call_is_the_one_that_is_s
 
 def test_the_door_stays_light() -> None:
     """Commands import it: neither the SDK nor any client comes with it."""
-    script = f"import sys, {armoury.__name__}; print(sorted({{'anthropic', 'aiohttp', 'httpx2'}} & set(sys.modules)))"
+    script = f"import sys, {model_factory.__name__}; print(sorted({{'anthropic', 'aiohttp', 'httpx2'}} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "[]\n"

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors import session as module
-from actors.order import Order
-from actors.ports import Away, Gone, Unbegun
-from actors.session import JobInUse, Session
-from actors.store import StoreError
+from actors.api import session as module
+from actors.api.session import JobInUse, Session
+from actors.jobs.spec import Order
+from actors.journal.journal import StoreError
+from actors.ports.runtime import Away, Gone, Unbegun
 from cortex.programs.batch import Batch
 
 

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from actors.memory import Memory
-from actors.sqlite import backup as module
-from actors.sqlite.index import unsorted
-from actors.store import Folder, Journal, StoreError, replies_in
-from cortex import events, journal
-from cortex.reply import Reply, Usage
+from actors.journal.journal import Folder, Journal, StoreError, replies_in
+from actors.journal.reply_index import Memory
+from actors.journal.sqlite import backup
+from actors.journal.sqlite.reply_index import unsorted
+from cortex.journal import codec
+from cortex.state import events
+from cortex.values.reply import Reply, Usage
 
 
 class Busy:
@@ -36,7 +37,7 @@ class Busy:
             question = b"%016d" % self.count
             reply = Reply(b"{}", "end_turn", "m", Usage())
             answered = events.Answered(self.count, "0", 1, question, reply)
-            own.append([journal.encode_turn(float(self.count), [journal.encode_batch([answered])])])
+            own.append([codec.encode_turn(float(self.count), [codec.encode_batch([answered])])])
             index = self.folder.index()
             index.put(name, own.seq, [(question, own.seq, 0)])
             index.close()
@@ -51,14 +52,14 @@ def busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Busy:
     """It goes on before and after each database is copied."""
     made = Busy(tmp_path / "state")
     made.begin("a", "b", "b~2")
-    copy = module._database
+    copy = backup._database
 
     def meanwhile(path: Path, to: Path) -> None:
         made.goes_on()
         copy(path, to)
         made.goes_on()
 
-    monkeypatch.setattr(module, "_database", meanwhile)
+    monkeypatch.setattr(backup, "_database", meanwhile)
     made.goes_on()
     return made
 
@@ -103,8 +104,8 @@ def test_all_that_the_index_names_is_in_the_journals_of_the_copy(busy: Busy, tmp
 def test_the_index_copied_last_would_name_what_is_not_there(
     busy: Busy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    in_order: Callable[[Path], Iterable[Path]] = module._in_order
-    monkeypatch.setattr(module, "_in_order", lambda source: sorted(in_order(source), key=_is_index))
+    in_order: Callable[[Path], Iterable[Path]] = backup._in_order
+    monkeypatch.setattr(backup, "_in_order", lambda source: sorted(in_order(source), key=_is_index))
     busy.folder.backup(tmp_path / "copy")
     busy.close()
     assert _lacking(Folder(tmp_path / "copy")) != []
@@ -113,9 +114,9 @@ def test_the_index_copied_last_would_name_what_is_not_there(
 def test_a_child_that_its_parent_began_is_in_the_copy(busy: Busy, tmp_path: Path) -> None:
     """It came to be when its parent's journal was copied already, so its parent's copy knows nothing of it, or it is
     there: never the other way round."""
-    names = [path.name for path in module._in_order(busy.folder.path)]
+    names = [path.name for path in backup._in_order(busy.folder.path)]
     assert names.index("b.sqlite") < names.index("b~2.sqlite")
-    found = module._in_order(busy.folder.path)
+    found = backup._in_order(busy.folder.path)
     while next(found).name != "b.sqlite":
         pass
     busy.begin("b~3")

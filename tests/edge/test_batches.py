@@ -10,19 +10,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors import batch_desk
-from actors.armoury import Arming
-from actors.batches import bounds
-from actors.errors import ClearError
-from actors.ports import Gone, Unbegun
-from actors.provider.batches import ProviderBatches
-from actors.simulator.inprocess import SimulatedModel
+from actors.branch import batch_executor
+from actors.channel.batches.submissions import bounds
+from actors.common.errors import ClearError
+from actors.ports.runtime import Gone, Unbegun
+from actors.providers.messages.batches import ProviderBatches
+from actors.routing.model_factory import Arming
+from actors.simulator.frontends.in_memory import SimulatedModel
 from actors.simulator.settings import SimulatorSettings
-from cortex.limits import Limits
 from cortex.programs.batch import Batch
-from cortex.submission import Stand
-from policies.batching import Batching
-from policies.failure import Failure, FailureKind
+from cortex.values.batch_record import Stand
+from cortex.values.limits import Limits
+from policies.estimates.batching import Batching
+from policies.failures.failure import Failure, FailureKind
 from tests.edge.batched import LIMITS, Crash, Job, in_process, limits, over_http, whole
 from tests.edge.jobs import ListSink
 from tests.edge.virtual import VirtualRuntime, virtually
@@ -121,23 +121,23 @@ async def test_a_full_queue_is_waited_for(tmp_path: Path) -> None:
 
 async def test_results_come_in_bounded_messages_and_bodies_are_let_go(tmp_path: Path, monkeypatch: Any) -> None:
     sizes: list[tuple[int, int]] = []
-    packed = batch_desk._packed
+    packed = batch_executor._packed
 
     def spy(blobs: list[bytes]) -> bytes:
         sizes.append((len(blobs), sum(map(len, blobs))))
         return packed(blobs)
 
-    monkeypatch.setattr(batch_desk, "_packed", spy)
+    monkeypatch.setattr(batch_executor, "_packed", spy)
     job = Job(tmp_path, in_process(), 1_500, limits=msgspec.structs.replace(LIMITS, concurrency=1_500))
     held: list[int] = []
-    submitted = batch_desk._submitted
+    submitted = batch_executor._submitted
 
     async def look(order: Any, *more: Any) -> Any:
         said = await submitted(order, *more)
         asyncio.get_running_loop().call_later(0.05, lambda: held.append(len(job.runtime.find("channel:j")._submissions._bodies)))
         return said
 
-    monkeypatch.setattr(batch_desk, "_submitted", look)
+    monkeypatch.setattr(batch_executor, "_submitted", look)
     await job.to_end()
     assert job.facts["rows_succeeded"] == 1_500
     assert sum(rows for rows, _ in sizes) == 1_500
@@ -240,7 +240,7 @@ async def test_where_it_cannot_be_decided_the_job_stops_and_asks(tmp_path: Path,
 
 
 async def test_a_model_that_takes_no_batches_is_told_and_nothing_is_sent(tmp_path: Path) -> None:
-    from actors.armoury import lend
+    from actors.routing.model_factory import lend
     from tests.edge.jobs import FunctionModel
 
     model = FunctionModel()

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from actors import batch_desk
-from actors.armoury import encode, make_model
-from actors.ports import Away
-from actors.provider.batches import ProviderBatches
+from actors.branch import batch_executor
+from actors.ports.runtime import Away
+from actors.providers.messages.batches import ProviderBatches
+from actors.routing.model_factory import encode, make_model
 from actors.simulator.settings import SimulatorSettings
-from cortex.submission import Stand
-from policies.failure import Failure, FailureKind
+from cortex.values.batch_record import Stand
+from policies.failures.failure import Failure, FailureKind
 from tests.edge.batched import Crash, Job, limits, over_http, whole
 from tests.edge.jobs import ListSink
 
@@ -94,7 +94,7 @@ async def test_a_connection_that_is_lost_while_submitting_is_looked_into(tmp_pat
 
 
 async def test_a_branch_that_dies_while_submitting_is_no_reason_to_submit_again(tmp_path: Path, monkeypatch: Any) -> None:
-    submitted = batch_desk._submitted
+    submitted = batch_executor._submitted
     deaths = [1]
 
     async def dies(order: Any, *more: Any) -> Any:
@@ -104,7 +104,7 @@ async def test_a_branch_that_dies_while_submitting_is_no_reason_to_submit_again(
             raise Away("branch:0")
         return said
 
-    monkeypatch.setattr(batch_desk, "_submitted", dies)
+    monkeypatch.setattr(batch_executor, "_submitted", dies)
     async with over_http() as (server, arming):
         job = await Job(tmp_path, arming, limits=limits(submit_timeout_s=0.3)).to_end()
         assert server.provider.tally.batches == 1
@@ -114,7 +114,7 @@ async def test_a_branch_that_dies_while_submitting_is_no_reason_to_submit_again(
 @pytest.mark.parametrize("stand", [Stand.OUT, "half read"])
 async def test_a_crash_while_the_provider_works_costs_nothing(tmp_path: Path, monkeypatch: Any, stand: str) -> None:
     sink = ListSink()
-    monkeypatch.setattr(batch_desk, "MESSAGE_ROWS_MAX", 10)
+    monkeypatch.setattr(batch_executor, "MESSAGE_ROWS_MAX", 10)
 
     def reached(k: Any) -> bool:
         if stand == "half read":

@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.cluster.start import NICENESS, Private
-from actors.observing.otlp import Encoder
-from actors.telemetry import Told
+from actors.cluster.bootstrap import NICENESS, Private
+from actors.observability.base.conventions import Told
+from actors.observability.traces.otlp_encoding import Encoder
 from benchmarks import (
     claims_rlm,
     command,
@@ -36,9 +36,9 @@ from benchmarks.memory import read
 from benchmarks.processes import Sample
 from benchmarks.scheduler import Load
 from benchmarks.server import RunningServer, answer
-from cortex import events
 from cortex.programs.batch import failed_line, succeeded_line
-from policies.failure import Failure, FailureKind
+from cortex.state import events
+from policies.failures.failure import Failure, FailureKind
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors import bound
-from actors.bound import Bound, all_within, within_string
-from cortex.commands import Call
-from policies.tokens import UNBOUNDED, body_tokens_bound
+from actors.branch import prompt_limit as bound
+from actors.branch.prompt_limit import Bound, all_within, within_string
+from cortex.state.commands import Call
+from policies.estimates.tokens import UNBOUNDED, body_tokens_bound
 
 TEXTS = ("hello", "\ufdfa" * 20, "\\ufdfa" * 20, "two\nlines", "", "grüß dich", 'a "type": "image" in it', "a \\ and \\u00e9 \x00", '", "tools": ["', "x" * 900, 'end\\')
 MORE: tuple[dict[str, Any], ...] = (

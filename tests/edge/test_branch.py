@@ -8,13 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors import branch as branch_module
-from actors.armoury import Arming, encode, lend
-from actors.branch import DRAINING, GRACE_S, SWEEP_S, Branch
-from actors.courier import ANSWER_S, QUICK_S
-from actors.grouping import GATHER_S, MANY
-from cortex import events, journal
-from policies.failure import Failure, FailureKind
+from actors.branch import branch as branch_module
+from actors.branch.branch import DRAINING, GRACE_S, SWEEP_S, Branch
+from actors.branch.coalescing import GATHER_S, MANY
+from actors.branch.reply_outbox import ANSWER_S, QUICK_S
+from actors.routing.model_factory import Arming, encode, lend
+from cortex.journal import codec
+from cortex.state import events
+from policies.failures.failure import Failure, FailureKind
 from tests.edge.branches import Model, Scene, call, on_stage
 from tests.edge.virtual import virtually
 
@@ -376,7 +377,7 @@ def test_replies_of_quick_calls_do_not_wait_for_long_ones(neighbour: str, long: 
             blob = msgspec.msgpack.encode([call(goal, "quick") for goal in goals])
             heard = len(scene.channel.heard)
             said = await scene.branch.work("j", 1, scene.branch.incarnation, number, blob, (), number - 1, True)
-            came = 0 if isinstance(said, str) else len(journal.decode_batch(said[1]))
+            came = 0 if isinstance(said, str) else len(codec.decode_batch(said[1]))
             while came + len(scene.channel.heard) - heard < 20:  # noqa: ASYNC110 - virtual time, and no event is told
                 await asyncio.sleep(0.0005)
         assert loop.time() - began_s < 20 * 0.033

@@ -7,8 +7,8 @@ import logging
 import pybreaker
 import pytest
 
-from actors.breakers import Mirror
-from policies.breaker import BreakerState
+from actors.scheduler.breaker_mirror import Mirror
+from policies.failures.breaker import BreakerState
 
 CLOSED, OPEN, HALF_OPEN = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN
 

@@ -11,17 +11,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.armoury import encode
-from actors.channel import Channel
-from actors.ports import Away
-from actors.records import last_state
-from actors.store import Folder, Journal, StoreError
-from cortex import events
-from cortex.limits import Limits
+from actors.channel.channel import Channel
+from actors.history.catalog import last_state
+from actors.journal.journal import Folder, Journal, StoreError
+from actors.ports.runtime import Away
+from actors.routing.model_factory import encode
 from cortex.programs.batch import Batch
-from cortex.reply import Usage
-from policies.failure import Failure, FailureKind
-from policies.retry import RetryPolicy
+from cortex.state import events
+from cortex.values.limits import Limits
+from cortex.values.reply import Usage
+from policies.failures.failure import Failure, FailureKind
+from policies.failures.retry import RetryPolicy
 from tests.edge.jobs import PRICE, FunctionModel, ListSink, ListSource, Run, armed, body, reply, rows
 
 QUICK = Limits(retry=RetryPolicy(base_s=0.001, throttled_base_s=0.001, cap_s=0.01))
@@ -167,7 +167,7 @@ async def test_nobody_waits_for_a_channel_that_takes_no_turn_any_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, heard: type[Exception]
 ) -> None:
     """What was told to it, and is not on disk, is told again: to whoever takes its place."""
-    monkeypatch.setattr("actors.inbox.TURN_EVENTS_MAX", 1)
+    monkeypatch.setattr("actors.messaging.inbox.TURN_EVENTS_MAX", 1)
     model = FunctionModel(lambda body: None)
     run = Run(tmp_path, model, source=ListSource(rows(4)))
     driving = asyncio.create_task(run.driver.run())

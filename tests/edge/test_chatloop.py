@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from actors.records import last_state
-from actors.simulator.inprocess import SimulatedModel
+from actors.history.catalog import last_state
+from actors.journal.journal import Folder
+from actors.simulator.frontends.in_memory import SimulatedModel
 from actors.simulator.settings import SimulatorSettings
-from actors.store import Folder
-from cortex.programs import labels
 from cortex.programs.chatloop import NUDGE, NUDGES_MAX, chatloop, turns_max
+from cortex.programs.parts import label_task
 from cortex.programs.toolloop import toolloop
 from tests.talker import Talker, ran, results, scripted
 
@@ -29,7 +29,7 @@ def test_without_errors_both_come_to_the_right_counts(form: Any, turns: int, tmp
     model = SimulatedModel(SimulatorSettings(error=0))
     done = ran(chatloop(count=9, form=form), model, tmp_path)
     assert {name: done.answer[name] for name in EXACT} == EXACT
-    assert done.answer["counts"] == labels.truth(labels.names(9))
+    assert done.answer["counts"] == label_task.truth(label_task.names(9))
     assert done.answer["turns"] == done.calls == turns
 
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from actors.model import AnthropicModel
-from actors.provider import platforms
-from actors.provider.credential import Credential
-from cortex.reply import Reply
-from policies.failure import Failure, FailureKind
+from actors.providers.credentials import clouds as platforms
+from actors.providers.credentials.credential import Credential
+from actors.providers.messages.client import AnthropicModel
+from cortex.values.reply import Reply
+from policies.failures.failure import Failure, FailureKind
 from tests.edge import clouds
 from tests.edge.scripted import MESSAGE, Answer, Asked, Scripted, compact, http, scripted, streamed
 from tests.edge.wired import BODY
@@ -285,7 +285,7 @@ async def test_without_credentials_nothing_is_sent_and_it_is_said_what_to_do(tmp
 def test_every_exception_that_bedrock_declares_is_known() -> None:
     from botocore.loaders import Loader
 
-    from policies.cloud_errors import meaning
+    from policies.failures.cloud_errors import meaning
 
     declared = Loader().load_service_model("bedrock-runtime", "service-2")
     for name in ("InvokeModel", "InvokeModelWithResponseStream"):

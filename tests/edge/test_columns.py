@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from actors.files.columns import arrow_column, arrow_schema, columns_of, decoded
-from actors.files.table_file import plain_values
+from actors.files.table_reader import plain_values
 from cortex.programs.table import Table
 
 THEMSELVES = {

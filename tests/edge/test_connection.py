@@ -13,10 +13,10 @@ import aiohttp
 import pytest
 from aiohttp.client_proto import ResponseHandler
 
-from actors.provider import connection as module
-from actors.provider.connection import HttpConnection
-from actors.provider.encoding import decoded
-from actors.provider.reply import Unreadable
+from actors.providers.transport import connection as module
+from actors.providers.transport.body import Unreadable
+from actors.providers.transport.connection import HttpConnection
+from actors.providers.transport.content_encoding import decoded
 
 OK = b"HTTP/1.1 200 OK\r\n"
 LENGTH = OK + b"Content-Length: 2\r\nX-Empty:\r\nX-Said: \xc3\xa9\r\n\r\nhi"
@@ -320,7 +320,7 @@ def test_a_body_that_is_not_what_it_is_said_to_be(sent: bytes, encoding: str, wo
 
 
 def test_a_small_body_that_becomes_a_large_one_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("actors.provider.encoding.BODY_BYTES_MAX", 1_000)
+    monkeypatch.setattr("actors.providers.transport.content_encoding.BODY_BYTES_MAX", 1_000)
     assert decoded(gzip.compress(b"x" * 1_000), "gzip") == b"x" * 1_000
     for sent in (gzip.compress(b"x" * 1_001), gzip.compress(b"x" * 600) * 2, gzip.compress(bytes(20_000_000))):
         tracemalloc.start()

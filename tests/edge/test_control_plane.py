@@ -9,12 +9,13 @@ from typing import Any
 
 import msgspec
 
-from actors.driver import Driver
-from actors.opening import Opening, this_owner
-from cortex.limits import Limits, Route, Terms
-from policies.failure import Failure, FailureKind
-from policies.limit import Caps
-from policies.retry import RetryPolicy
+from actors.common.process_owner import this_owner
+from actors.driver.driver import Driver
+from actors.jobs.opening import Opening
+from cortex.values.limits import Limits, Route, Terms
+from policies.failures.failure import Failure, FailureKind
+from policies.failures.retry import RetryPolicy
+from policies.limits.limit import Caps
 from tests.edge.jobs import FunctionModel, ListSink, ListSource, armed, reply, rows
 from tests.edge.virtual import VirtualRuntime, virtually
 

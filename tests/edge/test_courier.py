@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.courier import Courier
-from actors.grouping import GATHERED, MANY
-from cortex import events
-from policies.failure import Failure, FailureKind
+from actors.branch.coalescing import GATHERED, MANY
+from actors.branch.reply_outbox import Courier
+from cortex.state import events
+from policies.failures.failure import Failure, FailureKind
 from tests.edge.virtual import virtually
 
 
@@ -261,7 +261,7 @@ async def test_nothing_sets_out_for_a_channel_that_is_gone() -> None:
 
 async def test_a_message_that_nobody_answers_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the channel had been killed, and the call to it never came to an end."""
-    monkeypatch.setattr("actors.courier.ANSWER_S", 0.01)
+    monkeypatch.setattr("actors.branch.reply_outbox.ANSWER_S", 0.01)
     channel = Channel()
     answer = channel.ask
     asked: list[str] = []

@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
-from actors import driver, live
-from actors.channel import Channel
-from actors.inline import InlineRuntime
-from actors.live import PUBLISH_S, PUBLISHED_PER_S, Live, Publisher
-from actors.opening import this_owner
-from actors.outlet import Past
-from actors.overview import FRESH_S, Overview
-from actors.store import Folder, Journal
+from actors.channel.channel import Channel
+from actors.common.process_owner import this_owner
+from actors.driver import driver, live_status
+from actors.driver.live_status import PUBLISH_S, PUBLISHED_PER_S, Live, Publisher
+from actors.history.results import Past
+from actors.journal.journal import Folder, Journal
+from actors.runtime.inline import InlineRuntime
+from actors.scheduler.status_view import FRESH_S, Overview
 from actors.top.sources import FolderSource
-from cortex.cluster import Cluster, Settings
-from cortex.limits import Limits
-from cortex.orders import Joined
-from cortex.scheduler import step
-from cortex.signals import Claim, Claims
+from cortex.scheduler.protocol import Joined
+from cortex.scheduler.reports import Claim, Claims
+from cortex.scheduler.state import Cluster, Settings
+from cortex.scheduler.step import step
+from cortex.values.limits import Limits
 from tests.edge.jobs import FunctionModel, ListSource, Run, rows
 
 JOBS, ROWS, WINDOW = 12, 60, 16
@@ -148,7 +148,7 @@ async def test_many_jobs_publish_themselves_more_rarely_and_all_of_them_are_seen
                 await publisher.look({"results": 1}, Told())
             now_s += PUBLISH_S
         assert len(asked) == 2 * 2, "each every four seconds"
-        found: dict[str, Live] = live.published(folder)
+        found: dict[str, Live] = live_status.published(folder)
         assert [list(each.cortex["jobs"]) for each in found.values()] == [["j1"], ["j2"]]
         (seen,) = FolderSource(folder).look().clusters
         assert (list(seen.status["jobs"]), list(seen.status["channels"])) == (["j1", "j2"], ["j1", "j2"])

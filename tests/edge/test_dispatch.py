@@ -9,22 +9,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors import dispatch as module
-from actors.branch import DRAINING
-from actors.dispatch import Dispatch
-from actors.inbox import Entry
-from actors.links import TOGETHER_MAX, Link, Links
-from actors.ports import Away, Gone
-from cortex import commands, events
-from cortex.limits import Limits
-from cortex.state import flight_key
+from actors.branch.branch import DRAINING
+from actors.channel.dispatch import dispatcher
+from actors.channel.dispatch.branch_links import TOGETHER_MAX, Link, Links
+from actors.channel.dispatch.dispatcher import Dispatch
+from actors.messaging.inbox import Entry
+from actors.ports.runtime import Away, Gone
+from cortex.state import commands, events
+from cortex.state.state import flight_key
+from cortex.values.limits import Limits
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "AWAY_S", 0.001)
-    monkeypatch.setattr(module, "BEAT_S", 0.005)
-    monkeypatch.setattr(module, "MEET_S", 0.003)
+    monkeypatch.setattr(dispatcher, "AWAY_S", 0.001)
+    monkeypatch.setattr(dispatcher, "BEAT_S", 0.005)
+    monkeypatch.setattr(dispatcher, "MEET_S", 0.003)
 
 
 class FakeBranch:
@@ -239,7 +239,7 @@ def test_of_many_branches_so_many_are_asked_at_each_beat_in_turn_and_those_that_
 
 
 async def test_one_of_many_that_died_is_noticed_when_its_turn_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "BEAT_LINKS", 2)
+    monkeypatch.setattr(dispatcher, "BEAT_LINKS", 2)
     many = [FakeBranch(f"b{place}") for place in range(9)]
     dispatch = await (scene := Scene(*many)).meet()
     dispatch.send([call(goal) for goal in range(1, 9 * TOGETHER_MAX)])

@@ -22,10 +22,10 @@ import pytest
 import trustme
 from packaging.requirements import Requirement
 
-from actors.cli.doctoring import _secrets
-from actors.cluster.census import Told
-from actors.doctor import collector, folder, installed, machine, nodes, road
-from actors.doctor.findings import Asked, Check, Finding, examine, ok
+from actors.cli.admin.doctor import _secrets
+from actors.cluster.node_inventory import Told
+from actors.doctor import collector, machine, nodes, packages, provider, state_folder
+from actors.doctor.checks import Asked, Check, Finding, examine, ok
 from cortex import __version__
 from tests.edge.scripted import http, scripted, tunnel
 
@@ -59,7 +59,7 @@ def served(answer: Any) -> Any:
 async def test_a_good_key_a_known_model_and_a_clock_that_agrees():
     answers = {"/v1/models": http(MODELS, date=formatdate(usegmt=True)), "/v1/messages/count_tokens": http(COUNTED)}
     async with scripted(served(answers)) as server:
-        told = await found(road.road, asked(base_url=server.url, model="claude-sonnet-4-5"))
+        told = await found(provider.road, asked(base_url=server.url, model="claude-sonnet-4-5"))
     assert {name: each.state for name, each in told.items()} == {
         "key": "ok", "certificates": "ok", "proxy": "ok", "endpoint": "ok", "clock": "ok", "account": "ok", "model": "ok",
     }  # fmt: skip
@@ -80,7 +80,7 @@ async def test_a_good_key_a_known_model_and_a_clock_that_agrees():
 )
 async def test_what_the_account_is_refused(status: int, error: dict[str, str], words: str):
     async with scripted(served(http({"type": "error", "error": error}, status, location="https://else/"))) as server:
-        told = await found(road.road, asked(base_url=server.url))
+        told = await found(provider.road, asked(base_url=server.url))
     assert told["account"].state == "wrong" and words in told["account"].said
 
 
@@ -89,24 +89,24 @@ async def test_an_endpoint_without_a_free_call_is_a_warning_and_a_paid_call_is_m
     message = http({"error": {"type": "billing_error", "message": "no credit"}}, 402)
     answers = {"/v1/models": gone, "/v1/messages/count_tokens": gone, "/v1/messages": message}
     async with scripted(served(answers)) as server:
-        told = await found(road.road, asked(base_url=server.url, model="m"))
+        told = await found(provider.road, asked(base_url=server.url, model="m"))
         assert (told["account"].state, told["model"].state, "credit" in told) == ("warning", "warning", False)
         assert "/v1/messages" not in [each.target for each in server.asked]
-        told = await found(road.road, asked(base_url=server.url, model="m", paid=True))
+        told = await found(provider.road, asked(base_url=server.url, model="m", paid=True))
     assert told["credit"].state == "wrong" and "no credit" in told["credit"].said
 
 
 async def test_a_model_that_is_not_there():
     unknown = http({"type": "error", "error": {"type": "not_found_error", "message": "model: nosuch"}}, 404)
     async with scripted(served({"/v1/models": http(MODELS), "/v1/messages/count_tokens": unknown})) as server:
-        told = await found(road.road, asked(base_url=server.url, model="nosuch"))
+        told = await found(provider.road, asked(base_url=server.url, model="nosuch"))
     assert told["model"].state == "wrong" and "nosuch" in told["model"].said
 
 
 @pytest.mark.parametrize(("skew_s", "state"), [(0, "ok"), (-60, "warning"), (60, "warning"), (-3_600, "wrong"), (3_600, "wrong")])
 async def test_a_clock_that_is_off(skew_s: int, state: str):
     async with scripted(lambda _: http(MODELS, date=formatdate(time.time() + skew_s, usegmt=True))) as server:
-        told = await found(road.road, asked(base_url=server.url))
+        told = await found(provider.road, asked(base_url=server.url))
     assert told["clock"].state == state
     if state != "ok":
         assert ("behind" if skew_s > 0 else "ahead of") in told["clock"].said
@@ -123,13 +123,13 @@ async def test_an_authority_that_is_not_trusted_one_that_is_and_a_certificate_th
         begins = past - datetime.timedelta(days=2) if expires else None
         authority.issue_cert("127.0.0.1", not_after=expires, not_before=begins).configure_cert(context)
         async with scripted(served(http(MODELS)), context) as server:
-            stranger = await found(road.road, asked(base_url=server.url))
-            trusted = await found(road.road, asked({"SSL_CERT_FILE": file}, base_url=server.url))
+            stranger = await found(provider.road, asked(base_url=server.url))
+            trusted = await found(provider.road, asked({"SSL_CERT_FILE": file}, base_url=server.url))
         assert (stranger["endpoint"].state, trusted["endpoint"].state) == states
         assert "SSL_CERT_FILE" in stranger["endpoint"].do
         assert ("holds until" in trusted["endpoint"].said) == (expires is None)
         assert ("expired" in trusted["endpoint"].said) == (expires is not None)
-    told = await found(road.road, asked({"SSL_CERT_FILE": str(tmp_path / "no.pem")}, base_url="https://127.0.0.1:1"))
+    told = await found(provider.road, asked({"SSL_CERT_FILE": str(tmp_path / "no.pem")}, base_url="https://127.0.0.1:1"))
     assert told["certificates"].state == "wrong" and "no.pem" in told["certificates"].said
 
 
@@ -140,30 +140,30 @@ async def test_a_proxy_that_wants_a_password_one_that_has_it_and_one_that_is_awa
     with authority.cert_pem.tempfile() as file:
         async with scripted(served(http(MODELS)), context) as server, tunnel(f"ann:{PASSWORD}") as proxy:
             base = {"base_url": server.url}
-            told = await found(road.road, asked({"HTTPS_PROXY": proxy.url, "SSL_CERT_FILE": file}, **base))
+            told = await found(provider.road, asked({"HTTPS_PROXY": proxy.url, "SSL_CERT_FILE": file}, **base))
             assert told["account"].state == "wrong" and "the proxy wants a user" in told["account"].said
             with_password = proxy.url.replace("://", f"://ann:{PASSWORD}@")
-            told = await found(road.road, asked({"HTTPS_PROXY": with_password, "SSL_CERT_FILE": file}, **base))
+            told = await found(provider.road, asked({"HTTPS_PROXY": with_password, "SSL_CERT_FILE": file}, **base))
             assert (told["proxy"].state, told["account"].state) == ("ok", "ok")
             assert proxy.url in told["proxy"].said
             bad = f"http://ann:{PASSWORD}@127.0.0.1:1"
-            told = await found(road.road, asked({"HTTPS_PROXY": bad, "SSL_CERT_FILE": file}, **base))
+            told = await found(provider.road, asked({"HTTPS_PROXY": bad, "SSL_CERT_FILE": file}, **base))
             assert told["proxy"].state == "wrong" and "127.0.0.1:1" in told["proxy"].said
 
 
 async def test_nobody_there_no_key_and_a_key_that_cannot_be_sent(tmp_path: Path):
-    told = await found(road.road, asked(base_url="http://127.0.0.1:1"))
+    told = await found(provider.road, asked(base_url="http://127.0.0.1:1"))
     assert told["endpoint"].state == "wrong" and "refused" in told["endpoint"].said
-    told = await found(road.road, Asked(environ={}, base_url="http://127.0.0.1:1"))
+    told = await found(provider.road, Asked(environ={}, base_url="http://127.0.0.1:1"))
     assert told["key"].state == "wrong" and "ANTHROPIC_API_KEY" in told["key"].do
-    told = await found(road.road, asked({"ANTHROPIC_API_KEY": KEY + "\u00e9"}))
+    told = await found(provider.road, asked({"ANTHROPIC_API_KEY": KEY + "\u00e9"}))
     assert told["key"].state == "wrong" and "cannot be sent" in told["key"].said
     key_file = tmp_path / "key"
     key_file.write_text(KEY)
     key_file.chmod(0o644)
-    told = await found(road.road, Asked(environ={"ANTHROPIC_API_KEY_FILE": str(key_file)}, base_url="http://127.0.0.1:1"))
+    told = await found(provider.road, Asked(environ={"ANTHROPIC_API_KEY_FILE": str(key_file)}, base_url="http://127.0.0.1:1"))
     assert told["key"].state == "warning" and "chmod 600" in told["key"].do
-    told = await found(road.road, asked(model="sim"))
+    told = await found(provider.road, asked(model="sim"))
     assert list(told) == ["endpoint"]
 
 
@@ -224,28 +224,28 @@ def as_somebody() -> Iterator[None]:
 
 
 async def test_a_folder_that_is_good_and_one_that_others_may_read(tmp_path: Path):
-    told = await found(folder.state_folder, asked(state=str(tmp_path / "new" / "state")))
+    told = await found(state_folder.state_folder, asked(state=str(tmp_path / "new" / "state")))
     assert told["state"].state == "ok" and "made by the first run" in told["state"].said
     assert not (tmp_path / "new").exists() and not list(tmp_path.iterdir())
     jobs = tmp_path / "jobs"
     jobs.mkdir()
     jobs.chmod(0o755)
     (jobs / "one.sqlite").write_bytes(b"")
-    all_of_them = examine([("s", folder.state_folder)], asked(state=str(tmp_path)), (), 10.0)
+    all_of_them = examine([("s", state_folder.state_folder)], asked(state=str(tmp_path)), (), 10.0)
     assert [each.state for each in all_of_them] == ["warning", "ok"] and "chmod" in all_of_them[0].do
     jobs.chmod(0o700)
-    assert (await found(folder.state_folder, asked(state=str(tmp_path))))["state"].state == "ok"
+    assert (await found(state_folder.state_folder, asked(state=str(tmp_path))))["state"].state == "ok"
 
 
 def test_a_folder_that_cannot_be_written_to(tmp_path: Path, as_somebody: None, monkeypatch: pytest.MonkeyPatch):
     place = Path("/proc/1") if os.name == "posix" else tmp_path
-    (told,) = examine([("s", folder.state_folder)], asked(state=str(place / "state")), (), 10.0)
+    (told,) = examine([("s", state_folder.state_folder)], asked(state=str(place / "state")), (), 10.0)
     assert told.state == "wrong" and "--state" in told.do
 
 
 def test_a_network_file_system_and_one_without_a_write_ahead_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(folder, "file_system", lambda path: "nfs4")
-    (told,) = examine([("s", folder.state_folder)], asked(state=str(tmp_path)), (), 10.0)
+    monkeypatch.setattr(state_folder, "file_system", lambda path: "nfs4")
+    (told,) = examine([("s", state_folder.state_folder)], asked(state=str(tmp_path)), (), 10.0)
     assert told.state == "wrong" and "network file system (nfs4)" in told.said
 
 
@@ -253,12 +253,12 @@ def test_a_disk_that_is_nearly_full_and_one_without_inodes(tmp_path: Path, monke
     usage = namedtuple("usage", "total used free")
     for free, state in ((50 << 20, "wrong"), (500 << 20, "warning"), (50 << 30, "ok")):
         monkeypatch.setattr("shutil.disk_usage", lambda path, free=free: usage(free, 0, free))
-        told = {each.check: each for each in examine([("d", folder.disk)], asked(state=str(tmp_path)), (), 10.0)}
+        told = {each.check: each for each in examine([("d", state_folder.disk)], asked(state=str(tmp_path)), (), 10.0)}
         assert told["disk"].state == state and "rows" in told["disk"].said
     stat = namedtuple("stat", "f_files f_favail")
-    states = [next(folder._inodes(stat(10_000, left), tmp_path)).state for left in (5, 500, 5_000)]  # type: ignore[arg-type]
+    states = [next(state_folder._inodes(stat(10_000, left), tmp_path)).state for left in (5, 500, 5_000)]  # type: ignore[arg-type]
     assert states == ["wrong", "warning", "ok"]
-    assert list(folder._inodes(stat(0, 0), tmp_path)) == []  # type: ignore[arg-type]
+    assert list(state_folder._inodes(stat(0, 0), tmp_path)) == []  # type: ignore[arg-type]
 
 
 async def test_a_port_in_use_and_one_that_is_free():
@@ -303,29 +303,29 @@ def _installed(check: Check) -> list[Finding]:
 
 
 def test_a_dependency_that_is_too_old_and_one_that_is_missing(monkeypatch: pytest.MonkeyPatch):
-    assert _installed(installed.dependencies)[-1].state == "ok"
+    assert _installed(packages.dependencies)[-1].state == "ok"
     real = metadata.version
     monkeypatch.setattr(metadata, "version", lambda name: "0.1.0" if name == "msgspec" else real(name))
-    old = [each for each in _installed(installed.dependencies) if each.state == "wrong"]
+    old = [each for each in _installed(packages.dependencies) if each.state == "wrong"]
     assert ["msgspec is 0.1.0" in each.said and "pip install -U" in each.do for each in old] == [True]
     needed = (">=3.11", [Requirement("nosuchdistribution>=1"), Requirement("nosuch; sys_platform == 'never'")])
-    monkeypatch.setattr(installed, "requirements", lambda: needed)
-    assert [each.said for each in _installed(installed.dependencies) if each.state == "wrong"] == ["nosuchdistribution is missing"]
+    monkeypatch.setattr(packages, "requirements", lambda: needed)
+    assert [each.said for each in _installed(packages.dependencies) if each.state == "wrong"] == ["nosuchdistribution is missing"]
 
 
 def test_a_python_that_is_too_old(monkeypatch: pytest.MonkeyPatch):
-    assert _installed(installed.python)[0].state == "ok"
+    assert _installed(packages.python)[0].state == "ok"
     monkeypatch.setattr("platform.python_version", lambda: "3.9.2")
-    assert _installed(installed.python)[0].state == "wrong"
+    assert _installed(packages.python)[0].state == "wrong"
 
 
 def test_packages_that_hide_ours_and_ours_that_hide_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    assert [each.state for each in _installed(installed.packages)] == ["ok"]
+    assert [each.state for each in _installed(packages.packages)] == ["ok"]
     (tmp_path / "policies.py").write_text("")
     monkeypatch.chdir(tmp_path)
-    assert "policies" in _installed(installed.packages)[0].said
+    assert "policies" in _installed(packages.packages)[0].said
     monkeypatch.setattr(metadata, "packages_distributions", lambda: {"cortex": ["cortex-bounded-calls", "a-stranger"]})
-    assert any(each.state == "wrong" and "a-stranger" in each.said for each in _installed(installed.packages))
+    assert any(each.state == "wrong" and "a-stranger" in each.said for each in _installed(packages.packages))
 
 
 def test_a_file_that_hides_a_dependency(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -334,7 +334,7 @@ def test_a_file_that_hides_a_dependency(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "pybreaker", raising=False)
-    told = [each for each in _installed(installed.dependencies) if each.state == "wrong"]
+    told = [each for each in _installed(packages.dependencies) if each.state == "wrong"]
     assert len(told) == 1 and "pybreaker" in told[0].said and str(tmp_path) in told[0].said
 
 
@@ -376,7 +376,7 @@ def test_checks_run_side_by_side_each_under_the_limit_and_none_takes_the_others_
 
     begun_s = time.monotonic()
     what = asked()
-    told = examine([("slow", slow), ("ill", ill), ("python", installed.python)], what, _secrets(what), 0.5)
+    told = examine([("slow", slow), ("ill", ill), ("python", packages.python)], what, _secrets(what), 0.5)
     assert time.monotonic() - begun_s < 5
     assert [(each.check, each.state) for each in told] == [
         ("slow", "ok"), ("slow", "wrong"), ("ill", "ok"), ("ill", "warning"), ("python", "ok"),

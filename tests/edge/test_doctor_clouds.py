@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from actors.cli.doctoring import _secrets
-from actors.doctor import road
-from actors.doctor.findings import Asked, Finding, examine
+from actors.cli.admin.doctor import _secrets
+from actors.doctor import provider as road
+from actors.doctor.checks import Asked, Finding, examine
 from tests.edge import clouds
 from tests.edge.scripted import MESSAGE, Answer, http, scripted
 from tests.edge.scripted import Asked as Request

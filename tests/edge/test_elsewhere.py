@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 
-from actors.cli import elsewhere
-from actors.cli.options import Options
-from actors.cli.problems import PARTIAL, USAGE, CommandError, Stopped
-from actors.ports import ClusterError
+from actors.cli.options.errors import PARTIAL, Stopped
+from actors.cli.options.options import Options
+from actors.cli.remote import submit
+from actors.common.errors import USAGE, CommandError
+from actors.ports.runtime import ClusterError
 
 ROWS = b'{"custom_id": "a"}\n'
 SUMMARY = json.dumps({"job": "j", "output": "/there/out.jsonl", "rows": 1})
@@ -90,8 +91,8 @@ class _Door(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def head(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Head]:
-    monkeypatch.setattr(elsewhere, "LOOK_S", 0.01)
-    monkeypatch.setattr(elsewhere, "AWAY_S", 0.3)
+    monkeypatch.setattr(submit, "LOOK_S", 0.01)
+    monkeypatch.setattr(submit, "AWAY_S", 0.3)
     monkeypatch.chdir(tmp_path)
     Path("in.jsonl").write_bytes(ROWS)
     made = Head()
@@ -106,7 +107,7 @@ def head(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Head]:
 
 
 def batch() -> int:
-    return elsewhere.carry_out("batch", {"input": "in.jsonl", "output": "out.jsonl"}, Options(job="j", cluster="auto"))
+    return submit.carry_out("batch", {"input": "in.jsonl", "output": "out.jsonl"}, Options(job="j", cluster="auto"))
 
 
 def only(path: str, method: str, what: str, first: int, count: int) -> Callable[[str, str], str]:

@@ -7,11 +7,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from actors import endings
-from actors.store import Folder, Journal
-from actors.summary import summary
-from cortex import events, journal
-from cortex.state import State
+from actors.history import final_state
+from actors.jobs.summary import summary
+from actors.journal.journal import Folder, Journal
+from cortex.journal import codec
+from cortex.state import events
+from cortex.state.state import State
 from tests.stage import Flat, Stage
 
 
@@ -24,19 +25,19 @@ def ended(tmp_path: Path):
     source = Folder(str(tmp_path)).journal("j", create=True)
     source.take_epoch(b"{}")
     for turn in stage.turns:
-        source.append([journal.encode_turn(turn.at_s, [journal.encode_batch(batch) for batch in turn.batches])])
-    endings.write(source, stage.k, stage.other, source.seq, None)
+        source.append([codec.encode_turn(turn.at_s, [codec.encode_batch(batch) for batch in turn.batches])])
+    final_state.write(source, stage.k, stage.other, source.seq, None)
     yield source, stage
     source.close()
 
 
 def taken(source: Journal, stage: Stage, event: events.Event) -> None:
     """One more turn."""
-    source.append([journal.encode_turn(stage.k.at_s + 1, [journal.encode_batch([event])])])
+    source.append([codec.encode_turn(stage.k.at_s + 1, [codec.encode_batch([event])])])
 
 
 def whole(source: Journal) -> State:
-    found = endings.read(source)
+    found = final_state.read(source)
     assert found is not None and len(found.k.goals) == 3
     return found.k
 
@@ -44,7 +45,7 @@ def whole(source: Journal) -> State:
 def test_a_job_that_has_ended_is_told_of_without_its_goals(ended):
     source, stage = ended
     taken(source, stage, events.Granted(0))
-    found = endings.read(source, rest=True)
+    found = final_state.read(source, rest=True)
     assert found is not None and not found.k.goals and isinstance(found.k, State)
     assert summary(found.k) == summary(whole(source)) and summary(found.k)["outcome"] == "complete"
     assert found.answer == msgspec.to_builtins(stage.other.answer(stage.k))
@@ -54,14 +55,14 @@ def test_a_reply_that_comes_late_is_told_with_them(ended):
     source, stage = ended
     answered = next(event for turn in stage.turns for batch in turn.batches for event in batch if type(event) is events.Answered)
     taken(source, stage, answered)
-    found = endings.read(source, rest=True)
+    found = final_state.read(source, rest=True)
     assert found is not None and len(found.k.goals) == 3
     assert summary(found.k) == summary(whole(source)) and found.k.tally.dropped == 1
 
 
 def test_where_a_goal_lives_still_they_are_all_wanted():
     stage = Stage(Flat(texts=("a", "b")))
-    assert journal.decode_rest(journal.encode_state(stage.k)) is None
+    assert codec.decode_rest(codec.encode_state(stage.k)) is None
     stage.answer()
     stage.k.outcome = "partial"
-    assert journal.decode_rest(journal.encode_state(stage.k)) is None
+    assert codec.decode_rest(codec.encode_state(stage.k)) is None

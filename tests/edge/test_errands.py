@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 import msgspec
 
 import cortex
-from actors.store import Folder
-from cortex.limits import Limits
-from policies.failure import Failure, FailureKind
+from actors.journal.journal import Folder
+from cortex.values.limits import Limits
+from policies.failures.failure import Failure, FailureKind
 from tests.edge.jobs import PRICE, FunctionModel, Run, reply
 
 WORLD: dict[str, Any] = {"page": "first", "reads": 0, "deeds": 0}
@@ -190,7 +190,7 @@ async def test_a_deed_whose_worker_died_is_not_done_again(tmp_path: Path) -> Non
     again = await Run(tmp_path, model, program=Doer()).to_end()
     assert WORLD["deeds"] == 1
     assert again.facts["rows_failed"] == 1
-    from actors.client import last_state
+    from actors.api.client import last_state
 
     (goal,) = last_state(Folder(tmp_path), "j").goals_of("do")
     assert goal.failure is not None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from actors.observing.assembled import of_environ
-from actors.observing.metrics import decoded
-from actors.observing.readings import Exemplar
+from actors.observability.metrics.registry import decoded
+from actors.observability.metrics.samples import Exemplar
+from actors.observability.wiring import of_environ
 from cortex.programs.batch import Batch
-from cortex.reply import Reply
-from policies.failure import Failure, FailureKind
+from cortex.values.reply import Reply
+from policies.failures.failure import Failure, FailureKind
 from tests.collector import HttpCollector
 from tests.edge.jobs import FunctionModel, ListSource, Run, reply, rows
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from actors.fencing import met
-from actors.store import Fenced, Folder, Journal
+from actors.channel.fencing import met
+from actors.journal.journal import Fenced, Folder, Journal
 from tests.edge.jobs import FunctionModel, ListSource, Run, rows
 
 

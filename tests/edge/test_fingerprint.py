@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import cortex
-from actors import programs
-from actors.fingerprint import fingerprint_of
+from actors.programs import loader
+from actors.programs.fingerprint import fingerprint_of
 from cortex.programs.notes import Notes
 from tests.structure import ROOT
 
@@ -34,18 +34,18 @@ def _place(folder: Path, n: str, text: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_source_parameters_and_release_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     where = _place(tmp_path, "a", "A = 1", monkeypatch)
-    first = programs.fingerprint(where, b"{}")
-    assert programs.fingerprint(where, b"{}") == first
-    assert programs.fingerprint(where, b'{"word":"y"}') != first
+    first = loader.fingerprint(where, b"{}")
+    assert loader.fingerprint(where, b"{}") == first
+    assert loader.fingerprint(where, b'{"word":"y"}') != first
     monkeypatch.setattr(cortex, "__version__", "99")
-    assert programs.fingerprint(where, b"{}") != first
+    assert loader.fingerprint(where, b"{}") != first
 
 
 def test_a_module_beside_the_program_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     where = _place(tmp_path, "b", "B = 1", monkeypatch)
-    first = programs.fingerprint(where, b"{}")
+    first = loader.fingerprint(where, b"{}")
     (tmp_path / "beside_b.py").write_text("B = 2")
-    assert programs.fingerprint(where, b"{}") != first
+    assert loader.fingerprint(where, b"{}") != first
 
 
 def test_the_prompts_of_a_ready_program_are_a_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +79,7 @@ def test_a_script_that_is_run_is_the_same_program_as_its_file(tmp_path: Path) ->
     path.write_text(SCRIPT)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=True, env=environment)
-    assert done.stdout == programs.fingerprint(f"{path}:asks", b"{}")
+    assert done.stdout == loader.fingerprint(f"{path}:asks", b"{}")
     path.write_text(SCRIPT.replace("ask(word)", "ask(word + '?')"))
-    programs.forget(f"{path}:asks")
-    assert done.stdout != programs.fingerprint(f"{path}:asks", b"{}")
+    loader.forget(f"{path}:asks")
+    assert done.stdout != loader.fingerprint(f"{path}:asks", b"{}")

@@ -7,10 +7,10 @@ from collections.abc import Collection
 import pytest
 from msgspec.structs import replace
 
-from actors.cluster.census import Told
-from actors.cluster.fitting import installed_here, needs_of, said_mismatch, see_fitting
-from actors.machine import Notes
-from actors.ports import ClusterError
+from actors.cluster.compatibility import installed_here, needs_of, said_mismatch, see_fitting
+from actors.cluster.node_inventory import Told
+from actors.ports.runtime import ClusterError
+from actors.runtime.host import Notes
 
 HERE = installed_here()
 SAME = Told(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from actors.hands import Hands
-from actors.under_way import Under
-from cortex.commands import Call
+from actors.branch.in_flight import Under
+from actors.branch.task_pool import Hands
+from cortex.state.commands import Call
 
 
 def _calls(count: int) -> list[Under]:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import msgspec
 
-from actors.inbox import fed_entry
-from actors.outlet import READ_BYTES_MAX, READ_MAX, Outlet
-from cortex import events, journal
-from cortex.commands import Emit
+from actors.history.results import READ_BYTES_MAX, READ_MAX, Outlet
+from actors.messaging.inbox import fed_entry
+from cortex.journal import codec
+from cortex.state import events
+from cortex.state.commands import Emit
 
 
 def test_a_window_stands_in_the_journal_as_its_driver_sent_it() -> None:
     rows = (events.Row("r1", b'{"max_tokens":1}', 1), events.Row("r2", b"", 0, "no such model"))
     fed = events.Fed(rows, 10, 90, True)
     made = fed_entry(msgspec.msgpack.encode(rows), 10, 90, True)
-    assert (made.blob, made.size, made.batch) == (journal.encode_batch([fed]), 2, (fed,))
-    assert journal.decode_batch(made.blob) == (fed,)
+    assert (made.blob, made.size, made.batch) == (codec.encode_batch([fed]), 2, (fed,))
+    assert codec.decode_batch(made.blob) == (fed,)
 
 
 def test_results_are_read_from_any_index_on_near_the_end_or_far_from_it() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import cortex
-from actors import driver
+from actors.driver import driver
 from cortex.flows import Flow
 
 TEXTS = [f"text {n}" for n in range(8)]
@@ -88,7 +88,7 @@ def test_one_that_came_to_grief_does_not_run_any_more(gate: Gate, monkeypatch: p
     async def fails(self: Any) -> Any:
         raise RuntimeError("no")
 
-    monkeypatch.setattr("actors.session.Session.run", fails)
+    monkeypatch.setattr("actors.api.session.Session.run", fails)
     program: Flow = asks(TEXTS)
     job = cortex.submit(program, model=gate)
     with pytest.raises(RuntimeError, match="no"):

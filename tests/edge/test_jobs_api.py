@@ -14,13 +14,13 @@ from typing import Any, ClassVar
 
 import pytest
 
-from actors.cli import elsewhere
-from actors.cli.elsewhere import is_elsewhere
-from actors.cli.options import Options
-from actors.cli.packing import JOB_FILE, package
-from actors.cli.problems import CommandError
+from actors.cli.options.options import Options
+from actors.cli.remote import submit
+from actors.cli.remote.package import JOB_FILE, package
+from actors.cli.remote.submit import is_elsewhere
 from actors.cluster.jobs_api import JobsApi, token_of
-from actors.ports import ClusterError
+from actors.common.errors import CommandError
+from actors.ports.runtime import ClusterError
 
 
 class Dashboard(BaseHTTPRequestHandler):
@@ -188,6 +188,6 @@ def test_results_that_are_not_whole_are_no_results() -> None:
     content = b"a row\n" * 100
     packed = base64.b64encode(gzip.compress(content)).decode()
     digest = sha256(content).hexdigest() + "  -"
-    assert elsewhere._unpacked(["20", digest, packed[:16], packed[16:]]) == content
+    assert submit._unpacked(["20", digest, packed[:16], packed[16:]]) == content
     for lines in ([], ["20", digest], ["20", digest, packed[:16]], ["20", "0" * 64, packed], ["20", digest, "%"]):
-        assert elsewhere._unpacked(lines) is None
+        assert submit._unpacked(lines) is None

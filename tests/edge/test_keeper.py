@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from actors.cluster.keeper import Keeper
+from actors.cluster.pinned_thread import Keeper
 
 
 def _fail() -> None:

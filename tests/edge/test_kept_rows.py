@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from actors.records import last_state
-from actors.store import Folder, Journal
+from actors.history.catalog import last_state
+from actors.journal.journal import Folder, Journal
 from benchmarks.scaling import Kept
-from cortex import events, journal, snapshots
-from cortex.limits import Limits
+from cortex.journal import codec, snapshots
+from cortex.state import events
+from cortex.values.limits import Limits
 from tests.edge.jobs import FunctionModel, ListSource, Run, reply, rows
 
 ROWS = 300
@@ -54,7 +55,7 @@ async def test_killed_again_and_again_k_is_what_its_turns_say(tmp_path: Path) ->
             assert len(kept) == len(source._storage.heads(0)) <= 2
             for seq, blob in kept:
                 turns = [turn for number, turn in source.turns(source.opened_at()) if number <= seq]
-                assert journal.encode_state(journal.replay(None, turns, Kept())) == blob
+                assert codec.encode_state(codec.replay(None, turns, Kept())) == blob
             assert pieces(source) >= wanted(source) and len(wanted(source)) > 1
             assert {generation for generation, _ in pieces(source)} == {1}, "each life goes on with them"
     run = await Run(tmp_path, model, program=Kept(), source=ListSource(rows(ROWS)), limits=LIMITS).to_end()
@@ -63,8 +64,8 @@ async def test_killed_again_and_again_k_is_what_its_turns_say(tmp_path: Path) ->
         turns = [turn for _, turn in source.turns(source.opened_at())]
         found = [event.goal for turn in turns for batch in turn.batches for event in batch if type(event) is events.Answered]
         assert len(found) == len(set(found)) == ROWS
-        whole = journal.encode_state(journal.replay(None, turns, Kept()))
-    assert journal.encode_state(last_state(Folder(tmp_path), "j")) == whole
+        whole = codec.encode_state(codec.replay(None, turns, Kept()))
+    assert codec.encode_state(last_state(Folder(tmp_path), "j")) == whole
 
 
 async def test_lives_with_one_snapshot_each_leave_nothing_behind(tmp_path: Path) -> None:
@@ -76,7 +77,7 @@ async def test_lives_with_one_snapshot_each_leave_nothing_behind(tmp_path: Path)
     await Run(tmp_path, model, program=Kept(), source=ListSource(rows(ROWS)), limits=limits).to_end()
     with opened(tmp_path) as source:
         assert pieces(source) == wanted(source) and len(pieces(source)) > 3
-        whole = len(journal.encode_state(last_state(Folder(tmp_path), "j")))
+        whole = len(codec.encode_state(last_state(Folder(tmp_path), "j")))
         kept = source._storage._db.execute("SELECT sum(length(blob)) FROM pieces").fetchone()[0]  # type: ignore[attr-defined]
         assert kept < whole, "K is there once"
 
@@ -112,6 +113,6 @@ async def test_a_snapshot_takes_as_long_as_what_came_since_the_last(tmp_path: Pa
     await run.to_end()
     assert len(sizes) > 8
     with opened(tmp_path) as source:
-        whole = len(journal.encode_state(last_state(Folder(tmp_path), "j")))
+        whole = len(codec.encode_state(last_state(Folder(tmp_path), "j")))
         assert len(pieces(source)) > 8 and pieces(source) == wanted(source)
     assert max(sizes) < whole / 3, "and not as K does, which has all of them"

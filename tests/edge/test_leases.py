@@ -8,13 +8,13 @@ import random
 import msgspec
 import pytest
 
-from actors.cortex_actor import Cortex
-from actors.lease import AGAIN_S, PAUSE_S, RAN_OUT, RENEW_S
-from cortex.cluster import LEASE_S, Settings
-from cortex.orders import Started
-from cortex.signals import Report, RouteSignals
-from policies.failure import Failure, FailureKind
-from policies.limit import Caps, LimitPolicy
+from actors.channel.leases.lease import AGAIN_S, PAUSE_S, RAN_OUT, RENEW_S
+from actors.scheduler.actor import Cortex
+from cortex.scheduler.protocol import Started
+from cortex.scheduler.reports import Report, RouteSignals
+from cortex.scheduler.state import LEASE_S, Settings
+from policies.failures.failure import Failure, FailureKind
+from policies.limits.limit import Caps, LimitPolicy
 from tests.edge.leasing import ROUTE, Answers, World, act, grant
 
 # -- nodes -------------------------------------------------------------------------------------------------------------

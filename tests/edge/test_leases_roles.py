@@ -6,12 +6,12 @@ import asyncio
 
 import msgspec
 
-from actors.lease import RENEW_S
-from cortex import families
-from cortex.cluster import LEASE_S
-from cortex.limits import Limits, Route, Terms
-from cortex.signals import Claims, Grant
-from cortex.state import Goal, State, Status
+from actors.channel.leases.lease import RENEW_S
+from cortex.scheduler import job_families
+from cortex.scheduler.reports import Claims, Grant
+from cortex.scheduler.state import LEASE_S
+from cortex.state.state import Goal, State, Status
+from cortex.values.limits import Limits, Route, Terms
 from tests.edge.leasing import Channel, World, act
 
 OWN, JUDGE = "e|c|m", "e|c|big"
@@ -148,7 +148,7 @@ def test_a_grant_of_one_lane_is_none_of_anothers() -> None:
 
 
 def test_names() -> None:
-    assert families.member_of("j~2", "judge") == "j~2~judge"
+    assert job_families.member_of("j~2", "judge") == "j~2~judge"
     for name, job in (("j", "j"), ("j~2", "j~2"), ("j~judge", "j"), ("j~2~judge", "j~2"), ("j~2~3", "j~2~3")):
-        assert (families.spoken_for(name), families.root_of(name)) == (job, "j")
+        assert (job_families.spoken_for(name), job_families.root_of(name)) == (job, "j")
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(Claims("j", 1, "", 0, 1, ())), type=Claims).others == ()

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.cluster.leftovers import MARK, below, end_leftovers, end_processes, marked
-from actors.opening import Owner, process_started, this_owner
+from actors.cluster.orphan_cleanup import MARK, below, end_leftovers, end_processes, marked
+from actors.common.process_owner import Owner, process_started, this_owner
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="told by /proc")
 

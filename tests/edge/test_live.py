@@ -14,11 +14,11 @@ from typing import Any
 
 import msgspec
 
-from actors import live
-from actors.live import Live, Publisher, dated
-from actors.opening import Owner, this_owner
-from actors.ports import Away
-from actors.store import Folder
+from actors.common.process_owner import Owner, this_owner
+from actors.driver import live_status
+from actors.driver.live_status import Live, Publisher, dated
+from actors.journal.journal import Folder
+from actors.ports.runtime import Away
 
 
 class Told:
@@ -65,7 +65,7 @@ async def test_about_once_a_second_and_not_while_nothing_changes(tmp_path):
             await publisher.look({"results": 1}, cortex)
             clock.now_s += 0.5
         assert cortex.asked == 3
-        assert live.read(folder, "j").at_s == 1_000.0
+        assert live_status.read(folder, "j").at_s == 1_000.0
         before = path.stat()
         clock.now_s += 5
         await publisher.look({"results": 1}, cortex)
@@ -73,12 +73,12 @@ async def test_about_once_a_second_and_not_while_nothing_changes(tmp_path):
         assert path.stat().st_ino == before.st_ino
         clock.now_s += 1
         await publisher.look({"results": 2}, cortex)
-        found = live.read(folder, "j")
+        found = live_status.read(folder, "j")
         assert (found.facts, found.cortex["cortex"], found.at_s) == ({"results": 2}, "c", clock.now_s)
-        assert live.published(folder).keys() == {"j"}
+        assert live_status.published(folder).keys() == {"j"}
         publisher.close()
         assert not path.exists()
-        assert live.read(folder, "j") is None
+        assert live_status.read(folder, "j") is None
 
 
 async def test_it_is_for_its_owner_alone(tmp_path):
@@ -98,8 +98,8 @@ async def test_a_cortex_that_is_away_and_a_folder_that_cannot_be_written_stop_no
     cortex.away = True
     with folder.hold("j"):
         await _publisher(folder, clock).look({"results": 1}, cortex)
-        assert live.read(folder, "j").facts == {"results": 1}
-        assert live.read(folder, "j").cortex == {}
+        assert live_status.read(folder, "j").facts == {"results": 1}
+        assert live_status.read(folder, "j").cortex == {}
     ((folder.path / "live") / "j.json").unlink()
     (folder.path / "live").rmdir()
     (folder.path / "live").write_text("in the way")
@@ -126,7 +126,7 @@ async def test_what_a_killed_process_left_is_not_live_and_the_next_run_removes_i
     _left_behind(folder, "held", this_owner("inline"))
     ((folder.path / "live") / "torn.json").write_text('{"owner": ')
     with folder.hold("held"), folder.hold("killed"):  # somebody else runs it by now
-        assert live.published(folder).keys() == {"held"}
+        assert live_status.published(folder).keys() == {"held"}
         await _publisher(folder, Clock(), "next").look({}, Told({}))
         assert {path.stem for path in (folder.path / "live").iterdir()} == {"held", "killed", "next"}
 
@@ -156,7 +156,7 @@ async def test_a_job_that_runs_is_published_and_removed_at_its_end(tmp_path):
     told: Live | None = None
     until_s = time.monotonic() + 30
     while not running.done():
-        if (found := live.read(folder, "asks")) is not None:
+        if (found := live_status.read(folder, "asks")) is not None:
             told = found
         if (told is not None and _answered(told) == 3) or time.monotonic() > until_s:
             whole.set()

@@ -19,12 +19,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from actors import local_model as local
-from actors.local_model import LocalModelError, LocalModelServer, local_model
-from actors.model import AnthropicModel
-from actors.provider.credential import Credential
-from cortex.reply import Reply
-from policies.failure import Failure, FailureKind
+from actors.providers.credentials.credential import Credential
+from actors.providers.messages.client import AnthropicModel
+from actors.routing import local_model as local
+from actors.routing.local_model import LocalModelError, LocalModelServer, local_model
+from cortex.values.reply import Reply
+from policies.failures.failure import Failure, FailureKind
 
 needs_weights = pytest.mark.skipif(not local.installed(), reason="the extra `local` is not installed")
 
@@ -209,7 +209,7 @@ def test_it_ends_with_close_and_is_started_again_when_it_died(folder: Path) -> N
 @needs_weights
 def test_it_is_gone_when_its_parent_is_killed_and_writes_nowhere(folder: Path) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from actors.local_model import LocalModelServer\n"
+        "import sys, time; from pathlib import Path; from actors.routing.local_model import LocalModelServer\n"
         "server = LocalModelServer(folder=Path(sys.argv[1]), slots=1)\n"
         "print(server.start(), flush=True); time.sleep(600)"
     )

@@ -11,20 +11,21 @@ from typing import Any
 import pytest
 from opentelemetry.sdk._logs.export import LogRecordExporter, LogRecordExportResult
 
-from actors.observing import logs
-from actors.observing.assembled import Observers, of_environ
-from actors.observing.job_log import ClusterLog, JobLog
-from actors.observing.logs import LogError, begin, checked, said
-from actors.observing.otlp_logs import Sending
-from actors.observing.settings import Settings
-from actors.provider.credential import Credential
-from cortex import events, orders
-from cortex.cluster import Cluster, Member, Pool
-from cortex.limits import Limits, Route, Terms
-from cortex.reply import Reply
-from cortex.state import State
-from policies.failure import Failure, FailureKind
-from policies.limit import Allowance, Caps, LimitPolicy, new
+from actors.observability.base.settings import Settings
+from actors.observability.logs import formatting
+from actors.observability.logs.formatting import LogError, begin, checked, said
+from actors.observability.logs.job_events import ClusterLog, JobLog
+from actors.observability.logs.otlp_export import Sending
+from actors.observability.wiring import Observers, of_environ
+from actors.providers.credentials.credential import Credential
+from cortex.scheduler import protocol
+from cortex.scheduler.state import Cluster, Member, Pool
+from cortex.state import events
+from cortex.state.state import State
+from cortex.values.limits import Limits, Route, Terms
+from cortex.values.reply import Reply
+from policies.failures.failure import Failure, FailureKind
+from policies.limits.limit import Allowance, Caps, LimitPolicy, new
 from tests.edge.counted import run_of
 from tests.edge.jobs import PRICE, FunctionModel, reply
 
@@ -40,7 +41,7 @@ TERMS = Terms(
 @pytest.fixture
 def written() -> Iterator[io.StringIO]:
     """All that is logged, at every level, as JSON."""
-    ours, others = logging.getLogger(logs.OURS), logging.getLogger()
+    ours, others = logging.getLogger(formatting.OURS), logging.getLogger()
     before = ours.level, ours.propagate, ours.handlers[:], others.level, others.handlers[:]
     stream = io.StringIO()
     begin("json", "debug", {"actor": "channel:j", "node": "n"}, stream)
@@ -100,7 +101,7 @@ def test_others_are_heard_from_warning_on(written):
 
 def test_no_key_stands_in_a_line_whoever_writes_it(written):
     secret = "a-token-of-no-known-form"
-    logs.redaction.know(Credential(auth_token=secret))
+    formatting.redaction.know(Credential(auth_token=secret))
     logging.getLogger("aiohttp").warning("header x-api-key %s, authorization Bearer %s", KEY, secret)
     logging.getLogger("cortex.job").info(**said("so", who=KEY))
     assert KEY not in written.getvalue() and secret not in written.getvalue()
@@ -125,7 +126,7 @@ def test_what_there_is_not(form, level, told):
 
 
 def test_a_library_says_nothing_unless_it_is_asked_to(capfd, monkeypatch):
-    ours = logging.getLogger(logs.OURS)
+    ours = logging.getLogger(formatting.OURS)
     monkeypatch.setattr(ours, "handlers", [logging.NullHandler()])  # another test may have run the command line here
     logging.getLogger("cortex.job").warning("nobody configured anything")
     assert capfd.readouterr().err == ""
@@ -232,20 +233,20 @@ def test_what_the_cortex_does_is_told(written):
     state.members["branch:1"] = Member("branch", 1)
     pool = state.pools["p"] = Pool(new(LimitPolicy()), allowed=Allowance(40))
     log = ClusterLog(state)
-    from cortex.signals import Report
+    from cortex.scheduler.reports import Report
 
-    reported = orders.Reported(1.0, Report("branch:0", "i", "n", 1, "calling"))
+    reported = protocol.Reported(1.0, Report("branch:0", "i", "n", 1, "calling"))
     log.step(reported, [])
     pool.allowed = Allowance(20)
     log.step(reported, [])
-    log.step(orders.Passed(2.0), [
-        orders.Moved("route:r", "closed", "open", "7 of 10 failed"), orders.Moved("route:r", "open", "half-open", ""),
-        orders.Moved("route:r", "half-open", "closed", ""), orders.Kill("branch:1", "silent for 30 s, and unheard"),
-        orders.Start("branch", "branch:0"), orders.Start("branch", "branch:1"), orders.Condemn("j", "marked"),
+    log.step(protocol.Passed(2.0), [
+        protocol.Moved("route:r", "closed", "open", "7 of 10 failed"), protocol.Moved("route:r", "open", "half-open", ""),
+        protocol.Moved("route:r", "half-open", "closed", ""), protocol.Kill("branch:1", "silent for 30 s, and unheard"),
+        protocol.Start("branch", "branch:0"), protocol.Start("branch", "branch:1"), protocol.Condemn("j", "marked"),
     ])  # fmt: skip
-    log.step(orders.Died(3.0, "branch:1", "n"), [])
-    log.step(orders.Capped(4.0, "ann", "p", Caps(concurrency=3)), [])
-    log.step(orders.Drain(5.0, "bob", "n"), [])
+    log.step(protocol.Died(3.0, "branch:1", "n"), [])
+    log.step(protocol.Capped(4.0, "ann", "p", Caps(concurrency=3)), [])
+    log.step(protocol.Drain(5.0, "bob", "n"), [])
     assert messages(written) == [
         "a limit was cut", "a breaker opened", "a breaker is half open", "a breaker closed",
         "an actor is ended by force", "an actor is started again", "an actor is started",
@@ -254,7 +255,7 @@ def test_what_the_cortex_does_is_told(written):
     ]  # fmt: skip
     told = lines(written)
     assert (told[0]["limit"], told[0]["was"]) == (20, 40)
-    log.step(orders.Passed(6.0), [orders.Moved("route:r", "half-open", "open", "2 of 2 probes failed")])
+    log.step(protocol.Passed(6.0), [protocol.Moved("route:r", "half-open", "open", "2 of 2 probes failed")])
     assert [line["level"] for line in lines(written) if line["message"] == "a breaker opened"] == ["warning", "info"]
     assert [line["who"] for line in told if "who" in line] == ["ann", "bob"]
     assert "marked" not in written.getvalue()
@@ -314,7 +315,7 @@ class _Kept(LogRecordExporter):
 def test_records_are_sent_and_what_operators_do_is_an_event(written):
     kept = _Kept()
     handler = Sending(Settings(), lambda: kept, {"actor": "channel:j"})
-    logging.getLogger(logs.OURS).addHandler(handler)
+    logging.getLogger(formatting.OURS).addHandler(handler)
     try:
         _log(written, (events.Stopped("bob", "drain"),))
         logging.getLogger("cortex.observing").warning("not this: it would go in circles")
@@ -334,7 +335,7 @@ def test_a_collector_that_is_down_is_told_of_once(written):
             return LogRecordExportResult.FAILURE
 
     handler = Sending(Settings(), Down, {})
-    logging.getLogger(logs.OURS).addHandler(handler)
+    logging.getLogger(formatting.OURS).addHandler(handler)
     try:
         for _ in range(5):
             logging.getLogger("cortex.job").info("so")
@@ -349,7 +350,7 @@ def test_a_collector_that_is_down_is_told_of_once(written):
 
 
 def test_a_driver_shows_what_actors_of_its_own_ray_warn_of(tmp_path, written, capsys):
-    from actors.observing.actor_logs import LINES_MAX, ActorLogs
+    from actors.observability.logs.ray_actor_logs import LINES_MAX, ActorLogs
 
     folder = tmp_path / "r" / "session_latest" / "logs"
     folder.mkdir(parents=True)

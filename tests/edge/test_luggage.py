@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from actors import programs
-from actors.cli.options import Options
-from actors.cli.packing import package
-from actors.cli.problems import CommandError
-from actors.cluster import luggage
-from actors.cluster.luggage import Luggage, packed, unpacked
-from actors.ports import ClusterError
+from actors.cli.options.options import Options
+from actors.cli.remote.package import package
+from actors.cluster.shipping import bundle
+from actors.cluster.shipping.bundle import Luggage, packed, unpacked
+from actors.common.errors import CommandError
+from actors.ports.runtime import ClusterError
+from actors.programs import loader
 from tests.structure import ROOT
 
 TRIAGE = """
@@ -33,8 +33,8 @@ FACTOR = 2
 """
 SENDS = """
 import sys, cortex
-from actors import programs
-from actors.cluster import travel
+from actors.programs import loader as programs
+from actors.cluster.shipping import export as travel
 from ray import cloudpickle
 type_ = programs.find(sys.argv[1]) if sys.argv[1] != "-" else Triage
 where = programs.place_of(type_)
@@ -43,8 +43,8 @@ print(where, programs.fingerprint(where, b""))
 """
 RECEIVES = """
 import sys
-from actors import programs
-from actors.cluster import travel
+from actors.programs import loader as programs
+from actors.cluster.shipping import export as travel
 where = sys.argv[1]
 travel.unpack(where, open("parcel", "rb").read())
 type_ = programs.find(where)
@@ -105,7 +105,7 @@ def test_a_machine_that_has_the_files_takes_its_own(tmp_path: Path) -> None:
 
 
 def test_code_of_two_versions_stands_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(luggage.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(bundle.tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(sys, "path", list(sys.path))
     moved = [unpacked(Luggage("/author", {"brought_here.py": text}, ("brought_here",))) for text in (b"A = 1\n", b"A = 2\n")]
     first, second = (Path(each["/author/brought_here.py"]) for each in moved)
@@ -114,7 +114,7 @@ def test_code_of_two_versions_stands_apart(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_nothing_is_written_beside_the_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(luggage.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(bundle.tempfile, "tempdir", str(tmp_path))
     with pytest.raises(ClusterError, match="does not stand below"):
         unpacked(Luggage("/author", {"../../stolen.py": b""}, ()))
     assert not list(tmp_path.rglob("stolen.py"))
@@ -122,7 +122,7 @@ def test_nothing_is_written_beside_the_folder_of_its_own(tmp_path: Path, monkeyp
 
 @pytest.mark.skipif(os.name == "nt", reason="it has no such modes")
 def test_code_is_not_read_from_a_folder_that_others_may_write_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(luggage.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(bundle.tempfile, "tempdir", str(tmp_path))
     folder = tmp_path / f"cortex-code-{os.getuid()}"
     folder.mkdir()
     folder.chmod(0o777)
@@ -131,8 +131,8 @@ def test_code_is_not_read_from_a_folder_that_others_may_write_to(tmp_path: Path,
 
 
 def small(monkeypatch: pytest.MonkeyPatch, file_bytes: int, bytes_: int) -> None:
-    monkeypatch.setattr(luggage, "FILE_BYTES_MAX", file_bytes)
-    monkeypatch.setattr(luggage, "BYTES_MAX", bytes_)
+    monkeypatch.setattr(bundle, "FILE_BYTES_MAX", file_bytes)
+    monkeypatch.setattr(bundle, "BYTES_MAX", bytes_)
 
 
 @pytest.fixture
@@ -143,10 +143,10 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[P
     (folder / "sorting" / "__init__.py").write_text("")
     (folder / "sorting" / "all.py").write_text("import cortex\nclass Sort(cortex.Program):\n    pass\n")
     (folder / "sorting" / "words.csv").write_text("sky\n" * 100)
-    monkeypatch.setattr(luggage.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(bundle.tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
     yield folder, "sorting.all:Sort"
-    programs.forget("sorting.all:Sort")
+    loader.forget("sorting.all:Sort")
     for name in ("sorting.all", "sorting"):
         sys.modules.pop(name, None)
 
@@ -164,7 +164,7 @@ def test_what_is_too_large_is_said_where_it_is_missing_and_there_alone(
     """It was left at home silently: the program failed there, or ran without, as if it had been installed."""
     folder, where = written
     small(monkeypatch, *bounds)
-    made = packed(programs.find(where))
+    made = packed(loader.find(where))
     assert unpacked(made) == {}, "this machine has all of it"
 
     (folder / "sorting").rename(tmp_path / "sorting")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from actors.memory import Memory
-from actors.sqlite.index import FileIndex, anything, known, unremember, unsorted, whose
-from actors.store import Folder
+from actors.journal.journal import Folder
+from actors.journal.reply_index import Memory
+from actors.journal.sqlite.reply_index import FileIndex, anything, known, unremember, unsorted, whose
 
 
 def _kept(path: Path) -> set[str]:
@@ -79,7 +79,7 @@ def _counts(db: sqlite3.Connection) -> tuple[int, ...]:
 
 
 def test_many_are_sorted_into_the_large_table_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("actors.sqlite.index.RECENT_MAX", 30)
+    monkeypatch.setattr("actors.journal.sqlite.reply_index.RECENT_MAX", 30)
     path, index, counts = tmp_path / "replies.sqlite", _opened(tmp_path), []
     hashes = [bytes([number]) * 16 for number in range(50)]
     with sqlite3.connect(path) as db:
@@ -178,8 +178,8 @@ def _put(index: FileIndex, rows: int) -> list[bytes]:
 
 
 def test_too_many_to_be_learned_are_sorted_in_look_by_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("actors.sqlite.index.LEARN_MAX", 4)
-    monkeypatch.setattr("actors.sqlite.index.SORT_AT_ONCE", 2)
+    monkeypatch.setattr("actors.journal.sqlite.reply_index.LEARN_MAX", 4)
+    monkeypatch.setattr("actors.journal.sqlite.reply_index.SORT_AT_ONCE", 2)
     index = _opened(tmp_path)
     hashes = _put(index, 5)
     with sqlite3.connect(tmp_path / "replies.sqlite") as db:
@@ -191,7 +191,7 @@ def test_too_many_to_be_learned_are_sorted_in_look_by_look(tmp_path: Path, monke
 
 
 def test_too_many_that_were_put_down_since_are_sorted_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("actors.sqlite.index.KNOWN_MAX", 4)
+    monkeypatch.setattr("actors.journal.sqlite.reply_index.KNOWN_MAX", 4)
     index = _opened(tmp_path)
     with sqlite3.connect(tmp_path / "replies.sqlite") as db:
         assert list(index.find([b"x" * 16])) == []
@@ -203,7 +203,7 @@ def test_too_many_that_were_put_down_since_are_sorted_in(tmp_path: Path, monkeyp
 
 
 def test_a_whole_journal_is_put_down_in_several_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("actors.sqlite.index.PUT_AT_ONCE", 3)
+    monkeypatch.setattr("actors.journal.sqlite.reply_index.PUT_AT_ONCE", 3)
     index = _opened(tmp_path)
     assert list(index.find([b"x" * 16])) == []
     hashes = [bytes([row]) * 16 for row in range(7)]

@@ -11,24 +11,24 @@ import pytest
 from opentelemetry.exporter.prometheus._mapping import map_unit, sanitize_full_name
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 
-from actors.observing.ceiling import Ceiling
-from actors.observing.cluster_readings import of_cluster
-from actors.observing.endpoint import Endpoint
-from actors.observing.exposition import page
-from actors.observing.instruments import INSTRUMENTS, JOB
-from actors.observing.meter import JobMeter
-from actors.observing.ray_gauges import RayGauges, numbers
-from actors.observing.readings import Exemplar, Point, Readings, spread, together
-from actors.observing.scraping import ListenError, Scraped, place_of
-from cortex import events
-from cortex.cluster import Cluster, Node, Pool, Route
-from cortex.limits import Limits, Terms
-from cortex.limits import Route as Place
-from cortex.reply import Reply, Usage
-from cortex.state import State
-from policies import breaker
-from policies.failure import Failure, FailureKind
-from policies.limit import LimitPolicy, new
+from actors.observability.metrics.cardinality_limit import Ceiling
+from actors.observability.metrics.cluster_samples import of_cluster
+from actors.observability.metrics.endpoint import Endpoint
+from actors.observability.metrics.instruments import INSTRUMENTS, JOB
+from actors.observability.metrics.job_meter import JobMeter
+from actors.observability.metrics.prometheus_text import page
+from actors.observability.metrics.ray_export import RayGauges, numbers
+from actors.observability.metrics.samples import Exemplar, Point, Readings, spread, together
+from actors.observability.metrics.scrape_server import ListenError, Scraped, place_of
+from cortex.scheduler.state import Cluster, Node, Pool, Route
+from cortex.state import events
+from cortex.state.state import State
+from cortex.values.limits import Limits, Terms
+from cortex.values.limits import Route as Place
+from cortex.values.reply import Reply, Usage
+from policies.failures import breaker
+from policies.failures.failure import Failure, FailureKind
+from policies.limits.limit import LimitPolicy, new
 from tests.edge.counted import counting, found_in, metrics_of, of, parsed, run_of
 from tests.edge.jobs import PRICE, FunctionModel, reply
 
@@ -142,7 +142,7 @@ def _answered(goal: int, elapsed_s: float, route_tries: int = 1) -> events.Answe
 
 
 def test_an_attempt_counts_for_the_route_that_it_went_to():
-    from cortex import commands
+    from cortex.state import commands
 
     other = Place(endpoint="https://other.example.com", model="n")
     terms = Terms(job="j", program="batch", params_json=b"{}", fingerprint="f", route=PLACE, fallbacks=(other,))
@@ -301,7 +301,7 @@ def _read(url: str, accept: str = "text/plain") -> tuple[str, str]:
 
 
 async def test_a_scrape_over_http_while_the_job_runs(tmp_path):
-    from actors.observing.scraping import asking
+    from actors.observability.metrics.scrape_server import asking
 
     telemetry = counting()
     run = run_of(tmp_path, FunctionModel(lambda body: reply("ok"), pause_s=0.02), 400, telemetry=telemetry)

@@ -18,15 +18,15 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
 from opentelemetry.sdk.metrics.export import MetricExportResult
 
-from actors.observing.assembled import Observers
-from actors.observing.instruments import INSTRUMENTS
-from actors.observing.metrics import LAST_KEPT, Metrics
-from actors.observing.otlp_metrics import Exports
-from actors.observing.readings import Point, Readings, spread
-from actors.observing.settings import Settings
-from cortex import events
-from cortex.limits import Route, Terms
-from cortex.state import State
+from actors.observability.base.settings import Settings
+from actors.observability.metrics.instruments import INSTRUMENTS
+from actors.observability.metrics.otlp_export import Exports
+from actors.observability.metrics.registry import LAST_KEPT, Metrics
+from actors.observability.metrics.samples import Point, Readings, spread
+from actors.observability.wiring import Observers
+from cortex.state import events
+from cortex.state.state import State
+from cortex.values.limits import Route, Terms
 from tests.edge.counted import counting, run_of
 from tests.edge.jobs import PRICE, FunctionModel, reply
 
@@ -238,7 +238,7 @@ def test_a_loop_that_has_ended_or_is_busy_leaves_nothing_unawaited_and_nothing_r
         meter.close()
 
     loop.run_until_complete(ended_job())
-    monkeypatch.setattr("actors.observing.metrics.READ_S", 0.01)
+    monkeypatch.setattr("actors.observability.metrics.registry.READ_S", 0.01)
     assert metrics.read_elsewhere() is None, "the loop does not turn"
     loop.run_until_complete(asyncio.sleep(0))
     assert metrics._last, "what ended was read for somebody who had gone"

@@ -14,12 +14,12 @@ import sys
 
 import pytest
 
-from actors.model import COUNTED_FIELDS, AnthropicModel
-from actors.model_port import Model
-from actors.provider.credential import Credential, CredentialError
-from cortex.reply import Reply, Usage
-from policies.failure import Failure, FailureKind
-from policies.limit import Bucket
+from actors.ports.model import Model
+from actors.providers.credentials.credential import Credential, CredentialError
+from actors.providers.messages.client import COUNTED_FIELDS, AnthropicModel
+from cortex.values.reply import Reply, Usage
+from policies.failures.failure import Failure, FailureKind
+from policies.limits.limit import Bucket
 from tests.edge.scripted import MESSAGE, Answer, Asked, Step, chunked, compact, http, scripted, streamed
 from tests.edge.test_model_stream import events_of
 from tests.edge.wired import BODY, CREDENTIAL, KEY, ROADS, Connect, always, connected, error, failed
@@ -131,7 +131,7 @@ def test_the_endpoint_shows_no_password() -> None:
 
 
 def test_the_sdk_is_imported_only_when_needed() -> None:
-    code = "import sys, actors.model; sys.exit('anthropic' in sys.modules or 'httpx2' in sys.modules)"
+    code = "import sys, actors.providers.messages.client; sys.exit('anthropic' in sys.modules or 'httpx2' in sys.modules)"
     environ = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     assert subprocess.run([sys.executable, "-c", code], env=environ, check=False).returncode == 0
 

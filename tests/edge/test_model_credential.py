@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from actors.provider.credential import (
+from actors.providers.credentials.credential import (
     REDACTED,
     Credential,
     CredentialError,

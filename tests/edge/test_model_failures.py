@@ -6,11 +6,12 @@ import asyncio
 
 import pytest
 
-from actors.model import AnthropicModel
-from actors.provider import connection, direct, encoding, reply
-from cortex.reply import Reply
-from policies.failure import Failure, FailureKind
-from policies.timeout import TimeoutPolicy
+from actors.providers.messages import response
+from actors.providers.messages.client import AnthropicModel
+from actors.providers.transport import aiohttp_transport, connection, content_encoding
+from cortex.values.reply import Reply
+from policies.failures.failure import Failure, FailureKind
+from policies.failures.timeout import TimeoutPolicy
 from tests.edge.scripted import MESSAGE, Answer, Asked, Step, chunked, compact, http, scripted, streamed
 from tests.edge.test_model_stream import events_of
 from tests.edge.wired import BODY, CREDENTIAL, KEY, ROADS, Connect, always, connected, error, failed
@@ -165,7 +166,7 @@ async def test_an_unknown_host_means_not_sent(connect: Connect) -> None:
 
 
 async def test_an_endless_answer_is_not_held(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (connection, direct, encoding, reply):
+    for module in (connection, aiohttp_transport, content_encoding, response):
         monkeypatch.setattr(module, "BODY_BYTES_MAX", 100)
     for answer in (http(MESSAGE), chunked(compact(MESSAGE), "application/json")):
         async with connect(always(answer)) as (_, model):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from multidict import CIMultiDict
 
-from actors.provider.headers import RETRY_AFTER_MAX_S, rate_limits, retry_after_s, tells_limits
-from policies.limit import Bucket, RateLimits
+from actors.providers.messages.rate_limit_headers import RETRY_AFTER_MAX_S, rate_limits, retry_after_s, tells_limits
+from policies.limits.limit import Bucket, RateLimits
 
 DATE = "Sat, 21 Nov 2026 10:00:00 GMT"
 

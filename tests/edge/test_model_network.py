@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import trustme
 
-from actors.model import AnthropicModel
-from actors.provider.credential import Credential
-from actors.provider.network import proxy_for
-from cortex.reply import Reply
-from policies.failure import Failure, FailureKind
+from actors.providers.credentials.credential import Credential
+from actors.providers.messages.client import AnthropicModel
+from actors.providers.messages.proxy_tls import proxy_for
+from cortex.values.reply import Reply
+from policies.failures.failure import Failure, FailureKind
 from tests.edge.scripted import MESSAGE, Scripted, http, scripted, tunnel
 
 KEY = "sk-ant-api03-verysecretkey-0123456789"

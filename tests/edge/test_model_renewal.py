@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from actors.batch_port import Row
-from actors.model import NOTHING, AnthropicModel
-from actors.provider import direct
-from actors.provider.credential import Credential
-from actors.provider.renewal import Renewal
-from cortex.reply import Reply
-from policies.failure import Failure, FailureKind
+from actors.ports.message_batches import Row
+from actors.providers.credentials.credential import Credential
+from actors.providers.credentials.reload import Renewal
+from actors.providers.messages.client import NOTHING, AnthropicModel
+from actors.providers.transport import aiohttp_transport
+from cortex.values.reply import Reply
+from policies.failures.failure import Failure, FailureKind
 from tests.edge import clouds
 from tests.edge.scripted import MESSAGE, Answer, Asked, http, scripted
 from tests.edge.wired import BODY, error, told
@@ -122,14 +122,14 @@ async def test_message_batches_are_asked_once_more_too(tmp_path: Path) -> None:
 async def test_a_key_that_is_renewed_while_the_road_is_made_is_the_roads(monkeypatch: pytest.MonkeyPatch) -> None:
     async with scripted(takes(NEW, http(MESSAGE))) as server:  # type: ignore[arg-type]
         model = AnthropicModel(Credential(api_key=OLD, base_url=server.url))
-        made, goes_on, head_of = asyncio.Event(), asyncio.Event(), direct.head_of
+        made, goes_on, head_of = asyncio.Event(), asyncio.Event(), aiohttp_transport.head_of
 
         async def slowly(*args: Any) -> Any:
             made.set()
             await goes_on.wait()
             return await head_of(*args)
 
-        monkeypatch.setattr(direct, "head_of", slowly)
+        monkeypatch.setattr(aiohttp_transport, "head_of", slowly)
         opening = asyncio.create_task(model.open())
         await made.wait()
         taking = asyncio.create_task(model._take_key(Credential(api_key=NEW, base_url=server.url)))

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from actors.provider.reply import Unreadable, read_reply
-from actors.provider.stream import StreamAssembler, StreamError
-from cortex.reply import Usage
+from actors.providers.messages.response import read_reply
+from actors.providers.messages.sse import StreamAssembler, StreamError
+from actors.providers.transport.body import Unreadable
+from cortex.values.reply import Usage
 from tests.edge.scripted import MESSAGE, compact, streamed
 
 

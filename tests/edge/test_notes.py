@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.cluster.shelf import Notes, Shelf
-from policies.limit import NO_CAPS, Caps
+from actors.cluster.shipping.kv_store import Notes, Shelf
+from policies.limits.limit import NO_CAPS, Caps
 from tests.edge.leasing import ROUTE, World
 from tests.edge.virtual import virtually
 

@@ -11,21 +11,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.branch import Branch
-from actors.courier import QUICK_S, Courier
-from actors.dispatch import NOW_MAX, Dispatch
-from actors.order import Order
-from actors.parcel import decoded, of_calls, of_events
-from actors.ports import Gone
-from actors.store import Folder
+from actors.branch.branch import Branch
+from actors.branch.reply_outbox import QUICK_S, Courier
+from actors.channel.dispatch.dispatcher import NOW_MAX, Dispatch
+from actors.jobs.spec import Order
+from actors.journal.journal import Folder
+from actors.messaging.payload import decoded, of_calls, of_events
+from actors.ports.runtime import Gone
 from benchmarks import counting
 from benchmarks.chains import Chain
 from benchmarks.models import Oracle
-from cortex import commands, events
-from cortex.limits import Limits
-from cortex.program import Program
 from cortex.programs.hanoi import Hanoi
-from cortex.state import flight_key
+from cortex.state import commands, events
+from cortex.state.program import Program
+from cortex.state.state import flight_key
+from cortex.values.limits import Limits
 from tests.edge.branches import Model, Scene, call, on_stage
 from tests.edge.jobs import reply
 from tests.edge.virtual import virtually

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.dispatch import Dispatch
-from cortex.limits import Limits
+from actors.channel.dispatch.dispatcher import Dispatch
+from cortex.values.limits import Limits
 from tests.edge.branches import Model, Scene, call, on_stage
 from tests.edge.jobs import reply
 

@@ -13,7 +13,7 @@ import cortex
 from benchmarks import null, null_peers, processes, rows
 from benchmarks.models import AtOnce
 from benchmarks.nulls import Null
-from cortex.reply import Reply, text_of
+from cortex.values.reply import Reply, text_of
 
 
 class OfAnother(AtOnce):

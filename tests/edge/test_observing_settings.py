@@ -9,8 +9,8 @@ import sys
 import msgspec
 import pytest
 
-from actors.observing.settings import HEADERS, Settings
-from actors.provider.credential import scrub
+from actors.observability.base.settings import HEADERS, Settings
+from actors.providers.credentials.credential import scrub
 
 
 def read(**environ: str) -> Settings:
@@ -130,8 +130,10 @@ def test_headers_travel_apart():
 
 MADE = """
 import os, sys
-from actors.observing import exporters, otlp_logs, otlp_metrics
-from actors.observing.settings import Signal
+from actors.observability.traces import exporters
+from actors.observability.logs import otlp_export as otlp_logs
+from actors.observability.metrics import otlp_export as otlp_metrics
+from actors.observability.base.settings import Signal
 
 signal = Signal(exporters=("otlp",), endpoint="http://127.0.0.1:9", protocol="grpc")
 made = {

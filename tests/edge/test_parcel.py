@@ -8,12 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.cluster.letters import opened, sealed
-from actors.courier import MESSAGE_BYTES_MAX, MESSAGE_EVENTS_MAX, Courier
-from actors.parcel import Parcel, batch_in, decoded, of_events
-from cortex import events, journal
-from cortex.reply import Reply, Usage
-from policies.failure import Failure, FailureKind
+from actors.branch.reply_outbox import MESSAGE_BYTES_MAX, MESSAGE_EVENTS_MAX, Courier
+from actors.cluster.sockets.serialization import opened, sealed
+from actors.messaging.payload import Parcel, batch_in, decoded, of_events
+from cortex.journal import codec
+from cortex.state import events
+from cortex.values.reply import Reply, Usage
+from policies.failures.failure import Failure, FailureKind
 
 
 def _answered(goal: int = 1, reply: Any = None) -> events.Answered:
@@ -21,12 +22,12 @@ def _answered(goal: int = 1, reply: Any = None) -> events.Answered:
 
 
 def _parcel(*batch: events.Event) -> Parcel:
-    return of_events(journal.encode_batch(batch), batch)
+    return of_events(codec.encode_batch(batch), batch)
 
 
 def test_what_it_knows_is_what_decoding_gives() -> None:
     made = _parcel(_answered(1), _answered(2))
-    assert batch_in(made) == journal.decode_batch(bytes(made)) == decoded(bytes(made))
+    assert batch_in(made) == codec.decode_batch(bytes(made)) == decoded(bytes(made))
 
 
 def test_to_another_process_the_bytes_go_alone() -> None:
@@ -86,7 +87,7 @@ async def test_messages_stay_within_their_bounds_whatever_the_sizes_are() -> Non
         _answered(goal, Reply(b"x" * size, "end_turn", "m", Usage())) for goal, size in enumerate(sizes)
     ]
     messages = await _brought(batch)
-    found = [journal.decode_batch(bytes(each)) for each in messages]
+    found = [codec.decode_batch(bytes(each)) for each in messages]
     assert [event for some in found for event in some] == batch
     assert all(len(some) <= MESSAGE_EVENTS_MAX for some in found)
     assert all(len(each) <= MESSAGE_BYTES_MAX for each, some in zip(messages, found, strict=True) if len(some) > 1)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from actors import outlet
+from actors.history import results
 
 
 class Reading:
@@ -33,11 +33,11 @@ class Reading:
 
 
 def test_two_that_ask_at_once_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outlet, "Projection", Reading)
+    monkeypatch.setattr(results, "Projection", Reading)
     class Loads:
         load_program = None
 
-    past, together = outlet.Past(lambda: None, Loads()), threading.Barrier(2)  # type: ignore[arg-type, return-value]
+    past, together = results.Past(lambda: None, Loads()), threading.Barrier(2)  # type: ignore[arg-type, return-value]
 
     def ask(_: int) -> list[tuple[int, Any]]:
         together.wait(5)

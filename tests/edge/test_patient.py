@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from actors.courier import Courier
-from actors.grouping import FEW, GATHER_LONG_S, GATHER_S, worth_s
-from actors.inline import _InlinePeer
-from cortex import events
-from policies.failure import Failure, FailureKind
+from actors.branch.coalescing import FEW, GATHER_LONG_S, GATHER_S, worth_s
+from actors.branch.reply_outbox import Courier
+from actors.runtime.inline import _InlinePeer
+from cortex.state import events
+from policies.failures.failure import Failure, FailureKind
 from tests.edge.branches import Model, Scene, call, on_stage
 from tests.edge.virtual import virtually
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from actors.cluster.placing import awaited, home_of, in_turn, selector, shapes, tied, turn_of
+from actors.cluster.placement import awaited, home_of, in_turn, selector, shapes, tied, turn_of
 from tests.edge.leasing import World, act
 
 

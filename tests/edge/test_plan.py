@@ -10,21 +10,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.beforehand import limits_of, strata_of
-from actors.driver import Driver
-from actors.opening import Opening, this_owner
-from actors.sampled import Heard, seen_in
-from actors.simulator.inprocess import SimulatedModel
+from actors.common.process_owner import this_owner
+from actors.driver.driver import Driver
+from actors.jobs.opening import Opening
+from actors.journal.journal import Folder
+from actors.planning.inputs import limits_of, strata_of
+from actors.planning.row_sizes import Sizes
+from actors.planning.sample_job import Heard, seen_in
+from actors.simulator.frontends.in_memory import SimulatedModel
 from actors.simulator.settings import settings_from
-from actors.sizing import Sizes
-from actors.store import Folder
 from benchmarks import plan as bench
-from cortex import plan as planning
-from cortex.events import Row
-from cortex.limits import Limits, Route
-from cortex.limits import Terms as JobTerms
-from cortex.plan import Plan, Sample, planned
+from cortex import planning
+from cortex.planning import Plan, Sample, planned
 from cortex.programs.batch import Batch
+from cortex.state.events import Row
+from cortex.values.limits import Limits, Route
+from cortex.values.limits import Terms as JobTerms
 from tests.edge.jobs import PRICE, ListSink, ListSource, armed
 from tests.edge.virtual import VirtualRuntime, virtually
 

@@ -8,9 +8,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from actors.provider import pool as module
-from actors.provider.connection import HttpConnection
-from actors.provider.pool import ConnectionPool
+from actors.providers.transport import connection_pool
+from actors.providers.transport.connection import HttpConnection
+from actors.providers.transport.connection_pool import ConnectionPool
 from tests.edge.neighbours import until
 from tests.edge.test_connection import LENGTH, Made, Wire
 
@@ -126,7 +126,7 @@ async def test_one_that_was_closed_while_it_rested_is_not_lent() -> None:
 async def test_one_that_rested_too_long_is_closed_whether_or_not_anything_is_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "KEEP_S", 0.05)
+    monkeypatch.setattr(connection_pool, "KEEP_S", 0.05)
     pool, connector = pool_of(3)
     old, young, used = [await lent(pool) for _ in range(3)]
     pool.give_back(old)

@@ -13,10 +13,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from actors.cluster.seat import process_class
-from actors.postgres import link as links
-from actors.postgres.schema import VERSION
-from actors.store import Fenced, Folder, StoreError, Unreachable
+from actors.journal.journal import Fenced, Folder, StoreError, Unreachable
+from actors.journal.postgres import connection
+from actors.journal.postgres.migrations import VERSION
+from actors.runtime.ray_actor import process_class
 from tests.postgres import Server
 
 
@@ -94,15 +94,15 @@ def test_a_turn_that_was_committed_before_another_took_over_is_known_as_done(
     source = Folder(over).prepare().journal("j", create=True)
     source.take_epoch(b"{}")
     lost: list[float] = []
-    reconnect = links.Link._connected
+    reconnect = connection.Link._connected
 
-    def away(self: links.Link) -> Any:
+    def away(self: connection.Link) -> Any:
         if cable.cuts and not lost and self._connection is None:
             lost.append(1.0)
             raise Unreachable("the cable is cut")
         return reconnect(self)
 
-    monkeypatch.setattr(links.Link, "_connected", away)
+    monkeypatch.setattr(connection.Link, "_connected", away)
     cable.cut_at = "answered"
     with pytest.raises(Unreachable):
         source.append([b"paid for"])
@@ -165,7 +165,7 @@ def test_what_is_on_its_way_when_another_takes_over_is_refused(database: str) ->
 
 
 def test_a_lock_that_went_with_its_session_is_taken_again(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("actors.postgres.lock.BEAT_S", 0.05)
+    monkeypatch.setattr("actors.journal.postgres.job_lock.BEAT_S", 0.05)
     folder = Folder(database).prepare()
     with folder.hold("j"), psycopg.connect(database, autocommit=True) as other:
         other.execute("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'")
@@ -181,7 +181,7 @@ def test_a_lock_that_somebody_else_had_for_a_moment_is_taken_again(
 ) -> None:
     """The server was started again, and `cortex set` was there before the run that goes on: not held, it would be taken
     for one at rest, and removed, or run a second time."""
-    monkeypatch.setattr("actors.postgres.lock.BEAT_S", 0.05)
+    monkeypatch.setattr("actors.journal.postgres.job_lock.BEAT_S", 0.05)
     folder = Folder(database).prepare()
     locks = "FROM pg_locks WHERE locktype = 'advisory'"
     key = f"(SELECT (classid::bigint << 32) + objid::bigint {locks} AND granted)"
@@ -253,6 +253,6 @@ def test_only_channels_and_the_cortex_keep_the_password_of_a_database(
     role: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PGPASSWORD", "hush")
-    monkeypatch.setattr("actors.runtime.seated", lambda *given: None)
+    monkeypatch.setattr("actors.runtime.ray_runtime.seated", lambda *given: None)
     process_class(role)((), role, role, (), "local")
     assert os.environ.get("PGPASSWORD") == ("hush" if role in ("channel", "cortex") else None)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from actors.postgres import schema
-from actors.store import Folder, StoreError
+from actors.journal.journal import Folder, StoreError
+from actors.journal.postgres import migrations
 from tests.postgres import Server
 
 SECOND = """
@@ -25,10 +25,10 @@ COLUMN = "SELECT count(*) FROM information_schema.columns WHERE column_name = 'c
 def _next_release(folder: Path, monkeypatch: pytest.MonkeyPatch, more: str = "SELECT 1") -> None:
     versions = folder / "versions"
     if not versions.exists():
-        shutil.copytree(schema.VERSIONS, versions, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(migrations.VERSIONS, versions, ignore=shutil.ignore_patterns("__pycache__"))
     (versions / "second.py").write_text(SECOND.format(more=more))
-    monkeypatch.setattr(schema, "VERSIONS", versions)
-    monkeypatch.setattr(schema, "VERSION", 2)
+    monkeypatch.setattr(migrations, "VERSIONS", versions)
+    monkeypatch.setattr(migrations, "VERSION", 2)
 
 
 def _written(database: str) -> None:

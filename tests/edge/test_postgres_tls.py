@@ -12,9 +12,9 @@ import psycopg
 import pytest
 import trustme
 
+from actors.doctor.checks import Asked
 from actors.doctor.database import database as looked_at
-from actors.doctor.findings import Asked
-from actors.store import Folder, StoreError
+from actors.journal.journal import Folder, StoreError
 from tests.postgres import Server
 
 HOST = "localhost"

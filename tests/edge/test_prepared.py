@@ -12,14 +12,14 @@ import pytest
 from multidict import CIMultiDict
 from yarl import URL
 
-from actors.model import AnthropicModel
-from actors.model_port import TRACEPARENT
-from actors.provider import direct, prepared
-from actors.provider.connection import HttpConnection
-from actors.provider.direct import DirectRoad, Template
-from actors.provider.prepared import Head, PreparedExchange
-from cortex.reply import Reply
-from policies.failure import Failure, FailureKind
+from actors.ports.model import TRACEPARENT
+from actors.providers.messages.client import AnthropicModel
+from actors.providers.transport import aiohttp_transport, prebuilt_request
+from actors.providers.transport.aiohttp_transport import DirectRoad, Template
+from actors.providers.transport.connection import HttpConnection
+from actors.providers.transport.prebuilt_request import Head, PreparedExchange
+from cortex.values.reply import Reply
+from policies.failures.failure import Failure, FailureKind
 from tests.edge.scripted import MESSAGE, Answer, Asked, Step, compact, http, scripted
 from tests.edge.wired import BODY, CREDENTIAL, always
 
@@ -203,9 +203,9 @@ async def test_where_aiohttp_is_put_together_otherwise_all_goes_by_the_session(
     monkeypatch.setattr(f"aiohttp.{changed}", other)
     async with scripted(always(http(MESSAGE))) as server:
         async with aiohttp.ClientSession() as session:
-            assert await prepared.head_of(session, URL(server.url), CIMultiDict(), 5.0) is None
+            assert await prebuilt_request.head_of(session, URL(server.url), CIMultiDict(), 5.0) is None
         monkeypatch.undo()  # the session knows its own parts
-        monkeypatch.setattr(direct, "head_of", AsyncMock(return_value=None))
+        monkeypatch.setattr(aiohttp_transport, "head_of", AsyncMock(return_value=None))
         model = AnthropicModel(CREDENTIAL, base_url=server.url)
         reply = await model.call(BODY, output_tokens_max=16, timeout_s=5)
         await model.close()
@@ -215,7 +215,7 @@ async def test_where_aiohttp_is_put_together_otherwise_all_goes_by_the_session(
 async def test_a_header_that_would_be_two_is_not_sent() -> None:
     async with scripted(always(http(MESSAGE))) as server, aiohttp.ClientSession() as session:
         headers = CIMultiDict({"x-key": "abc\r\nx-other: 1"})
-        assert await prepared.head_of(session, URL(server.url), headers, 5.0) is None
+        assert await prebuilt_request.head_of(session, URL(server.url), headers, 5.0) is None
     assert not server.asked
 
 
@@ -309,7 +309,7 @@ async def test_a_head_that_comes_with_the_end_of_the_time_is_no_leave_to_wait_on
     async with scripted(always([head, Step.HANG])) as server:
         road = await road_to(server.url)
         exchange = road.send(PATH, BODY, timeout_s=60, silence_s=None)
-        assert isinstance(exchange, prepared.PreparedExchange)
+        assert isinstance(exchange, prebuilt_request.PreparedExchange)
         feed = HttpConnection.data_received
 
         def late(connection: HttpConnection, data: bytes) -> None:

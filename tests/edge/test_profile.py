@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import bytecodes, counting, parts, profile
-from policies.tokens import tokens_bound
+from policies.estimates.tokens import tokens_bound
 
 ROOT = parts.ROOT
 LOOP = f"<module> ({ROOT}/benchmarks/at_once.py:51);enter ({ROOT}/actors/cli/entrance.py:34);Runner.run (/usr/lib/python3.11/asyncio/runners.py:118)"
@@ -30,7 +30,7 @@ def test_a_look_is_of_the_deepest_function_of_ours() -> None:
     )
     found = profile.read(raw, 50.0)
     assert (found.looks, found.parts) == (100, {"client": 30.0, "select": 10.0, "benchmark": 5.0, "event loop": 5.0})
-    assert found.top["actors/model.py: call"] == 30.0 and found.top["event loop: Runner.run"] == 5.0
+    assert found.top["actors/providers/messages/client.py: call"] == 30.0 and found.top["event loop: Runner.run"] == 5.0
     assert "client" in profile.table("driver", found)
 
 
@@ -75,14 +75,14 @@ def test_bytecodes_of_ours_are_counted_one_by_one_and_those_of_others_are_not() 
 
     counted(1)  # from 3.12 on the first call of a function is the one from which on its bytecodes are told
     once, thrice = counted(1), counted(3)
-    assert {file for file, _, _ in once} == {"policies/tokens.py"}
+    assert {file for file, _, _ in once} == {"policies/estimates/tokens.py"}
     assert thrice == Counter({place: 3 * count for place, count in once.items()})
     assert once.total() > 3
 
 
 def test_lines_that_spend_most_are_told_with_their_text() -> None:
-    place = "policies/tokens.py", "tokens_bound", 1
+    place = "policies/estimates/tokens.py", "tokens_bound", 1
     said = list(bytecodes.table({place: 5.0, (*place[:2], 2): 2.0, ("actors/a.py", "f", 1): 6.0}, lines=2))
-    assert said[0].split()[0] == "13.0" and said[1].split()[:2] == ["7.0", "policies/tokens.py:"]
-    first = (ROOT / "policies/tokens.py").read_text().splitlines()[0]
+    assert said[0].split()[0] == "13.0" and said[1].split()[:2] == ["7.0", "policies/estimates/tokens.py:"]
+    first = (ROOT / "policies/estimates/tokens.py").read_text().splitlines()[0]
     assert said[2].split(maxsplit=2) == ["5.0", "1", first]

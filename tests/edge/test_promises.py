@@ -9,13 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors import programs
-from actors.armoury import Arming, encode, lend
-from actors.branch import Branch
-from actors.inline import InlineRuntime
-from actors.store import DiskFull, Folder, Journal, StoreError
-from cortex import commands, events, journal
-from cortex.limits import Limits
+from actors.branch.branch import Branch
+from actors.journal.journal import DiskFull, Folder, Journal, StoreError
+from actors.programs import loader
+from actors.routing.model_factory import Arming, encode, lend
+from actors.runtime.inline import InlineRuntime
+from cortex.journal import codec
+from cortex.state import commands, events
+from cortex.values.limits import Limits
 from tests.edge.jobs import FunctionModel, ListSource, Run, body, reply, rows
 
 
@@ -43,7 +44,7 @@ async def test_no_call_leaves_before_the_commit_that_holds_its_cause(tmp_path: P
     caused: list[commands.Command] = []
     turns = [turn for _, turn in source.turns()]
     if turns:
-        journal.replay(None, turns, lambda terms: programs.load(terms.program, terms.params_json), caused.append)
+        codec.replay(None, turns, lambda terms: loader.load(terms.program, terms.params_json), caused.append)
     allowed = {command.body for command in caused if isinstance(command, commands.Call)}
     assert set(model.asked) <= allowed
     assert append < 6 or model.asked
@@ -93,7 +94,7 @@ async def test_a_reply_is_kept_until_a_channel_has_it_on_disk(tmp_path: Path) ->
         if len(taken) >= 2:
             break
         await asyncio.sleep(0.02)
-    (event,) = journal.decode_batch(taken[-1])
+    (event,) = codec.decode_batch(taken[-1])
     assert isinstance(event, events.Answered)
     assert event.reply == reply("ok")
     await asyncio.sleep(0.01)

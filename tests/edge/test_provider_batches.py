@@ -11,16 +11,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.batch_port import Row, Standing, surely_not_made
-from actors.model import AnthropicModel
-from actors.prices import known
-from actors.provider.batch_results import read_result
-from actors.provider.credential import Credential
-from actors.simulator.http_face import serve
-from actors.simulator.inprocess import SimulatedModel
+from actors.ports.message_batches import Row, Standing, surely_not_made
+from actors.providers.credentials.credential import Credential
+from actors.providers.messages.batch_results import read_result
+from actors.providers.messages.client import AnthropicModel
+from actors.routing.pricing import known
+from actors.simulator.frontends.http_app import serve
+from actors.simulator.frontends.in_memory import SimulatedModel
 from actors.simulator.settings import SimulatorSettings
-from cortex.reply import Reply
-from policies.failure import Failure, FailureKind
+from cortex.values.reply import Reply
+from policies.failures.failure import Failure, FailureKind
 from tests.edge.scripted import MESSAGE, Asked, Step, compact, http, scripted
 
 KEY = "sk-ant-api03-verysecretkey-0123456789"
@@ -276,7 +276,7 @@ async def test_lines_come_whole_however_the_pieces_are_cut() -> None:
 def test_the_price_of_the_batch_road_comes_from_the_price_data() -> None:
     from genai_prices import Usage, calc_price
 
-    from policies.price import cost_nusd, usd
+    from policies.estimates.price import cost_nusd, usd
 
     price, window = known("claude-haiku-4-5", batch=True)
     plain_price, plain_window = known("claude-haiku-4-5")

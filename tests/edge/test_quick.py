@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from actors.store import Journal
+from actors.journal.journal import Journal
 from benchmarks import counting, quick
-from cortex import journal
+from cortex.journal import codec
 from cortex.programs.batch import Batch
-from policies.budget import too_many_failed
+from policies.failures.failure_budget import too_many_failed
 
 
 def _batch() -> quick.Case:
@@ -47,7 +47,7 @@ def test_a_second_commit_a_turn_is_seen(before: quick.Case, monkeypatch: pytest.
 
     def twice(self: Journal, blobs: Sequence[bytes]) -> int:
         append(self, blobs)
-        return append(self, [journal.encode_turn(journal.decode_turn(blobs[0]).at_s, [])])
+        return append(self, [codec.encode_turn(codec.decode_turn(blobs[0]).at_s, [])])
 
     monkeypatch.setattr(Journal, "append", twice)
     assert "batch: commits" in _more(before)

@@ -10,18 +10,19 @@ from typing import Any
 
 import pytest
 
-from actors.driver import Driver
-from actors.offered import Offered
-from actors.opening import Opening, this_owner
-from actors.records import last_state
-from actors.rounds.tree import STORE
-from actors.simulator.inprocess import SimulatedModel
+from actors.common.process_owner import this_owner
+from actors.driver.driver import Driver
+from actors.history.catalog import last_state
+from actors.jobs.opening import Opening
+from actors.journal.journal import Folder
+from actors.simulator.frontends.in_memory import SimulatedModel
 from actors.simulator.settings import SimulatorSettings
-from actors.store import Folder
-from cortex.limits import Limits, Route, Terms
-from cortex.program import params_of
+from actors.worker.builtin_tools import Offered
+from actors.workspace.tree import STORE
 from cortex.programs.ralph import Ralph
-from policies.failure import Failure
+from cortex.state.program import params_of
+from cortex.values.limits import Limits, Route, Terms
+from policies.failures.failure import Failure
 from tests.edge.jobs import ListSink, Run, armed
 from tests.edge.virtual import VirtualRuntime, virtually
 from tests.workshop import CHECK, TASK, solved, workshop

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from ray import cloudpickle, exceptions
 
-from actors.cluster import lifeline as lines
-from actors.cluster.classes import have_classes
-from actors.cluster.lifeline import Lifeline
-from actors.cluster.lines import Lines
-from actors.cluster.raypeer import RayPeer
-from actors.ports import Away, Cut, Gone
+from actors.cluster import node_watchdog
+from actors.cluster.actor_classes import have_classes
+from actors.cluster.node_watchdog import Lifeline
+from actors.cluster.ray_peer import RayPeer
+from actors.cluster.sockets.client import Lines
+from actors.ports.runtime import Away, Cut, Gone
 from tests.edge.virtual import virtually
 
 UNSCHEDULABLE = exceptions.ActorUnschedulableError("the node of its affinity is dead")
@@ -118,7 +118,7 @@ def _raised(error: Exception) -> Any:
 @pytest.mark.parametrize("answer", [asyncio.Event, exceptions.ActorUnavailableError("away", None), UNSCHEDULABLE])
 def test_a_driver_whose_node_has_died_is_told_soon(answer: Any) -> None:
     at_s, why = _cut(lambda at_s: ["h", "n"] if at_s < 20 else ["h"], answer)
-    assert 20 <= at_s < 20 + lines.LOOK_S + 0.1
+    assert 20 <= at_s < 20 + node_watchdog.LOOK_S + 0.1
     assert "node" in why
 
 
@@ -127,7 +127,7 @@ def test_a_head_that_is_silent_is_waited_for_and_not_for_ever() -> None:
         return ["n"] if 30 <= at_s < 40 else _raised(RuntimeError("no head"))
 
     at_s, why = _cut(alive, asyncio.Event)
-    assert 40 + lines.SILENT_S <= at_s < 40 + lines.SILENT_S + 2 * lines.LOOK_S
+    assert 40 + node_watchdog.SILENT_S <= at_s < 40 + node_watchdog.SILENT_S + 2 * node_watchdog.LOOK_S
     assert "head" in why
 
 
@@ -136,7 +136,7 @@ def test_a_head_that_knows_nothing_of_us_is_not_waited_for() -> None:
         return ["n"] if at_s < 20 else _raised(RuntimeError("RPC error: WrongClusterID: Perhaps ..."))
 
     at_s, why = _cut(alive, asyncio.Event)
-    assert 20 <= at_s < 20 + lines.LOOK_S + 0.1
+    assert 20 <= at_s < 20 + node_watchdog.LOOK_S + 0.1
     assert "has begun anew" in why
 
 
@@ -147,8 +147,8 @@ def test_two_looks_that_failed_with_answers_between_them_are_no_long_silence() -
         line = Lifeline("n", lambda: _raised(RuntimeError("too busy")), asyncio.get_running_loop().time)
         for _ in range(3):
             await line.look()
-            assert await line.hold(asyncio.sleep(lines.LOOK_S / 2, "well")) == "well"
-            await asyncio.sleep(lines.SILENT_S)
+            assert await line.hold(asyncio.sleep(node_watchdog.LOOK_S / 2, "well")) == "well"
+            await asyncio.sleep(node_watchdog.SILENT_S)
 
     virtually(play())
 
@@ -157,7 +157,7 @@ def test_who_is_answered_looks_at_nothing() -> None:
     async def play() -> None:
         line = Lifeline("n", lambda: _raised(AssertionError("looked")))
         for _ in range(5):
-            assert await line.hold(asyncio.sleep(lines.LOOK_S / 2, "well")) == "well"
+            assert await line.hold(asyncio.sleep(node_watchdog.LOOK_S / 2, "well")) == "well"
         question = asyncio.ensure_future(line.hold(asyncio.Event().wait()))
         await asyncio.sleep(0.1)
         question.cancel()

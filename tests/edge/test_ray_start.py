@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from actors.cluster import start as ray_start
-from actors.cluster.start import (
+from actors.cluster import bootstrap
+from actors.cluster.bootstrap import (
     Private,
     asked_again,
     checked_address,
@@ -23,7 +23,7 @@ from actors.cluster.start import (
     lean,
     token_environ,
 )
-from actors.ports import ClusterError
+from actors.ports.runtime import ClusterError
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_an_address_where_nobody_listens_is_said_at_once(listener: socket.socket
 def test_an_address_that_stays_silent_is_said_soon(
     listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_start, "PROBE_S", 0.05)
+    monkeypatch.setattr(bootstrap, "PROBE_S", 0.05)
     with pytest.raises(ClusterError, match="no answer"):
         checked_address(f"127.0.0.1:{listener.getsockname()[1]}")
 
@@ -105,7 +105,7 @@ def test_a_private_ray_has_a_folder_whose_sockets_have_short_paths(
 ) -> None:
     long = tmp_path / ("long" * 20)
     long.mkdir()
-    monkeypatch.setattr(ray_start.tempfile, "tempdir", str(long))
+    monkeypatch.setattr(bootstrap.tempfile, "tempdir", str(long))
     first, second = Private.prepare(), Private.prepare()
     try:
         assert len(first.folder) < 30
@@ -137,7 +137,7 @@ def test_the_users_token_is_given_to_a_ray_on_this_machine_alone(
     assert token_environ("127.0.0.1:6379", {}) == {"RAY_AUTH_MODE": "token"}
     assert token_environ("ray://localhost:10001", {}) == {"RAY_AUTH_MODE": "token"}
     assert token_environ("127.0.0.1:6379", {"RAY_AUTH_MODE": "disabled"}) == {}
-    monkeypatch.setattr(ray_start, "_is_here", lambda host: host != "elsewhere")
+    monkeypatch.setattr(bootstrap, "_is_here", lambda host: host != "elsewhere")
     assert token_environ("elsewhere:6379", {}) == {}
 
 
@@ -153,7 +153,7 @@ def test_what_one_process_has_no_use_for_is_not_started() -> None:
 
 def test_actors_find_our_code_and_the_programs() -> None:
     paths = code_paths()
-    assert str(Path(ray_start.__file__).parent.parent) in paths
+    assert str(Path(bootstrap.__file__).parent.parent) in paths
     assert all(Path(path).is_dir() for path in paths)
     assert len(paths) == len(set(paths))
 
@@ -190,7 +190,7 @@ def test_a_client_whose_process_on_the_head_died_at_once_asks_for_another(deaths
 def test_joining_by_a_client_asks_again_and_at_last_says_why(
     monkeypatch: pytest.MonkeyPatch, deaths: int, joins: bool
 ) -> None:
-    from actors import runtime
+    from actors.runtime import ray_runtime
 
     told = "Initialization failure from server:\nTraceback (x):\nRuntimeError: Starting Ray client server failed. See 7.err"
     calls: list[str] = []
@@ -200,10 +200,10 @@ def test_joining_by_a_client_asks_again_and_at_last_says_why(
         if len(calls) <= deaths:
             raise ConnectionAbortedError(told)
 
-    monkeypatch.setattr(runtime.ray, "init", init)
-    monkeypatch.setattr(runtime.ray_worker, "print_to_stdstream", runtime.ray_worker.print_to_stdstream)
+    monkeypatch.setattr(ray_runtime.ray, "init", init)
+    monkeypatch.setattr(ray_runtime.ray_worker, "print_to_stdstream", ray_runtime.ray_worker.print_to_stdstream)
     with contextlib.nullcontext() if joins else pytest.raises(ClusterError, match="Starting Ray client server failed"):
-        runtime._init(address="ray://head:10001")
+        ray_runtime._init(address="ray://head:10001")
     assert calls == ["ray://head:10001"] * 3
 
 
@@ -211,9 +211,9 @@ async def test_a_private_ray_has_room_for_as_many_branches_as_the_machine_has_co
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is told of more CPUs than that, so that it starts processes ahead."""
-    from actors import runtime
+    from actors.runtime import ray_runtime
 
-    monkeypatch.setattr(runtime, "own_cores", lambda: 5)
-    alone = object.__new__(runtime.RayRuntime)
+    monkeypatch.setattr(ray_runtime, "own_cores", lambda: 5)
+    alone = object.__new__(ray_runtime.RayRuntime)
     alone.cluster = "local"
     assert await alone.cores() == 5

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.simulator.inprocess import SimulatedModel
+from actors.simulator.frontends.in_memory import SimulatedModel
 from actors.simulator.settings import SimulatorSettings
 from benchmarks import claims_recovery
-from cortex.programs import labels
 from cortex.programs import recovery as recoveries
+from cortex.programs.parts import label_task
 from cortex.programs.recovery import MOVES, RECORDED, SO_FAR, recovery
 from tests.talker import Talker, ran, results
 
@@ -32,7 +32,7 @@ TURNS = {
 def test_without_errors_each_move_comes_to_the_right_counts(move: Any, tmp_path: Path) -> None:
     model = SimulatedModel(SimulatorSettings(error=0))
     done = ran(recovery(move=move, count=N, part=PART), model, tmp_path)
-    assert done.answer["counts"] == labels.truth(labels.names(N)) and done.answer["right"]
+    assert done.answer["counts"] == label_task.truth(label_task.names(N)) and done.answer["right"]
     assert (done.answer["ended"], done.answer["missed"], done.answer["refused"]) == ("answered", 0, 0)
     assert done.answer["turns"] == model.provider.tally.worked == TURNS[move]
 
@@ -69,7 +69,7 @@ def test_compaction_begins_afresh_with_what_the_model_wrote_down(tmp_path: Path)
 
 def test_externalisation_reads_back_what_is_left_and_at_the_end_what_was_recorded(tmp_path: Path) -> None:
     begun = [first(request) for request in asked("externalisation", tmp_path) if len(request["messages"]) == 1]
-    items = labels.names(N)
+    items = label_task.names(N)
     assert [begin.count("note-") for begin in begun] == [N, N - PART, N - 2 * PART, 2 * N]
     assert [RECORDED in begin for begin in begun] == [False, False, False, True]
     assert all(item in begun[-1] for item in items)
@@ -90,7 +90,7 @@ def test_frontloading_puts_the_texts_into_the_prompt_and_takes_the_reading_out(t
     requests = asked("frontloading", tmp_path)
     assert all([tool["name"] for tool in request["tools"]] == ["record"] for request in requests)
     begun = first(requests[0])
-    assert all(labels.note(item) in begun for item in labels.names(N)) and "call read" not in begun
+    assert all(label_task.note(item) in begun for item in label_task.names(N)) and "call read" not in begun
     assert not any("We moved" in said for said in results(requests[-1]))
 
 
@@ -119,11 +119,11 @@ def test_the_claim_on_frontloading_holds_in_each_pair_and_can_fail(monkeypatch: 
     monkeypatch.setattr(claims_recovery, "PAIR_LENGTHS", (1, 3, 8))
     assert claims_recovery.never_dearer(claims_recovery.pairs(2, 1))
     monkeypatch.setattr(recoveries, "_ONE_STEP", recoveries._TWO_STEPS)  # the text, and the procedure as well
-    monkeypatch.setattr(recoveries, "RECORD", labels.RECORD)
+    monkeypatch.setattr(recoveries, "RECORD", label_task.RECORD)
     real = recoveries.Conversation
 
     def both(name: str, tools: Any) -> Any:
-        return real(name, tools=(labels.READ, labels.RECORD))
+        return real(name, tools=(label_task.READ, label_task.RECORD))
 
     monkeypatch.setattr(recoveries, "Conversation", both)
     assert not claims_recovery.never_dearer(claims_recovery.pairs(2, 1))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from actors.errors import ClearError
-from actors.opening import Opening, resuming_batch, this_owner
-from cortex import events
-from cortex.limits import Route
+from actors.common.errors import ClearError
+from actors.common.process_owner import this_owner
+from actors.jobs.opening import Opening, resuming_batch
 from cortex.programs.batch import Batch
+from cortex.state import events
+from cortex.values.limits import Route
 from tests.stage import Stage, fed
 
 

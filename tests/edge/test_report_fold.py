@@ -11,23 +11,23 @@ from typing import Any
 import msgspec
 import pytest
 
+from actors.history.annotated_turns import Reading, readings
+from actors.jobs.summary import summary
+from actors.report.aggregate import fold
 from actors.report.figures import BINS_MAX, SEGMENTS_MAX, Figures
-from actors.report.fold import fold
-from actors.report.goals import CHILDREN_MAX, tree
-from actors.report.reading import Reading, readings
+from actors.report.goal_details import stories
+from actors.report.goal_tree import CHILDREN_MAX, tree
+from actors.report.sentences import cautions
 from actors.report.sketches import Axis, Digest, Series, Top
-from actors.report.stories import stories
-from actors.report.words import cautions
-from actors.summary import summary
-from cortex import events
-from cortex.changes import Ask, Resolve, Wait
-from cortex.limits import Limits, Route
-from cortex.program import Program
-from cortex.prompt import Part, Prompt, Role
-from cortex.reply import Usage
-from cortex.state import Goal
-from policies.join import Join
-from policies.price import Price
+from cortex.state import events
+from cortex.state.changes import Ask, Resolve, Wait
+from cortex.state.program import Program
+from cortex.state.state import Goal
+from cortex.values.limits import Limits, Route
+from cortex.values.prompt import Part, Prompt, Role
+from cortex.values.reply import Usage
+from policies.decisions.join import Join
+from policies.estimates.price import Price
 from tests.books import BEGUN_S, Book, row
 
 CHEAP = Price(input_usd_per_mtok=1, output_usd_per_mtok=2)  # type: ignore[arg-type]
@@ -157,14 +157,14 @@ def test_a_program_that_is_gone_leaves_what_the_events_tell(tmp_path: Path) -> N
 
 def _rewritten(book: Book, program: str) -> None:
     """The same journal, of a job whose program stood elsewhere."""
-    from cortex import journal
+    from cortex.journal import codec
 
     source = book.folder.journal("job")
     _, turn = next(source.turns())
     (opened,) = turn.batches[0]
     assert isinstance(opened, events.Opened)
     terms = msgspec.structs.replace(opened.terms, program=program)
-    blob = journal.encode_turn(turn.at_s, [journal.encode_batch([msgspec.structs.replace(opened, terms=terms)])])
+    blob = codec.encode_turn(turn.at_s, [codec.encode_batch([msgspec.structs.replace(opened, terms=terms)])])
     source._storage._db.execute("UPDATE turns SET blob = ? WHERE seq = 1", (blob,))
     source.close()
 

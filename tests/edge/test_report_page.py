@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from actors.cli.reporting import _ending
+from actors.cli.inspection.report import _ending
 from actors.report.charts import charts
 from actors.report.page import NO_CHARTS, island, page, plotly, report
 from actors.report.palette import DARK, GROUNDS, LIGHT, MARKS_DARK, MARKS_LIGHT, PATTERNS, TEXTS, contrast
-from actors.report.words import MEANINGS
-from cortex import events
-from policies.failure import FailureKind
+from actors.report.sentences import MEANINGS
+from cortex.state import events
+from policies.failures.failure import FailureKind
 from tests.books import Book, row
 from tests.edge.test_report_fold import folded, story_of_all_kinds
 

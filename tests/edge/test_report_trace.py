@@ -10,9 +10,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from actors.history.annotated_turns import readings
+from actors.jobs.summary import summary
 from actors.report.perfetto import trace
-from actors.report.reading import readings
-from actors.summary import summary
 from tests.edge.test_report_fold import story_of_all_kinds
 from tests.edge.test_report_page import hostile
 

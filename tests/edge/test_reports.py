@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.counting import FIRST_MAX
-from actors.reporter import AGAIN_S, REPORT_S, URGENT_S
-from cortex.signals import RouteSignals
-from policies.failure import Failure, FailureKind
-from policies.limit import Bucket, RateLimits
+from actors.branch.outcome_counters import FIRST_MAX
+from actors.messaging.report_sender import AGAIN_S, REPORT_S, URGENT_S
+from cortex.scheduler.reports import RouteSignals
+from policies.failures.failure import Failure, FailureKind
+from policies.limits.limit import Bucket, RateLimits
 from tests.edge.branches import Model, Scene, call, on_stage
 from tests.edge.jobs import reply
 

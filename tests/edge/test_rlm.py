@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.simulator.inprocess import SimulatedModel
+from actors.simulator.frontends.in_memory import SimulatedModel
 from actors.simulator.settings import SimulatorSettings
-from cortex.limits import Limits
+from cortex.programs.parts.rlm_prompts import code_of, described, unquoted
 from cortex.programs.rlm import rlm
-from cortex.programs.rlm_prompts import code_of, described, unquoted
-from cortex.sandbox import Bounds
+from cortex.state.sandbox import Bounds
+from cortex.values.limits import Limits
 from tests.edge.jobs import FunctionModel, Run, reply
 
 CONTEXT = "\n".join(f"record {n}: {'apple' if n % 3 else 'pear'}" for n in range(60))

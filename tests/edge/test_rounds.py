@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from actors.rounds import editing, folder_closed, folder_opened, folder_round
-from actors.rounds.keeping import Keeping
-from actors.rounds.tree import STORE, FolderRefused, tree_of
+from actors.workspace import edits as editing
+from actors.workspace import folder_closed, folder_opened, folder_round
+from actors.workspace.snapshots import Keeping
+from actors.workspace.tree import STORE, FolderRefused, tree_of
 
 KEY = "job/1/tool-1"
 WRITE = {"do": "write", "path": "a.txt", "text": "new\n"}
@@ -93,7 +94,7 @@ def test_a_crash_anywhere_in_a_round_leaves_no_half_of_it_behind(folder, monkeyp
     os.system(f"cp -r {folder} {straight}")
     wanted = round_(straight, number, *edits, check="false")
 
-    from actors.rounds import keeping
+    from actors.workspace import snapshots as keeping
 
     real, left = keeping._write, [after]
 
@@ -116,7 +117,7 @@ def test_a_crash_anywhere_in_a_round_leaves_no_half_of_it_behind(folder, monkeyp
 def test_a_job_that_begins_anew_finds_no_half_of_a_round(folder, monkeypatch):
     number = opened(folder)["number"]
     before = state(folder)
-    monkeypatch.setattr("actors.rounds.folder.checked", lambda *_: (_ for _ in ()).throw(Killed()))
+    monkeypatch.setattr("actors.workspace.tools.checked", lambda *_: (_ for _ in ()).throw(Killed()))
     with pytest.raises(Killed):
         round_(folder, number, WRITE)
     assert state(folder) != before
@@ -129,7 +130,7 @@ def test_a_round_that_was_whole_once_and_is_cut_when_it_is_repeated_is_half_a_ro
     number = opened(folder)["number"]
     before = state(folder)
     round_(folder, number, WRITE, check="false")
-    monkeypatch.setattr("actors.rounds.folder.checked", lambda *_: (_ for _ in ()).throw(Killed()))
+    monkeypatch.setattr("actors.workspace.tools.checked", lambda *_: (_ for _ in ()).throw(Killed()))
     with pytest.raises(Killed):
         round_(folder, number, WRITE)
     monkeypatch.undo()
@@ -243,7 +244,7 @@ def test_edits_of_one_file_follow_each_other(folder):
 def test_a_round_that_cannot_be_finished_leaves_the_folder_as_it_was(folder, monkeypatch):
     number = opened(folder)["number"]
     before = tree_of(folder)
-    monkeypatch.setattr("actors.rounds.folder.make", _half_made)
+    monkeypatch.setattr("actors.workspace.tools.make", _half_made)
     with pytest.raises(FolderRefused, match="no space"):
         round_(folder, number, WRITE, APPEND)
     assert tree_of(folder) == before
@@ -276,9 +277,9 @@ def test_a_folder_that_cannot_be_worked_on_is_refused_in_a_line(folder, monkeypa
     elif made == "file":
         folder = folder / "a.txt"
     elif made == "large":
-        monkeypatch.setattr("actors.rounds.tree.FILE_BYTES_MAX", 3)
+        monkeypatch.setattr("actors.workspace.tree.FILE_BYTES_MAX", 3)
     elif made == "many":
-        monkeypatch.setattr("actors.rounds.tree.FILES_MAX", 2)
+        monkeypatch.setattr("actors.workspace.tree.FILES_MAX", 2)
     elif made == "name":
         (folder / "two\nlines").write_text("x")
     else:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from actors.opening import process_started
-from actors.rounds.checking import SAID_BYTES_MAX, checked, script_of
-from actors.rounds.keeping import Keeping
+from actors.common.process_owner import process_started
+from actors.workspace.check import SAID_BYTES_MAX, checked, script_of
+from actors.workspace.snapshots import Keeping
 
 
 @pytest.fixture
@@ -107,8 +107,8 @@ def test_a_check_sees_no_key(checking, monkeypatch):
 
 def test_what_a_check_reads_of_the_process_that_began_it_is_told_without_the_key(folder):
     code = (
-        "import os, sys\nfrom pathlib import Path\nfrom actors.rounds.checking import checked\n"
-        "from actors.rounds.keeping import Keeping\nos.environ.pop('ANTHROPIC_API_KEY')\n"
+        "import os, sys\nfrom pathlib import Path\nfrom actors.workspace.check import checked\n"
+        "from actors.workspace.snapshots import Keeping\nos.environ.pop('ANTHROPIC_API_KEY')\n"
         "keeping = Keeping(Path(sys.argv[1]))\nkeeping.claim('job')\n"
         "print(checked(keeping, 'tr \"\\\\0\" \"\\\\n\" < /proc/$PPID/environ; echo seen', 20.0)['said'])"
     )

@@ -15,13 +15,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.sandbox import pool
+from actors.sandbox import child_pool
+from actors.sandbox.await_analysis import awaited
 from actors.sandbox.child import GRACE_S
-from actors.sandbox.futures import awaited
-from actors.sandbox.pool import Sandbox
-from actors.worker import Worker
-from cortex.sandbox import Bounds, Outcome, Piece, Refusal, Said
-from cortex.sandbox import sandbox as declared
+from actors.sandbox.child_pool import Sandbox
+from actors.worker.worker import Worker
+from cortex.state.sandbox import Bounds, Outcome, Piece, Refusal, Said
+from cortex.state.sandbox import sandbox as declared
 from tests.edge.test_worker import Program, Runtime
 from tests.escapes import ESCAPES
 
@@ -66,7 +66,7 @@ def test_it_ends_in_its_refusal_within_its_limits_and_the_next_one_is_served(san
     took_s = time.monotonic() - began_s
     assert outcome.refusal in escape.ends, outcome
     assert not outcome.submitted and not outcome.calls
-    assert took_s < (1 + pauses) * (3 * BOUNDS.time_s + GRACE_S) + pool.SILENT_S + SLACK_S
+    assert took_s < (1 + pauses) * (3 * BOUNDS.time_s + GRACE_S) + child_pool.SILENT_S + SLACK_S
     assert len(outcome.why) <= 300 and len(outcome.output) <= BOUNDS.shown_chars + 60
     assert "sk-never-seen" not in repr(outcome) and "root:" not in repr(outcome)
     after, _ = to_the_end(sandbox, "submit(len(context.splitlines()))")
@@ -199,7 +199,7 @@ def test_a_process_that_is_killed_in_the_middle_is_a_refusal_and_another_takes_i
 
 @linux
 def test_a_child_that_is_silent_is_killed_and_so_is_its_interpreter(monkeypatch):
-    monkeypatch.setattr(pool, "SILENT_S", 0.5)
+    monkeypatch.setattr(child_pool, "SILENT_S", 0.5)
     box, others = Sandbox(), _children(os.getpid())
     assert box.outcome([Piece("1")], {}, BOUNDS).refusal is None
     child, = set(_children(os.getpid())).difference(others)
@@ -250,7 +250,7 @@ def test_bounds_make_sense():
 @linux
 def test_the_interpreters_end_with_whoever_began_them():
     code = (
-        "from actors.sandbox.pool import Sandbox\nfrom cortex.sandbox import Piece\n"
+        "from actors.sandbox.child_pool import Sandbox\nfrom cortex.state.sandbox import Piece\n"
         "box = Sandbox()\nbox.outcome([Piece('1')], {})\nprint('there', flush=True)\nimport time\ntime.sleep(60)"
     )
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": "."})

@@ -12,9 +12,9 @@ import pytest
 
 from benchmarks.nodes import Spread
 from benchmarks.scheduler import Load
-from cortex import health, staff, staffing
-from cortex.cluster import Cluster
-from cortex.orders import Event
+from cortex.scheduler import autoscaling, health, supervision
+from cortex.scheduler.protocol import Event
+from cortex.scheduler.state import Cluster
 
 
 class Counted(Load):
@@ -113,16 +113,16 @@ def test_a_report_costs_the_same_with_ten_times_as_many_nodes() -> None:
 
 
 def test_a_look_at_all_nodes_with_each_report_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    hear = staff.reported
+    hear = supervision.reported
 
     def all_of_them(state: Cluster, *more: Any) -> bool:
         for _ in state.nodes:
             pass
         return hear(state, *more)
 
-    monkeypatch.setattr(staff, "reported", all_of_them)
+    monkeypatch.setattr(supervision, "reported", all_of_them)
     assert _lines_a_message(200) > 1.5 * _lines_a_message(20)
 
 
 def test_a_thousand_branches_that_come_to_life_are_told_of_a_few_times() -> None:
-    assert Spread(300).out["Staffed"] <= staffing.FEW
+    assert Spread(300).out["Staffed"] <= autoscaling.FEW

@@ -15,14 +15,14 @@ import msgspec
 import pytest
 
 import cortex
-from actors.destination import SetupError
-from actors.outcome import NoAnswer
-from actors.store import StoreError
-from cortex.changes import Ask, Resolve
-from cortex.program import Program
-from cortex.prompt import Part, Prompt, Role
-from cortex.state import Goal
+from actors.api.result import NoAnswer
+from actors.journal.journal import StoreError
+from actors.routing.routes import SetupError
+from cortex.state.changes import Ask, Resolve
+from cortex.state.program import Program
+from cortex.state.state import Goal
 from cortex.testing import NoReply, RecordedModel, ScriptedModel
+from cortex.values.prompt import Part, Prompt, Role
 from tests.structure import ROOT
 
 Side = Literal["bug", "praise"]
@@ -332,7 +332,7 @@ def test_wrong(cortex_model):
     cortex_model.on("crashes", "bug")
     cortex.run(label("It explodes."), model=cortex_model)
 ''')
-    command = [sys.executable, "-m", "pytest", "-p", "actors.pytest_plugin", "-q", "-p", "no:cacheprovider", str(folder)]
+    command = [sys.executable, "-m", "pytest", "-p", "actors.fakes.pytest_plugin", "-q", "-p", "no:cacheprovider", str(folder)]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # installed it loads by itself
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
     assert "1 failed, 1 passed" in done.stdout, done.stdout

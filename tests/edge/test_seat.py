@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.cluster import seat as module
-from actors.cluster.letters import cause_of, post
-from actors.cluster.seat import Seat, methods, process_class
-from actors.ports import Away, Gone, Unbegun
+from actors.cluster.sockets.serialization import cause_of, post
+from actors.ports.runtime import Away, Gone, Unbegun
+from actors.runtime import ray_actor
+from actors.runtime.ray_actor import Seat, methods, process_class
 from cortex import __version__
 
 
@@ -86,12 +86,12 @@ class World:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LEASE_S", 0.01)
-    monkeypatch.setattr(module, "FORLORN_S", 0.03)
-    monkeypatch.setattr(module, "IDLE_S", 0.03)
-    monkeypatch.setattr(module, "_RETRY_S", 0.001)
-    monkeypatch.setattr(module, "HEADERS_S", 0.01)
-    monkeypatch.setattr(module, "settle", lambda: None)
+    monkeypatch.setattr(ray_actor, "LEASE_S", 0.01)
+    monkeypatch.setattr(ray_actor, "FORLORN_S", 0.03)
+    monkeypatch.setattr(ray_actor, "IDLE_S", 0.03)
+    monkeypatch.setattr(ray_actor, "_RETRY_S", 0.001)
+    monkeypatch.setattr(ray_actor, "HEADERS_S", 0.01)
+    monkeypatch.setattr(ray_actor, "settle", lambda: None)
     monkeypatch.setattr(FakeActor, "trouble", [])
     monkeypatch.setattr(FakeActor, "made", [])
     monkeypatch.setattr(Seat, "_made", lambda self: FakeActor())
@@ -177,7 +177,7 @@ async def test_a_channel_works_on_until_a_cortex_is_there_for_the_run_that_takes
 
 
 async def test_who_asks_a_channel_hears_whether_it_comes_back_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "COMING_BACK_S", 0.01)
+    monkeypatch.setattr(ray_actor, "COMING_BACK_S", 0.01)
     FakeActor.trouble += [Away("cortex")] * 1_000
     with pytest.raises(Away) as coming:
         await _seat("channel", World(), again=True).call("status", ())
@@ -284,11 +284,11 @@ async def test_the_channel_of_an_ended_job_stays_while_somebody_asks() -> None:
     await seat.call("start", (b"opening",))
     FakeActor.made[-1].over = True
     for _ in range(20):
-        now_s += module.IDLE_S / 2
-        await asyncio.sleep(2 * module.LEASE_S)
+        now_s += ray_actor.IDLE_S / 2
+        await asyncio.sleep(2 * ray_actor.LEASE_S)
         assert not world.ended.is_set()
         await seat.call("status", ())
-    now_s += module.IDLE_S
+    now_s += ray_actor.IDLE_S
     await asyncio.wait_for(world.ended.wait(), 5)
 
 

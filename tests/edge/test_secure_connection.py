@@ -14,10 +14,10 @@ import pytest
 import trustme
 import uvloop
 
-from actors.model import AnthropicModel
-from actors.provider.credential import Credential
-from cortex.reply import Reply
-from policies.failure import Failure, FailureKind
+from actors.providers.credentials.credential import Credential
+from actors.providers.messages.client import AnthropicModel
+from cortex.values.reply import Reply
+from policies.failures.failure import Failure, FailureKind
 from tests.edge.scripted import MESSAGE, Answer, Step, http, scripted
 
 KEY = "sk-ant-api03-verysecretkey-0123456789"

@@ -9,13 +9,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from actors.amending import cancel, copy_results, shards_in
-from actors.dealing import Rounds
-from actors.records import last_state
-from actors.store import Folder
-from cortex.limits import Limits
+from actors.driver.sharding import Rounds
+from actors.history.catalog import last_state
+from actors.journal.journal import Folder
+from actors.maintenance.offline_edits import cancel, copy_results, shards_in
 from cortex.programs.batch import Batch
 from cortex.programs.shards import Shards
+from cortex.values.limits import Limits
 from tests.edge.jobs import PRICE, FunctionModel, ListSink, ListSource, Run, reply, rows
 
 ROWS = 60
@@ -83,7 +83,7 @@ async def test_the_cap_holds_over_all_shards_and_more_money_goes_on(tmp_path):
 
 
 async def test_too_many_failed_rows_end_the_whole(tmp_path):
-    from policies.failure import Failure, FailureKind
+    from policies.failures.failure import Failure, FailureKind
 
     model = FunctionModel(
         lambda body: Failure(FailureKind.REJECTED, f"bad {len(body)} {body!r}", status=400), pause_s=0.05

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from actors.budgets import SharedBooks, books_of, identity
-from actors.postgres.limits import Accounts
-from actors.store import Folder, StoreError
-from cortex.budgets import Asked
-from cortex.tenancy import Asked as Claim
-from policies.limit import Caps
-from policies.slices import Budget, day_of
+from actors.journal.journal import Folder, StoreError
+from actors.journal.postgres.account_store import Accounts
+from actors.limits.budgets import SharedBooks, books_of, identity
+from cortex.scheduler.budgets import Asked
+from policies.limits.limit import Caps
+from policies.limits.slices import Budget, day_of
+from policies.limits.tenancy import Asked as Claim
 
 LABELS = {"team": "search"}
 DOLLAR = 10**9

@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors import sharing
-from actors.ports import Away
-from actors.store import StoreError, Unreachable
-from cortex import tenancy
-from cortex.tenancy import Account, Asked, Share
-from policies.limit import Caps
-from policies.route import pool_name
+from actors.journal.journal import StoreError, Unreachable
+from actors.limits import shared_accounts
+from actors.ports.runtime import Away
+from policies.failures.route_choice import pool_name
+from policies.limits import tenancy
+from policies.limits.limit import Caps
+from policies.limits.tenancy import Account, Asked, Share
 from tests.edge.jobs import FunctionModel, ListSource, Run, rows
 from tests.edge.leasing import World, act
 
@@ -51,14 +51,14 @@ class Here:
 
 def _shared(monkeypatch: pytest.MonkeyPatch, **caps: Any) -> Here:
     made = Here(**caps)
-    monkeypatch.setattr(sharing, "accounts_at", lambda address: made)
+    monkeypatch.setattr(shared_accounts, "accounts_at", lambda address: made)
     return made
 
 
 def _run(folder: Path, model: FunctionModel, count: int) -> Run:
     run = Run(folder, model, source=ListSource(rows(count)))
     opening = run.driver._opening
-    terms = msgspec.structs.replace(opening.terms, places={sharing.PLACE: ADDRESS})
+    terms = msgspec.structs.replace(opening.terms, places={shared_accounts.PLACE: ADDRESS})
     run.driver._opening = msgspec.structs.replace(opening, terms=terms)
     return run
 
@@ -85,7 +85,7 @@ async def test_where_nobody_answers_any_more_a_share_runs_out(
 ) -> None:
     there, model = _shared(monkeypatch, concurrency=2), FunctionModel(pause_s=0.05)
     monkeypatch.setattr(tenancy, "LEASE_S", 0.6)
-    monkeypatch.setattr(sharing, "LOOK_S", 0.05)
+    monkeypatch.setattr(shared_accounts, "LOOK_S", 0.05)
     ask = tenancy.ask
     monkeypatch.setattr(tenancy, "ask", lambda *given: msgspec.structs.replace(ask(*given), for_s=0.6))
     running = asyncio.create_task(_run(tmp_path, model, 60).to_end())
@@ -122,7 +122,7 @@ def test_a_cortex_that_came_back_at_the_second_try_renews_its_shares_once(monkey
     _shared(monkeypatch)
 
     async def play(world: World) -> None:
-        world.notes.put(sharing.ADDRESS, ADDRESS.encode())
+        world.notes.put(shared_accounts.ADDRESS, ADDRESS.encode())
         names, tries = world.names, iter((True, False))
 
         async def first_away(prefix: str) -> tuple[str, ...]:

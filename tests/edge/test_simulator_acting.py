@@ -9,15 +9,15 @@ import msgspec
 import pytest
 
 import cortex
-from actors.simulator.http_face import serve
-from actors.simulator.inprocess import SimulatedModel
-from actors.simulator.provider import Provider
+from actors.simulator.api.provider import Provider
+from actors.simulator.frontends.http_app import serve
+from actors.simulator.frontends.in_memory import SimulatedModel
+from actors.simulator.reasoning.skills.tool_steps import act
 from actors.simulator.request import BadRequest, read
 from actors.simulator.settings import SimulatorSettings
-from actors.simulator.skills.acting import act
-from cortex.conversation import Conversation, ToolDef, ToolResult
-from cortex.prompt import request_body
-from cortex.reply import Reply, Said, Text, ToolUse, Usage, as_said
+from cortex.values.conversation import Conversation, ToolDef, ToolResult
+from cortex.values.prompt import request_body
+from cortex.values.reply import Reply, Said, Text, ToolUse, Usage, as_said
 
 NOTES = {"n1": "The app crashes. A bug.", "n2": "Wonderful, praise!", "n3": "A bug once more."}
 TASK = """For each item, do these steps:

@@ -11,9 +11,9 @@ import anthropic
 import msgspec
 import pytest
 
-from actors.simulator.batches import Batches, NoSuchBatch
-from actors.simulator.http_face import Server, serve
-from actors.simulator.provider import Provider
+from actors.simulator.api.batches import Batches, NoSuchBatch
+from actors.simulator.api.provider import Provider
+from actors.simulator.frontends.http_app import Server, serve
 from actors.simulator.request import BadRequest
 from actors.simulator.settings import SimulatorSettings
 

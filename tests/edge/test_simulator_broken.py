@@ -12,7 +12,7 @@ import aiohttp
 import anthropic
 import pytest
 
-from actors.simulator.http_face import Server, serve
+from actors.simulator.frontends.http_app import Server, serve
 from actors.simulator.settings import SimulatorSettings
 from tests.edge.neighbours import until
 

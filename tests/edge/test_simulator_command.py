@@ -11,12 +11,12 @@ import urllib.request
 
 import pytest
 
-from actors.simulator.command import CannotListen, simulate
+from actors.simulator.frontends.command import CannotListen, simulate
 from tests.structure import ROOT
 
 SOURCE = """
 import sys
-from actors.simulator.command import simulate
+from actors.simulator.frontends.command import simulate
 from actors.simulator.settings import settings_from
 sys.exit(simulate(settings_from(["seed=3", "latency_ms=60000"]), port=0))
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from actors.simulator.reasoner import chained, error_share
+from actors.simulator.api.reasoner import chained, error_share
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from actors.simulator.reading import Reading
-from actors.simulator.skills.editing import AT_ONCE, edit
-from cortex.programs.edits import FORM, edits_of
+from actors.simulator.reasoning.prompt_reader import Reading
+from actors.simulator.reasoning.skills.file_edits import AT_ONCE, edit
+from cortex.programs.parts.edits import FORM, edits_of
 
 ASKED = f"{FORM}\n\nTask\nFill it.{{limit}}\n\nCheck: c\n{{found}}\n\nGive the edits of this round."
 

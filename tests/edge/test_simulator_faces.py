@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.model import AnthropicModel
-from actors.provider.credential import Credential
+from actors.providers.credentials.credential import Credential
+from actors.providers.messages.client import AnthropicModel
 from actors.simulator.faults import FAULTS
-from actors.simulator.http_face import serve
-from actors.simulator.inprocess import SimulatedModel
+from actors.simulator.frontends.http_app import serve
+from actors.simulator.frontends.in_memory import SimulatedModel
 from actors.simulator.settings import SimulatorSettings
-from cortex.reply import Reply
-from policies.failure import Failure
+from cortex.values.reply import Reply
+from policies.failures.failure import Failure
 
 STREAMED_TOKENS = 20_000  # above it the project's client asks for a stream
 

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.model_port import Model
-from actors.simulator.inprocess import SimulatedModel
+from actors.ports.model import Model
+from actors.simulator.frontends.in_memory import SimulatedModel
 from actors.simulator.settings import SimulatorSettings
-from cortex.reply import Reply
-from policies.failure import Failure, FailureKind
+from cortex.values.reply import Reply
+from policies.failures.failure import Failure, FailureKind
 from tests.structure import ROOT
 
 NOW = 1_800_000_000.0
@@ -144,7 +144,7 @@ async def test_bad_bodies_are_rejected_not_raised() -> None:
 
 def test_needs_neither_an_http_library_nor_the_sdk() -> None:
     source = (
-        "import sys, actors.simulator.inprocess; "
+        "import sys, actors.simulator.frontends.in_memory; "
         "print([n for n in ('aiohttp', 'anthropic', 'httpx2', 'ray', 'rich') if n in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", source], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from actors.simulator.reading import Reading
-from actors.simulator.skills.moving import move
+from actors.simulator.reasoning.prompt_reader import Reading
+from actors.simulator.reasoning.skills.hanoi import move
 
 TEXT = """Strategy: disk 1 goes round {cycle}.
 

@@ -6,10 +6,10 @@ import ast
 
 import pytest
 
-from actors.simulator.reading import Reading
-from actors.simulator.skills.programming import program
-from actors.simulator.skills.tallying import tally
-from cortex.programs.rlm_prompts import Told, code_of, writing
+from actors.simulator.reasoning.prompt_reader import Reading
+from actors.simulator.reasoning.skills.code_snippets import program
+from actors.simulator.reasoning.skills.line_counts import tally
+from cortex.programs.parts.rlm_prompts import Told, code_of, writing
 
 COUNT = "How many of the reviews of K-3 mention a late delivery?"
 LINES = "1 of K-3: a late delivery\n2 of K-4: a late delivery\n3 of K-3: the delivery came late\n4 of K-3: it came late\n"

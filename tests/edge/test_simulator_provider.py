@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.simulator.buckets import next_month, rfc3339
+from actors.simulator.api.provider import Outcome, Provider
+from actors.simulator.counters import Memory
 from actors.simulator.faults import FAULTS
-from actors.simulator.provider import Outcome, Provider
 from actors.simulator.request import BadRequest, read
 from actors.simulator.settings import SettingsError, SimulatorSettings
-from actors.simulator.tally import Memory
-from policies.failure import FailureKind, classify
-from policies.tokens import body_tokens_bound
+from actors.simulator.token_buckets import next_month, rfc3339
+from policies.estimates.tokens import body_tokens_bound
+from policies.failures.failure import FailureKind, classify
 
 NOW = 1_800_000_000.0  # 2027-01-15T08:00:00Z
 

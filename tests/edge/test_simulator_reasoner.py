@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.simulator import draws, pieces
-from actors.simulator.reasoner import SHARE_MAX, Answer, Reasoner, error_share, nesting
+from actors.simulator import random_draws, tokenizer
+from actors.simulator.api.reasoner import SHARE_MAX, Answer, Reasoner, error_share, nesting
+from actors.simulator.reasoning.skills import SKILLS, Thought
 from actors.simulator.request import BadRequest, read
-from actors.simulator.skills import SKILLS, Thought
 
 EXACT = Reasoner(0, 0.0)
 
@@ -347,16 +347,16 @@ def test_no_odd_text_holds_the_reasoner_up(odd: str) -> None:
 
 @given(st.text(max_size=300))
 def test_tokens_never_exceed_bytes(text: str) -> None:
-    count = pieces.count(text)
+    count = tokenizer.count(text)
     assert count <= len(text.encode("utf-8", "replace"))
     assert (count == 0) == (not text.encode("utf-8", "replace").split())
 
 
 @given(st.text(max_size=120), st.integers(0, 60))
 def test_a_cut_text_has_the_tokens_it_may_have(text: str, most: int) -> None:
-    head = pieces.cut(text, most)
-    assert pieces.count(head) <= most
-    if pieces.count(text) <= most:
+    head = tokenizer.cut(text, most)
+    assert tokenizer.count(head) <= most
+    if tokenizer.count(text) <= most:
         assert head == text
     else:
         assert text.startswith(head)
@@ -364,21 +364,21 @@ def test_a_cut_text_has_the_tokens_it_may_have(text: str, most: int) -> None:
 
 @given(st.text(max_size=200), st.integers(1, 9))
 def test_chunks_join_to_the_text(text: str, tokens: int) -> None:
-    assert "".join(pieces.chunks(text, tokens)) == text
+    assert "".join(tokenizer.chunks(text, tokens)) == text
 
 
 def test_the_token_rule_is_as_stated() -> None:
-    assert pieces.count("a bc def ghij klmno") == 6
-    assert pieces.count("x" * 4_001) == 1_001
-    assert pieces.count("é" * 4) == 2
+    assert tokenizer.count("a bc def ghij klmno") == 6
+    assert tokenizer.count("x" * 4_001) == 1_001
+    assert tokenizer.count("é" * 4) == 2
 
 
 def test_draws_are_even_and_apart() -> None:
     many = [
-        draws.draw(3, draws.identity(b"%d" % number), seen, draws.FAULT) for number in range(500) for seen in (0, 1)
+        random_draws.draw(3, random_draws.identity(b"%d" % number), seen, random_draws.FAULT) for number in range(500) for seen in (0, 1)
     ]
     assert all(0 <= each < 1 for each in many)
     assert abs(sum(many) / len(many) - 0.5) < 0.03
     assert len(set(many)) == len(many)
-    assert draws.draw(3, 7, 0, draws.FAULT) != draws.draw(3, 7, 0, draws.ERROR) != draws.draw(4, 7, 0, draws.ERROR)
-    assert draws.identity(b"a body") == 0x979B78863FDAF4CF  # the same in every process and release
+    assert random_draws.draw(3, 7, 0, random_draws.FAULT) != random_draws.draw(3, 7, 0, random_draws.ERROR) != random_draws.draw(4, 7, 0, random_draws.ERROR)
+    assert random_draws.identity(b"a body") == 0x979B78863FDAF4CF  # the same in every process and release

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.files.sink import FileSink, SinkError
+from actors.files.errors import SinkError
+from actors.files.sinks.jsonl_sink import FileSink
 
 NAMES = ["out.jsonl", "out.jsonl.gz"]
 
@@ -202,7 +203,7 @@ def test_a_damaged_member_and_all_after_it_are_cut_off(tmp_path):
 
 
 def test_a_large_file_is_counted_in_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr("actors.files.results_file.READ_BYTES", 7)
+    monkeypatch.setattr("actors.files.sinks.results_recovery.READ_BYTES", 7)
     for name in NAMES:
         made = opened(tmp_path / name)
         made.write([b"x" * (number % 20) for number in range(100)])

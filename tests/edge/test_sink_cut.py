@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.files.sink import FileSink
+from actors.files.sinks.jsonl_sink import FileSink
 
 ROWS = [
     b'{"custom_id":"row-%d","text":"%s"}' % (number, random.Random(number).randbytes(number % 60).hex().encode())

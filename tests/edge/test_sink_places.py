@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from actors.files import sink as sink_module
-from actors.files.sink import FileSink, SinkClosed, SinkError, SinkFull, StdoutSink
+from actors.files.errors import SinkClosed, SinkError, SinkFull
+from actors.files.sinks import jsonl_sink
+from actors.files.sinks.jsonl_sink import FileSink, StdoutSink
 from tests.structure import ROOT
 
 NAMES = ["out.jsonl", "out.jsonl.gz"]
@@ -112,7 +113,7 @@ def _moved(fd: int, by: int) -> int:
 def test_full_disk_keeps_the_rows_of_the_last_flush(tmp_path, monkeypatch, name, code):
     path = tmp_path / name
     disk = _Disk(1_000, code)
-    monkeypatch.setattr(sink_module.os, "write", disk.write)
+    monkeypatch.setattr(jsonl_sink.os, "write", disk.write)
     made = opened(path)
     made.write([b"1" * 30, b"2" * 30])
     flushed = made.flush()
@@ -138,7 +139,7 @@ def test_full_disk_keeps_the_rows_of_earlier_runs(tmp_path, monkeypatch, name):
     made.close()
     again = FileSink(str(path))
     again.open(*flushed, own=True)
-    monkeypatch.setattr(sink_module.os, "write", _Disk(5).write)
+    monkeypatch.setattr(jsonl_sink.os, "write", _Disk(5).write)
     with pytest.raises(SinkFull):
         again.write([os.urandom(60).hex().encode()])
         again.flush()
@@ -159,7 +160,7 @@ def test_a_disk_that_is_full_when_it_syncs(tmp_path):
 
 def test_a_broken_disk_is_not_a_full_one(tmp_path, monkeypatch):
     made = opened(tmp_path / "out.jsonl")
-    monkeypatch.setattr(sink_module.os, "write", _Disk(0, errno.EIO).write)
+    monkeypatch.setattr(jsonl_sink.os, "write", _Disk(0, errno.EIO).write)
     with pytest.raises(SinkError, match="cannot be written: ") as error:
         made.write([b"1"])
     assert type(error.value) is SinkError
@@ -197,7 +198,7 @@ def test_no_standard_output(monkeypatch):
 @pytest.mark.parametrize("flag, first", [("-c", ""), ("-uc", ""), ("-c", "import io,sys\nsys.stdout=io.StringIO()\n")])
 def test_standard_output_of_a_real_process(flag, first):
     """Buffered, not buffered, and in a place that shows text alone."""
-    code = "from actors.files.sink import *\ns=StdoutSink()\ns.open(0,0,False)\ns.write([b'x'*300_000]*9)\ns.close()"
+    code = "from actors.files.sinks.jsonl_sink import *\ns=StdoutSink()\ns.open(0,0,False)\ns.write([b'x'*300_000]*9)\ns.close()"
     code = first + code
     done = subprocess.run(
         [sys.executable, flag, code], cwd=ROOT, capture_output=True, check=True, env={**os.environ, "PYTHONPATH": "."}
@@ -207,7 +208,7 @@ def test_standard_output_of_a_real_process(flag, first):
 
 def test_a_reader_that_goes_away_is_told_without_a_traceback():
     code = (
-        "import sys\nfrom actors.files.sink import *\ns=StdoutSink()\ns.open(0,0,False)\n"
+        "import sys\nfrom actors.files.sinks.jsonl_sink import *\ns=StdoutSink()\ns.open(0,0,False)\n"
         "try:\n  while True:\n    s.write([b'x'*99]); s.flush()\n"
         "except SinkClosed as e:\n  print(e, file=sys.stderr)\nfinally:\n  s.close()"
     )

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from actors.sizing import Sizes
-from cortex.asking import question_hash
-from cortex.events import Row
+from actors.planning.row_sizes import Sizes
+from cortex.calls.request import question_hash
 from cortex.programs.batch import Batch
 from cortex.programs.table import Table
-from policies.tokens import body_size, body_tokens_bound
+from cortex.state.events import Row
+from policies.estimates.tokens import body_size, body_tokens_bound
 from tests.edge.jobs import body
 
 SCHEMA = '{"type":"object","properties":{"label":{"enum":["bug","praise"]}},"required":["label"]}'

@@ -16,16 +16,16 @@ from typing import Any
 
 import pytest
 
-from actors.cluster import lines, sockets
-from actors.cluster.lines import Line, Lines
-from actors.cluster.sockets import Sockets, sockets_of
-from actors.ports import Away
+from actors.cluster.sockets import addresses, client
+from actors.cluster.sockets.addresses import Sockets, sockets_of
+from actors.cluster.sockets.client import Line, Lines
+from actors.ports.runtime import Away
 from tests.edge.neighbours import NAME, Actor, Node, a_node, until
 
 
 @pytest.fixture
 async def node(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Node]:
-    monkeypatch.setattr(lines, "AGAIN_S", 0.0)
+    monkeypatch.setattr(client, "AGAIN_S", 0.0)
     async with a_node() as made:
         yield made
 
@@ -66,7 +66,7 @@ async def test_a_socket_that_a_dead_process_left_behind_is_nobody(node: Node) ->
 async def test_a_process_that_is_forked_off_does_not_hold_a_line_that_its_parent_had() -> None:
     ours, theirs = socket.socketpair()
     loop = asyncio.get_running_loop()
-    transport, _ = await loop.connect_accepted_socket(sockets.Letters, ours)
+    transport, _ = await loop.connect_accepted_socket(addresses.Letters, ours)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # there are threads; the child does nothing with them
         child = os.fork()
@@ -86,7 +86,7 @@ async def test_a_process_that_is_forked_off_does_not_hold_a_line_that_its_parent
 
 ANOTHER = """
 import asyncio, os, sys
-from actors.cluster.listener import Listener
+from actors.cluster.sockets.server import Listener
 from actors.cluster.sockets import Sockets
 
 async def call(method, args):
@@ -161,8 +161,8 @@ async def test_one_that_does_not_greet_is_asked_by_ray(node: Node) -> None:
 
 async def test_an_actor_is_looked_for_now_and_then(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 100.0
-    monkeypatch.setattr(lines, "AGAIN_S", 1.0)
-    monkeypatch.setattr(lines.time, "monotonic", lambda: now_s)
+    monkeypatch.setattr(client, "AGAIN_S", 1.0)
+    monkeypatch.setattr(client.time, "monotonic", lambda: now_s)
     node.sockets.bound(node.sockets.path(NAME)).close()
     looked = []
     for _ in range(30):
@@ -192,8 +192,8 @@ async def test_one_that_was_closed_and_begins_again_is_there_again(node: Node) -
 
 
 async def test_lines_that_are_over_make_room_for_others(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "LOOKED_MAX", 10)
-    for number in range(3 * lines.LINES_MAX // 2):
+    monkeypatch.setattr(client, "LOOKED_MAX", 10)
+    for number in range(3 * client.LINES_MAX // 2):
         name = f"channel:{number}"
         listener = await node.opened(Actor(), name)
         line = await node.line(name)
@@ -211,14 +211,14 @@ async def test_another_node_of_this_machine_and_another_release_are_not_asked_he
     here = node.sockets.path(NAME)
     folder = str(Path(here).parent.parent)
     assert Sockets(folder, "m").path(NAME) != here
-    monkeypatch.setattr(sockets, "__version__", "another")
+    monkeypatch.setattr(addresses, "__version__", "another")
     assert node.sockets.path(NAME) != here
     assert sockets_of(None, "n") is None
     assert Lines(None, node.background).to(NAME) is None
 
 
 async def test_no_more_lines_than_a_process_may_have_files(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "LINES_MAX", 2)
+    monkeypatch.setattr(client, "LINES_MAX", 2)
     for name in "abc":
         await node.opened(Actor(), name)
     await node.line("a")
@@ -230,7 +230,7 @@ async def test_no_more_lines_than_a_process_may_have_files(node: Node, monkeypat
 
 
 def test_a_line_serves_the_loop_that_it_was_made_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "AGAIN_S", 0.0)
+    monkeypatch.setattr(client, "AGAIN_S", 0.0)
     with tempfile.TemporaryDirectory(prefix="cx-", dir="/tmp") as folder:
         node = Node(folder)
 

@@ -13,19 +13,19 @@ from typing import Any
 import pytest
 from ray import exceptions
 
-from actors.cluster import lines, sockets
-from actors.cluster.lifeline import Lifeline
-from actors.cluster.lines import Line, Lines
-from actors.cluster.listener import Listener
-from actors.cluster.raypeer import RayPeer
-from actors.cluster.sockets import Sockets
-from actors.ports import Away, ClusterError, Gone, Unbegun
+from actors.cluster.node_watchdog import Lifeline
+from actors.cluster.ray_peer import RayPeer
+from actors.cluster.sockets import addresses, client
+from actors.cluster.sockets.addresses import Sockets
+from actors.cluster.sockets.client import Line, Lines
+from actors.cluster.sockets.server import Listener
+from actors.ports.runtime import Away, ClusterError, Gone, Unbegun
 from tests.edge.neighbours import NAME, Actor, Node, Unreadable, a_node, until
 
 
 @pytest.fixture
 async def node(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Node]:
-    monkeypatch.setattr(lines, "AGAIN_S", 0.0)
+    monkeypatch.setattr(client, "AGAIN_S", 0.0)
     async with a_node() as made:
         yield made
 
@@ -50,7 +50,7 @@ async def test_each_question_has_its_own_answer_however_they_overtake_each_other
 
 
 async def test_letters_are_put_together_from_whatever_pieces_they_come_in() -> None:
-    class Kept(sockets.Letters):
+    class Kept(addresses.Letters):
         def __init__(self) -> None:
             super().__init__()
             self.kept: list[tuple[int, bytes]] = []
@@ -59,7 +59,7 @@ async def test_letters_are_put_together_from_whatever_pieces_they_come_in() -> N
             self.kept.append((number, letter))
 
     written = bytearray()
-    sender = sockets.Letters()
+    sender = addresses.Letters()
     sender.transport = SimpleNamespace(is_closing=lambda: False, write=written.extend)
     letters = [(number, b"x" * size) for number, size in enumerate([0, 1, 5, 40, 0, 300])]
     for letter in letters:
@@ -167,9 +167,9 @@ async def test_another_user_at_the_other_end_is_not_spoken_with(
 ) -> None:
     actor = Actor()
     await node.opened(actor)
-    ours = sockets.is_ours
+    ours = addresses.is_ours
     line = await node.line()
-    assert sockets.is_ours(line.transport)
+    assert addresses.is_ours(line.transport)
     line.close()
     mine = os.geteuid()
     judged: list[bool] = []
@@ -181,7 +181,7 @@ async def test_another_user_at_the_other_end_is_not_spoken_with(
             judged.append(ours(transport))
         return judged[-1]
 
-    monkeypatch.setattr(sockets, "is_ours", is_ours)
+    monkeypatch.setattr(addresses, "is_ours", is_ours)
     assert node.lines.to(NAME) is None
     await node.background.done()
     await until(lambda: False in judged)

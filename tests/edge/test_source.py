@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from actors.files import doubled, source
-from actors.files import lines as input_lines
-from actors.files.batch_input import LINE_BYTES_MAX
-from actors.files.source import BatchSource, Check, Problem, SourceError, Window
+from actors.files import duplicates, line_reader
+from actors.files.batch_request import LINE_BYTES_MAX
+from actors.files.sources import row_source
+from actors.files.sources.row_source import BatchSource, Check, Problem, SourceError, Window
 from tests.structure import ROOT
 
 
@@ -104,7 +104,7 @@ def test_digest_is_of_the_content(open_source):
 
 
 def test_a_hash_shared_by_two_names_is_not_a_double(open_source, monkeypatch):
-    monkeypatch.setattr(doubled, "hash", lambda name: len(name), raising=False)
+    monkeypatch.setattr(duplicates, "hash", lambda name: len(name), raising=False)
     content = line("a") + line("b") + line("a") + line("cc") + line("dd")
     read_from = open_source(content)
     assert read_from.check().unreadable == 1
@@ -123,7 +123,7 @@ def test_the_first_of_doubled_rows_is_read_from_any_place(open_source):
 
 
 def test_hashes_take_eight_bytes_a_name():
-    hashes = doubled.Hashes()
+    hashes = duplicates.Hashes()
     for number in range(100_000):
         hashes.add(f"row-{number}")
     taken = sum(sys.getsizeof(bucket) for bucket in hashes._buckets)
@@ -134,7 +134,7 @@ def test_hashes_take_eight_bytes_a_name():
 
 
 def test_too_many_doubled_names_are_a_mistake(open_source, monkeypatch):
-    monkeypatch.setattr(doubled, "SUSPECTS_MAX", 3)
+    monkeypatch.setattr(duplicates, "SUSPECTS_MAX", 3)
     assert open_source(lines(3) * 2).check().unreadable == 3
     with pytest.raises(SourceError, match="custom_ids stand twice: give each row one of its own"):
         open_source(lines(4) * 2, "more.jsonl").check()
@@ -174,7 +174,7 @@ def test_reading_at_the_end_is_an_empty_window(open_source):
 
 
 def test_a_window_of_long_rows_ends_early(open_source, monkeypatch):
-    monkeypatch.setattr(source, "WINDOW_BYTES_MAX", 2 * len(line("row-0")))
+    monkeypatch.setattr(row_source, "WINDOW_BYTES_MAX", 2 * len(line("row-0")))
     assert [len(window.rows) for window in windows(open_source(lines(5)), 4)] == [2, 2, 1]
 
 
@@ -233,7 +233,7 @@ def test_a_file_that_changes_after_the_check_is_noticed(open_source, tmp_path):
 
 
 def test_a_file_that_was_only_touched_is_read_on(open_source, tmp_path, monkeypatch):
-    monkeypatch.setattr(input_lines, "READ_BYTES", 64)
+    monkeypatch.setattr(line_reader, "READ_BYTES", 64)
     read_from = open_source(lines(3))
     assert read_from.read(1).rows[0].key == "row-0"
     os.utime(tmp_path / "in.jsonl", (1, 1))
@@ -334,7 +334,7 @@ def test_a_named_pipe_is_kept(open_source, tmp_path):
 _PEAK = """
 import json, resource, sys
 from pathlib import Path
-from actors.files.source import BatchSource
+from actors.files.sources.row_source import BatchSource
 made = BatchSource(sys.argv[1], model=None, output_tokens_max=None, spool=Path("unused"))
 rows = made.check().rows
 while not made.read(2_000).ended:

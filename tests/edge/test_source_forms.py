@@ -10,7 +10,7 @@ import os
 
 import pytest
 
-from actors.files.source import BatchSource, SourceError
+from actors.files.sources.row_source import BatchSource, SourceError
 
 OPENAI = {
     "custom_id": "request-1", "method": "POST", "url": "/v1/chat/completions",

@@ -8,9 +8,9 @@ from typing import Any, get_type_hints
 import msgspec
 import pytest
 
-from actors.files import batch_input
-from actors.files.batch_input import HEADERS, LINE_BYTES_MAX, PARAMS, ROLES, BadLine, RowRules
-from cortex.events import Row
+from actors.files import batch_request
+from actors.files.batch_request import HEADERS, LINE_BYTES_MAX, PARAMS, ROLES, BadLine, RowRules
+from cortex.state.events import Row
 
 MESSAGES = [{"role": "user", "content": "hello"}]
 PARAMS_OF_A_ROW: dict[str, Any] = {"model": "m", "max_tokens": 5, "messages": MESSAGES}
@@ -216,7 +216,7 @@ def test_depth_is_bounded_even_where_only_our_decoder_says_so(monkeypatch):
     def decode(line: bytes) -> Any:
         raise RecursionError
 
-    monkeypatch.setattr(batch_input, "_decode", decode)
+    monkeypatch.setattr(batch_request, "_decode", decode)
     with pytest.raises(BadLine, match="nested too deeply"):
         read(line_of())
 

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.cortex_actor import NODES_S, Cortex
-from actors.lease import PAUSE_S, RENEW_S
-from cortex.cluster import Settings
-from cortex.orders import Begun, Drain
-from cortex.signals import staff_digest
+from actors.channel.leases.lease import PAUSE_S, RENEW_S
+from actors.scheduler.actor import NODES_S, Cortex
+from cortex.scheduler.protocol import Begun, Drain
+from cortex.scheduler.reports import staff_digest
+from cortex.scheduler.state import Settings
 from tests.edge.leasing import Channel, Peer, World
 from tests.edge.virtual import virtually
 

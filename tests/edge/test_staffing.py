@@ -6,20 +6,20 @@ import asyncio
 
 import pytest
 
-from actors import dispatch as module
-from actors.links import LEVEL_BITS_MAX, Link, Links
-from actors.ports import Away, Gone
-from cortex.state import flight_key
-from policies.failure import FailureKind
+from actors.channel.dispatch import dispatcher
+from actors.channel.dispatch.branch_links import LEVEL_BITS_MAX, Link, Links
+from actors.ports.runtime import Away, Gone
+from cortex.state.state import flight_key
+from policies.failures.failure import FailureKind
 from tests.edge.test_dispatch import FakeBranch, Scene, call, until
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "AWAY_S", 0.001)
-    monkeypatch.setattr(module, "BEAT_S", 0.005)
-    monkeypatch.setattr(module, "SILENT_S", 0.005)
-    monkeypatch.setattr(module, "MEET_S", 0.003)
+    monkeypatch.setattr(dispatcher, "AWAY_S", 0.001)
+    monkeypatch.setattr(dispatcher, "BEAT_S", 0.005)
+    monkeypatch.setattr(dispatcher, "SILENT_S", 0.005)
+    monkeypatch.setattr(dispatcher, "MEET_S", 0.003)
 
 
 async def test_a_branch_that_joins_later_gets_its_part() -> None:
@@ -191,7 +191,7 @@ async def test_a_call_of_which_its_branch_knows_nothing_any_more_is_told() -> No
     branch.holds = [(1, 1), (2, 1)]
     await until(lambda: bool(scene.lost))
     assert [(e.goal, e.failure.kind, e.failure.sent) for e in scene.lost] == [(3, FailureKind.LOST, True)]
-    await asyncio.sleep(2 * module.AUDIT_BEATS * 0.006)
+    await asyncio.sleep(2 * dispatcher.AUDIT_BEATS * 0.006)
     assert len(scene.lost) == 1
     await dispatch.close(forget=False)
 

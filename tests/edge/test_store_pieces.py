@@ -8,11 +8,12 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from actors.store import Fenced, Folder, Journal
-from cortex import events, journal
-from cortex.limits import Limits, Route, Terms
-from cortex.snapshots import Split
-from cortex.state import Goal, State
+from actors.journal.journal import Fenced, Folder, Journal
+from cortex.journal import codec
+from cortex.journal.snapshots import Split
+from cortex.state import events
+from cortex.state.state import Goal, State
+from cortex.values.limits import Limits, Route, Terms
 
 TERMS = Terms(
     job="j", program="batch", params_json=b"{}", fingerprint="", limits=Limits(), streams=False,
@@ -34,14 +35,14 @@ def mine(folder: Folder) -> Iterator[Journal]:
 
 
 def _turn(at_s: float) -> bytes:
-    return journal.encode_turn(at_s, [journal.encode_batch([events.Ticked()])], b"")
+    return codec.encode_turn(at_s, [codec.encode_batch([events.Ticked()])], b"")
 
 
 def _split(first: int, last: int, generation: int = 1) -> tuple[bytes, bytes]:
     """A snapshot to which these pieces belong, each a goal, and the same whole."""
     goals = {number: Goal("row", id=number) for number in range(first, last + 1)}
-    whole = journal.encode_state(State(terms=TERMS, goals=goals))
-    before, after = journal.encode_state(State(terms=TERMS)).split(b"\xa5goals\x80")
+    whole = codec.encode_state(State(terms=TERMS, goals=goals))
+    before, after = codec.encode_state(State(terms=TERMS)).split(b"\xa5goals\x80")
     span = struct.pack(">QQQ", generation, first, last)
     parts = Split(span, len(goals), last, 0, len(goals), before + b"\xa5goals", b"", after)
     return msgspec.msgpack.encode(parts), whole

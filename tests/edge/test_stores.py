@@ -10,8 +10,19 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from actors.store import Fenced, Folder, Forgotten, Held, Journal, NoSuchJob, OtherRelease, StoreError, TextGone
-from cortex import events, journal
+from actors.journal.journal import (
+    Fenced,
+    Folder,
+    Forgotten,
+    Held,
+    Journal,
+    NoSuchJob,
+    OtherRelease,
+    StoreError,
+    TextGone,
+)
+from cortex.journal import codec
+from cortex.state import events
 from tests.cli.commands import ROOT
 
 
@@ -29,7 +40,7 @@ def mine(folder: Folder) -> Iterator[Journal]:
 
 
 def _turn(at_s: float, *more: events.Event) -> bytes:
-    return journal.encode_turn(at_s, [journal.encode_batch([events.Ticked(), *more])], b"")
+    return codec.encode_turn(at_s, [codec.encode_batch([events.Ticked(), *more])], b"")
 
 
 def _times(source: Journal, after: int = 0) -> list[float]:
@@ -85,7 +96,7 @@ def test_turns_that_hold_what_is_looked_for(mine: Journal) -> None:
 
 def test_the_last_account_of_a_turn_is_found_from_behind(mine: Journal) -> None:
     for at, account in enumerate((b"one", b"", b"three", b""), 1):
-        mine.append([journal.encode_turn(float(at), [journal.encode_batch([events.Ticked()])], account)])
+        mine.append([codec.encode_turn(float(at), [codec.encode_batch([events.Ticked()])], account)])
     assert [mine.account(upto) for upto in (0, 1, 2, 3, 4)] == [b"", b"one", b"one", b"three", b"three"]
 
 
@@ -169,11 +180,11 @@ def test_what_was_forgotten_leaves_its_figures(folder: Folder, mine: Journal) ->
 
 
 def test_one_of_another_format_is_refused_in_one_line_that_names_both(folder: Folder, mine: Journal) -> None:
-    mine.set_meta("format", b"%d" % (journal.FORMAT + 1))
-    said = rf"job j was written by a newer release \(journal format {journal.FORMAT + 1}, this one reads {journal.FORMAT}\)"
+    mine.set_meta("format", b"%d" % (codec.FORMAT + 1))
+    said = rf"job j was written by a newer release \(journal format {codec.FORMAT + 1}, this one reads {codec.FORMAT}\)"
     with pytest.raises(OtherRelease, match=said + ": upgrade cortex-bounded-calls to open it$"):
         folder.journal("j")
-    mine.set_meta("format", b"%d" % (journal.OLDEST - 1))
+    mine.set_meta("format", b"%d" % (codec.OLDEST - 1))
     with pytest.raises(OtherRelease, match=r"an older release .*: open it with the release that wrote it$"):
         folder.journal("j")
 
@@ -182,12 +193,12 @@ def test_one_of_an_older_format_is_read_as_it_is_and_takes_the_new_one_when_it_i
     folder: Folder, mine: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine.append([_turn(1.0)])
-    monkeypatch.setattr(journal, "FORMAT", journal.OLDEST + 1)
+    monkeypatch.setattr(codec, "FORMAT", codec.OLDEST + 1)
     reader = folder.journal("j")
-    assert (_times(reader), reader.meta("format")) == ([1.0], b"%d" % journal.OLDEST), "whoever only looks changes nothing"
+    assert (_times(reader), reader.meta("format")) == ([1.0], b"%d" % codec.OLDEST), "whoever only looks changes nothing"
     reader.take_epoch(b"{}")
-    assert reader.meta("format") == b"%d" % (journal.OLDEST + 1)
-    monkeypatch.setattr(journal, "FORMAT", journal.OLDEST)
+    assert reader.meta("format") == b"%d" % (codec.OLDEST + 1)
+    monkeypatch.setattr(codec, "FORMAT", codec.OLDEST)
     with pytest.raises(OtherRelease, match="newer release"):
         folder.journal("j")
 
@@ -230,7 +241,7 @@ def test_one_holder_at_a_time_until_it_dies(folder: Folder) -> None:
             pass
     assert not folder.is_held("j")
     script = (
-        "import sys; from actors.store import Folder\n"
+        "import sys; from actors.journal.journal import Folder\n"
         f"with Folder({folder.address!r}).hold('j'): print(flush=True); sys.stdin.read()"
     )
     command = [sys.executable, "-c", script]
@@ -281,7 +292,7 @@ def test_replies_are_remembered_by_job(folder: Folder) -> None:
 
 
 def test_a_large_turn_and_many_small_ones(mine: Journal) -> None:
-    large = journal.encode_turn(1.0, [journal.encode_batch([events.Told("ann", "n", "x" * 9_000_000)])], b"")
+    large = codec.encode_turn(1.0, [codec.encode_batch([events.Told("ann", "n", "x" * 9_000_000)])], b"")
     mine.append([large])
     mine.append([_turn(float(at)) for at in range(2, 1_500)])
     assert [seq for seq, _ in mine.blobs(2_000)] == list(range(1, 1_500))

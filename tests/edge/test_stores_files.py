@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from actors.files.lines import InputFile
-from actors.files.source import RowSource
-from actors.inline import InlineRuntime
-from actors.postgres.folder import DatabaseFolder
-from actors.sqlite.folder import FileFolder
-from actors.sqlite.index import FileIndex
-from actors.sqlite.register import FileRegister
-from actors.sqlite.storage import FileStorage
-from actors.store import Folder
-from cortex import journal
+from actors.files.line_reader import InputFile
+from actors.files.sources.row_source import RowSource
+from actors.journal.journal import Folder
+from actors.journal.postgres.folder import DatabaseFolder
+from actors.journal.sqlite.folder import FileFolder
+from actors.journal.sqlite.key_values import FileRegister
+from actors.journal.sqlite.reply_index import FileIndex
+from actors.journal.sqlite.storage import FileStorage
+from actors.runtime.inline import InlineRuntime
+from cortex.journal import codec
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_turn_is_on_disk_when_it_is_said_to_be_while_another_thread_writes_bes
     writing = threading.Thread(target=note)
     writing.start()
     begun.wait(5)
-    ours.append([journal.encode_turn(1.0, [])])
+    ours.append([codec.encode_turn(1.0, [])])
     others = folder.journal("j")
     seen = others.seq
     others.close()

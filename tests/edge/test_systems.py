@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import cortex
-from actors.simulator.inprocess import SimulatedModel
+from actors.simulator.frontends.in_memory import SimulatedModel
 from actors.simulator.settings import SimulatorSettings
 from cortex.programs import READY
 from tests.systems import BY_NAME, SYSTEMS

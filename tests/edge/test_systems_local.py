@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import cortex
-from actors import local_model as local
-from actors.local_model import LocalModelServer, local_model
-from actors.records import last_state
-from actors.store import Folder
+from actors.history.catalog import last_state
+from actors.journal.journal import Folder
+from actors.routing import local_model as local
+from actors.routing.local_model import LocalModelServer, local_model
 from tests.systems import BY_NAME
 
 pytestmark = [

@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.files import table_sink
 from actors.files.columns import PLAIN, Columns
-from actors.files.place import rows_of
-from actors.files.sink import SinkError
-from actors.files.table_sink import TableSink
+from actors.files.errors import SinkError
+from actors.files.paths import rows_of
+from actors.files.sinks import table_sink
+from actors.files.sinks.table_sink import TableSink
 
 ROOT = Path(__file__).resolve().parents[2]
 COLUMNS = Columns([("id", "integer"), ("text", "text"), ("more", "json")])
@@ -252,7 +252,7 @@ MEMORY = """
 import resource, sys
 from pathlib import Path
 from actors.files.columns import Columns
-from actors.files.table_sink import TableSink
+from actors.files.sinks.table_sink import TableSink
 import pyarrow.parquet
 def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 columns = Columns([("id", "integer"), ("text", "text")])

@@ -6,15 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from actors import thinning
-from actors.editions import lines
-from actors.records import replayed
-from actors.sqlite.storage import FileStorage
-from actors.store import Fenced, Journal, TextGone
-from actors.thinning import Thinning
-from cortex import events, journal
-from cortex.limits import Limits
+from actors.history import redaction
+from actors.history.catalog import replayed
+from actors.history.redaction import Thinning
+from actors.history.result_history import lines
+from actors.journal.journal import Fenced, Journal, TextGone
+from actors.journal.sqlite.storage import FileStorage
+from cortex.journal import codec
 from cortex.programs.batch import Batch
+from cortex.state import events
+from cortex.values.limits import Limits
 from tests.stage import Stage, fed
 
 KEYS = "abcdefgh"
@@ -38,7 +39,7 @@ class Life:
 
     def put_down(self) -> None:
         for turn in self.stage.turns[self.written :]:
-            seq = self.journal.append([journal.encode_turn(turn.at_s, map(journal.encode_batch, turn.batches))])
+            seq = self.journal.append([codec.encode_turn(turn.at_s, map(codec.encode_batch, turn.batches))])
         self.written = len(self.stage.turns)
         self.thinning.look(self.stage.k, seq)
 
@@ -53,7 +54,7 @@ class Life:
 
 @pytest.fixture
 def life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(thinning, "RESULTS", 2)
+    monkeypatch.setattr(redaction, "RESULTS", 2)
     made = Life(tmp_path / "j.sqlite")
     made.turn(fed(*KEYS, ended=True))
     yield made
@@ -90,7 +91,7 @@ def test_k_recovers_from_what_is_left(life):
         life.turn(life.stage.answered(life.stage.call()))
         life.turn(events.Written(count, 10 * count))
         k = replayed(life.journal, lambda terms: life.stage.program)
-        assert journal.encode_state(k) == journal.encode_state(life.stage.k)
+        assert codec.encode_state(k) == codec.encode_state(life.stage.k)
     assert life.journal.dropped() > 0
 
 

@@ -9,15 +9,15 @@ import msgspec
 import pytest
 
 import cortex
-from actors.records import last_state
-from actors.simulator.inprocess import SimulatedModel
+from actors.history.catalog import last_state
+from actors.journal.journal import Folder
+from actors.simulator.frontends.in_memory import SimulatedModel
 from actors.simulator.settings import SimulatorSettings
-from actors.store import Folder
 from cortex import control
-from cortex.control import Bounds, Kit, Rules, Task, begun, course
+from cortex.control import Bounds, Kit, Rules, Task, begun, progression
 from cortex.control.commands import KINDS
-from cortex.conversation import ToolDef
 from cortex.programs.toolloop import toolloop
+from cortex.values.conversation import ToolDef
 from tests.control import cmd, push
 from tests.control import run as state_after
 from tests.talker import Talker, ran, results, scripted
@@ -331,7 +331,7 @@ def test_the_state_is_kept_in_k_turn_by_turn(tmp_path: Path) -> None:
 
 def test_a_task_that_is_a_job_of_its_own_takes_its_projection_along() -> None:
     c = state_after(push({"goal": "find"}), cmd("next_task"))
-    c = course.heard(course.answered(c, "42"))[0]
+    c = progression.heard(progression.answered(c, "42"))[0]
     c = state_after(push({"goal": "use it", "shows": [2], "apart": True}), cmd("next_task"), c=c)
     first = control.alone(c)
     assert (first.goal, first.shows, first.apart, first.brief) == ("use it", (), False, "task 2 (find): 42")

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from actors.ports import Away
-from actors.store import Folder
-from actors.top import clusters
-from actors.top.clusters import ClusterSource
+from actors.journal.journal import Folder
+from actors.ports.runtime import Away
+from actors.top import cluster_source
+from actors.top.cluster_source import ClusterSource
 from actors.top.sources import FolderSource
 from actors.top.view import jobs_table
 
@@ -41,7 +41,7 @@ class Cluster:
 
 
 async def test_a_job_whose_host_is_gone_says_what_it_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clusters, "dated", lambda told, now_s: told)
+    monkeypatch.setattr(cluster_source, "dated", lambda told, now_s: told)
     seen = await ClusterSource(Cluster(), "head:6379", FolderSource(Folder(tmp_path))).look()  # type: ignore[arg-type]
     (job,) = seen.jobs
     assert (job.job, job.facts["outcome"]) == ("lost", "waiting")

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from actors.records import told
-from actors.store import Folder
+from actors.history.catalog import told
+from actors.journal.journal import Folder
 from actors.top import sources
 from actors.top.sources import FolderSource, JobSeen
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from textual.widgets import Static
 
-from actors.errors import ClearError
+from actors.common.errors import ClearError
 from actors.top.terminal import Listing, Particulars, Top
 from tests.sights import NOW_S, cluster, job, seen
 

@@ -9,13 +9,13 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from actors.observing.assembled import of_environ
-from cortex.limits import Limits
-from cortex.program import Program
+from actors.observability.wiring import of_environ
 from cortex.programs.batch import Batch
-from policies.failure import Failure, FailureKind
-from policies.retry import RetryPolicy
-from policies.sampling import FIRST_SPANS
+from cortex.state.program import Program
+from cortex.values.limits import Limits
+from policies.decisions.trace_sampling import FIRST_SPANS
+from policies.failures.failure import Failure, FailureKind
+from policies.failures.retry import RetryPolicy
 from tests.collector import HttpCollector, attributes, well_formed
 from tests.edge.jobs import FunctionModel, ListSink, ListSource, Run, reply, rows
 from tests.toys import Planner

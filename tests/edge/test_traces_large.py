@@ -6,16 +6,17 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from actors.observing.otlp import Encoder
-from actors.telemetry import Told, job_of, told
-from cortex import commands, events, journal
-from cortex.exchanges import spread
-from cortex.goals import Goal, Status
-from cortex.limits import Limits
-from cortex.spans import Ids, Span, What
-from cortex.state import State
-from cortex.tracing import Tracer
-from policies.sampling import Sampling, share
+from actors.observability.base.conventions import Told, job_of, told
+from actors.observability.traces.otlp_encoding import Encoder
+from cortex.journal import codec
+from cortex.state import commands, events
+from cortex.state.goals import Goal, Status
+from cortex.state.state import State
+from cortex.tracing.call_records import spread
+from cortex.tracing.spans import Ids, Span, What
+from cortex.tracing.tracer import Tracer
+from cortex.values.limits import Limits
+from policies.decisions.trace_sampling import Sampling, share
 from tests.stage import reply, terms
 
 CALLS = 100_000
@@ -27,7 +28,7 @@ TEMPO_BYTES = 5_000_000
 def spans_of(rule: Sampling, calls: int = CALLS, deep: bool = False) -> list[Span]:
     """One goal with so many below it, side by side or each below the one before: a call each, folded without a run."""
     opening = terms(Limits(), job="j")
-    k: State = journal.open_job(opening)
+    k: State = codec.open_job(opening)
     tracer = Tracer(rule, IDS)
     spans: list[Span] = []
     at_s = 1.0

@@ -6,7 +6,7 @@ import importlib
 import pkgutil
 from typing import Any
 
-from actors import telemetry
+from actors.observability.base import conventions
 
 NOT_SHIPPED = {"plan"}
 """In the conventions' own repository, and not in the package yet."""
@@ -24,7 +24,7 @@ def registry() -> set[str]:
 
 
 def ours() -> dict[str, Any]:
-    return {name: value for name, value in vars(telemetry).items() if name.isupper() and isinstance(value, str)}
+    return {name: value for name, value in vars(conventions).items() if name.isupper() and isinstance(value, str)}
 
 
 def test_names_of_the_conventions_are_as_the_registry_has_them():
@@ -40,11 +40,11 @@ def test_operations_are_those_of_the_registry():
 
     known = {one.value for one in GenAiOperationNameValues}
     operations = {
-        telemetry.CHAT,
-        telemetry.EXECUTE_TOOL,
-        telemetry.INVOKE_AGENT,
-        telemetry.INVOKE_WORKFLOW,
-        telemetry.PLAN,
+        conventions.CHAT,
+        conventions.EXECUTE_TOOL,
+        conventions.INVOKE_AGENT,
+        conventions.INVOKE_WORKFLOW,
+        conventions.PLAN,
     }
     assert operations - known == NOT_SHIPPED
 
@@ -58,9 +58,9 @@ def test_providers_are_those_of_the_registry_or_ours():
         "https://bedrock-runtime.eu.amazonaws.com",
         "https://x.googleapis.com",
     ):
-        assert telemetry.provider_of(endpoint) in known
-    assert telemetry.provider_of("sim:abc") == "cortex.sim"
-    assert telemetry.provider_of("local") == "cortex.local"
+        assert conventions.provider_of(endpoint) in known
+    assert conventions.provider_of("sim:abc") == "cortex.sim"
+    assert conventions.provider_of("local") == "cortex.local"
 
 
 def test_no_other_file_of_ours_knows_such_a_name():

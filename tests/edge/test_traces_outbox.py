@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from actors.observing import exporters
-from actors.observing.exporters import Batch, Files, traces_path
-from actors.observing.otlp import Encoder
-from actors.observing.outbox import SPAN_BYTES, Outbox, Parcel
-from actors.telemetry import Told
-from actors.watching import Watches
-from cortex import commands
+from actors.observability.base.conventions import Told
+from actors.observability.traces import exporters
+from actors.observability.traces.export_queue import SPAN_BYTES, Outbox, Parcel
+from actors.observability.traces.exporters import Batch, Files, traces_path
+from actors.observability.traces.otlp_encoding import Encoder
+from actors.ports.telemetry import Watches
+from cortex.state import commands
 from tests.collector import Received
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from actors.model_port import TRACEPARENT
-from cortex.reply import Reply
+from actors.ports.model import TRACEPARENT
+from cortex.values.reply import Reply
 from tests.edge.scripted import MESSAGE, http
 from tests.edge.wired import BODY, ROADS, always, connected
 

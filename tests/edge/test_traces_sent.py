@@ -12,16 +12,16 @@ import msgspec
 import pytest
 
 import cortex
-from actors.model_port import TRACEPARENT
-from actors.observing.assembled import of_environ
-from actors.observing.exporters import traces_path
-from cortex.changes import Change, Resolve, Spawn
-from cortex.limits import Limits
+from actors.observability.traces.exporters import traces_path
+from actors.observability.wiring import of_environ
+from actors.ports.model import TRACEPARENT
 from cortex.programs.batch import Batch
-from cortex.reply import Reply
-from cortex.state import Goal, State
-from policies.failure import Failure, FailureKind
-from policies.retry import RetryPolicy
+from cortex.state.changes import Change, Resolve, Spawn
+from cortex.state.state import Goal, State
+from cortex.values.limits import Limits
+from cortex.values.reply import Reply
+from policies.failures.failure import Failure, FailureKind
+from policies.failures.retry import RetryPolicy
 from tests.collector import GrpcCollector, HttpCollector, Received, attributes, well_formed
 from tests.edge.jobs import FunctionModel, ListSource, Run, reply, rows
 from tests.stage import Flat
@@ -168,7 +168,7 @@ async def test_a_tool_and_a_join_have_spans_of_their_own(tmp_path, collector):
 
 
 async def test_tokens_of_the_prompt_are_those_of_the_cache_too(tmp_path):
-    from cortex.reply import Usage
+    from cortex.values.reply import Usage
 
     with HttpCollector() as collector:
         model = FunctionModel(lambda body: reply("ok", Usage(10, 3, 200, 30)), endpoint="http://a.example")

@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.trace.v1.trace_pb2 import ScopeSpans, Span
 
-from actors.observing.otlp import Encoder
-from actors.observing.wire import Wire
-from actors.telemetry import Job, job_of, told
-from cortex.events import Answered
-from cortex.exchanges import Asked, Call, Exchange, Record, Single, Whole, count, spread
-from cortex.goals import Goal
-from cortex.reply import Reply, Usage
-from cortex.spans import Ids, Link, What, root_key, span_key, trace_key
-from cortex.spans import Span as Told
+from actors.observability.base.conventions import Job, job_of, told
+from actors.observability.traces.otlp_encoding import Encoder
+from actors.observability.traces.span_encoder import Wire
+from cortex.state.events import Answered
+from cortex.state.goals import Goal
+from cortex.tracing.call_records import Asked, Call, Exchange, Record, Single, Whole, count, spread
+from cortex.tracing.spans import Ids, Link, What, root_key, span_key, trace_key
+from cortex.tracing.spans import Span as Told
+from cortex.values.reply import Reply, Usage
 
 IDS = Ids.of("j", 100.0)
 JOBS = (

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from actors import programs
+from actors.programs import loader
 from tests.structure import ROOT
 
 DEFINES = """
 from typing import ClassVar
 import msgspec, cortex, sys
-from actors import programs
-from actors.cluster import travel
-from cortex.program import params_of
+from actors.programs import loader as programs
+from actors.cluster.shipping import export as travel
+from cortex.state.program import params_of
 
 WORDS = ("a", "b")
 
@@ -60,9 +60,9 @@ print(where, programs.fingerprint(where, b""))
 """
 RECEIVES = """
 import sys
-from actors import programs
-from actors.cluster import travel
-from cortex.program import build
+from actors.programs import loader as programs
+from actors.cluster.shipping import export as travel
+from cortex.state.program import build
 where = sys.argv[2]
 travel.unpack(where, open(sys.argv[1], "rb").read())
 type_ = programs.find(where)
@@ -122,10 +122,10 @@ def test_a_module_that_changed_is_read_anew(tmp_path: Path, monkeypatch: pytest.
     module = tmp_path / "changing_program.py"
     text = "import cortex\nclass P(cortex.Program):\n    def answer(self, k):\n        return {}\n"
     module.write_text(text.format(1))
-    first = programs.find("changing_program:P")
+    first = loader.find("changing_program:P")
     module.write_text(text.format(22))
-    assert programs.find("changing_program:P") is first
-    programs.forget("changing_program:P")
-    second = programs.find("changing_program:P")
+    assert loader.find("changing_program:P") is first
+    loader.forget("changing_program:P")
+    second = loader.find("changing_program:P")
     assert (first.answer(None, None), second.answer(None, None)) == (1, 22)  # type: ignore[arg-type]
-    programs.forget("changing_program:P")
+    loader.forget("changing_program:P")

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.channel import Channel
-from actors.ports import Away
-from actors.sqlite.storage import FileStorage
+from actors.channel.channel import Channel
+from actors.journal.sqlite.storage import FileStorage
+from actors.ports.runtime import Away
 from tests.edge.jobs import FunctionModel, ListSource, Run, reply, rows
 
 

@@ -7,18 +7,18 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from actors import upkeep
-from actors.outlet import Outlet
-from actors.store_errors import Unreachable
-from actors.upkeep import LAST_EVENTS, Upkeep
-from cortex import journal, snapshots
-from cortex.events import Turn
-from cortex.goals import Goal, Status
-from cortex.items import Item
-from cortex.limits import Limits, Route, Terms
+from actors.channel import journal_maintenance
+from actors.channel.journal_maintenance import LAST_EVENTS, Upkeep
+from actors.history.results import Outlet
+from actors.journal.errors import Unreachable
+from cortex.journal import codec, snapshots
+from cortex.journal.snapshots import Pieces, Span
 from cortex.programs.batch import Batch
-from cortex.snapshots import Pieces, Span
-from cortex.state import State
+from cortex.state.events import Turn
+from cortex.state.goals import Goal, Status
+from cortex.state.items import Item
+from cortex.state.state import State
+from cortex.values.limits import Limits, Route, Terms
 
 
 class Kept:
@@ -62,7 +62,7 @@ class Kept:
 
 def opened(snapshot_events: int = 100) -> State:
     limits, route = Limits(snapshot_events=snapshot_events), Route(endpoint="e", model="m")
-    return journal.open_job(
+    return codec.open_job(
         Terms(job="j", program="batch", params_json=b"{}", fingerprint="", limits=limits, route=route, streams=False)
     )
 
@@ -109,7 +109,7 @@ def test_a_job_that_has_ended_is_written_down_unless_little_came_since() -> None
 
 
 def test_a_k_too_large_for_a_value_is_not_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "SNAPSHOT_BYTES_MAX", 10)
+    monkeypatch.setattr(journal_maintenance, "SNAPSHOT_BYTES_MAX", 10)
     assert looked(opened(), events=100, turns=3) == []
 
 
@@ -118,9 +118,9 @@ def test_a_snapshot_says_of_a_goal_what_is_not_usual_and_gives_the_same_back() -
     k = opened()
     k.goals[7] = goal
     k.items[1] = Item("note", "text", id=1)
-    blob = journal.encode_state(k)
-    assert journal.decode_state(blob) == k and journal.encode_state(journal.decode_state(blob)) == blob
-    assert len(blob) - len(journal.encode_state(opened())) < 150
+    blob = codec.encode_state(k)
+    assert codec.decode_state(blob) == k and codec.encode_state(codec.decode_state(blob)) == blob
+    assert len(blob) - len(codec.encode_state(opened())) < 150
 
 
 class Ending:
@@ -128,7 +128,7 @@ class Ending:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, keeps_text: bool = True) -> None:
         monkeypatch.setattr(snapshots, "PIECE_GOALS_MIN", 10)
-        monkeypatch.setattr(upkeep, "BYTES_AN_EVENT", 800)  # what is not of goals is much of so small a K
+        monkeypatch.setattr(journal_maintenance, "BYTES_AN_EVENT", 800)  # what is not of goals is much of so small a K
         self.k, self.source, self.seq = opened(10), Kept(), 0
         self.k.terms = msgspec.structs.replace(self.k.terms, keeps_text=keeps_text)
         self.begin()
@@ -146,7 +146,7 @@ class Ending:
             self.upkeep.took(10, Turn(0.0, ()), "")
             self.upkeep.look(self.k, self.seq)
             if self.source.snapshots and self.source.snapshots[-1][0] == self.seq:
-                assert self.source.whole() == journal.encode_state(self.k)
+                assert self.source.whole() == codec.encode_state(self.k)
 
 
 def test_what_has_ended_is_written_once_and_a_k_of_it_as_often_as_a_small_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +157,7 @@ def test_what_has_ended_is_written_once_and_a_k_of_it_as_often_as_a_small_one(mo
     assert [seq for seq, _, _ in job.source.snapshots] == [*range(1, 201)]
     assert job.source.written == len(job.source.stands) == 200 == job.source.sweeps, "whatever lives there were"
     first, last = (len(job.source.snapshots[at][2]) for at in (0, -1))
-    assert last - first < 16 < len(journal.encode_state(job.k)) - last
+    assert last - first < 16 < len(codec.encode_state(job.k)) - last
 
 
 def test_one_of_which_much_is_not_in_pieces_is_written_when_that_has_cost_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,13 +191,13 @@ def test_a_job_that_keeps_no_text_has_whole_snapshots(monkeypatch: pytest.Monkey
     job = Ending(monkeypatch, keeps_text=False)
     job.turns(3)
     assert job.source.stands == {}
-    assert job.source.snapshots[-1][2] == journal.encode_state(job.k)
+    assert job.source.snapshots[-1][2] == codec.encode_state(job.k)
 
 
 def test_a_piece_that_is_too_large_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     job = Ending(monkeypatch)
     job.turns(1)
-    monkeypatch.setattr(upkeep, "SNAPSHOT_BYTES_MAX", len(job.source.snapshots[0][2]) + 50)
+    monkeypatch.setattr(journal_maintenance, "SNAPSHOT_BYTES_MAX", len(job.source.snapshots[0][2]) + 50)
     for number in range(11, 21):
         job.k.goals[number] = Goal("row", "long" * 100, id=number, status=Status.RESOLVED)
     job.turns(1)

@@ -52,4 +52,4 @@ def test_wheel_declares_its_command_and_licence(wheel):
     commands = configparser.ConfigParser()
     commands.read_string(wheel.read(f"{folder}/entry_points.txt").decode())
     assert dict(commands["console_scripts"]) == {"cortex": "actors.cli:main"}
-    assert dict(commands["pytest11"]) == {"cortex": "actors.pytest_plugin"}
+    assert dict(commands["pytest11"]) == {"cortex": "actors.fakes.pytest_plugin"}

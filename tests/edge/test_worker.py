@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.tasks import Errands
-from actors.watching import Watches
-from actors.worker import Worker
-from cortex import commands, events
-from cortex.signals import Report
-from policies.failure import Failure, FailureKind
+from actors.channel.tool_runs import Errands
+from actors.ports.telemetry import Watches
+from actors.worker.worker import Worker
+from cortex.scheduler.reports import Report
+from cortex.state import commands, events
+from policies.failures.failure import Failure, FailureKind
 
 
 class Program:
@@ -174,7 +174,7 @@ DONE = msgspec.msgpack.encode((3, 1.0, None))
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("actors.tasks.AWAY_S", 0.001)
+    monkeypatch.setattr("actors.channel.tool_runs.AWAY_S", 0.001)
 
 
 async def test_a_run_waits_for_its_breaker_for_a_worker_and_for_one_that_takes_it() -> None:

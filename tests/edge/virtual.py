@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from actors.armoury import ModelMaker, make_model
-from actors.inline import InlineRuntime
+from actors.routing.model_factory import ModelMaker, make_model
+from actors.runtime.inline import InlineRuntime
 
 T = TypeVar("T")
 

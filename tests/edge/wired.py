@@ -10,10 +10,10 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from actors.model import AnthropicModel
-from actors.provider import direct
-from actors.provider.credential import Credential, Prepared
-from policies.failure import Failure
+from actors.providers.credentials.credential import Credential, Prepared
+from actors.providers.messages.client import AnthropicModel
+from actors.providers.transport import aiohttp_transport
+from policies.failures.failure import Failure
 from tests.edge.scripted import Answer, Script, Scripted, scripted
 
 KEY = "sk-ant-api03-verysecretkey-0123456789"
@@ -41,7 +41,7 @@ def connected(request: pytest.FixtureRequest) -> Connect:
             model = AnthropicModel(credential, **settings)
             with pytest.MonkeyPatch.context() as patched:
                 if request.param == "session":
-                    patched.setattr(direct, "head_of", AsyncMock(return_value=None))
+                    patched.setattr(aiohttp_transport, "head_of", AsyncMock(return_value=None))
                 try:
                     yield server, model
                 finally:

@@ -11,8 +11,9 @@ from typing import Any
 
 import msgspec
 
-from cortex import events, journal, snapshots
-from cortex.state import State
+from cortex.journal import codec, snapshots
+from cortex.state import events
+from cortex.state.state import State
 
 WHERE = Path(__file__).with_name("form.txt")
 
@@ -20,9 +21,9 @@ WHERE = Path(__file__).with_name("form.txt")
 def form() -> str:
     """Of turns, of the accounts that they carry, and of snapshots."""
     told: dict[str, str] = {}
-    for root in (events.Turn, journal._Written, State, snapshots.Split):
+    for root in (events.Turn, codec._Written, State, snapshots.Split):
         _tell(root, told)
-    return "\n".join([f"format {journal.FORMAT}", *(told[name] for name in sorted(told))]) + "\n"
+    return "\n".join([f"format {codec.FORMAT}", *(told[name] for name in sorted(told))]) + "\n"
 
 
 def _tell(kind: Any, told: dict[str, str]) -> None:

@@ -30,7 +30,7 @@ WORK = Path("/var/tmp/cj-00000000")
 ROOT = HERE.parent.parent
 SIM = ("--model", "sim")
 NOWHERE = "import socket; socket.gethostname = lambda: 'a-host'"
-AS_IF_LONG = "import actors.upkeep as u; f = u.Upkeep.took; u.Upkeep.took = lambda self, n, *more: f(self, 2_500 * n, *more)"
+AS_IF_LONG = "import actors.channel.journal_maintenance as u; f = u.Upkeep.took; u.Upkeep.took = lambda self, n, *more: f(self, 2_500 * n, *more)"
 """A short job with the snapshots of a long one: each event counts as many."""
 
 
@@ -115,7 +115,7 @@ def _fresh(case: Case) -> None:
 
 
 def _argv(name: str, case: Case, more: tuple[str, ...]) -> list[str]:
-    begin = f"{case.before}\n{NOWHERE}\nimport sys\nfrom actors.cli.entrance import enter\nsys.exit(enter(sys.argv[1:]))"
+    begin = f"{case.before}\n{NOWHERE}\nimport sys\nfrom actors.cli.main import enter\nsys.exit(enter(sys.argv[1:]))"
     return [sys.executable, "-c", begin, *case.command, *more, "--job", name, "--state", "state", "--json"]
 
 

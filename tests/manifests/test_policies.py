@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import cortex
-from policies.timeout import TimeoutPolicy, attempt_timeout_s
+from policies.failures.timeout import TimeoutPolicy, attempt_timeout_s
 from tests.manifests import kuberay, policies, schemas
 from tests.manifests.rendering import K8S, Object, named, rendered
 from tests.manifests.test_valid import COMPONENTS, with_components

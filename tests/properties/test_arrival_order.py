@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cortex import journal
-from cortex.limits import Limits
+from cortex.journal import codec
 from cortex.programs.batch import Batch
+from cortex.values.limits import Limits
 from tests.stage import PRICE, Flat, fed
 from tests.toys import Elector, Planner, Watcher
 from tests.world import World, meaning
@@ -47,12 +47,12 @@ def test_any_order_and_any_batching_mean_the_same(name, seed, together, permits)
 @settings(max_examples=25)
 def test_where_replies_make_nothing_new_k_is_the_same_to_the_byte(seed, together, permits):
     straight, other = run("flat", 0, permits=permits, still=True), run("flat", seed, together, permits, still=True)
-    assert journal.encode_state(other.k) == journal.encode_state(straight.k)
+    assert codec.encode_state(other.k) == codec.encode_state(straight.k)
 
 
 def test_ids_do_tell_the_order_where_replies_make_goals():
     """The other side of it: were this not so, the comparison by bytes would do everywhere."""
-    blobs = {journal.encode_state(run("planned and nested", seed, still=True).k) for seed in range(8)}
+    blobs = {codec.encode_state(run("planned and nested", seed, still=True).k) for seed in range(8)}
     assert len(blobs) > 1
 
 

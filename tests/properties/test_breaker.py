@@ -7,9 +7,9 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from actors.breakers import Mirror
-from policies import breaker as b
-from policies.breaker import Breaker, BreakerPolicy, BreakerState, Moved
+from actors.scheduler.breaker_mirror import Mirror
+from policies.failures import breaker
+from policies.failures.breaker import Breaker, BreakerPolicy, BreakerState, Moved
 
 P = BreakerPolicy(window_count=12, volume_min=4, window_s=20.0, probes=3, blocked_open_s=60.0)
 PROBE_S = 30.0
@@ -59,13 +59,13 @@ class World(RuleBasedStateMachine):
         counts = {"good": 0, "bad": 0, "void": 0}
         counts["void" if kind == "blocked" else kind] = n
         slow_n = n if slow and kind in ("good", "bad") else 0
-        moved = b.observe(
+        moved = breaker.observe(
             P, self.breaker, self.at_s, generation, counts["good"], counts["bad"], slow_n, retry_after_s, draw,
             counts["void"],
         )  # fmt: skip
         self._took(generation, moved)
         if kind == "blocked":
-            moved = b.block(P, self.breaker, self.at_s, generation, "credit", draw)
+            moved = breaker.block(P, self.breaker, self.at_s, generation, "credit", draw)
             self._took(generation, moved)
         if late:
             assert msgspec.structs.replace(self.breaker, waves=[]) == before, "a late result decided something"
@@ -75,7 +75,7 @@ class World(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0.0, 0.1, 1.0, 7.0, 31.0, 61.0]))
     def time_passes(self, seconds: float) -> None:
         self.at_s += seconds
-        self._took(self.breaker.generation, b.passed(P, self.breaker, self.at_s))
+        self._took(self.breaker.generation, breaker.passed(P, self.breaker, self.at_s))
 
     @precondition(lambda self: self.breaker.state is BreakerState.CLOSED)
     @rule(n=st.integers(1, 6))
@@ -84,9 +84,9 @@ class World(RuleBasedStateMachine):
 
     @rule(most=st.integers(1, 5))
     def probes_are_sent(self, most: int) -> None:
-        n = min(most, b.probes_wanted(P, self.breaker, self.at_s))
+        n = min(most, breaker.probes_wanted(P, self.breaker, self.at_s))
         deadline_s = self.at_s + PROBE_S
-        b.probe_out(P, self.breaker, self.at_s, deadline_s, n)
+        breaker.probe_out(P, self.breaker, self.at_s, deadline_s, n)
         for _ in range(n):
             assert self.breaker.state is BreakerState.HALF_OPEN
             self.unresolved.append(Probe(self.breaker.generation, deadline_s, self.at_s, self.breaker.blocked))
@@ -134,7 +134,7 @@ class World(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_wanted_but_half_open(self) -> None:
-        wanted = b.probes_wanted(P, self.breaker, self.at_s)
+        wanted = breaker.probes_wanted(P, self.breaker, self.at_s)
         assert wanted == 0 or self.breaker.state is BreakerState.HALF_OPEN
         assert wanted <= (1 if self.breaker.blocked else P.probes)
 
@@ -169,10 +169,10 @@ def test_subjects_do_not_move_each_other(walk: list[tuple[str, str, float]]) -> 
         at_s += seconds
         value = values[subject]
         if what == "pass":
-            moved = b.passed(P, value, at_s)
+            moved = breaker.passed(P, value, at_s)
         else:
             good, bad = (4, 0) if what == "good" else (0, 4)
-            moved = b.observe(P, value, at_s, value.generation, good, bad, 0, 0.0, 0.5)
+            moved = breaker.observe(P, value, at_s, value.generation, good, bad, 0, 0.0, 0.5)
         told = len(heard)
         if moved:
             mirror.moved(subject, moved.new)

@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
-from cortex import budgets, commands, events, purse
-from cortex.budgets import Asked
-from cortex.limits import Limits
-from policies import slices
-from policies.price import cost_nusd
-from policies.slices import DAY_S, Budget, day_of
+from cortex.admission import budget_slices
+from cortex.scheduler import budgets
+from cortex.scheduler.budgets import Asked
+from cortex.state import commands, events
+from cortex.values.limits import Limits
+from policies.estimates.price import cost_nusd
+from policies.limits import slices
+from policies.limits.slices import DAY_S, Budget, day_of
 from tests.stage import PRICE, USAGE, Flat, Stage
 
 CAP = 2_500_000
@@ -49,7 +51,7 @@ class Job:
         self.town.doubt()
 
     def ask(self, lost: bool = False, over: bool = False) -> None:
-        """As ``actors.allowance`` does it; the answer may be lost, never late."""
+        """As ``actors.channel.leases.budget_client`` does it; the answer may be lost, never late."""
         k = self.k
         ledger = k.ledger.__class__(**{n: getattr(k.ledger, n) for n in k.ledger.__struct_fields__})
         ledger.turn_to(self.town.at_s)
@@ -58,7 +60,7 @@ class Job:
             job=self.name, labels={"team": "a"}, day=ledger.day, day_nusd=ledger.day_nusd, month_nusd=ledger.month_nusd,
             holds={each.budget: each.upto_nusd for each in held if each.window == ledger.day},
             lacks_nusd=k.purse.lacks_nusd if k.purse is not None else 0, over=over,
-            open_nusd=purse.open_nusd(k),
+            open_nusd=budget_slices.open_nusd(k),
         )  # fmt: skip
         answer = budgets.ask([self.town.budget], asked, self.town.at_s)
         if not lost and not over:
@@ -120,7 +122,7 @@ class Town:
             self.doubt()
 
     def bury(self, job: Job) -> None:
-        """As ``actors.budgets`` does it, from the journal of a job whose process is gone."""
+        """As ``actors.limits.budgets`` does it, from the journal of a job whose process is gone."""
         held = self.budget.holdings.get(job.name)
         if held is not None:
             ledger = job.k.ledger
@@ -191,15 +193,15 @@ def _counts_what_is_used(self: Any) -> int:
 
 def _any_window(k: Any, slice_: Any, charge: Any) -> bool:
     """Planted: yesterday's slice is spent today."""
-    return bool(purse.used_nusd(k, slice_.period) + charge.nusd <= slice_.upto_nusd)
+    return bool(budget_slices.used_nusd(k, slice_.period) + charge.nusd <= slice_.upto_nusd)
 
 
 @pytest.mark.parametrize(
     ("where", "name", "fault", "story"),
     [
-        (purse, "void", _keeps_slices, _comes_back),
+        (budget_slices, "void", _keeps_slices, _comes_back),
         (slices.Holding, "counted_nusd", property(_counts_what_is_used), _lives),
-        (purse, "_fits", _any_window, _lives),
+        (budget_slices, "_fits", _any_window, _lives),
     ],
 )
 def test_a_planted_fault_is_found(monkeypatch, where, name, fault, story):

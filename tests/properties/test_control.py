@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cortex.control import Bounds, Control, Refused, Status, course
+from cortex.control import Bounds, Control, Refused, Status, progression
 from cortex.control.commands import KINDS
 from cortex.control.machine import handle
 from cortex.control.state import TRACE_MAX
@@ -62,8 +62,8 @@ EVENTS = st.one_of(
 def happens(c: Control, what: str, given: Any) -> Control:
     """One thing happens, as the loop has it happen. What is refused leaves the very same value."""
     if what == "decide":
-        names = course.open_approvals(c)
-        return course.decided(c, names[0], given) if names else c
+        names = progression.open_approvals(c)
+        return progression.decided(c, names[0], given) if names else c
     if what == "command":
         done = handle(c, given)
         assert not done.failed or done.control is c
@@ -71,17 +71,17 @@ def happens(c: Control, what: str, given: Any) -> Control:
         return done.control
     if not c.active:
         return c
-    c, _ = course.heard(c)
+    c, _ = progression.heard(c)
     try:
         if what == "answer":
-            return course.answered(c, given)
+            return progression.answered(c, given)
         if what == "fail":
-            return course.failed(c, given)
+            return progression.failed(c, given)
         if what == "did":
-            return course.did(c, "record", {"item": given}, "ok")[0]
+            return progression.did(c, "record", {"item": given}, "ok")[0]
     except Refused:
         return c
-    return course.marked(c, c.active, given)
+    return progression.marked(c, c.active, given)
 
 
 def holds(c: Control) -> None:

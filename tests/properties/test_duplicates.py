@@ -13,13 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cortex import events, journal
-from cortex.limits import Limits
-from cortex.loop import step
-from cortex.program import Program
+from cortex.journal import codec
+from cortex.loop.step import step
 from cortex.programs.batch import Batch
-from cortex.state import State
-from policies.retry import RetryPolicy
+from cortex.state import events
+from cortex.state.program import Program
+from cortex.state.state import State
+from cortex.values.limits import Limits
+from policies.failures.retry import RetryPolicy
 from tests.stage import PRICE, Flat, fed
 from tests.toys import Chaos, Elector, Planner, Voter, Watcher
 from tests.world import World
@@ -69,7 +70,7 @@ def with_doubles(turns: list[events.Turn], chance: random.Random) -> list[events
 
 def taken(program: Program, turns: list[events.Turn]) -> tuple[State, list]:
     """K and the commands, from nothing."""
-    k, said = journal.open_job(turns[0].batches[0][0].terms), []
+    k, said = codec.open_job(turns[0].batches[0][0].terms), []
     for turn in turns:
         said += step(k, program, turn)
     return k, said
@@ -85,7 +86,7 @@ def test_what_comes_twice_changes_nothing_but_the_count_of_it(name, seed):
     assert said_twice == said_once
     assert twice.tally.dropped >= once.tally.dropped
     twice.tally.dropped = once.tally.dropped
-    assert journal.encode_state(twice) == journal.encode_state(once)
+    assert codec.encode_state(twice) == codec.encode_state(once)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -94,9 +95,9 @@ def test_what_comes_twice_changes_nothing_but_the_count_of_it(name, seed):
 def test_a_journal_cut_by_a_snapshot_anywhere_gives_the_same_k(name, seed, where):
     stage = run(name, seed).stage
     cut = 1 + where % len(stage.turns)
-    snapshot = journal.encode_state(journal.replay(None, stage.turns[:cut], stage.program))
-    k = journal.replay(journal.decode_state(snapshot), stage.turns[cut:], stage.program)
-    assert journal.encode_state(k) == journal.encode_state(stage.k)
+    snapshot = codec.encode_state(codec.replay(None, stage.turns[:cut], stage.program))
+    k = codec.replay(codec.decode_state(snapshot), stage.turns[cut:], stage.program)
+    assert codec.encode_state(k) == codec.encode_state(stage.k)
 
 
 def test_the_runs_are_worth_it():

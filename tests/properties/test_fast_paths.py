@@ -14,16 +14,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cortex import attempts, authored, events, intake, journal, loop, transitions, votes
-from cortex.changes import Ask, Change, Emit, Resolve
-from cortex.limits import Limits
-from cortex.program import Program
+from cortex.calls import attempts, program_hooks, voting
+from cortex.goals import apply_changes
+from cortex.journal import codec
+from cortex.loop import event_handlers, step
 from cortex.programs.batch import Batch
 from cortex.programs.table import Table
-from cortex.prompt import Part, Prompt, Role, one_text, request_body, text_frame, text_request
-from cortex.reply import Malformed, Reply
-from cortex.state import Goal, State
-from policies.tokens import FRAMING_TOKENS, body_tokens_bound, text_body_tokens_bound, tokens_bound
+from cortex.state import events
+from cortex.state.changes import Ask, Change, Emit, Resolve
+from cortex.state.program import Program
+from cortex.state.state import Goal, State
+from cortex.values.limits import Limits
+from cortex.values.prompt import Part, Prompt, Role, one_text, request_body, text_frame, text_request
+from cortex.values.reply import Malformed, Reply
+from policies.estimates.tokens import FRAMING_TOKENS, body_tokens_bound, text_body_tokens_bound, tokens_bound
 from tests.stage import PRICE, Flat, fed, taken
 from tests.toys import Elector, Planner
 from tests.world import World
@@ -103,15 +107,15 @@ def told(program: Program, turns: Iterable[events.Turn], general: bool) -> list[
     """What each turn came to: commands and K, to the byte, and the goals that it made and ended."""
     with pytest.MonkeyPatch.context() as patch:
         if general:
-            patch.setattr(loop, "absorb_plainly", lambda k, program, happened, out: next(happened, None))
-            patch.setattr(loop, "ask_plainly", lambda k, wishes, once, out: next(wishes, None))
-            patch.setattr(intake, "may_be_plain", lambda *given: False)
-            patch.setattr(authored, "may_be_plain", lambda *given: False)
-            patch.setattr(votes, "made_plainly", lambda *given: None)
+            patch.setattr(step, "absorb_plainly", lambda k, program, happened, out: next(happened, None))
+            patch.setattr(step, "ask_plainly", lambda k, wishes, once, out: next(wishes, None))
+            patch.setattr(event_handlers, "may_be_plain", lambda *given: False)
+            patch.setattr(program_hooks, "may_be_plain", lambda *given: False)
+            patch.setattr(voting, "made_plainly", lambda *given: None)
         found = []
         for out, k in taken(program, turns):
             goals = [[(goal.id, goal.status) for goal in some] for some in (out.made, out.ended)]
-            found.append((journal.encode_batch(out), journal.encode_state(k), goals))  # type: ignore[arg-type]
+            found.append((codec.encode_batch(out), codec.encode_state(k), goals))  # type: ignore[arg-type]
         return found
 
 
@@ -133,7 +137,7 @@ def test_what_is_plain_goes_the_fast_path(name, monkeypatch):
         monkeypatch.setattr(place, function, lambda *given, **named: seen.append(function) or general(*given, **named))
 
     stage = lived(name, 1, LIMITS[0], 0.0).stage
-    for place, function in ((loop, "ask"), (attempts, "answered"), (transitions, "_checked")):
+    for place, function in ((step, "ask"), (attempts, "answered"), (apply_changes, "_checked")):
         noted(place, function)
     told(stage.other, stage.turns, general=False)
     assert len(stage.said) > 40

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cortex import journal
-from cortex.events import Answered
-from cortex.program import build, params_of
+from cortex.journal import codec
+from cortex.state.events import Answered
+from cortex.state.program import build, params_of
 from tests.flows import ALL
 from tests.stage import PRICE
 from tests.world import World, meaning
@@ -42,8 +42,8 @@ def test_a_flow_that_is_killed_at_any_turn_and_replayed_from_a_snapshot_is_the_s
 def test_a_journal_replayed_from_its_first_turn_gives_the_same_k(name, seed, together):
     world = run(name, seed, together=together, faults=0.1, unrest=0.1)
     anew = build(type(ALL[name]), params_of(ALL[name]))
-    k = journal.replay(None, world.stage.turns, anew)
-    assert journal.encode_state(k) == journal.encode_state(world.k)
+    k = codec.replay(None, world.stage.turns, anew)
+    assert codec.encode_state(k) == codec.encode_state(world.k)
 
 
 @given(SEEDS, st.integers(1, 7), st.integers(1, 12))

@@ -14,18 +14,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cortex import commands, events
-from cortex.ledger import Ledger
-from cortex.limits import Limits, Route
-from cortex.program import Program
 from cortex.programs.batch import Batch
 from cortex.programs.shards import Shards
-from cortex.purse import Slice
-from cortex.shards import Report
-from cortex.state import Status
-from cortex.tally import Tally
-from policies.failure import Failure, FailureKind
-from policies.retry import RetryPolicy
+from cortex.state import commands, events
+from cortex.state.budget_slice import Slice
+from cortex.state.program import Program
+from cortex.state.shard_record import Report
+from cortex.state.state import Status
+from cortex.values.counters import Tally
+from cortex.values.ledger import Ledger
+from cortex.values.limits import Limits, Route
+from policies.failures.failure import Failure, FailureKind
+from policies.failures.retry import RetryPolicy
 from tests.flows import ALL, asks_people
 from tests.stage import PRICE, Flat, Stage, failure, fed, other, reply
 from tests.toys import Chaos, Elector, Planner, Voter, Watcher

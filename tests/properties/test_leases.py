@@ -10,12 +10,12 @@ import msgspec
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from cortex.cluster import Cluster
-from cortex.orders import Capped, Command, Event, Started
-from cortex.pools import Memo
-from cortex.scheduler import step
-from cortex.signals import Grant
-from policies.limit import Caps
+from cortex.scheduler.pools import Memo
+from cortex.scheduler.protocol import Capped, Command, Event, Started
+from cortex.scheduler.reports import Grant
+from cortex.scheduler.state import Cluster
+from cortex.scheduler.step import step
+from policies.limits.limit import Caps
 from tests.town import OTHER, ROUTE, TIMEOUT_S, Channel, Town
 from tests.town import settings as knobs
 

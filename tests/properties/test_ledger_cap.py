@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cortex import commands, events
-from cortex.limits import Limits
-from cortex.program import Program
-from cortex.reply import Usage
-from cortex.state import State
-from policies.price import parse_price
-from policies.retry import RetryPolicy
+from cortex.state import commands, events
+from cortex.state.program import Program
+from cortex.state.state import State
+from cortex.values.limits import Limits
+from cortex.values.reply import Usage
+from policies.estimates.price import parse_price
+from policies.failures.retry import RetryPolicy
 from tests.stage import Flat, Stage, other
 from tests.toys import Chaos, Elector, Planner, Voter, Watcher
 from tests.world import World

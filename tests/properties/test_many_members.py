@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cortex import health, staffing
-from cortex.cluster import NEVER
-from cortex.orders import Command, Died, Drain, Event, Nodes, Passed, Staffed
+from cortex.scheduler import autoscaling, health
+from cortex.scheduler.protocol import Command, Died, Drain, Event, Nodes, Passed, Staffed
+from cortex.scheduler.state import NEVER
 from tests.house import House, of
 
 NODES = tuple(f"n{place}" for place in range(6))
@@ -29,7 +29,7 @@ DEEDS = st.lists(
 @pytest.fixture(autouse=True, scope="module")
 def _few() -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(staffing, "FEW", 3)
+        patch.setattr(autoscaling, "FEW", 3)
         yield
 
 
@@ -76,17 +76,17 @@ def test_who_takes_work_is_told_in_the_end_and_not_with_each_change(deeds: list[
     for what, place in deeds:
         h.do(what, place)
         for role, told in (("branch", h.state.branches), ("worker", h.state.workers)):
-            if told != staffing.up(h.state, role):
-                assert h.state.due_s <= h.state.told_s + staffing.TELL_S, "nobody will come back to it"
+            if told != autoscaling.up(h.state, role):
+                assert h.state.due_s <= h.state.told_s + autoscaling.TELL_S, "nobody will come back to it"
     for _ in range(10):
         if h.state.due_s < NEVER:
             h.at_s = max(h.at_s, h.state.due_s)
             h.tell(Passed(h.at_s))
-    h.after(staffing.TELL_S)
+    h.after(autoscaling.TELL_S)
     h.tell(Passed(h.at_s))
-    assert h.state.branches == staffing.up(h.state, "branch")
+    assert h.state.branches == autoscaling.up(h.state, "branch")
     for (before_s, _), (at_s, order) in zip(h.told, h.told[1:], strict=False):
-        assert len(order.branches) <= 3 or at_s - before_s >= staffing.TELL_S or before_s == h.told[0][0]
+        assert len(order.branches) <= 3 or at_s - before_s >= autoscaling.TELL_S or before_s == h.told[0][0]
 
 
 @settings(max_examples=40, deadline=None)
@@ -98,7 +98,7 @@ def test_which_nodes_are_worse_is_what_a_look_at_all_shows_of_a_moment_ago(told:
         h.state.at_s += wait_s
         if NODES[place] in h.state.nodes:
             health.record(h.state.nodes[NODES[place]].seen, h.state.at_s, answered=25, samples=((seconds, 1),) * 16)
-        looks[h.state.at_s] = staffing.worse(h.state)
-        said, as_of_s = staffing._worse(h.state), h.state.worse_s
-        assert h.state.at_s - as_of_s < len(h.state.nodes) * staffing.WORSE_PACE_S
+        looks[h.state.at_s] = autoscaling.worse(h.state)
+        said, as_of_s = autoscaling._worse(h.state), h.state.worse_s
+        assert h.state.at_s - as_of_s < len(h.state.nodes) * autoscaling.WORSE_PACE_S
         assert said == looks[as_of_s]

@@ -11,12 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cortex import events, journal, plain_turns
-from cortex.limits import Limits
-from cortex.loop import step
+from cortex.journal import codec
+from cortex.loop.step import step
+from cortex.programs import batch_replay
 from cortex.programs.batch import Batch
-from cortex.purse import Purse
-from cortex.state import State
+from cortex.state import events
+from cortex.state.budget_slice import Purse
+from cortex.state.state import State
+from cortex.values.limits import Limits
 from tests.stage import PRICE, Stage, failure, fed, taken
 from tests.world import World
 
@@ -70,7 +72,7 @@ def lived(seed: int, limits: Limits, faults: float, unrest: float = 0.0, windows
 
 def stepped(turns: Iterable[events.Turn]) -> list[bytes]:
     """K after each turn, as `step` makes it."""
-    return [journal.encode_state(k) for _, k in taken(Batch(), turns)]
+    return [codec.encode_state(k) for _, k in taken(Batch(), turns)]
 
 
 CHANCES = st.tuples(*(st.sampled_from((0.0, 0.0, share)) for share in (0.1, 0.1, 0.1)))
@@ -83,18 +85,18 @@ def test_turns_folded_at_once_come_to_what_step_makes_of_them(seed, limits, chan
     turns = lived(seed, limits, faults, unrest, twice=twice).stage.turns
     wanted = stepped(turns)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plain_turns, "GOALS_AN_EVENT", 10**9)  # it is tried after each turn
+        patch.setattr(batch_replay, "GOALS_AN_EVENT", 10**9)  # it is tried after each turn
         for cut in range(1, len(turns) + 1, 1 + len(turns) // 20):
-            assert journal.encode_state(journal.replay(None, turns[:cut], Batch())) == wanted[cut - 1], cut
-            k = journal.replay(journal.decode_state(wanted[cut - 1]), turns[cut:], Batch())
-            assert journal.encode_state(k) == wanted[-1], cut
+            assert codec.encode_state(codec.replay(None, turns[:cut], Batch())) == wanted[cut - 1], cut
+            k = codec.replay(codec.decode_state(wanted[cut - 1]), turns[cut:], Batch())
+            assert codec.encode_state(k) == wanted[-1], cut
 
 
 def folded(turns: list[events.Turn], monkeypatch: pytest.MonkeyPatch, **how: Any) -> int:
     """How many of these a replay folds at once."""
     seen = []
-    monkeypatch.setattr(journal, "step", lambda k, program, turn: seen.append(turn) or step(k, program, turn))
-    journal.replay(None, turns, Batch(), **how)
+    monkeypatch.setattr(codec, "step", lambda k, program, turn: seen.append(turn) or step(k, program, turn))
+    codec.replay(None, turns, Batch(), **how)
     return len(turns) - len(seen)
 
 
@@ -107,7 +109,7 @@ def test_nearly_all_turns_of_a_batch_are_plain(seed, monkeypatch):
 
 def test_failures_are_stepped_and_most_else_is_still_folded(monkeypatch):
     turns = lived(13, Limits(concurrency=8), 0.03, windows=30).stage.turns
-    monkeypatch.setattr(plain_turns, "GOALS_AN_EVENT", 10**9)
+    monkeypatch.setattr(batch_replay, "GOALS_AN_EVENT", 10**9)
     assert len(turns) / 2 < folded(turns, monkeypatch) < len(turns) - 20
 
 
@@ -122,14 +124,14 @@ def test_what_another_program_would_be_asked_is_not_passed_over(monkeypatch):
     class Mine(Batch, frozen=True):
         """It may say something else."""
 
-    assert plain_turns.plain_turns(State(lived(1, LIMITS[0], 0.0).k.terms), Mine()) is None
-    assert plain_turns.plain_turns(State(lived(1, LIMITS[0], 0.0).k.terms), Batch(ordered=True)) is None
+    assert batch_replay.plain_turns(State(lived(1, LIMITS[0], 0.0).k.terms), Mine()) is None
+    assert batch_replay.plain_turns(State(lived(1, LIMITS[0], 0.0).k.terms), Batch(ordered=True)) is None
 
 
 @pytest.fixture
 def stage(monkeypatch) -> Stage:
     """Thirty rows, of which eight are asked; a replay tries to fold after each turn."""
-    monkeypatch.setattr(plain_turns, "GOALS_AN_EVENT", 10**9)
+    monkeypatch.setattr(batch_replay, "GOALS_AN_EVENT", 10**9)
     made = Stage(Batch(), Limits(concurrency=8, max_failed=0.2), permits=8, streams=True)
     made.turn(fed(*map(str, range(30))))
     return made
@@ -138,8 +140,8 @@ def stage(monkeypatch) -> Stage:
 def same(stage: Stage, *happened: events.Event) -> State:
     """One turn more, which a replay folds or not, and which comes to the same."""
     stage.turn(*happened)
-    k = journal.replay(None, stage.turns, Batch())
-    assert journal.encode_state(k) == stepped(stage.turns)[-1]
+    k = codec.replay(None, stage.turns, Batch())
+    assert codec.encode_state(k) == stepped(stage.turns)[-1]
     return k
 
 
@@ -191,9 +193,9 @@ STANDS = {
 
 @pytest.mark.parametrize("name", STANDS)
 def test_nothing_is_folded_where_something_else_is_under_way(stage, name):
-    assert plain_turns.plain_turns(copy.deepcopy(stage.k), Batch()) is not None
+    assert batch_replay.plain_turns(copy.deepcopy(stage.k), Batch()) is not None
     setattr(stage.k, name, STANDS[name])
-    assert plain_turns.plain_turns(stage.k, Batch()) is None
+    assert batch_replay.plain_turns(stage.k, Batch()) is None
 
 
 def test_nothing_is_folded_where_the_job_or_its_route_is_bounded_so(stage):
@@ -204,10 +206,10 @@ def test_nothing_is_folded_where_the_job_or_its_route_is_bounded_so(stage):
 
     bounds: dict[str, Any] = {"deadline_at_s": 9e9, "max_cost_nusd": 1, "goal_timeout_s": 9.0, "hedge_after_s": 1.0, "warm_prefix": True}
     for name, bound in bounds.items():
-        assert plain_turns.plain_turns(changed(**{name: bound}), Batch()) is None, name
+        assert batch_replay.plain_turns(changed(**{name: bound}), Batch()) is None, name
     for name, value in {"failing": failure("transient"), "blocked": failure("blocked"), "starts": 3, "in_flight": 9}.items():
         k = copy.deepcopy(stage.k)
         setattr(k.shares[0], name, value)
-        assert plain_turns.plain_turns(k, Batch()) is None, name
+        assert batch_replay.plain_turns(k, Batch()) is None, name
     stage.k.shares *= 2
-    assert plain_turns.plain_turns(stage.k, Batch()) is None
+    assert batch_replay.plain_turns(stage.k, Batch()) is None

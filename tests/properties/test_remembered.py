@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from actors.sqlite import index as index_
-from actors.sqlite.hashes import Hashes
-from actors.sqlite.index import FileIndex, known, unremember, whose
+from actors.journal.sqlite import reply_index
+from actors.journal.sqlite.hash_set import Hashes
+from actors.journal.sqlite.reply_index import FileIndex, known, unremember, whose
 
 PROCESSES = 2
 SMALL = {"RECENT_MAX": 3, "LEARN_MAX": 2, "KNOWN_MAX": 3, "SORT_AT_ONCE": 3, "PUT_AT_ONCE": 2}
@@ -37,8 +37,8 @@ class Remembering(RuleBasedStateMachine):
         super().__init__()
         self._folder = tempfile.TemporaryDirectory()
         self._path = Path(self._folder.name) / "replies.sqlite"
-        self._was = {name: getattr(index_, name) for name in SMALL}
-        vars(index_).update(SMALL)
+        self._was = {name: getattr(reply_index, name) for name in SMALL}
+        vars(reply_index).update(SMALL)
         self._paid: dict[bytes, tuple[str, int, int]] = {}
         self._seq = 0
 
@@ -79,7 +79,7 @@ class Remembering(RuleBasedStateMachine):
     def teardown(self) -> None:
         for each in getattr(self, "_open", []):
             each.close()
-        vars(index_).update(self._was)
+        vars(reply_index).update(self._was)
         self._folder.cleanup()
 
 

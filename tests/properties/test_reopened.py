@@ -10,12 +10,13 @@ import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from actors.editions import lines
-from actors.sqlite.storage import FileStorage
-from actors.store import Journal
-from cortex import events, journal
-from cortex.limits import Limits
+from actors.history.result_history import lines
+from actors.journal.journal import Journal
+from actors.journal.sqlite.storage import FileStorage
+from cortex.journal import codec
 from cortex.programs.batch import Batch
+from cortex.state import events
+from cortex.values.limits import Limits
 from tests.stage import Stage, row
 
 ROWS = 7
@@ -49,10 +50,10 @@ class Life:
 
     def put_down(self) -> None:
         for turn in self.stage.turns[self.written :]:
-            self.journal.append([journal.encode_turn(turn.at_s, map(journal.encode_batch, turn.batches))])
+            self.journal.append([codec.encode_turn(turn.at_s, map(codec.encode_batch, turn.batches))])
             k = self.stage.k
             if self.written % 5 == 4 and turn is self.stage.turns[-1]:
-                self.journal.snapshot(self.journal.seq, k.emitted, journal.encode_state(k))
+                self.journal.snapshot(self.journal.seq, k.emitted, codec.encode_state(k))
             self.written += 1
 
     def feed(self, most: int) -> None:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cortex import journal, snapshots
-from cortex.goals import Goal, Status
-from cortex.loop import step
-from cortex.snapshots import HEAD_BYTES, Pieces, Span, Split, joined, span_of, split
-from cortex.state import State
+from cortex.journal import codec, snapshots
+from cortex.journal.snapshots import HEAD_BYTES, Pieces, Span, Split, joined, span_of, split
+from cortex.loop.step import step
+from cortex.state.goals import Goal, Status
+from cortex.state.state import State
 from tests.properties.test_duplicates import PROGRAMS, run
 
 SEEDS = st.integers(0, 10**9)
@@ -39,7 +39,7 @@ class Kept:
             assert number not in self.blobs, "an earlier snapshot may refer to it"
             self.blobs[number] = blob
         blob = self.pieces.snapshot(k)
-        assert self.whole(blob) == journal.encode_state(k)
+        assert self.whole(blob) == codec.encode_state(k)
         span = span_of(blob[:HEAD_BYTES])
         assert (span is None) == (split(blob) is None)
         if span is not None:
@@ -65,7 +65,7 @@ class Kept:
 @settings(max_examples=10)
 def test_it_is_k_as_it_is_whatever_happened_since(name: str, seed: int, every: int) -> None:
     turns, program = run(name, seed).stage.turns, PROGRAMS[name]
-    k, kept, chance = journal.open_job(turns[0].batches[0][0].terms), Kept(), random.Random(seed)
+    k, kept, chance = codec.open_job(turns[0].batches[0][0].terms), Kept(), random.Random(seed)
     for turn in turns:
         step(k, program, turn)
         if chance.randrange(every) == 0:
@@ -80,7 +80,7 @@ def test_the_runs_are_worth_it() -> None:
     splits = dict.fromkeys(PROGRAMS, 0)
     for name, seed in ((name, seed) for name in PROGRAMS for seed in range(4)):
         turns, program = run(name, seed).stage.turns, PROGRAMS[name]
-        k, kept = journal.open_job(turns[0].batches[0][0].terms), Kept()
+        k, kept = codec.open_job(turns[0].batches[0][0].terms), Kept()
         for turn in turns:
             step(k, program, turn)
             kept.look(k)
@@ -90,7 +90,7 @@ def test_the_runs_are_worth_it() -> None:
 
 def of(count: int, lives: int = 0) -> State:
     """K with so many goals that have ended, and some at the end that have not."""
-    k = journal.open_job(run("flat", 1).stage.turns[0].batches[0][0].terms)
+    k = codec.open_job(run("flat", 1).stage.turns[0].batches[0][0].terms)
     for number in range(1, count + lives + 1):
         ended = number <= count
         k.goals[number] = Goal("row", [number], id=number, status=Status.RESOLVED if ended else Status.OPEN)
@@ -116,7 +116,7 @@ def test_what_stands_in_a_piece_is_not_written_again() -> None:
     k.goals[102] = Goal("row", id=102)
     kept.look(k)
     assert kept.pieces.held == 101 and kept.pieces.first == 1
-    assert len(kept.blobs) == len(first) + 1 and len(kept.pieces.snapshot(k)) < len(journal.encode_state(of(0, 1))) + 60
+    assert len(kept.blobs) == len(first) + 1 and len(kept.pieces.snapshot(k)) < len(codec.encode_state(of(0, 1))) + 60
     assert kept.pieces.more(k) == []
     kept.another_life(k)
     assert kept.pieces.more(k) == [] and len(kept.blobs) == len(first) + 1
@@ -162,7 +162,7 @@ def reopened(k: State) -> None:
 def test_a_snapshot_of_before_can_still_be_put_together() -> None:
     kept, k = Kept(), of(100, 1)
     kept.look(k)
-    blob, then = kept.pieces.snapshot(k), journal.encode_state(k)
+    blob, then = kept.pieces.snapshot(k), codec.encode_state(k)
     reopened(k)
     kept.look(k)
     assert kept.whole(blob) == then
@@ -170,7 +170,7 @@ def test_a_snapshot_of_before_can_still_be_put_together() -> None:
 
 def test_parts_are_told_from_a_whole_one() -> None:
     k = of(3)
-    assert split(journal.encode_state(k)) is None and split(b"") is None
+    assert split(codec.encode_state(k)) is None and split(b"") is None
     kept = Kept()
     kept.look(k)
     parts = split(kept.pieces.snapshot(k))

@@ -13,14 +13,14 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cortex import commands, events
-from cortex.limits import Limits, Route
+from cortex.loop.batch_submissions import custom_id
 from cortex.programs.batch import Batch
-from cortex.submission import Stand
-from cortex.submissions import custom_id
-from policies.batching import Batching
-from policies.failure import Failure, FailureKind
-from policies.retry import RetryPolicy
+from cortex.state import commands, events
+from cortex.values.batch_record import Stand
+from cortex.values.limits import Limits, Route
+from policies.estimates.batching import Batching
+from policies.failures.failure import Failure, FailureKind
+from policies.failures.retry import RetryPolicy
 from tests.stage import PRICE, Stage, failure, fed, reply
 
 ROWS = tuple(f"row-{index}" for index in range(9))

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from cortex import tenancy
-from cortex.tenancy import ANY, LEASE_S, PARTS, Account, Asked, Lent, Share, ask, in_force, keep, take
-from policies.limit import Caps
+from policies.limits import tenancy
+from policies.limits.limit import Caps
+from policies.limits.tenancy import ANY, LEASE_S, PARTS, Account, Asked, Lent, Share, ask, in_force, keep, take
 
 GRANTS_S, CALL_S = 15.0, 20.0
 LINGER_S = GRANTS_S + CALL_S

@@ -8,17 +8,18 @@ from collections import Counter, defaultdict
 import msgspec
 import pytest
 
-from cortex import events, journal
-from cortex.exchanges import spread
-from cortex.pools import Memo
-from cortex.program import Program
-from cortex.spans import LINKS_MAX, TRACE_SPANS_MAX, Ids, Span, What
-from cortex.traced import Traced
-from cortex.tracing import Tracer
-from policies.breaker import Breaker, BreakerState
-from policies.failure import FailureKind
-from policies.limit import Caps, LimitPolicy, new
-from policies.sampling import Sampling, share
+from cortex.journal import codec
+from cortex.scheduler.pools import Memo
+from cortex.state import events
+from cortex.state.program import Program
+from cortex.tracing.call_records import spread
+from cortex.tracing.spans import LINKS_MAX, TRACE_SPANS_MAX, Ids, Span, What
+from cortex.tracing.trace_state import Traced
+from cortex.tracing.tracer import Tracer
+from policies.decisions.trace_sampling import Sampling, share
+from policies.failures.breaker import Breaker, BreakerState
+from policies.failures.failure import FailureKind
+from policies.limits.limit import Caps, LimitPolicy, new
 from tests.flows import ALL
 from tests.properties.test_fuzz import PROGRAMS, Fuzz
 from tests.stage import Flat, Stage
@@ -63,7 +64,7 @@ def told(
         if in_full:
             tracer.whole()
 
-    journal.replay(None, turns, program, seen=seen)
+    codec.replay(None, turns, program, seen=seen)
     return spans, tracer
 
 

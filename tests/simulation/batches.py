@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from actors.batch_port import Row, Standing
-from cortex.reply import Reply
-from policies.failure import Failure, FailureKind
+from actors.ports.message_batches import Row, Standing
+from cortex.values.reply import Reply
+from policies.failures.failure import Failure, FailureKind
 from tests.simulation.loop import NOBODY, Life
 from tests.simulation.plan import EPOCH_S
 from tests.simulation.provider import REFUSED, Request, reply, said, spoken
@@ -97,7 +97,7 @@ class Account:
 
 
 class SimBatches:
-    """``actors.batch_port.Batches``, as one branch has it."""
+    """``actors.ports.message_batches.Batches``, as one branch has it."""
 
     def __init__(self, account: Account, provider: Any, endpoint: str, life: Life, trouble: float) -> None:
         self._account, self._provider = account, provider

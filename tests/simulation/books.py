@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from policies.breaker import BreakerState
+from policies.failures.breaker import BreakerState
 
 
 class Held:

@@ -6,10 +6,10 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from actors.memory import Memory
-from actors.sqlite.index import FileIndex
-from actors.sqlite.storage import FileStorage
-from actors.store import Journal, NoSuchJob
+from actors.journal.journal import Journal, NoSuchJob
+from actors.journal.reply_index import Memory
+from actors.journal.sqlite.reply_index import FileIndex
+from actors.journal.sqlite.storage import FileStorage
 from tests.simulation.loop import Killed, Life
 
 _FOLDER = Path("/simulated")

@@ -11,16 +11,16 @@ from typing import Any
 
 import msgspec
 
-from actors import amending
-from actors.armoury import Arming, encode
-from actors.asked_again import NothingFailed, reopening
-from actors.driver import ARM_S
-from actors.opening import Opening
-from actors.ports import Away, ClusterError, Gone
-from actors.store import StoreError
-from cortex.events import Reopened, Row
-from cortex.limits import Terms
-from policies.limit import Caps
+from actors.driver.driver import ARM_S
+from actors.jobs.opening import Opening
+from actors.journal.journal import StoreError
+from actors.maintenance import offline_edits
+from actors.maintenance.retry_rows import NothingFailed, reopening
+from actors.ports.runtime import Away, ClusterError, Gone
+from actors.routing.model_factory import Arming, encode
+from cortex.state.events import Reopened, Row
+from cortex.values.limits import Terms
+from policies.limits.limit import Caps
 
 LOOK_S = 0.5
 PATIENCE = 100
@@ -83,7 +83,7 @@ class SimDriver:
         if not sink.facts["rows_failed"] or not sink.facts["source_ended"]:
             return False
         try:
-            self._reopened = reopening(self._journal(), amending.loaded, (), who="sim", position=sink.facts["position"])
+            self._reopened = reopening(self._journal(), offline_edits.loaded, (), who="sim", position=sink.facts["position"])
         except NothingFailed:
             return False
         sink.retried += 1

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from policies.breaker import BreakerState
-from policies.route import route_name
+from policies.failures.breaker import BreakerState
+from policies.failures.route_choice import route_name
 from tests.simulation.loop import NOBODY
 from tests.simulation.plan import JobPlan, Plan, ProviderPlan
 from tests.simulation.run import Simulation, quiet, resumes

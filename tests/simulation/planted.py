@@ -13,25 +13,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors import branch, channel, dispatch, store, tasks
-from actors.sqlite import storage
-from cortex import (
-    asking,
-    attempts,
-    commands,
-    ending,
-    errands,
-    events,
-    intake,
-    journal,
-    ledger,
-    loop,
-    moves,
-    pauses,
-    votes,
-)
-from cortex import state as states
-from policies import failure, join, retry
+from actors.branch import branch
+from actors.channel import channel
+from actors.channel import tool_runs as tasks
+from actors.channel.dispatch import dispatcher
+from actors.journal import journal as store
+from actors.journal.sqlite import storage
+from cortex.admission import pauses
+from cortex.calls import attempts, request, voting
+from cortex.goals import lifecycle
+from cortex.journal import codec
+from cortex.loop import event_handlers, step, termination
+from cortex.loop import tool_runs as errands
+from cortex.state import commands, events, state
+from cortex.values import ledger
+from policies.decisions import join
+from policies.failures import failure, retry
 from tests.simulation.plan import LARGE_EVERY, Plan, plan
 from tests.simulation.run import live
 
@@ -86,10 +83,10 @@ def catch(name: str, seeds_max: int) -> tuple[str, int, str]:
 def acts_before_commit(patch: Patch) -> None:
     async def turn(self: Any, taken: Any) -> None:
         at_s = max(self._k.at_s, self._runtime.now_s())
-        blobs = [journal.encode_turn(at_s, (entry.blob for entry in taken))]
-        batches = tuple(entry.batch or journal.decode_batch(entry.blob) for entry in taken)
+        blobs = [codec.encode_turn(at_s, (entry.blob for entry in taken))]
+        batches = tuple(entry.batch or codec.decode_batch(entry.blob) for entry in taken)
         one = events.Turn(at_s, batches)
-        await self._carry_out(loop.step(self._k, self._program, one))
+        await self._carry_out(step.step(self._k, self._program, one))
         asyncio.get_running_loop().call_later(0.005, self._journal.append, blobs)
         self._settle(0, one)
         self._lease.look()
@@ -102,7 +99,7 @@ def permit_back_on_arrival(patch: Patch) -> None:
     deliver = channel.Channel.deliver
 
     async def early(self: Any, sender: str, incarnation: str, blob: bytes) -> None:
-        self._k.shares[0].in_flight -= len(journal.decode_batch(blob))
+        self._k.shares[0].in_flight -= len(codec.decode_batch(blob))
         self._put_events([events.Ticked()])
         await asyncio.sleep(0.01)
         await deliver(self, sender, incarnation, blob)
@@ -172,17 +169,17 @@ def doubled_work_taken_twice(patch: Patch) -> None:
 
 @planted("a window of the source is taken once", 5)
 def window_fed_twice(patch: Patch) -> None:
-    fed = intake._TAKE[events.Fed]
+    fed = event_handlers._TAKE[events.Fed]
 
     def twice(k: Any, program: Any, event: Any, out: Any) -> None:
         fed(k, program, msgspec.structs.replace(event, start=k.position), out)
 
-    patch.setitem(intake._TAKE, events.Fed, twice)
+    patch.setitem(event_handlers._TAKE, events.Fed, twice)
 
 
 @planted("the calls of a dead branch are lost, and asked again", 17, likely=troubled("crash branch"))
 def dead_branch_unnoticed(patch: Patch) -> None:
-    patch.setattr(dispatch.Dispatch, "_declare_lost", lambda self, *args, **more: None)
+    patch.setattr(dispatcher.Dispatch, "_declare_lost", lambda self, *args, **more: None)
 
 
 @planted("what no branch has taken yet is neither lost nor an attempt", 114, likely=troubled("crash branch"))
@@ -193,12 +190,12 @@ def untaken_told_as_lost(patch: Patch) -> None:
         if given:
             self._lost([events.Broke(call.goal, call.sample, call.attempt, said) for call in given])
 
-    patch.setattr(dispatch.Dispatch, "_take_back", lost)
+    patch.setattr(dispatcher.Dispatch, "_take_back", lost)
 
 
 @planted("a branch that is silent is asked for a sign of life", 17, likely=troubled("crash branch"))
 def nobody_watches(patch: Patch) -> None:
-    patch.setattr(dispatch.Dispatch, "_watch", lambda self: None)
+    patch.setattr(dispatcher.Dispatch, "_watch", lambda self: None)
 
 
 @planted("a new incarnation declares lost what no branch holds", 54, likely=troubled("crash channel", "crash driver"))
@@ -207,12 +204,12 @@ def rejoined_loses_nothing(patch: Patch) -> None:
         if event.epoch > k.epoch:
             k.epoch = event.epoch
 
-    patch.setitem(intake._TAKE, events.Rejoined, kept)
+    patch.setitem(event_handlers._TAKE, events.Rejoined, kept)
 
 
 @planted("a branch that came back is armed by its peers or the driver", 17)
 def nobody_arms_again(patch: Patch) -> None:
-    patch.setattr(dispatch.Dispatch, "unarmed", lambda self: [])
+    patch.setattr(dispatcher.Dispatch, "unarmed", lambda self: [])
 
     async def alone(self: Any, job: str, peers: Any) -> None:
         return
@@ -244,7 +241,7 @@ def child_waited_for_once(patch: Patch) -> None:
 
 @planted("what time alone changes is woken by time", 1)
 def lost_wake_up(patch: Patch) -> None:
-    patch.setattr(states.State, "due_at_s", lambda self: None)
+    patch.setattr(state.State, "due_at_s", lambda self: None)
 
 
 @planted("an attempt ends at its deadline", 1)
@@ -257,7 +254,7 @@ def delayed_goal_forgotten(patch: Patch) -> None:
     def forgotten(k: Any, goal: Any, due_at_s: float) -> None:
         goal.due_at_s = due_at_s
 
-    patch.setattr(moves, "be_woken", forgotten)
+    patch.setattr(lifecycle, "be_woken", forgotten)
 
 
 # -- money ---------------------------------------------------------------------------------------------------------------
@@ -277,70 +274,70 @@ def price_of_output_forgotten(patch: Patch) -> None:
 @planted("the event that asks reserves the worst case")
 def nothing_is_reserved(patch: Patch) -> None:
     worst = ledger.worst_charge
-    patch.setattr(asking, "worst_charge", lambda *args: msgspec.structs.replace(worst(*args), nusd=1))
+    patch.setattr(request, "worst_charge", lambda *args: msgspec.structs.replace(worst(*args), nusd=1))
 
 
 # -- policies ------------------------------------------------------------------------------------------------------------
 
 
-@planted("policies.retry: retries draw on a budget", 13, likely=troubled("overloaded"))
+@planted("policies.failures.retry: retries draw on a budget", 13, likely=troubled("overloaded"))
 def retry_without_budget(patch: Patch) -> None:
     may = retry.may_retry
     patch.setattr(attempts, "may_retry", lambda policy, what, tries, spent, good, held=0: may(policy, what, tries, 0, good, held))
 
 
-@planted("policies.retry: attempts are bounded", 13, likely=troubled("overloaded"))
+@planted("policies.failures.retry: attempts are bounded", 13, likely=troubled("overloaded"))
 def retry_without_end(patch: Patch) -> None:
     may = retry.may_retry
     patch.setattr(attempts, "may_retry", lambda policy, what, tries, *args: may(policy, what, 1, *args))
 
 
-@planted("policies.retry: Retry-After is respected", 35)
+@planted("policies.failures.retry: Retry-After is respected", 35)
 def retry_after_ignored(patch: Patch) -> None:
-    broke = intake._TAKE[events.Broke]
+    broke = event_handlers._TAKE[events.Broke]
 
     def hasty(k: Any, program: Any, event: Any, out: Any) -> None:
         broke(k, program, msgspec.structs.replace(event, failure=msgspec.structs.replace(event.failure, retry_after_s=None)), out)
 
-    patch.setitem(intake._TAKE, events.Broke, hasty)
+    patch.setitem(event_handlers._TAKE, events.Broke, hasty)
 
 
-@planted("policies.failure: a blocked account fails no row", 54, likely=troubled("blocked"))
+@planted("policies.failures.failure: a blocked account fails no row", 54, likely=troubled("blocked"))
 def blocked_fails_rows(patch: Patch) -> None:
     rules = dict(failure.RULES)
     rules[failure.FailureKind.BLOCKED] = failure.Rule("no", "", "billing_error")
     patch.setattr(attempts, "RULES", rules)
 
 
-@planted("policies.timeout: the timeout bounds an attempt", 1)
+@planted("policies.failures.timeout: the timeout bounds an attempt", 1)
 def timeout_without_bound(patch: Patch) -> None:
-    patch.setattr(asking, "attempt_timeout_s", lambda *args: 1e9)
+    patch.setattr(request, "attempt_timeout_s", lambda *args: 1e9)
 
 
-@planted("policies.budget: a job of which too many rows fail ends", 83)
+@planted("policies.failures.failure_budget: a job of which too many rows fail ends", 83)
 def max_failed_ignored(patch: Patch) -> None:
-    patch.setattr(ending, "too_many_failed", lambda rule, failed, finished: False)
+    patch.setattr(termination, "too_many_failed", lambda rule, failed, finished: False)
 
 
-@planted("policies.budget: no job ends of fewer failed rows than may", 12)
+@planted("policies.failures.failure_budget: no job ends of fewer failed rows than may", 12)
 def max_failed_too_soon(patch: Patch) -> None:
-    patch.setattr(ending, "too_many_failed", lambda rule, failed, finished: rule is not None)
+    patch.setattr(termination, "too_many_failed", lambda rule, failed, finished: rule is not None)
 
 
-@planted("policies.join: no goal goes on before its join is met", 2)
+@planted("policies.decisions.join: no goal goes on before its join is met", 2)
 def join_met_by_first(patch: Patch) -> None:
     patch.setattr(join, "needed", lambda one, total: 1)
 
 
-@planted("policies.join: a join that is met waits no longer", 2)
+@planted("policies.decisions.join: a join that is met waits no longer", 2)
 def join_waits_for_all(patch: Patch) -> None:
     patch.setattr(join, "needed", lambda one, total: total)
 
 
 @planted("the user's concurrency bounds what is out")
 def concurrency_ignored(patch: Patch) -> None:
-    patch.setattr(loop, "room", lambda k: 1_000)
-    patch.setattr(asking, "way", lambda k, lane=0: 0)
+    patch.setattr(step, "room", lambda k: 1_000)
+    patch.setattr(request, "way", lambda k, lane=0: 0)
 
 
 @planted("a job that was resumed after a blocked account sends one call alone", 267, likely=troubled("blocked"))
@@ -355,4 +352,4 @@ def resumed_with_all_at_once(patch: Patch) -> None:
 
 @planted("who has won is ahead of every other by k", 41, likely=lambda plan: any(job.program == "elector" for job in plan.jobs))
 def first_round_decides(patch: Patch) -> None:
-    patch.setattr(votes, "votes_needed", lambda counts, k: 0)
+    patch.setattr(voting, "votes_needed", lambda counts, k: 0)

@@ -6,9 +6,11 @@ from typing import Any
 
 import msgspec
 
-from actors import batch_desk, batches
-from cortex import events, intake, submissions
-from cortex.submission import Stand
+from actors.branch import batch_executor
+from actors.channel.batches import submissions as batches
+from cortex.loop import batch_submissions, event_handlers
+from cortex.state import events
+from cortex.values.batch_record import Stand
 from tests.simulation.plan import Plan
 from tests.simulation.planted import Patch, planted
 
@@ -31,8 +33,8 @@ def submitted_before_intent(patch: Patch) -> None:
 
     def hasty(self: Any, place: int, calls: Any, newest: str) -> None:
         k = self._state()
-        rows = tuple(batches.Row(submissions.custom_id(k, k.flights[key]), call.body) for key, call in calls.items())
-        self._begin("hasty", self._next, lambda _: self._orders.ask(place, batch_desk.Submit(rows, k.at_s + 60.0)))
+        rows = tuple(batches.Row(batch_submissions.custom_id(k, k.flights[key]), call.body) for key, call in calls.items())
+        self._begin("hasty", self._next, lambda _: self._orders.ask(place, batch_executor.Submit(rows, k.at_s + 60.0)))
         intend(self, place, calls, newest)
 
     patch.setattr(batches.Submissions, "_intend", hasty)
@@ -41,14 +43,14 @@ def submitted_before_intent(patch: Patch) -> None:
 @planted("after a crash nothing is submitted again while nobody knows what became of it", likely=_doubtful)
 def doubt_taken_for_absence(patch: Patch) -> None:
     def absent(k: Any, event: Any, out: Any) -> None:
-        submissions.unsubmitted(k, events.Unsubmitted(event.number, msgspec.structs.replace(event.failure, sent=False)))
+        batch_submissions.unsubmitted(k, events.Unsubmitted(event.number, msgspec.structs.replace(event.failure, sent=False)))
 
-    patch.setattr(submissions, "doubted", absent)
+    patch.setattr(batch_submissions, "doubted", absent)
 
 
 @planted("a new incarnation takes an intent for what may be there", 159, likely=_doubtful)
 def intent_forgotten_by_restart(patch: Patch) -> None:
-    rejoin = submissions.rejoin
+    rejoin = batch_submissions.rejoin
 
     def forgetful(k: Any) -> set[int]:
         for made in k.submissions.values():
@@ -56,7 +58,7 @@ def intent_forgotten_by_restart(patch: Patch) -> None:
                 made.stand = Stand.RESTING
         return rejoin(k)
 
-    patch.setattr(submissions, "rejoin", forgetful)
+    patch.setattr(batch_submissions, "rejoin", forgetful)
 
 
 @planted("a list proves nothing before the last moment at which a batch can be on its way, and seen", 1000, likely=_doubtful)
@@ -86,31 +88,31 @@ def cut_results_taken_for_all(patch: Patch) -> None:
 
 @planted("a batch that is out is read by a new incarnation", likely=_doubtful)
 def batch_left_behind(patch: Patch) -> None:
-    patch.setattr(submissions, "take_up", lambda k, out: None)
-    patch.setattr(intake.submissions, "take_up", lambda k, out: None)
+    patch.setattr(batch_submissions, "take_up", lambda k, out: None)
+    patch.setattr(event_handlers.submissions, "take_up", lambda k, out: None)
 
 
 @planted("what cannot be decided stops the job, and asks", likely=_unreadable)
 def undecided_goes_on(patch: Patch) -> None:
     def on(k: Any, event: Any) -> None:
-        submissions.unsubmitted(k, events.Unsubmitted(event.number, event.failure))
+        batch_submissions.unsubmitted(k, events.Unsubmitted(event.number, event.failure))
 
-    patch.setattr(submissions, "stuck", on)
+    patch.setattr(batch_submissions, "stuck", on)
 
 
 @planted("a batch whose results nobody can read stays charged", likely=_unreadable)
 def unreadable_batch_is_free(patch: Patch) -> None:
-    patch.setattr(submissions, "_give_up", submissions.take_back)
+    patch.setattr(batch_submissions, "_give_up", batch_submissions.take_back)
 
 
 @planted("a custom id names one attempt of one row", likely=lambda made: _batched(made) and made.batching.failing > 0)
 def custom_id_without_attempt(patch: Patch) -> None:
-    custom_id = submissions.custom_id
+    custom_id = batch_submissions.custom_id
 
     def same(k: Any, flight: Any) -> str:
         return custom_id(k, msgspec.structs.replace(flight, attempt=1))
 
-    patch.setattr(submissions, "custom_id", same)
+    patch.setattr(batch_submissions, "custom_id", same)
     patch.setattr(batches, "custom_id", same)
     patch.setattr("tests.simulation.watch_batches.custom_id", same)
 

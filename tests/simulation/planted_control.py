@@ -6,10 +6,16 @@ from typing import Any
 
 import msgspec
 
-from actors import lease, machine
-from cortex import asking, claiming, ledger, lending, permits, pools, staff
-from policies import breaker, limit, restart
-from policies.breaker import BreakerState
+from actors.channel.leases import lease
+from actors.runtime import host
+from cortex.admission import permits
+from cortex.calls import request
+from cortex.scheduler import claims as claiming
+from cortex.scheduler import leases, pools, supervision
+from cortex.values import ledger
+from policies.failures import breaker, restart
+from policies.failures.breaker import BreakerState
+from policies.limits import limit
 from tests.simulation.plan import Plan
 from tests.simulation.planted import Patch, planted, troubled
 
@@ -26,21 +32,21 @@ _cut = troubled("cut_off channel", "cut_off driver", "stand_still cortex")
 
 @planted("nothing new is granted after a restart until all have told what they hold", 84, likely=_again)
 def double_grant_after_restart(patch: Patch) -> None:
-    patch.setattr(lending, "_free", lambda state, pool: max(0, pool.allowed.concurrency - pool.in_use))
+    patch.setattr(leases, "_free", lambda state, pool: max(0, pool.allowed.concurrency - pool.in_use))
 
 
 @planted("a grant counts from when it is given, until it is known to be heard", 5)
 def grants_count_when_heard(patch: Patch) -> None:
-    issue = lending.issue
+    issue = leases.issue
 
     def forgotten(state: Any, row: Any, *args: Any) -> Any:
         grant = issue(state, row, *args)
         hold = row[4]
         hold.told = []
-        lending.count(state, hold)
+        leases.count(state, hold)
         return grant
 
-    patch.setattr(lending, "issue", forgotten)
+    patch.setattr(leases, "issue", forgotten)
 
 
 @planted("a lease that ran out stays counted until its last call has ended", 56, likely=_cut)
@@ -57,7 +63,7 @@ def lease_without_quarantine(patch: Patch) -> None:
 
 @planted("an open breaker has effect: nothing is granted", 13, likely=troubled("overloaded", "hangs"))
 def breaker_ignored_by_select(patch: Patch) -> None:
-    patch.setattr(lending, "_terms", lambda state, pool, route, hold, share: (-1, ""))
+    patch.setattr(leases, "_terms", lambda state, pool, route, hold, share: (-1, ""))
     choose = pools.choose
     patch.setattr(pools, "choose", lambda states: choose([BreakerState.CLOSED for _ in states]))
 
@@ -71,7 +77,7 @@ def probe_leak(patch: Patch) -> None:
     patch.setattr(breaker, "probe_out", lambda policy, one, at_s, deadline_s, n=1: None)
 
 
-@planted("policies.breaker: results of an earlier state count for nothing", 176, likely=troubled("overloaded", "hangs"))
+@planted("policies.failures.breaker: results of an earlier state count for nothing", 176, likely=troubled("overloaded", "hangs"))
 def late_results_counted(patch: Patch) -> None:
     observe = breaker.observe
 
@@ -81,21 +87,21 @@ def late_results_counted(patch: Patch) -> None:
     patch.setattr(breaker, "observe", all_count)
 
 
-@planted("policies.limit: a cap by hand holds", 7, likely=lambda plan: plan.pool_cap > 0)
+@planted("policies.limits.limit: a cap by hand holds", 7, likely=lambda plan: plan.pool_cap > 0)
 def cap_by_hand_ignored(patch: Patch) -> None:
     allowance = limit.allowance
     patch.setattr(limit, "allowance", lambda policy, one, at_s, caps=limit.NO_CAPS: allowance(policy, one, at_s))
 
 
-@planted("policies.pace: the rate of a job's user holds", 1, likely=lambda plan: any(job.requests_per_min for job in plan.jobs))
+@planted("policies.limits.pace: the rate of a job's user holds", 1, likely=lambda plan: any(job.requests_per_min for job in plan.jobs))
 def pace_ignored(patch: Patch) -> None:
     patch.setattr(permits, "own_pace", lambda pace, at_s, limits: None)
-    from cortex import intake
+    from cortex.loop import event_handlers
 
-    patch.setattr(intake, "own_pace", lambda pace, at_s, limits: None)
+    patch.setattr(event_handlers, "own_pace", lambda pace, at_s, limits: None)
 
 
-@planted("policies.limit: leases are within a limit that was cut", 1, likely=lambda plan: plan.limit_start == 4)
+@planted("policies.limits.limit: leases are within a limit that was cut", 1, likely=lambda plan: plan.limit_start == 4)
 def limit_ignored(patch: Patch) -> None:
     allowed = pools.allowed
 
@@ -106,8 +112,8 @@ def limit_ignored(patch: Patch) -> None:
         return [want for want, _ in claims]
 
     patch.setattr(pools, "allowed", generous)
-    patch.setattr(lending, "_turns", all_wanted)
-    patch.setattr(lending, "_free", lambda state, pool: 1_000)
+    patch.setattr(leases, "_turns", all_wanted)
+    patch.setattr(leases, "_free", lambda state, pool: 1_000)
 
 
 @planted("nothing is begun under a lease that has run out", 130, likely=_cut)
@@ -119,10 +125,10 @@ def lease_expiry_ignored(patch: Patch) -> None:
 def cap_forgotten_by_restart(patch: Patch) -> None:
     decode = pools._decode
     patch.setattr(pools, "_decode", lambda blob: msgspec.structs.replace(decode(blob), caps=limit.NO_CAPS))
-    patch.setattr(machine.Notes, "found", lambda self, prefix: {})
+    patch.setattr(host.Notes, "found", lambda self, prefix: {})
 
 
-@planted("policies.restart: what died is started again", 68, likely=troubled("gone branch", "gone worker"))
+@planted("policies.failures.restart: what died is started again", 68, likely=troubled("gone branch", "gone worker"))
 def never_restarted(patch: Patch) -> None:
     patch.setattr(restart, "decide", lambda policy, deaths, at_s: restart.Verdict(False, 1e6, "died"))
 
@@ -177,13 +183,13 @@ def limit_forgotten_by_restart(patch: Patch) -> None:
     patch.setattr(pools, "_decode", without)
 
 
-@planted("policies.restart: nobody is given up at its first death", likely=troubled("gone branch", "gone worker", "crash channel"))
+@planted("policies.failures.restart: nobody is given up at its first death", likely=troubled("gone branch", "gone worker", "crash channel"))
 def first_death_escalates(patch: Patch) -> None:
     decide = restart.decide
     patch.setattr(restart, "decide", lambda policy, deaths, at_s: msgspec.structs.replace(decide(policy, deaths, at_s), escalate=True))
 
 
-@planted("policies.restart: what hangs is killed", 44, likely=troubled("hung"))
+@planted("policies.failures.restart: what hangs is killed", 44, likely=troubled("hung"))
 def nothing_is_ever_killed(patch: Patch) -> None:
     rung = restart.rung
 
@@ -196,12 +202,12 @@ def nothing_is_ever_killed(patch: Patch) -> None:
 
 @planted("what hangs while it is to end is killed", 228, likely=troubled("hung"))
 def hung_retirement_unnoticed(patch: Patch) -> None:
-    patch.setattr(staff, "_WATCHED", staff._WORKING)
+    patch.setattr(supervision, "_WATCHED", supervision._WORKING)
 
 
 @planted("holders are told of each move of a breaker", 13, likely=troubled("overloaded", "hangs"))
 def generation_not_told(patch: Patch) -> None:
-    issue = lending.issue
+    issue = leases.issue
 
     def older(state: Any, row: Any, *args: Any) -> Any:
         grant = issue(state, row, *args)
@@ -209,10 +215,10 @@ def generation_not_told(patch: Patch) -> None:
         hold.grant = msgspec.structs.replace(grant, generation=max(0, grant.generation - 1))
         return hold.grant
 
-    patch.setattr(lending, "issue", older)
+    patch.setattr(leases, "issue", older)
 
 
 @planted("a call tells under which state of its breaker it was begun", likely=troubled("overloaded", "hangs"))
 def call_without_generation(patch: Patch) -> None:
-    call = asking.commands.Call
-    patch.setattr(asking.commands, "Call", lambda *args: call(*args[:-1], 0) if len(args) == 10 else call(*args))
+    call = request.commands.Call
+    patch.setattr(request.commands, "Call", lambda *args: call(*args[:-1], 0) if len(args) == 10 else call(*args))

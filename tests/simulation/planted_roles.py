@@ -6,10 +6,12 @@ from typing import Any
 
 import msgspec
 
-from actors import lease
-from actors.cortex_actor import Cortex
-from cortex import asking, lanes, loop, permits
-from cortex.signals import Claims
+from actors.channel.leases import lease
+from actors.scheduler.actor import Cortex
+from cortex.admission import permits
+from cortex.calls import request, route_lanes
+from cortex.loop import step
+from cortex.scheduler.reports import Claims
 from tests.simulation.plan import Plan
 from tests.simulation.planted import Patch, planted
 from tests.simulation.run import PRICE
@@ -21,19 +23,19 @@ def _judged(plan: Plan) -> bool:
 
 @planted("a role is asked of its own model", 1, likely=_judged)
 def role_forgotten(patch: Patch) -> None:
-    ask = asking.ask
-    patch.setattr(loop, "ask", lambda k, goal, wish, *more: ask(k, goal, msgspec.structs.replace(wish, role=""), *more))
+    ask = request.ask
+    patch.setattr(step, "ask", lambda k, goal, wish, *more: ask(k, goal, msgspec.structs.replace(wish, role=""), *more))
 
 
 @planted("a role is reserved at its own price", 30, likely=_judged)
 def role_priced_as_the_own_model(patch: Patch) -> None:
-    worst = asking.worst_charge
-    patch.setattr(asking, "worst_charge", lambda price, *more: worst(PRICE, *more))
+    worst = request.worst_charge
+    patch.setattr(request, "worst_charge", lambda price, *more: worst(PRICE, *more))
 
 
 @planted("what is parked is called up again", 5, likely=_judged)
 def parked_for_ever(patch: Patch) -> None:
-    patch.setattr(lanes, "_call_up", lambda k, free: None)
+    patch.setattr(route_lanes, "_call_up", lambda k, free: None)
 
 
 @planted("each lane keeps to its own permits", 1, likely=_judged)
@@ -45,8 +47,8 @@ def lanes_share_permits(patch: Patch) -> None:
         here = k.terms.lane_places(lane)[0]
         return found if found >= 0 or not any(share.free(k.at_s) for share in k.shares) else here
 
-    patch.setattr(asking, "way", any_way)
-    patch.setattr(lanes, "rooms", lambda k, shares: permits.rooms(k, k.shares))
+    patch.setattr(request, "way", any_way)
+    patch.setattr(route_lanes, "rooms", lambda k, shares: permits.rooms(k, k.shares))
 
 
 @planted("a lane takes in no other lane's grant", 104, likely=_judged)

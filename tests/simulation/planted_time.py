@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from cortex import attempts, deadlines, hedges, moves
-from cortex import state as states
-from policies import join
+from cortex.admission import hedging
+from cortex.calls import attempts
+from cortex.goals import lifecycle
+from cortex.loop import deadlines
+from cortex.state import state
+from policies.decisions import join
 from tests.simulation.plan import Plan
 from tests.simulation.planted import Patch, planted
 
@@ -32,7 +35,7 @@ def _nested(made: Plan) -> bool:
 
 @planted("at its deadline a job begins nothing new, and ends", likely=_ends)
 def deadline_ignored(patch: Patch) -> None:
-    patch.setattr(states.State, "overdue", property(lambda self: False))
+    patch.setattr(state.State, "overdue", property(lambda self: False))
 
 
 @planted("a row whose time is over fails", 26, likely=_timed)
@@ -42,14 +45,14 @@ def goal_timeout_ignored(patch: Patch) -> None:
 
 @planted("the clock of a row begins with its first attempt, and with no other", 72, likely=_timed)
 def goal_timeout_begins_anew(patch: Patch) -> None:
-    begin = moves.begin_timeout
+    begin = lifecycle.begin_timeout
 
     def anew(k: Any, goal: Any) -> None:
         goal.timeout_at_s = 0.0
         begin(k, goal)
 
-    patch.setattr(moves, "begin_timeout", anew)
-    patch.setattr("cortex.asking.begin_timeout", anew)
+    patch.setattr(lifecycle, "begin_timeout", anew)
+    patch.setattr("cortex.calls.request.begin_timeout", anew)
 
 
 @planted("a row has all of its time", likely=_timed)
@@ -61,8 +64,8 @@ def goal_timeout_too_soon(patch: Patch) -> None:
             k.deadlines.sort()
             goal.timeout_at_s = k.at_s + 1.0
 
-    begin = moves.begin_timeout
-    patch.setattr("cortex.asking.begin_timeout", soon)
+    begin = lifecycle.begin_timeout
+    patch.setattr("cortex.calls.request.begin_timeout", soon)
 
 
 # -- joins ---------------------------------------------------------------------------------------------------------------
@@ -70,8 +73,8 @@ def goal_timeout_too_soon(patch: Patch) -> None:
 
 @planted("a join whose time is over waits no longer", 70, likely=_nested)
 def join_without_end(patch: Patch) -> None:
-    look = moves.look_at_join
-    patch.setattr(moves, "look_at_join", lambda k, goal, out, program, late=False: look(k, goal, out, program))
+    look = lifecycle.look_at_join
+    patch.setattr(lifecycle, "look_at_join", lambda k, goal, out, program, late=False: look(k, goal, out, program))
 
 
 @planted("a merge of a part is labelled a part", 70, likely=_nested)
@@ -82,7 +85,7 @@ def partial_not_labelled(patch: Patch) -> None:
         found = decide(*args)
         return found if found is join.Verdict.WAIT else join.Verdict.MET
 
-    patch.setattr(moves, "decide", whole)
+    patch.setattr(lifecycle, "decide", whole)
 
 
 # -- hedges --------------------------------------------------------------------------------------------------------------
@@ -90,25 +93,25 @@ def partial_not_labelled(patch: Patch) -> None:
 
 @planted("a call is asked twice only when it has waited as long as the user said", likely=_hedged)
 def hedged_at_once(patch: Patch) -> None:
-    look = hedges.look
+    look = hedging.look
 
     def soon(k: Any, out: Any) -> None:
         for key in k.unhedged:
             k.unhedged[key] = k.at_s
         look(k, out)
 
-    patch.setattr(hedges, "look", soon)
+    patch.setattr(hedging, "look", soon)
 
 
 @planted("the loser of a hedge is told to stop", likely=_hedged)
 def loser_goes_on(patch: Patch) -> None:
-    leave = moves.leave_call
+    leave = lifecycle.leave_call
 
     def alone(k: Any, goal: Any, out: Any) -> None:
         goal.hedge = 0
         leave(k, goal, out)
 
-    patch.setattr(moves, "leave_call", alone)
+    patch.setattr(lifecycle, "leave_call", alone)
     patch.setattr(attempts, "leave_call", alone)
 
 
@@ -122,4 +125,4 @@ def loser_is_free(patch: Patch) -> None:
 
 @planted("one side of a hedge that fails leaves the goal to the other", 296, likely=_hedged)
 def failure_of_one_fails_both(patch: Patch) -> None:
-    patch.setattr(hedges, "other_of", lambda k, flight: None)
+    patch.setattr(hedging, "other_of", lambda k, flight: None)

@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from actors.armoury import Arming
-from cortex.reply import Reply, Usage
-from policies.failure import Failure, FailureKind
-from policies.limit import Bucket, RateLimits
+from actors.routing.model_factory import Arming
+from cortex.values.reply import Reply, Usage
+from policies.failures.failure import Failure, FailureKind
+from policies.limits.limit import Bucket, RateLimits
 from tests.simulation.loop import NOBODY, Life
 
 USAGE = Usage(40, 2)

@@ -14,20 +14,20 @@ from typing import Any
 
 import msgspec
 
-from actors.armoury import Arming
-from actors.cluster import seat as seats
-from actors.ports import Away
-from cortex import scheduler
-from cortex.cluster import Settings
-from cortex.events import Row
-from cortex.limits import BATCHES, MESSAGES, Limits, Route, Terms
-from policies.batching import Batching
-from policies.breaker import BreakerPolicy
-from policies.limit import LimitPolicy
-from policies.price import Price, batch_price
-from policies.retry import RetryPolicy
-from policies.route import pool_name, route_name
-from policies.timeout import TimeoutPolicy
+from actors.ports.runtime import Away
+from actors.routing.model_factory import Arming
+from actors.runtime import ray_actor
+from cortex.scheduler import step as scheduler
+from cortex.scheduler.state import Settings
+from cortex.state.events import Row
+from cortex.values.limits import BATCHES, MESSAGES, Limits, Route, Terms
+from policies.estimates.batching import Batching
+from policies.estimates.price import Price, batch_price
+from policies.failures.breaker import BreakerPolicy
+from policies.failures.retry import RetryPolicy
+from policies.failures.route_choice import pool_name, route_name
+from policies.failures.timeout import TimeoutPolicy
+from policies.limits.limit import LimitPolicy
 from tests.simulation.driver import SimDriver, Sink
 from tests.simulation.faults import Faults
 from tests.simulation.loop import LIFE, NOBODY, Life
@@ -237,14 +237,14 @@ def quiet() -> Iterator[None]:
     if not gc.get_freeze_count():
         gc.collect()
         gc.freeze()  # what was imported is not looked at again after each world
-    hook, was, step = sys.unraisablehook, seats.settle, scheduler.step
+    hook, was, step = sys.unraisablehook, ray_actor.settle, scheduler.step
     gc.disable()
-    seats.settle = lambda: None
+    ray_actor.settle = lambda: None
     scheduler.step = lambda state, event: stepped(step, state, event)
     try:
         yield
     finally:
-        seats.settle, scheduler.step = was, step
+        ray_actor.settle, scheduler.step = was, step
         sys.unraisablehook = lambda _: None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

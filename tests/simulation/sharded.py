@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-from actors.dealing import Dealing, Steering
-from actors.driver import FLUSH_ROWS, FLUSH_S
-from actors.files.source import Window
-from actors.store import StoreError
-from cortex.events import Row
+from actors.driver.driver import FLUSH_ROWS, FLUSH_S
+from actors.driver.sharding import Dealing, Steering
+from actors.files.sources.row_source import Window
+from actors.journal.journal import StoreError
+from cortex.state.events import Row
 from tests.simulation.driver import FOLDER, LOOK_S, SimDriver
 from tests.simulation.plan import Plan, plan
 

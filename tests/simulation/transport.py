@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from actors.errors import ClearError
-from actors.ports import Away, Gone
+from actors.common.errors import ClearError
+from actors.ports.runtime import Away, Gone
 from tests.simulation.loop import NOBODY, Killed, Life
 
 AT_MOST_ONCE = frozenset({"run", "start"})

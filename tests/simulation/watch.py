@@ -10,14 +10,15 @@ from typing import Any
 
 import msgspec
 
-from actors import programs
-from actors.channel import FAULT
-from cortex import commands, events, journal
-from cortex.checks import check
-from cortex.cluster import Cluster
-from cortex.loop import step
-from cortex.program import Program
-from cortex.state import State
+from actors.channel.channel import FAULT
+from actors.programs import loader
+from cortex.journal import codec
+from cortex.loop.invariants import check
+from cortex.loop.step import step
+from cortex.scheduler.state import Cluster
+from cortex.state import commands, events
+from cortex.state.program import Program
+from cortex.state.state import State
 from tests.simulation import watch_shards, words
 from tests.simulation.loop import Life
 
@@ -176,7 +177,7 @@ class Watch:
         for blob in blobs:
             record.seq += 1
             try:
-                self._turn(record, journal.decode_turn(blob))
+                self._turn(record, codec.decode_turn(blob))
             except Exception as error:  # or it would end the channel, and be told when the world has ended
                 self.say(f"{job}: {type(error).__name__}: {error}", error)
         self._compare(record)
@@ -194,10 +195,10 @@ class Watch:
 
     def _turn(self, record: JobWatch, turn: events.Turn) -> None:
         turn = self._filled(record, turn)
-        terms = journal.opening(turn)
+        terms = codec.opening(turn)
         if terms is not None:
-            record.k = journal.open_job(terms)
-            record.program = programs.load(terms.program, terms.params_json)
+            record.k = codec.open_job(terms)
+            record.program = loader.load(terms.program, terms.params_json)
         k, program = record.k, record.program
         assert k is not None
         assert program is not None

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import Any
 
-from cortex import commands, events
-from cortex.state import State
-from cortex.submission import Stand
-from cortex.submissions import custom_id
+from cortex.loop.batch_submissions import custom_id
+from cortex.state import commands, events
+from cortex.state.state import State
+from cortex.values.batch_record import Stand
 from tests.simulation.batches import Batch
 from tests.simulation.loop import Life
 from tests.simulation.watch import JobWatch, Observer, Watch, awake

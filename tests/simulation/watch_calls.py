@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import Any
 
-from cortex import commands, events
-from cortex.reply import Usage
-from cortex.state import flight_key
-from policies.failure import FailureKind
-from policies.price import Price, cost_nusd
-from policies.tokens import body_tokens_bound
+from cortex.state import commands, events
+from cortex.state.state import flight_key
+from cortex.values.reply import Usage
+from policies.estimates.price import Price, cost_nusd
+from policies.estimates.tokens import body_tokens_bound
+from policies.failures.failure import FailureKind
 from tests.simulation.provider import USAGE, spoken
 from tests.simulation.watch import JobWatch, Observer, Watch
 

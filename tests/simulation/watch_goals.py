@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from cortex import commands, events
-from cortex.goals import Goal, Status
-from cortex.state import State
-from policies.join import Join
+from cortex.state import commands, events
+from cortex.state.goals import Goal, Status
+from cortex.state.state import State
+from policies.decisions.join import Join
 from tests.simulation.provider import ELECT, elected
 from tests.simulation.watch import JobWatch, Observer, Watch
 

@@ -11,16 +11,16 @@ from typing import Any
 
 import msgspec
 
-from cortex import commands, events
-from cortex.cluster import LEASE_S, Cluster
-from cortex.families import member_of, spoken_for
-from cortex.limits import Route
-from cortex.orders import Capped, Joined, Left, Reported, Started
-from cortex.pools import Memo
-from cortex.signals import Claim, Claims, Grant
-from cortex.state import State
-from policies.breaker import BreakerState
-from policies.route import pool_name, route_name
+from cortex.scheduler.job_families import member_of, spoken_for
+from cortex.scheduler.pools import Memo
+from cortex.scheduler.protocol import Capped, Joined, Left, Reported, Started
+from cortex.scheduler.reports import Claim, Claims, Grant
+from cortex.scheduler.state import LEASE_S, Cluster
+from cortex.state import commands, events
+from cortex.state.state import State
+from cortex.values.limits import Route
+from policies.failures.breaker import BreakerState
+from policies.failures.route_choice import pool_name, route_name
 from tests.simulation.books import Held, Out
 from tests.simulation.watch import JobWatch, Observer, Watch
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import msgspec
 
-from cortex import commands, events
-from cortex.cluster import Cluster
-from cortex.orders import Joined, Started
-from cortex.pools import Memo
-from cortex.signals import Claims, Grant
-from policies import limit
-from policies.breaker import BreakerState
+from cortex.scheduler.pools import Memo
+from cortex.scheduler.protocol import Joined, Started
+from cortex.scheduler.reports import Claims, Grant
+from cortex.scheduler.state import Cluster
+from cortex.state import commands, events
+from policies.failures.breaker import BreakerState
+from policies.limits import limit
 from tests.simulation.watch import JobWatch, Observer, Watch
 from tests.simulation.watch_leases import claimed_by, named
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from cortex.cluster import Cluster
-from cortex.families import spoken_for
-from cortex.orders import Condemn, Moved
-from policies.breaker import BreakerState
+from cortex.scheduler.job_families import spoken_for
+from cortex.scheduler.protocol import Condemn, Moved
+from cortex.scheduler.state import Cluster
+from policies.failures.breaker import BreakerState
 from tests.simulation.loop import Life
 from tests.simulation.watch import Observer, Watch
 

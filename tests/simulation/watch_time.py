@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
-from cortex import commands, events
-from cortex.limits import Limits
-from cortex.state import ENDED
+from cortex.state import commands, events
+from cortex.state.state import ENDED
+from cortex.values.limits import Limits
 from tests.simulation.provider import spoken
 from tests.simulation.watch import JobWatch, Observer, Watch, awake
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cortex import events
+from cortex.state import events
 
 
 def told(turn: events.Turn) -> str:

@@ -7,14 +7,14 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-from actors import programs
-from actors.cluster import seat as seats
-from actors.machine import Notes
-from actors.opening import Owner
-from actors.ports import Away, ClusterError, Gone
-from actors.watching import Nobody
+from actors.common.process_owner import Owner
+from actors.ports.runtime import Away, ClusterError, Gone
+from actors.ports.telemetry import Nobody
+from actors.programs import loader
+from actors.runtime import ray_actor
+from actors.runtime.host import Notes
 from cortex import __version__
-from cortex.program import Program
+from cortex.state.program import Program
 from tests.simulation.batches import Account
 from tests.simulation.disk import Disk
 from tests.simulation.loop import NOBODY, Life, VirtualLoop
@@ -90,7 +90,7 @@ class World:
         self.lives[name] = life
         self._made[name] = (role, args)
         self.tell(f"{name} {'is back' if again else 'begins'} on {node.name}")
-        life.seat = life.context.run(seats.Seat, role, name, args, runtime, again)
+        life.seat = life.context.run(ray_actor.Seat, role, name, args, runtime, again)
         self.watch.began(life, role)
         return life
 
@@ -271,7 +271,7 @@ class SimRuntime:
         pass
 
     def load_program(self, where: str, params_json: bytes, job: str = "") -> Program:
-        return programs.load(where, params_json)
+        return loader.load(where, params_json)
 
     def fingerprint(self, where: str, params_json: bytes) -> str:
         return "f"

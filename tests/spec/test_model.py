@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 import cortex
-from cortex import commands, events, journal
-from cortex.limits import Limits
+from cortex.journal import codec
 from cortex.programs.notes import Notes
-from cortex.state import State
-from policies.failure import FailureKind
-from policies.tokens import body_tokens_bound
+from cortex.state import commands, events
+from cortex.state.state import State
+from cortex.values.limits import Limits
+from policies.estimates.tokens import body_tokens_bound
+from policies.failures.failure import FailureKind
 from tests.driver import Driver
 from tests.notes_reader import QUESTION, reader, several, task
 from tests.stage import Flat, Stage, asked, prompt, puppet
@@ -103,7 +104,7 @@ def test_the_framing_is_a_part_of_the_choice_and_is_kept() -> None:
     assert {stage.goal(1).constructor, stage.goal(2).constructor} == {"side by side", "in opposition"}
     assert first.hash != second.hash
     stage.answer_all()
-    again = journal.replay(None, stage.turns, stage.program)
+    again = codec.replay(None, stage.turns, stage.program)
     assert [goal.constructor for goal in again.goals.values()] == ["side by side", "in opposition"]
 
 
@@ -125,10 +126,10 @@ def _ask_parts(parts: tuple[cortex.Part, ...]) -> Any:
 def test_select_is_code_and_no_model_is_asked_what_to_do_next() -> None:
     """The same state gives the same choice, however often it is asked, and asking changes nothing."""
     stage = Stage(Flat(texts=("a", "b", "c")), permits=0)
-    before = journal.encode_state(stage.k)
+    before = codec.encode_state(stage.k)
     choices = [[asked_of(wish) for wish in stage.program.select(stage.k)] for _ in range(3)]
     assert choices == [["a", "b", "c"]] * 3
-    assert journal.encode_state(stage.k) == before
+    assert codec.encode_state(stage.k) == before
 
 
 def asked_of(wish: Any) -> str:

@@ -15,16 +15,17 @@ import msgspec
 import pytest
 
 import cortex
-from cortex import commands, events, journal
-from cortex.changes import Ask, Goal, Item, Reopen, Resolve, RunTool, Spawn, Wait
-from cortex.limits import Limits, Route
-from cortex.loop import step
+from cortex.goals.apply_changes import apply
+from cortex.journal import codec
+from cortex.loop.step import step
 from cortex.programs.batch import Batch
-from cortex.reply import Malformed, Usage
-from cortex.state import IllegalTransition, State
-from cortex.transitions import apply
-from policies.failure import RULES, FailureKind
-from policies.retry import RetryPolicy
+from cortex.state import commands, events
+from cortex.state.changes import Ask, Goal, Item, Reopen, Resolve, RunTool, Spawn, Wait
+from cortex.state.state import IllegalTransition, State
+from cortex.values.limits import Limits, Route
+from cortex.values.reply import Malformed, Usage
+from policies.failures.failure import RULES, FailureKind
+from policies.failures.retry import RetryPolicy
 from tests.stage import Flat, Stage, asked, fed, of, prompt, puppet, reply, terms
 from tests.toys import Planner, Voter, deed, read
 from tests.world import World, meaning
@@ -37,7 +38,7 @@ TOOLS = {"read": read, "deed": deed}
 def test_the_same_state_and_event_give_the_same_commands_to_the_byte() -> None:
     stage = Stage(Planner(roots=("b",)), permits=0)
     turn = events.Turn(500.0, ((events.Granted(3),),))
-    twins = [journal.decode_state(journal.encode_state(stage.k)) for _ in range(2)]
+    twins = [codec.decode_state(codec.encode_state(stage.k)) for _ in range(2)]
     said = [msgspec.msgpack.encode(step(twin, stage.program, turn)) for twin in twins]
     assert said[0] == said[1] and said[0] != msgspec.msgpack.encode([])
 
@@ -63,7 +64,7 @@ def test_where_the_first_ones_are_asked_for_the_journal_decides_and_replay_repea
         stage = Stage(Voter(kind="any"))
         stage.answer(f"by {first}", goal=first)
         winners.append(stage.goal(1).answer)
-        again = journal.replay(None, stage.turns, stage.program)
+        again = codec.replay(None, stage.turns, stage.program)
         assert again.goals[1].answer == stage.goal(1).answer
     assert winners == [["by 2"], ["by 3"]]
 
@@ -84,13 +85,13 @@ def test_a_finished_call_frees_its_place_and_waits_for_no_sibling() -> None:
 def test_k_is_changed_by_step_alone() -> None:
     """What a program may read, and what it yields, leaves K as it was until the loop has taken it."""
     stage = Stage(Planner(roots=("b",)))
-    before = journal.encode_state(stage.k)
+    before = codec.encode_state(stage.k)
     goal = stage.goal(1)
     list(stage.program.select(stage.k))
     list(stage.program.absorb(stage.k, goal, reply("split:3")))
     stage.program.satisfied(stage.k)
     stage.program.answer(stage.k)
-    assert journal.encode_state(stage.k) == before
+    assert codec.encode_state(stage.k) == before
 
 
 def test_a_derived_item_says_that_it_is_lossy_and_leads_back() -> None:
@@ -112,16 +113,16 @@ def test_a_large_value_is_stored_once() -> None:
         yield from (Goal("ask", {"page": 1, "n": n}) for n in range(1_000))
 
     stage = Stage(puppet(begin=begin), permits=0)
-    assert len(journal.encode_state(stage.k)) < len(page) + 1_000 * 1_024
+    assert len(codec.encode_state(stage.k)) < len(page) + 1_000 * 1_024
 
 
 def test_an_illegal_step_raises_changes_nothing_and_tells_the_story() -> None:
     stage = Stage(Flat(texts=("a",)))
     stage.fail("rejected", "bad field", status=400)
-    before = journal.encode_state(stage.k)
+    before = codec.encode_state(stage.k)
     with pytest.raises(IllegalTransition, match=r"goal 1 .text. is failed after 1 tries; rejected: bad field"):
         apply(stage.k, [Goal("good"), Reopen(stage.goal(1))], [], by=None, program=stage.program)
-    assert journal.encode_state(stage.k) == before
+    assert codec.encode_state(stage.k) == before
 
 
 def test_a_join_that_cannot_be_met_in_full_delivers_a_labelled_part() -> None:
@@ -155,7 +156,7 @@ def test_ids_come_from_k_and_replay_asks_the_same_ones() -> None:
     stage.answer("split:2")
     stage.answer_all()
     said: list[commands.Command] = []
-    journal.replay(None, stage.turns, stage.program, said.append)
+    codec.replay(None, stage.turns, stage.program, said.append)
     assert of(said, commands.Call) == of(stage.said, commands.Call)
     call = of(said, commands.Call)[-1]
     assert stage.k.call_id(call.goal, call.sample) == f"j/{call.goal}/{call.sample}"
@@ -231,13 +232,13 @@ def test_in_batch_memory_is_flat() -> None:
                 stage.turn(fed(*keys, start=10 * fed_rows, ended=fed_rows + wanted == rows))
                 fed_rows += wanted
             stage.turn(*[stage.answered(call) for call in list(stage.calls.values())])
-        sizes.append(len(journal.encode_state(stage.k)))
+        sizes.append(len(codec.encode_state(stage.k)))
     assert sizes[1] - sizes[0] < 30
 
 
 @pytest.mark.parametrize("kind", ["item", "goal"])
 def test_what_a_program_keeps_costs_under_a_kilobyte_beyond_its_value(kind: str) -> None:
-    k, program = journal.open_job(terms()), Flat()
+    k, program = codec.open_job(terms()), Flat()
     many = 3_000
     changes = [Item("x", n) if kind == "item" else Goal("x", n) for n in range(many)]
     tracemalloc.start()

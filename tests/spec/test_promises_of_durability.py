@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 import cortex
-from cortex import commands, events, journal
-from cortex.changes import Goal, Resolve
-from cortex.loop import step
-from cortex.state import State, Status
-from policies.failure import FailureKind
+from cortex.journal import codec
+from cortex.loop.step import step
+from cortex.state import commands, events
+from cortex.state.changes import Goal, Resolve
+from cortex.state.state import State, Status
+from policies.failures.failure import FailureKind
 from tests.stage import PRICE, Flat, Stage, asked, of, puppet, reply, terms
 from tests.toys import Voter
 from tests.world import World
@@ -39,9 +40,9 @@ def test_what_a_decision_saw_can_be_shown() -> None:
     stage.answer()
     for index, turn in enumerate(stage.turns):
         said: list[commands.Command] = []
-        journal.replay(None, stage.turns[: index + 1], stage.program, said.append)
+        codec.replay(None, stage.turns[: index + 1], stage.program, said.append)
         if any(isinstance(event, events.Granted) for batch in turn.batches for event in batch):
-            k = journal.replay(None, stage.turns[:index], stage.program)
+            k = codec.replay(None, stage.turns[:index], stage.program)
             assert (k.permits, [goal.status for goal in k.goals.values()]) == (0, [Status.OPEN] * 3)
     assert len(of(said, commands.Call)) == 3
 
@@ -55,7 +56,7 @@ def test_a_crash_re_asks_what_was_in_flight_and_nothing_that_was_absorbed(seed: 
     flying = {(call.goal, call.attempt) for call in world.stage.calls.values()}
     held = tuple(sorted(flying)[: len(flying) // 2])
     absorbed = {goal.id for goal in world.k.goals.values() if goal.status == Status.RESOLVED}
-    k = journal.decode_state(journal.encode_state(world.k))
+    k = codec.decode_state(codec.encode_state(world.k))
     out = step(k, world.stage.program, events.Turn(k.at_s, ((events.Rejoined(2, held), events.Granted(80)),)))
     again = [(call.goal, call.attempt - 1) for call in of(out, commands.Call) if call.attempt > 1]
     assert set(again) == flying - set(held)
@@ -80,9 +81,9 @@ def test_a_stale_instruction_is_refused_and_a_reply_never_is() -> None:
     stage = Stage(Flat(texts=("a",)))
     first = stage.call()
     stage.turn(events.Rejoined(5), events.Granted(1))
-    before = journal.encode_state(stage.k)
+    before = codec.encode_state(stage.k)
     stage.turn(events.Rejoined(4), at_s=stage.k.at_s)
-    assert journal.encode_state(stage.k) == before
+    assert codec.encode_state(stage.k) == before
     stage.turn(stage.answered(first, "from another life"))
     assert stage.goal(1).answer == "from another life"
 
@@ -108,13 +109,13 @@ def test_what_a_program_raises_is_its_goals_failure_and_replay_takes_the_same_tu
     stage.turn(stage.answered(stage.call(1), "0"), stage.answered(stage.call(2), "2"))
     assert stage.statuses() == ["failed", "resolved"]
     assert stage.goal(1).failure is not None and stage.goal(1).failure.kind == FailureKind.FAULTY
-    again = journal.replay(None, stage.turns, stage.program)
-    assert journal.encode_state(again) == journal.encode_state(stage.k)
+    again = codec.replay(None, stage.turns, stage.program)
+    assert codec.encode_state(again) == codec.encode_state(stage.k)
 
 
 def test_a_job_in_which_nothing_happens_asks_for_nothing() -> None:
     """Idle costs nothing: turns of time alone say nothing and leave K as large as it was."""
     stage = Stage(Voter(votes=1), permits=1)
-    size = len(journal.encode_state(stage.k))
+    size = len(codec.encode_state(stage.k))
     out = [command for at_s in range(110, 130) for command in stage.turn(events.Ticked(), at_s=float(at_s))]
-    assert (out, len(journal.encode_state(stage.k))) == ([], size)
+    assert (out, len(codec.encode_state(stage.k))) == ([], size)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from actors.bar import BAR_LEAST, Bar, bar_width, fitted, parts
+from actors.api.progress_bar import BAR_LEAST, Bar, bar_width, fitted, parts
 
 
 class Clock:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from actors.simulator.reading import Reading
-from actors.simulator.skills.composing import compose
+from actors.simulator.reasoning.prompt_reader import Reading
+from actors.simulator.reasoning.skills.convexity import compose
 from benchmarks.functions import LABELS, applied, function, functions
 from cortex.programs.convex import ATOMS, nodes_of, whole_prompt
 

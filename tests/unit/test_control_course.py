@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cortex.control import Bounds, Control, Refused, Stop, course
+from cortex.control import Bounds, Control, Refused, Stop, progression
 from cortex.control.commands import KINDS, read, tool
 from cortex.control.machine import handle
 from cortex.control.state import Approval, over_budget
@@ -29,40 +29,40 @@ RETURNS = [
 def test_return_protocols(kind: str, text: Any, value: Any) -> None:
     c = started(returns=kind)
     for item, label in (("a", "wish"), ("b", "wish"), ("a", "bug")):
-        c, _ = course.did(c, "record", {"item": item, "label": label}, "ok")
+        c, _ = progression.did(c, "record", {"item": item, "label": label}, "ok")
     if value is Refused:
         with pytest.raises(Refused):
-            course.returned(c, text)
+            progression.returned(c, text)
     else:
-        assert course.returned(c, text).root.value == value
+        assert progression.returned(c, text).root.value == value
 
 
 def test_a_task_stops_as_it_is_told_to() -> None:
     submits = started(stop=Stop(on="submit"))
     with pytest.raises(Refused, match="End this task with the command submit"):
-        course.answered(submits, "well")
+        progression.answered(submits, "well")
     assert run(cmd("submit", value="well"), c=submits).root.value == "well"
     assert "task 1 stops on answer" in refused(started(), cmd("submit", value="x"))
     uses = started(stop=Stop(on="tool:record"), returns="number")
     with pytest.raises(Refused, match="ends with a use of record"):
-        course.answered(uses, "well")
-    assert course.did(uses, "read", {}, "7")[0].ended == ""
-    assert course.did(uses, "record", {}, "seven") == (
-        course.did(uses, "record", {}, "seven")[0],
+        progression.answered(uses, "well")
+    assert progression.did(uses, "read", {}, "7")[0].ended == ""
+    assert progression.did(uses, "record", {}, "seven") == (
+        progression.did(uses, "record", {}, "seven")[0],
         "the result is no number: 'seven'",
     )
-    assert course.did(uses, "record", {}, "7")[0].root.value == 7
+    assert progression.did(uses, "record", {}, "7")[0].root.value == 7
 
 
 def test_what_is_to_be_covered_must_be_done_before_it_ends() -> None:
     c = started(items=("a", "b"), stop=Stop(covers="record"))
-    c, _ = course.did(c, "record", {"item": "a"}, "ok")
-    c, _ = course.did(c, "read", {"item": "b"}, "ok")
+    c, _ = progression.did(c, "record", {"item": "a"}, "ok")
+    c, _ = progression.did(c, "read", {"item": "b"}, "ok")
     assert said(c, cmd("project", what="missing")) == "b"
     with pytest.raises(Refused, match=r"^Not done yet: b$"):
-        course.answered(c, "done")
-    c, _ = course.did(c, "record", {"item": "b"}, "ok")
-    assert course.answered(c, "done").ended == "answered"
+        progression.answered(c, "done")
+    c, _ = progression.did(c, "record", {"item": "b"}, "ok")
+    assert progression.answered(c, "done").ended == "answered"
 
 
 # -- contexts ----------------------------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ def test_what_is_to_be_covered_must_be_done_before_it_ends() -> None:
 
 def test_project_returns_the_part_that_is_asked_for_and_no_more() -> None:
     c = branched("yes", "FAIL")
-    c, _ = course.did(c, "read", {"item": "a"}, "ok")
+    c, _ = progression.did(c, "read", {"item": "a"}, "ok")
     assert said(c, cmd("project", what="results")) == "task 2 (view 0): yes\ntask 3 (view 1): failed: bad"
     assert said(c, cmd("project", what="results", of=[2])) == "task 2 (view 0): yes"
     assert said(c, cmd("project", what="results", last=1)) == "task 3 (view 1): failed: bad"
@@ -90,11 +90,11 @@ def test_what_is_shown_is_bounded() -> None:
 
 def test_a_checkpoint_is_gone_back_to() -> None:
     c = run(push({}), NEXT)
-    c = run(cmd("checkpoint", name="here", note="part 2 is done"), c=course.heard(course.answered(c, "x"))[0])
+    c = run(cmd("checkpoint", name="here", note="part 2 is done"), c=progression.heard(progression.answered(c, "x"))[0])
     assert "no checkpoint 'here' in this context" in refused(c, cmd("restore", name="here"))  # its turn is not whole
-    c = course.marked(c, 1, 5)
+    c = progression.marked(c, 1, 5)
     assert c.checkpoints["here"].turns == 5
-    later, _ = course.did(run(TWO, c=c), "read", {"item": "a"}, "ok")
+    later, _ = progression.did(run(TWO, c=c), "read", {"item": "a"}, "ok")
     done = handle(later, cmd("restore", name="here"))
     assert (done.said, done.handed) == ("back at here. part 2 is done", True)
     assert (statuses(done.control), done.control.root.children, done.control.root.deeds) == (
@@ -107,7 +107,7 @@ def test_a_checkpoint_is_gone_back_to() -> None:
 
 def test_a_fresh_context_is_told_the_state_in_short() -> None:
     c = branched("yes", "no")
-    c, _ = course.did(msgspec.structs.replace(c), "read", {"item": "a"}, "ok")
+    c, _ = progression.did(msgspec.structs.replace(c), "read", {"item": "a"}, "ok")
     c = c.with_task(msgspec.structs.replace(c.root, items=("a", "b")))
     done = handle(c, cmd("fresh", note="b is hard"))
     assert (done.handed, done.control.root.life) == (True, 2)
@@ -123,37 +123,37 @@ def test_an_approval_waits_while_others_go_on() -> None:
     c = run(TWO, NEXT, cmd("request_approval", subject="to publish"))
     assert (c.active, statuses(c)) == (1, ["active", "blocked", "pending"])
     assert c.inbox == {1: "task 2 waits for the approval of task-2"}
-    assert course.open_approvals(c) == ["task-2"]
-    c = course.answered(run(NEXT, c=course.heard(c)[0]), "x")
-    done = handle(course.heard(c)[0], NEXT)
+    assert progression.open_approvals(c) == ["task-2"]
+    c = progression.answered(run(NEXT, c=progression.heard(c)[0]), "x")
+    done = handle(progression.heard(c)[0], NEXT)
     assert (done.handed, done.control.active, statuses(done.control)) == (True, 0, ["waiting", "blocked", "done"])
-    c = course.decided(done.control, "task-2", True)
-    assert (c.active, course.heard(c)[1]) == (2, "approved")
+    c = progression.decided(done.control, "task-2", True)
+    assert (c.active, progression.heard(c)[1]) == (2, "approved")
     with pytest.raises(Refused, match="nothing named 'task-2'"):
-        course.decided(c, "task-2", True)
-    c = run(cmd("request_approval", subject="once more"), c=course.heard(c)[0])
-    assert course.open_approvals(c) == ["task-2-2"]
+        progression.decided(c, "task-2", True)
+    c = run(cmd("request_approval", subject="once more"), c=progression.heard(c)[0])
+    assert progression.open_approvals(c) == ["task-2-2"]
 
 
 def test_denied_it_goes_on_and_the_run_is_marked() -> None:
-    c = course.blocked(started(), Approval(1, "record it", "record", {"item": "a"}))
-    assert (c.active, course.open_approvals(c)) == (0, ["record-1"])
-    c = course.decided(c, "record-1", False)
+    c = progression.blocked(started(), Approval(1, "record it", "record", {"item": "a"}))
+    assert (c.active, progression.open_approvals(c)) == (0, ["record-1"])
+    c = progression.decided(c, "record-1", False)
     assert (c.active, c.inbox, c.degraded) == (1, {1: "denied"}, ("record-1 was denied: record it",))
 
 
 def test_what_is_decided_early_is_taken_up_when_its_turn_comes() -> None:
     """Task 2 of the first one waits; so does task 5, below task 3. The person decides on task 2 first."""
     c = run(TWO, NEXT, cmd("request_approval", subject="a"))
-    c = run(NEXT, push({}), NEXT, cmd("request_approval", subject="b"), c=course.heard(c)[0])
-    c = run(NEXT, c=course.heard(c)[0])
-    assert (c.active, course.open_approvals(c)) == (0, ["task-2", "task-4"])
-    c = course.decided(c, "task-2", True)
+    c = run(NEXT, push({}), NEXT, cmd("request_approval", subject="b"), c=progression.heard(c)[0])
+    c = run(NEXT, c=progression.heard(c)[0])
+    assert (c.active, progression.open_approvals(c)) == (0, ["task-2", "task-4"])
+    c = progression.decided(c, "task-2", True)
     assert c.active == 0  # those below it go on first
-    c = course.decided(c, "task-4", True)
+    c = progression.decided(c, "task-4", True)
     assert c.active == 4
-    c = course.heard(course.answered(c, "four"))[0]
-    c = course.heard(course.answered(c, "three"))[0]
+    c = progression.heard(progression.answered(c, "four"))[0]
+    c = progression.heard(progression.answered(c, "three"))[0]
     done = handle(c, NEXT)
     assert (done.handed, done.control.active, done.control.inbox) == (True, 2, {2: "approved"})
 
@@ -169,12 +169,12 @@ BUDGETS = [
 def test_budgets(bounds: Bounds, told: str) -> None:
     c = started(bounds)
     for seconds in (3.0, 6.0):
-        c = course.turned(c, 10, 2, seconds)
-    assert over_budget(course.used(c)) == told
+        c = progression.turned(c, 10, 2, seconds)
+    assert over_budget(progression.used(c)) == told
 
 
 def test_a_stop_is_labelled_and_ends_all() -> None:
-    c = course.stopped(run(TWO, NEXT), "over budget: tokens")
+    c = progression.stopped(run(TWO, NEXT), "over budget: tokens")
     assert (statuses(c), c.ended, c.degraded, c.active) == (
         ["dropped"] * 3,
         "over budget: tokens",

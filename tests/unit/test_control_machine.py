@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cortex.control import Bounds, Refused, Status, Task, course
+from cortex.control import Bounds, Refused, Status, Task, progression
 from cortex.control.machine import handle
 from cortex.control.tasks import ENDED, MOVES
 from tests.control import NEXT, TWO, branched, cmd, push, refused, run, said, started, statuses
@@ -40,13 +40,13 @@ def test_children_run_one_after_the_other_and_the_parent_hears_what_each_returne
     assert statuses(c) == ["active", "pending", "pending"]
     done = handle(c, NEXT)
     assert (done.handed, done.control.active, statuses(done.control)) == (True, 2, ["waiting", "active", "pending"])
-    c = course.answered(done.control, "fine")
+    c = progression.answered(done.control, "fine")
     assert (c.active, c.tasks[2].value, statuses(c)) == (1, "fine", ["active", "done", "pending"])
-    c, heard = course.heard(c)
+    c, heard = progression.heard(c)
     assert heard == "task 2 returned: fine"
-    c = course.answered(run(NEXT, c=c), "well")
+    c = progression.answered(run(NEXT, c=c), "well")
     assert said(c, NEXT) == "no task is left. 2: fine; 3: well"
-    c = course.answered(c, "all of it")
+    c = progression.answered(c, "all of it")
     assert (c.ended, c.root.value, c.active) == ("answered", "all of it", 0)
 
 
@@ -77,7 +77,7 @@ LIMITS = [
 def test_limits_of_depth_breadth_number_and_retries(bounds: Bounds, before: list[Any], command: Any, why: str) -> None:
     c = started(bounds)
     for each in before:
-        c = course.failed(c, "bad") if each == "fail" else run(each, c=c)
+        c = progression.failed(c, "bad") if each == "fail" else run(each, c=c)
     assert why in refused(c, command)
 
 
@@ -122,12 +122,12 @@ def test_a_task_puts_itself_aside_and_is_resumed_where_it_stopped() -> None:
         ["active", "suspended", "pending"],
         {1: "task 2 is suspended: I need the other"},
     )
-    c = course.answered(run(NEXT, c=course.heard(c)[0]), "other")
-    assert said(course.heard(c)[0], NEXT).startswith("no task is left (suspended: 2). ")
-    done = handle(course.heard(c)[0], cmd("resume", task=2))
+    c = progression.answered(run(NEXT, c=progression.heard(c)[0]), "other")
+    assert said(progression.heard(c)[0], NEXT).startswith("no task is left (suspended: 2). ")
+    done = handle(progression.heard(c)[0], cmd("resume", task=2))
     assert (done.handed, done.control.active, done.control.inbox) == (True, 2, {2: "resumed"})
-    assert "task 3 is done: it cannot resume" in refused(course.heard(c)[0], cmd("resume", task=3))
-    assert "task 1 has no child 9" in refused(course.heard(c)[0], cmd("resume", task=9))
+    assert "task 3 is done: it cannot resume" in refused(progression.heard(c)[0], cmd("resume", task=3))
+    assert "task 1 has no child 9" in refused(progression.heard(c)[0], cmd("resume", task=9))
 
 
 def test_deferred_work_comes_when_nothing_else_is_pending() -> None:
@@ -137,9 +137,9 @@ def test_deferred_work_comes_when_nothing_else_is_pending() -> None:
     assert (c.active, statuses(c)) == (1, ["active", "deferred", "deferred", "pending"])
     order = []
     for _ in range(3):
-        c = run(NEXT, c=course.heard(c)[0])
+        c = run(NEXT, c=progression.heard(c)[0])
         order.append(c.active)
-        c = course.answered(c, "x")
+        c = progression.answered(c, "x")
     assert order == [4, 2, 3]
 
 
@@ -150,7 +150,7 @@ def test_the_first_task_has_nobody_to_go_back_to() -> None:
 
 def test_a_dropped_child_takes_its_own_with_it_and_marks_the_run() -> None:
     c = run(TWO, NEXT, TWO, cmd("suspend"))
-    c = run(cmd("drop", task=2), c=course.heard(c)[0])
+    c = run(cmd("drop", task=2), c=progression.heard(c)[0])
     assert statuses(c) == ["active", "dropped", "pending", "dropped", "dropped"]
     assert c.degraded == ("task 2 was dropped",)
     assert "task 2 is dropped: it cannot drop" in refused(c, cmd("drop", task=2))
@@ -158,17 +158,17 @@ def test_a_dropped_child_takes_its_own_with_it_and_marks_the_run() -> None:
 
 def test_a_task_that_failed_is_begun_anew_and_told_why_then_its_parent_is() -> None:
     c = run(push({"framing": "as a lawyer"}), NEXT, bounds=Bounds(retries_max=1))
-    c = course.failed(c, "no end after 3 turns")
+    c = progression.failed(c, "no end after 3 turns")
     assert (c.active, c.task.life, c.task.tries, c.task.turns) == (2, 2, 2, 0)
     assert c.task.brief == "An earlier try ended so: failed: no end after 3 turns"
-    c = course.failed(c, "no end")
+    c = progression.failed(c, "no end")
     assert (c.active, c.inbox, c.degraded) == (1, {1: "task 2 failed: no end"}, ("task 2 failed: no end",))
     assert c.tasks[2].status == Status.FAILED
 
 
 def test_retry_with_altered_framing() -> None:
-    c = course.answered(run(push({"framing": "as a lawyer"}), NEXT), "guilty")
-    c = run(cmd("retry", task=2, framing="as a doctor"), c=course.heard(c)[0])
+    c = progression.answered(run(push({"framing": "as a lawyer"}), NEXT), "guilty")
+    c = run(cmd("retry", task=2, framing="as a doctor"), c=progression.heard(c)[0])
     task = c.tasks[2]
     assert (str(task.status), task.framing, task.life, task.value) == ("pending", "as a doctor", 2, None)
     assert task.brief == "An earlier try ended so: guilty"
@@ -216,7 +216,7 @@ def test_nothing_is_merged_before_all_have_ended() -> None:
     assert "has no group 4" in refused(c, cmd("merge", how="first", group=4))
     assert "has no children" in refused(started(), cmd("compare"))
     with pytest.raises(Refused, match="tasks 2, 3 have not ended"):
-        course.answered(c, "done")
+        progression.answered(c, "done")
 
 
 def test_compare() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from cortex import commands, events
-from cortex.asking import AS_GIVEN, question_hash
-from cortex.attempts import drawn
-from cortex.changes import Ask, Fail, Resolve
-from cortex.limits import Limits
-from cortex.state import TRIES_MAX, Goal, Status
+from cortex.calls.attempts import drawn
+from cortex.calls.request import AS_GIVEN, question_hash
+from cortex.state import commands, events
+from cortex.state.changes import Ask, Fail, Resolve
+from cortex.state.state import TRIES_MAX, Goal, Status
+from cortex.values.limits import Limits
 from tests.stage import PRICE, Flat, Stage, asked, of, prompt, puppet
 
 BOUND = Limits(output_tokens_max=10)

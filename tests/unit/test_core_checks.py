@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from cortex import events
-from cortex.changes import Ask, Item, Observe, Resolve, Spawn, Wait
-from cortex.checks import Broken, check
-from cortex.limits import Limits
-from cortex.program import tool
-from cortex.state import Errand, Goal, State, Status
-from policies.join import Join
+from cortex.loop.invariants import Broken, check
+from cortex.state import events
+from cortex.state.changes import Ask, Item, Observe, Resolve, Spawn, Wait
+from cortex.state.program import tool
+from cortex.state.state import Errand, Goal, State, Status
+from cortex.values.limits import Limits
+from policies.decisions.join import Join
 from tests.stage import PRICE, Flat, Stage, failure, prompt, puppet
 
 

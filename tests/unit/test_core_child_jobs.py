@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from cortex import commands, events
-from cortex.changes import Ask, Goal, Reopen, Resolve, Spawn, Wait
-from cortex.limits import Limits
-from cortex.program import build, params_of
-from cortex.state import Status
-from policies.join import Join
+from cortex.state import commands, events
+from cortex.state.changes import Ask, Goal, Reopen, Resolve, Spawn, Wait
+from cortex.state.program import build, params_of
+from cortex.state.state import Status
+from cortex.values.limits import Limits
+from policies.decisions.join import Join
 from tests.stage import PRICE, Flat, Stage, failure, of, prompt, puppet
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cortex.orders import Joined, Left, Retire
-from cortex.signals import Claims, Grant
+from cortex.scheduler.protocol import Joined, Left, Retire
+from cortex.scheduler.reports import Claims, Grant
 from tests.house import House, of
 
 

@@ -7,9 +7,9 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from cortex.conversation import LEFT_OUT, Conversation, ToolDef, ToolResult
-from cortex.prompt import DoesNotFit, Rule, request_body
-from cortex.reply import Malformed, Other, Reply, Said, Text, ToolUse, Usage, as_said
+from cortex.values.conversation import LEFT_OUT, Conversation, ToolDef, ToolResult
+from cortex.values.prompt import DoesNotFit, Rule, request_body
+from cortex.values.reply import Malformed, Other, Reply, Said, Text, ToolUse, Usage, as_said
 
 
 def look(item: str, how: Literal["near", "far"] = "near", idempotency_key: str = "") -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from cortex import commands, events
-from cortex.changes import Ask, Fail, Goal, Reopen, Resolve, RunTool, Wait
-from cortex.limits import Limits
-from cortex.program import Program
 from cortex.programs.batch import Batch
-from policies.join import Join
-from policies.retry import RetryPolicy
+from cortex.state import commands, events
+from cortex.state.changes import Ask, Fail, Goal, Reopen, Resolve, RunTool, Wait
+from cortex.state.program import Program
+from cortex.values.limits import Limits
+from policies.decisions.join import Join
+from policies.failures.retry import RetryPolicy
 from tests.stage import Flat, Stage, fed, of, prompt, puppet
 from tests.toys import read
 

@@ -7,15 +7,16 @@ from typing import Any
 
 import msgspec
 
-from cortex import events, journal
-from cortex.attempts import drawn
-from cortex.changes import Ask, Resolve, Vote, Wait
-from cortex.limits import Limits
-from cortex.prompt import Part, Prompt, Role, Rule
-from cortex.reply import Malformed
-from cortex.state import Goal
-from policies.failure import FailureKind
-from policies.retry import RetryPolicy, backoff_s
+from cortex.calls.attempts import drawn
+from cortex.journal import codec
+from cortex.state import events
+from cortex.state.changes import Ask, Resolve, Vote, Wait
+from cortex.state.state import Goal
+from cortex.values.limits import Limits
+from cortex.values.prompt import Part, Prompt, Role, Rule
+from cortex.values.reply import Malformed
+from policies.failures.failure import FailureKind
+from policies.failures.retry import RetryPolicy, backoff_s
 from tests.stage import PRICE, Flat, Stage, prompt, puppet
 
 
@@ -95,5 +96,5 @@ def test_a_tally_and_a_join_tell_their_counts():
 def test_who_listens_is_no_part_of_k():
     stage = Stage(Flat())
     assert stage.heard and "tell" in vars(stage.shadow) and "tell" not in vars(stage.k)
-    assert journal.encode_state(stage.k) == journal.encode_state(stage.shadow)
+    assert codec.encode_state(stage.k) == codec.encode_state(stage.shadow)
     assert "tell" not in msgspec.structs.asdict(stage.k)

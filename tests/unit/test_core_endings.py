@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from cortex import commands, events
-from cortex.changes import Ask, Emit, Goal, Reopen, Resolve, Wait
-from cortex.limits import Limits
-from cortex.state import Status
-from policies.retry import RetryPolicy
+from cortex.state import commands, events
+from cortex.state.changes import Ask, Emit, Goal, Reopen, Resolve, Wait
+from cortex.state.state import Status
+from cortex.values.limits import Limits
+from policies.failures.retry import RetryPolicy
 from tests.stage import PRICE, Flat, Stage, of, prompt, puppet
 
 
@@ -338,7 +338,7 @@ def test_a_higher_bound_on_failures_lets_a_job_that_winds_down_go_on():
 
 
 def test_a_new_route_keeps_the_limits_apart():
-    from cortex.limits import Route
+    from cortex.values.limits import Route
 
     stage = flat("a", "b", permits=1)
     stage.turn(events.LimitsSet("ann", Limits(), Route(endpoint="sim", model="m", credential="another")))

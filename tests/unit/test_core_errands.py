@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from cortex import commands, events
-from cortex.changes import Ask, Goal, Item, Observe, Reopen, Resolve, RunTool
-from cortex.limits import Limits
-from cortex.program import tool
-from cortex.state import Observation, Status
-from policies.retry import RetryPolicy
+from cortex.state import commands, events
+from cortex.state.changes import Ask, Goal, Item, Observe, Reopen, Resolve, RunTool
+from cortex.state.program import tool
+from cortex.state.state import Observation, Status
+from cortex.values.limits import Limits
+from policies.failures.retry import RetryPolicy
 from tests.stage import Stage, asked, failure, of, prompt, puppet
 
 QUICK = Limits(retry=RetryPolicy(base_s=1.0, attempts_max=3))
@@ -77,7 +77,7 @@ def test_a_run_under_way_keeps_the_job_going():
 )
 def test_what_a_program_may_make_of_a_tools_value(yields, status):
     """Without a word on the goal it is open again, and select goes on from what is in K now."""
-    from cortex.reply import Malformed
+    from cortex.values.reply import Malformed
 
     def absorbed(k, goal, value):
         if yields == ["malformed"] and goal.sample == "0":

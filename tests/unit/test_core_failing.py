@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cortex import commands, events
-from cortex.limits import Limits
 from cortex.programs.batch import Batch
+from cortex.state import commands, events
+from cortex.values.limits import Limits
 from tests.stage import Flat, Stage, fed, of
 
 

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from cortex import health
-from cortex.health import AGE_MAX_S, SAMPLES_MAX, SLOTS_MAX, Buffer, Rates
+from cortex.scheduler import health
+from cortex.scheduler.health import AGE_MAX_S, SAMPLES_MAX, SLOTS_MAX, Buffer, Rates
 
 INFINITE = float("inf")
 

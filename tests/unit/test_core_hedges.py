@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from cortex import commands, events
-from cortex.limits import Limits
 from cortex.programs.batch import Batch
-from cortex.state import Goal, Status
-from policies.retry import RetryPolicy
+from cortex.state import commands, events
+from cortex.state.state import Goal, Status
+from cortex.values.limits import Limits
+from policies.failures.retry import RetryPolicy
 from tests.stage import PRICE, Flat, Stage, fed, of, puppet
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cortex import commands, events
-from cortex.changes import Abandon, Ask, Fail, Resolve, Wait
-from cortex.state import Goal, Status
-from policies.join import Join
+from cortex.state import commands, events
+from cortex.state.changes import Abandon, Ask, Fail, Resolve, Wait
+from cortex.state.state import Goal, Status
+from policies.decisions.join import Join
 from tests.stage import Stage, of, prompt, puppet
 
 

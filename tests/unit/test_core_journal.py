@@ -5,15 +5,16 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from cortex import commands, events, journal
-from cortex.changes import Goal
-from cortex.ledger import Ledger
-from cortex.limits import Limits, Route
-from cortex.loop import step
-from cortex.purse import Slice
-from cortex.reply import Usage
-from cortex.shards import Report
-from cortex.tally import Tally
+from cortex.journal import codec
+from cortex.loop.step import step
+from cortex.state import commands, events
+from cortex.state.budget_slice import Slice
+from cortex.state.changes import Goal
+from cortex.state.shard_record import Report
+from cortex.values.counters import Tally
+from cortex.values.ledger import Ledger
+from cortex.values.limits import Limits, Route
+from cortex.values.reply import Usage
 from tests.stage import PRICE, Flat, Stage, failure, puppet, reply, terms
 
 EVENTS = [
@@ -52,26 +53,26 @@ def test_every_event_has_its_case():
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
 def test_an_event_survives_its_bytes(event):
-    assert journal.decode_batch(journal.encode_batch([event])) == (event,)
+    assert codec.decode_batch(codec.encode_batch([event])) == (event,)
 
 
 def test_a_turn_is_made_of_its_messages_own_bytes():
-    batches = [journal.encode_batch(EVENTS[:4]), journal.encode_batch(EVENTS[4:])]
-    blob = journal.encode_turn(12.5, batches)
-    turn = journal.decode_turn(blob)
+    batches = [codec.encode_batch(EVENTS[:4]), codec.encode_batch(EVENTS[4:])]
+    blob = codec.encode_turn(12.5, batches)
+    turn = codec.decode_turn(blob)
     assert (turn.at_s, turn.batches) == (12.5, (tuple(EVENTS[:4]), tuple(EVENTS[4:])))
     assert all(batch in blob for batch in batches)
 
 
-@pytest.mark.parametrize("bad", [b"", b"\xc1", journal.encode_batch(EVENTS)[:-1], msgspec.msgpack.encode([["unheard_of", 1]])])
+@pytest.mark.parametrize("bad", [b"", b"\xc1", codec.encode_batch(EVENTS)[:-1], msgspec.msgpack.encode([["unheard_of", 1]])])
 def test_bytes_that_are_no_events_are_refused(bad):
     with pytest.raises(msgspec.DecodeError):
-        journal.decode_batch(bad)
+        codec.decode_batch(bad)
 
 
 def test_a_state_that_is_none_is_refused():
     with pytest.raises(msgspec.DecodeError):
-        journal.decode_state(b"\x80")
+        codec.decode_state(b"\x80")
 
 
 def a_run() -> Stage:
@@ -93,24 +94,24 @@ def a_run() -> Stage:
 def test_replay_gives_the_same_k_to_the_byte_and_the_same_commands():
     stage = a_run()
     said: list[commands.Command] = []
-    k = journal.replay(None, stage.turns, stage.program, said.append)
-    assert journal.encode_state(k) == journal.encode_state(stage.k)
+    k = codec.replay(None, stage.turns, stage.program, said.append)
+    assert codec.encode_state(k) == codec.encode_state(stage.k)
     assert said == stage.said
 
 
 def test_replay_may_begin_at_any_snapshot():
     stage = a_run()
-    whole = journal.encode_state(stage.k)
+    whole = codec.encode_state(stage.k)
     for cut in range(1, len(stage.turns) + 1):
-        blob = journal.encode_state(journal.replay(None, stage.turns[:cut], stage.program))
-        k = journal.replay(journal.decode_state(blob), stage.turns[cut:], lambda terms: Flat(texts=("a", "b", "b", "c", "d")))
-        assert journal.encode_state(k) == whole, cut
+        blob = codec.encode_state(codec.replay(None, stage.turns[:cut], stage.program))
+        k = codec.replay(codec.decode_state(blob), stage.turns[cut:], lambda terms: Flat(texts=("a", "b", "b", "c", "d")))
+        assert codec.encode_state(k) == whole, cut
 
 
 def test_turns_are_not_changed_by_being_replayed():
     stage = a_run()
     before = [msgspec.msgpack.encode(turn) for turn in stage.turns]
-    journal.replay(None, stage.turns, stage.program)
+    codec.replay(None, stage.turns, stage.program)
     assert [msgspec.msgpack.encode(turn) for turn in stage.turns] == before
 
 
@@ -123,7 +124,7 @@ def test_a_job_that_begins_anew_is_replayed_from_there():
         events.Turn(1.0, ((events.Opened(old, 1), events.Granted(1)),)),
         events.Turn(2.0, ((events.Opened(new, 2, 2),), (events.Granted(1),))),
     ]
-    k = journal.replay(None, turns, lambda terms: next(made))
+    k = codec.replay(None, turns, lambda terms: next(made))
     assert [(goal.id, goal.kind) for goal in k.goals.values()] == [(2, "new")]
     assert (k.epoch, k.began_at_s) == (2, 2.0)
 
@@ -131,7 +132,7 @@ def test_a_job_that_begins_anew_is_replayed_from_there():
 def test_the_end_of_a_rerun_is_numbered_from_zero_again():
     turns = [events.Turn(1.0, ((events.Opened(terms(), 1),),))] * 2
     emitted: list[commands.Command] = []
-    journal.replay(None, turns, puppet(), emitted.append)
+    codec.replay(None, turns, puppet(), emitted.append)
     assert emitted == [commands.Finish("complete", "")] * 2
 
 
@@ -141,31 +142,31 @@ def test_the_end_of_a_rerun_is_numbered_from_zero_again():
 )
 def test_what_is_no_journal(turns, said):
     with pytest.raises(ValueError, match=said):
-        journal.replay(None, turns, puppet())
+        codec.replay(None, turns, puppet())
 
 
 def test_the_opening_is_found_wherever_it_stands_in_its_turn():
     opened = events.Opened(terms(), 1)
-    assert journal.opening(events.Turn(0.0, ((events.Ticked(),), (events.Granted(1), opened)))) == opened.terms
-    assert journal.opening(events.Turn(0.0, ((events.Ticked(),),))) is None
+    assert codec.opening(events.Turn(0.0, ((events.Ticked(),), (events.Granted(1), opened)))) == opened.terms
+    assert codec.opening(events.Turn(0.0, ((events.Ticked(),),))) is None
 
 
 def test_a_whole_number_of_seconds_is_the_same_time():
     """A clock that gives whole numbers makes no other K than its journal does."""
     program, made = Flat(texts=("a",)), terms()
-    k = journal.open_job(made)
+    k = codec.open_job(made)
     turn = events.Turn(5, ((events.Opened(made, 1), events.Granted(1)),))
     step(k, program, turn)
-    again = journal.replay(None, [journal.decode_turn(journal.encode_turn(5, [journal.encode_batch(turn.batches[0])]))], program)
-    assert journal.encode_state(again) == journal.encode_state(k)
+    again = codec.replay(None, [codec.decode_turn(codec.encode_turn(5, [codec.encode_batch(turn.batches[0])]))], program)
+    assert codec.encode_state(again) == codec.encode_state(k)
 
 
 def test_a_turn_carries_what_the_job_came_to_whatever_its_program_is_by_now():
     k = a_run().k
-    turn = journal.decode_turn(journal.encode_turn(1.0, [], journal.encode_account(k)))
-    known = journal.decode_account(turn.account)
+    turn = codec.decode_turn(codec.encode_turn(1.0, [], codec.encode_account(k)))
+    known = codec.decode_account(turn.account)
     assert (known.ledger, known.next_goal, known.outcome, known.in_batches) == (k.ledger, k.next_goal, k.outcome, 0)
-    assert journal.decode_turn(journal.encode_turn(1.0, [])).account == b""
+    assert codec.decode_turn(codec.encode_turn(1.0, [])).account == b""
     other = Stage(Flat(texts=("a",)), Limits(output_tokens_max=10), price=PRICE).k
-    journal.put_right(other, turn.account)
+    codec.put_right(other, turn.account)
     assert (other.ledger, other.next_goal, other.outcome) == (k.ledger, k.next_goal, k.outcome)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from cortex import commands, events
-from cortex.changes import Ask, Wait
-from cortex.ledger import Bill, Charge, Ledger, worst_charge
-from cortex.limits import Limits
-from cortex.reply import Usage
-from cortex.state import Goal
-from policies.join import Join
-from policies.price import cost_nusd
+from cortex.state import commands, events
+from cortex.state.changes import Ask, Wait
+from cortex.state.state import Goal
+from cortex.values.ledger import Bill, Charge, Ledger, worst_charge
+from cortex.values.limits import Limits
+from cortex.values.reply import Usage
+from policies.decisions.join import Join
+from policies.estimates.price import cost_nusd
 from tests.stage import PRICE, Flat, Stage, of, prompt, puppet
 
 ONE = Charge(1_000, 10)

@@ -7,14 +7,14 @@ import sys
 import msgspec
 import pytest
 
-from cortex.changes import Resolve
-from cortex.checks import check
-from cortex.limits import Limits, Route, Terms
-from cortex.state import Goal
-from cortex.transitions import apply
-from policies.price import parse_price
-from policies.retry import RetryPolicy
-from policies.timeout import TimeoutPolicy
+from cortex.goals.apply_changes import apply
+from cortex.loop.invariants import check
+from cortex.state.changes import Resolve
+from cortex.state.state import Goal
+from cortex.values.limits import Limits, Route, Terms
+from policies.estimates.price import parse_price
+from policies.failures.retry import RetryPolicy
+from policies.failures.timeout import TimeoutPolicy
 from tests.stage import Stage, puppet, terms
 
 MAY_BE_NONE_AT_ALL = ("resamples_max", "alike_first", "blocked_wait_s")

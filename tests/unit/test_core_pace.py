@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from cortex import commands, events, journal
-from cortex.limits import Limits
-from cortex.loop import step
-from cortex.permits import TOGETHER_S, Sizes
-from cortex.reply import Usage
-from cortex.state import State
-from policies.pace import BURST_S, due_at_s
+from cortex.journal import codec
+from cortex.loop.step import step
+from cortex.state import commands, events
+from cortex.state.route_share import TOGETHER_S, Sizes
+from cortex.state.state import State
+from cortex.values.limits import Limits
+from cortex.values.reply import Usage
+from policies.limits.pace import BURST_S, due_at_s
 from tests.stage import Flat, Stage, of, other, reply, terms
 
 ENDLESS = Flat(texts=tuple(map(str, range(4_000))))
@@ -23,7 +24,7 @@ class Clocked:
     """
 
     def __init__(self, limits: Limits, *granted: events.Granted, usage: Usage, latency_s: float = 0.5, **more: object) -> None:
-        self.k: State = journal.open_job(terms(limits, **more))  # type: ignore[arg-type]
+        self.k: State = codec.open_job(terms(limits, **more))  # type: ignore[arg-type]
         self.latency_s, self.reply = latency_s, reply("ok", usage)
         self.begun: list[tuple[float, commands.Call]] = []
         self.coming: list[tuple[float, commands.Call]] = []

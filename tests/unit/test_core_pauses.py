@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cortex import commands, events
-from cortex.changes import Ask, Goal, Wait
-from cortex.limits import Limits, Route
-from policies.retry import RetryPolicy
+from cortex.state import commands, events
+from cortex.state.changes import Ask, Goal, Wait
+from cortex.values.limits import Limits, Route
+from policies.failures.retry import RetryPolicy
 from tests.stage import Flat, Stage, asked, of, other, prompt, puppet
 
 LOW = "Your credit balance is too low"

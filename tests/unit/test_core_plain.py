@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cortex.plain import DEPTH_MAX, as_bytes, plain, size_bytes
+from cortex.values.plain_values import DEPTH_MAX, as_bytes, plain, size_bytes
 
 
 class Colour(enum.StrEnum):

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cortex.plan import Plan, Rows, Sample, Seen, Terms, planned
-from cortex.reply import Usage
-from policies.duration import Limits
-from policies.limit import Caps
-from policies.price import Price, Tier, batch_price, cost_nusd, worst_nusd
-from policies.retry import RetryPolicy
-from policies.strata import drawn
+from cortex.planning import Plan, Rows, Sample, Seen, Terms, planned
+from cortex.values.reply import Usage
+from policies.estimates.duration import Limits
+from policies.estimates.price import Price, Tier, batch_price, cost_nusd, worst_nusd
+from policies.estimates.strata import drawn
+from policies.failures.retry import RetryPolicy
+from policies.limits.limit import Caps
 
 PRICE = Price(input_usd_per_mtok=3, output_usd_per_mtok=15)  # type: ignore[arg-type]
 TIERED = Price(

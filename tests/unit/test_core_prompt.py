@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cortex.prompt import DoesNotFit, Part, Prompt, Role, Rule, request_body
+from cortex.values.prompt import DoesNotFit, Part, Prompt, Role, Rule, request_body
 
 PARTS = st.builds(
     Part,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cortex import events
-from cortex.changes import Change, Fail, Resolve
-from cortex.reply import Reply
-from cortex.state import Goal, State
-from policies.failure import FailureKind
+from cortex.state import events
+from cortex.state.changes import Change, Fail, Resolve
+from cortex.state.state import Goal, State
+from cortex.values.reply import Reply
+from policies.failures.failure import FailureKind
 from tests.stage import Flat, Stage, puppet, reply
 
 

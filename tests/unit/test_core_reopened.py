@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from cortex import commands, events
-from cortex.limits import Limits, Route
 from cortex.programs.batch import Batch
-from policies.failure import FailureKind
+from cortex.state import commands, events
+from cortex.values.limits import Limits, Route
+from policies.failures.failure import FailureKind
 from tests.stage import TAKEN_BACK, Stage, fed, of, row
 
 WINDOW = Limits(concurrency=4, window_rows=4)

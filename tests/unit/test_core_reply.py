@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cortex.reply import Malformed, Reply, Usage, as_choice, as_json, as_line, finished, text_of
+from cortex.values.reply import Malformed, Reply, Usage, as_choice, as_json, as_line, finished, text_of
 from tests.stage import reply
 
 

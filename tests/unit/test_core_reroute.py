@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from actors.errors import ClearError
-from actors.opening import Opening, resuming_batch, this_owner
-from cortex import events
-from cortex.limits import Limits
-from policies.failure import Failure, FailureKind
-from policies.price import parse_price
+from actors.common.errors import ClearError
+from actors.common.process_owner import this_owner
+from actors.jobs.opening import Opening, resuming_batch
+from cortex.state import events
+from cortex.values.limits import Limits
+from policies.estimates.price import parse_price
+from policies.failures.failure import Failure, FailureKind
 from tests.stage import PRICE, Flat, Stage, other, reply, terms
 
 BOUND = Limits(output_tokens_max=10)

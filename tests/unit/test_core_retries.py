@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from cortex import commands, events
-from cortex.attempts import drawn
-from cortex.changes import Fail, Goal, Reopen, Resolve
-from cortex.limits import Limits
-from cortex.state import Status
-from policies.failure import FailureKind
-from policies.retry import RetryPolicy, backoff_s
+from cortex.calls.attempts import drawn
+from cortex.state import commands, events
+from cortex.state.changes import Fail, Goal, Reopen, Resolve
+from cortex.state.state import Status
+from cortex.values.limits import Limits
+from policies.failures.failure import FailureKind
+from policies.failures.retry import RetryPolicy, backoff_s
 from tests.stage import Flat, Stage, of, puppet
 
 PROMPT = RetryPolicy(base_s=1.0, cap_s=8.0, attempts_max=3, timed_out_attempts_max=2, patience_s=100.0)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from cortex import commands, events, journal
-from cortex.changes import Ask, Goal
-from cortex.limits import Limits, Route
-from cortex.program import Program
+from cortex.journal import codec
 from cortex.programs.batch import Batch
-from policies.price import parse_price
+from cortex.state import commands, events
+from cortex.state.changes import Ask, Goal
+from cortex.state.program import Program
+from cortex.values.limits import Limits, Route
+from policies.estimates.price import parse_price
 from tests.stage import PRICE, Flat, Stage, fed, of, prompt, puppet, reply, terms
 
 
@@ -116,8 +117,8 @@ def test_a_question_keeps_its_hash_over_releases():
 
 
 def test_a_resample_is_never_answered_by_the_reply_that_was_discarded():
-    from cortex.changes import Resolve
-    from cortex.reply import Malformed
+    from cortex.state.changes import Resolve
+    from cortex.values.reply import Malformed
 
     def absorb(k, goal, reply):
         if reply.text == "about 0":
@@ -146,7 +147,7 @@ def test_the_journal_of_the_renewed_job_replays_from_its_opening():
     first = memory.run(Stage(Flat(texts=("a", "b")), price=PRICE))
     again = memory.run(begun_anew(Flat(texts=("b", "a")), first))
     made = iter([first.program, again.program])
-    k = journal.replay(None, first.turns + again.turns, lambda terms: next(made))
-    assert journal.encode_state(k) == journal.encode_state(again.k)
+    k = codec.replay(None, first.turns + again.turns, lambda terms: next(made))
+    assert codec.encode_state(k) == codec.encode_state(again.k)
     assert of(again.said, commands.Finish) == [commands.Finish("complete", "")]
     assert reply("x") == reply("x")

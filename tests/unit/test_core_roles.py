@@ -8,14 +8,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from cortex import commands, events, lanes
-from cortex.asking import question_hash
-from cortex.changes import Ask, Change, Resolve, Vote
-from cortex.limits import Limits, Terms
-from cortex.program import Program
-from cortex.reply import Reply, Usage
-from cortex.state import Goal, State, Status
-from policies.price import parse_price
+from cortex.calls import route_lanes
+from cortex.calls.request import question_hash
+from cortex.state import commands, events
+from cortex.state.changes import Ask, Change, Resolve, Vote
+from cortex.state.program import Program
+from cortex.state.state import Goal, State, Status
+from cortex.values.limits import Limits, Terms
+from cortex.values.reply import Reply, Usage
+from policies.estimates.price import parse_price
 from tests.stage import PRICE, Flat, Stage, asked, of, other, prompt, terms
 
 BOUND = Limits(output_tokens_max=10)
@@ -159,7 +160,7 @@ def test_what_waited_for_its_lane_is_asked_before_what_came_later():
 
 
 def test_so_many_are_looked_at_in_one_turn_and_the_rest_at_once_after(monkeypatch):
-    monkeypatch.setattr(lanes, "LOOK_MAX", 3)
+    monkeypatch.setattr(route_lanes, "LOOK_MAX", 3)
     stage = stage_of(*"abcdefg", "judge:x", judge=1)
     assert stage.k.looking and stage.k.due_at_s() == stage.k.at_s
     while stage.k.looking:
@@ -224,21 +225,21 @@ def test_a_role_is_voted_on_its_own_route():
 
 def test_what_each_lane_could_use_before_anything_is_granted():
     stage = stage_of("a", "b", "judge:c", "writer:d")
-    assert lanes.demands(stage.k) == [3, 1] and stage.k.demand() == 4
+    assert route_lanes.demands(stage.k) == [3, 1] and stage.k.demand() == 4
 
 
 def test_what_is_under_way_and_what_is_to_be_tried_again_counts_for_its_lane():
     stage = stage_of("a", "judge:b", "judge:c", own=1, judge=1)
-    assert lanes.demands(stage.k) == [1, 2]
+    assert route_lanes.demands(stage.k) == [1, 2]
     stage.fail("overloaded", goal=2)
-    assert stage.k.resting == 1 and lanes.demands(stage.k) == [1, 2]
+    assert stage.k.resting == 1 and route_lanes.demands(stage.k) == [1, 2]
 
 
 def test_nobody_asks_for_more_than_its_user_allows():
     stage = stage_of(*"abcdef", "judge:x", limits=Limits(concurrency=3, output_tokens_max=10))
-    assert lanes.demands(stage.k) == [2, 1]
+    assert route_lanes.demands(stage.k) == [2, 1]
     stage = stage_of("a", "b", "judge:x", "judge:y", limits=Limits(concurrency=1, output_tokens_max=10))
-    assert lanes.demands(stage.k) == [1, 1], "one in each lane: whichever comes next need not wait for its permit"
+    assert route_lanes.demands(stage.k) == [1, 1], "one in each lane: whichever comes next need not wait for its permit"
     stage.turn(events.Granted(1), events.Granted(1, route=1))
     assert len(stage.calls) == 1
 
@@ -246,7 +247,7 @@ def test_nobody_asks_for_more_than_its_user_allows():
 def test_a_job_that_is_drained_asks_for_nothing_more():
     stage = stage_of("a", "b", "judge:c", "judge:d", own=1, judge=1)
     stage.turn(events.Stopped("ann", "drain"))
-    assert lanes.demands(stage.k) == [1, 1]
+    assert route_lanes.demands(stage.k) == [1, 1]
 
 
 # -- a route that is blocked, or held ------------------------------------------------------------------------------------
@@ -259,7 +260,7 @@ def test_while_a_role_is_blocked_the_rest_goes_on_and_then_the_job_is_paused():
     stage.answer(goal=2)
     stage.answer(goal=3)
     assert (stage.k.outcome, stage.k.why) == ("partial", "blocked: no credit")
-    assert lanes.demands(stage.k)[0] == 0
+    assert route_lanes.demands(stage.k)[0] == 0
 
 
 def test_a_blocked_role_is_tried_with_one_call_when_the_job_is_resumed():
@@ -288,7 +289,7 @@ def test_a_job_whose_user_waits_for_a_blocked_role_gets_its_probe():
     stage = stage_of("judge:a", "b", own=1, judge=1, limits=limits)
     stage.fail("blocked", "no credit", goal=1, status=400)
     stage.answer(goal=2)
-    assert (stage.k.outcome, bool(stage.k.paused), lanes.demands(stage.k)) == ("", True, [0, 1])
+    assert (stage.k.outcome, bool(stage.k.paused), route_lanes.demands(stage.k)) == ("", True, [0, 1])
     stage.turn(events.Granted(1, route=1, starts=1))
     stage.answer()
     assert (stage.k.outcome, stage.k.paused) == ("complete", None)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from cortex import commands, events
-from cortex.asking import question_hash
-from cortex.changes import Ask
-from cortex.limits import Limits
-from cortex.permits import Share
-from cortex.program import Program
-from cortex.prompt import with_model
-from cortex.state import Goal
-from policies.failure import Failure, FailureKind
-from policies.price import parse_price
+from cortex.calls.request import question_hash
+from cortex.state import commands, events
+from cortex.state.changes import Ask
+from cortex.state.program import Program
+from cortex.state.route_share import Share
+from cortex.state.state import Goal
+from cortex.values.limits import Limits
+from cortex.values.prompt import with_model
+from policies.estimates.price import parse_price
+from policies.failures.failure import Failure, FailureKind
 from tests.stage import PRICE, Flat, Stage, of, other, prompt, puppet, reply, terms
 
 BOUND = Limits(output_tokens_max=10)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from cortex.cluster import Cluster, Settings
-from cortex.orders import Capped, Heard, Joined, Left, Passed, Started
-from cortex.scheduler import step
-from cortex.signals import Claim, Claims, Grant
-from policies import limit
-from policies.limit import Caps
+from cortex.scheduler.protocol import Capped, Heard, Joined, Left, Passed, Started
+from cortex.scheduler.reports import Claim, Claims, Grant
+from cortex.scheduler.state import Cluster, Settings
+from cortex.scheduler.step import step
+from policies.limits import limit
+from policies.limits.limit import Caps
 from tests.town import ROUTE, TIMEOUT_S, pushes, town
 
 LEASE_S = 15.0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cortex.cluster import NEVER
-from cortex.orders import Died, Kill, Left, Ping, Retire, Start, Unheard
+from cortex.scheduler.protocol import Died, Kill, Left, Ping, Retire, Start, Unheard
+from cortex.scheduler.state import NEVER
 from tests.house import House, of
 
 

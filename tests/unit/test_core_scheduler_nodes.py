@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cortex.orders import Asked, Begun, Drain, Nodes, Reported, Start
-from cortex.signals import Report, RouteSignals, ToolSignals
+from cortex.scheduler.protocol import Asked, Begun, Drain, Nodes, Reported, Start
+from cortex.scheduler.reports import Report, RouteSignals, ToolSignals
 from tests.house import House, of
 from tests.town import OTHER, ROUTE, Town, settings
 

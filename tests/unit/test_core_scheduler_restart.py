@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from cortex.orders import Begun, Capped, Condemn, Died, Heard, Joined, Kill, Passed, Reported
-from cortex.signals import Grant, Report, RouteSignals
-from policies.limit import Caps
+from cortex.scheduler.protocol import Begun, Capped, Condemn, Died, Heard, Joined, Kill, Passed, Reported
+from cortex.scheduler.reports import Grant, Report, RouteSignals
+from policies.limits.limit import Caps
 from tests.house import House, of
 from tests.town import ROUTE, Town, out, settings, told, town
 

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from cortex.orders import Capped, Moved
-from policies.limit import Caps
+from cortex.scheduler.protocol import Capped, Moved
+from policies.limits.limit import Caps
 from tests.town import OTHER, ROUTE, TIMEOUT_S, out, pushes, told, town
 
 # -- by hand -----------------------------------------------------------------------------------------------------------

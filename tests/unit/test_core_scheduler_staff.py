@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from cortex.orders import (
+from cortex.scheduler.protocol import (
     Admit,
     Asked,
     Begun,
@@ -26,7 +26,7 @@ from cortex.orders import (
     There,
     Unheard,
 )
-from cortex.signals import Report, RouteSignals, ToolSignals
+from cortex.scheduler.reports import Report, RouteSignals, ToolSignals
 from tests.house import House, of
 from tests.town import ROUTE
 

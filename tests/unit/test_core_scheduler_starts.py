@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cortex.orders import Begun, Died, Kill, Staffed, Start
+from cortex.scheduler.protocol import Begun, Died, Kill, Staffed, Start
 from tests.house import House, of
 
 

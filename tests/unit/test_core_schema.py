@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from cortex.reply import Malformed
-from cortex.schema import SchemaError, Shape
+from cortex.values.reply import Malformed
+from cortex.values.schema import SchemaError, Shape
 
 
 def shape(more: dict[str, Any] | None = None, **properties: Any) -> Shape:

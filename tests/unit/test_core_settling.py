@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 import cortex
-from cortex import commands, events, journal
-from cortex.changes import Ask, Reopen, Resolve
-from cortex.limits import Limits
-from cortex.prompt import Part, Prompt, Role, Rule
-from cortex.reply import Malformed, Usage
-from cortex.state import Goal, Status
+from cortex.journal import codec
+from cortex.state import commands, events
+from cortex.state.changes import Ask, Reopen, Resolve
+from cortex.state.state import Goal, Status
+from cortex.values.limits import Limits
+from cortex.values.prompt import Part, Prompt, Role, Rule
+from cortex.values.reply import Malformed, Usage
 from tests.driver import Driver
 from tests.stage import PRICE, USAGE, Flat, Stage, asked, of, prompt, puppet, reply
 
@@ -34,9 +35,9 @@ def test_an_answer_settles_the_reservation():
 
 
 def without_dropped(k):
-    k = journal.decode_state(journal.encode_state(k))
+    k = codec.decode_state(codec.encode_state(k))
     k.tally.dropped = k.at_s = 0
-    return journal.encode_state(k)
+    return codec.encode_state(k)
 
 
 @pytest.mark.parametrize("kind", ["answered", "broke", "recalled"])

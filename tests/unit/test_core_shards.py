@@ -10,15 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cortex import commands, events, journal, shards
-from cortex.ledger import Ledger
-from cortex.limits import Limits
-from cortex.program import build
+from cortex.goals import shards
+from cortex.journal import codec
 from cortex.programs.batch import Batch
 from cortex.programs.shards import Shards, sharded, unsharded
 from cortex.programs.table import Table
-from cortex.shards import Report
-from cortex.tally import Tally
+from cortex.state import commands, events
+from cortex.state.program import build
+from cortex.state.shard_record import Report
+from cortex.values.counters import Tally
+from cortex.values.ledger import Ledger
+from cortex.values.limits import Limits
 from tests.stage import PRICE, Flat, Stage, failure, of
 
 CAP = 1_000
@@ -194,7 +196,7 @@ def test_the_sink_of_the_whole_knows_how_much_of_each_shard_it_holds():
     stage = parent()
     stage.turn(events.Written(5, 80, (3, 2)))
     assert [shard.written for shard in stage.k.shards.values()] == [3, 2]
-    assert journal.decode_state(journal.encode_state(stage.k)).shards == stage.k.shards
+    assert codec.decode_state(codec.encode_state(stage.k)).shards == stage.k.shards
 
 
 def test_shards_of_a_job_whose_channel_keeps_dying_rest_and_keep_what_they_were_lent():

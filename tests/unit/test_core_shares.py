@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cortex.shares import EVEN, fair_shares, in_turn, over_time, water_level
+from policies.limits.fair_share import EVEN, fair_shares, in_turn, over_time, water_level
 
 CLAIMS = st.lists(st.tuples(st.integers(0, 40), st.sampled_from([0.3, 0.5, 1.0, 2.0, 3.0, 7.0])), max_size=8)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from cortex import commands, events
-from cortex.changes import Goal
-from cortex.limits import Limits
 from cortex.programs.batch import Batch
-from policies.failure import FailureKind
-from policies.retry import RetryPolicy
+from cortex.state import commands, events
+from cortex.state.changes import Goal
+from cortex.values.limits import Limits
+from policies.failures.failure import FailureKind
+from policies.failures.retry import RetryPolicy
 from tests.stage import Stage, fed, of, puppet, row
 
 WINDOW = Limits(concurrency=4, window_rows=4)
@@ -236,7 +236,7 @@ def test_what_was_paid_for_reaches_the_user_though_its_turn_never_comes():
     assert ids(stage) == ["a", "b", "c"]
     other = batch("a", "b", "c", ordered=True)
     other.answer(goal=2)
-    from cortex.authored import stop
+    from cortex.calls.program_hooks import stop
 
     stop(other.k, "it cannot go on")
     stop(other.shadow, "it cannot go on")

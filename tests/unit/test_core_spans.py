@@ -7,14 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from cortex import commands, events, journal
-from cortex.exchanges import Exchange, Single, Whole, count, spread
-from cortex.goals import Goal, Status, flight_key
-from cortex.limits import Limits
-from cortex.spans import Ids, Span, What
-from cortex.state import Errand
-from cortex.tracing import Tracer
-from policies.sampling import share
+from cortex.journal import codec
+from cortex.state import commands, events
+from cortex.state.goals import Goal, Status, flight_key
+from cortex.state.state import Errand
+from cortex.tracing.call_records import Exchange, Single, Whole, count, spread
+from cortex.tracing.spans import Ids, Span, What
+from cortex.tracing.tracer import Tracer
+from cortex.values.limits import Limits
+from policies.decisions.trace_sampling import share
 from tests.stage import reply, terms
 
 
@@ -25,7 +26,7 @@ class Fold:
         opening = terms(Limits(), job="j")
         other = msgspec.structs.replace(opening.route, model="other")
         opening = msgspec.structs.replace(opening, fallbacks=(other,))
-        self.k = journal.open_job(opening)
+        self.k = codec.open_job(opening)
         self.tracer = Tracer(share(1.0), Ids.of("j", 1.0))
         self.at_s = 1.0
         self.records: list[Whole] = []
@@ -131,7 +132,7 @@ def test_goals_made_together_below_one_goal_stand_where_each_alone_would(kept):
             for goal in made:
                 super()._all_made([goal])
 
-    k = journal.open_job(terms(Limits(), job="j"))
+    k = codec.open_job(terms(Limits(), job="j"))
     folds = [cls(share(kept), Ids.of("j", 1.0)) for cls in (Tracer, Alone)]
     number, below = 10, {goal_id: Goal("top", id=goal_id) for goal_id in (1, 2, 3)}
     k.goals |= below

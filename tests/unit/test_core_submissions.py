@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from cortex import commands, events
-from cortex.checks import Broken, check
-from cortex.limits import Limits, Route
+from cortex.loop.batch_submissions import custom_id
+from cortex.loop.invariants import Broken, check
 from cortex.programs.batch import Batch
-from cortex.state import State
-from cortex.submission import Stand
-from cortex.submissions import custom_id
-from policies.batching import Batching
-from policies.failure import FailureKind
-from policies.price import batch_price
+from cortex.state import commands, events
+from cortex.state.state import State
+from cortex.values.batch_record import Stand
+from cortex.values.limits import Limits, Route
+from policies.estimates.batching import Batching
+from policies.estimates.price import batch_price
+from policies.failures.failure import FailureKind
 from tests.stage import PRICE, Stage, failure, fed, of, other
 
 BATCHED = Route(endpoint="sim", model="m", price=batch_price(PRICE), via="batches")

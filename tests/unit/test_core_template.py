@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cortex.template import Template, TemplateError
+from cortex.values.template import Template, TemplateError
 
 
 @pytest.mark.parametrize(

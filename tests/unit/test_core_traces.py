@@ -6,11 +6,11 @@ from typing import ClassVar
 
 import pytest
 
-from cortex import commands, events
-from cortex.changes import Ask, Checkpoint, Expect, Log, Resolve, RunTool, Wait
-from cortex.program import Program
-from cortex.reply import Malformed
-from cortex.state import Goal, Status
+from cortex.state import commands, events
+from cortex.state.changes import Ask, Checkpoint, Expect, Log, Resolve, RunTool, Wait
+from cortex.state.program import Program
+from cortex.state.state import Goal, Status
+from cortex.values.reply import Malformed
 from tests.stage import Stage, of, prompt, puppet
 
 

@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
-from cortex import journal, moves
-from cortex.changes import Abandon, Emit, Fail, Observe, Reopen, Resolve, RunTool, Spawn, Wait
-from cortex.checks import check
-from cortex.limits import Limits
-from cortex.program import tool
-from cortex.reply import Malformed
-from cortex.state import TRANSITIONS, Goal, IllegalTransition, Item, Status
-from cortex.transitions import apply
-from policies.join import Join
+from cortex.goals import lifecycle
+from cortex.goals.apply_changes import apply
+from cortex.journal import codec
+from cortex.loop.invariants import check
+from cortex.state.changes import Abandon, Emit, Fail, Observe, Reopen, Resolve, RunTool, Spawn, Wait
+from cortex.state.program import tool
+from cortex.state.state import TRANSITIONS, Goal, IllegalTransition, Item, Status
+from cortex.values.limits import Limits
+from cortex.values.reply import Malformed
+from policies.decisions.join import Join
 from tests.stage import Asker, Flat, Stage, puppet
 
 # Written down again on purpose: a slip in the law itself would otherwise go unseen.
@@ -75,17 +76,17 @@ def test_every_pair_is_legal_or_raises_and_changes_nothing(now, to):
     }  # fmt: skip
     if goal.status in (Status.RESOLVED, Status.FAILED, Status.ABANDONED):
         makers["waiting"] = [Wait(goal)]  # a child may not be added either
-    before = journal.encode_state(k)
+    before = codec.encode_state(k)
     if to in LAW[now].split():
-        moves.asked(k, goal) if to == "asked" else moves_to(stage, *makers[to])
+        lifecycle.asked(k, goal) if to == "asked" else moves_to(stage, *makers[to])
         assert goal.status.name.lower() == to
         if to != "asked":  # an asked goal has a call, which only `ask` makes
             check(k)
         return
     with pytest.raises(IllegalTransition, match=rf"goal 1 \(x\) is {now}") as told:
-        moves.asked(k, goal) if to == "asked" else moves_to(stage, *makers[to])
+        lifecycle.asked(k, goal) if to == "asked" else moves_to(stage, *makers[to])
     assert now in str(told.value)
-    assert journal.encode_state(k) == before
+    assert codec.encode_state(k) == before
 
 
 def test_the_story_tells_tries_children_and_the_failure():
@@ -119,10 +120,10 @@ def test_what_a_goal_may_wait_for(now, name):
 @pytest.mark.parametrize("name", WAITING_CHANGES)
 def test_a_goal_that_waits_is_not_sent_away_again(name):
     stage = stage_with("waiting")
-    before = journal.encode_state(stage.k)
+    before = codec.encode_state(stage.k)
     with pytest.raises(IllegalTransition, match="waiting -> waiting"):
         moves_to(stage, WAITING_CHANGES[name](stage.goal(1)))
-    assert journal.encode_state(stage.k) == before
+    assert codec.encode_state(stage.k) == before
 
 
 BAD: dict[str, tuple[type[Exception], Callable[[Stage], list[Any]]]] = {
@@ -158,10 +159,10 @@ def test_one_bad_change_and_none_is_made(name):
     stage = stage_with("asked")
     kind, bad = BAD[name]
     good = [Goal("good", 1), Item("good", "text"), Emit("line")]
-    before = journal.encode_state(stage.k)
+    before = codec.encode_state(stage.k)
     with pytest.raises(kind):
         moves_to(stage, *good, *bad(stage), Goal("late"))
-    assert journal.encode_state(stage.k) == before
+    assert codec.encode_state(stage.k) == before
     assert not any(getattr(one, "id", 0) for one in good)
     out = moves_to(stage, *good)
     assert (stage.k.live, len(stage.k.items), len(out)) == (2, 1, 1)
@@ -272,7 +273,7 @@ def test_reopen_offers_the_goal_again_and_may_take_the_next_sample():
     moves_to(stage, Reopen(goal, resample=True))
     assert (goal.status, goal.sample, goal.question) == (Status.OPEN, "1", b"")
     goal.sample = "row-7"
-    moves.asked(stage.k, goal)
+    lifecycle.asked(stage.k, goal)
     with pytest.raises(ValueError, match="sample 'row-7' has no next number"):
         moves_to(stage, Reopen(goal, resample=True))
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from cortex import commands, events
-from cortex.changes import Ask, Fail, Goal, Reopen, Resolve, Vote
-from cortex.election import VOTE
-from cortex.limits import Limits
-from cortex.program import Program
-from cortex.reply import Malformed
-from cortex.state import Status
-from policies.failure import FailureKind
+from cortex.state import commands, events
+from cortex.state.changes import Ask, Fail, Goal, Reopen, Resolve, Vote
+from cortex.state.program import Program
+from cortex.state.state import Status
+from cortex.values.election import VOTE
+from cortex.values.limits import Limits
+from cortex.values.reply import Malformed
+from policies.failures.failure import FailureKind
 from tests.stage import Stage, of, prompt, puppet, reply
 
 

@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from cortex import commands, events
-from cortex.changes import Ask
-from cortex.ledger import Charge
-from cortex.limits import Limits
-from cortex.program import Program
-from cortex.state import Goal
-from cortex.warming import CACHED_S, PATIENCE_S, PREFIX_BYTES_MIN, prefix_of
+from cortex.calls.cache_warming import CACHED_S, PATIENCE_S, PREFIX_BYTES_MIN, prefix_of
+from cortex.state import commands, events
+from cortex.state.changes import Ask
+from cortex.state.program import Program
+from cortex.state.state import Goal
+from cortex.values.ledger import Charge
+from cortex.values.limits import Limits
 from tests.stage import PRICE, Stage, of, puppet
 
 MARK = {"cache_control": {"type": "ephemeral"}}

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.crystals import Case, Cost, Crystal, CrystalError, Origin, cases, place_of, read, write
-from cortex.programs.rlm_prompts import code_of
-from cortex.sandbox import Said
+from actors.programs.saved import Case, Cost, Crystal, CrystalError, Origin, cases, place_of, read, write
+from cortex.programs.parts.rlm_prompts import code_of
+from cortex.state.sandbox import Said
 
 KEPT = Crystal(
     name="late", version=3, question='How "many"?\n\\n', returns="number", pieces=("x = 1\nsubmit(x)",),

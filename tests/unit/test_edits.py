@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cortex.programs.edits import EDITS_MAX, FORM, checked_path, edits_of
-from cortex.reply import Malformed
+from cortex.programs.parts.edits import EDITS_MAX, FORM, checked_path, edits_of
+from cortex.values.reply import Malformed
 
 WHOLE = """
 <write path="a/b.txt">

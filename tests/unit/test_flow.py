@@ -14,11 +14,11 @@ import pydantic
 import pytest
 
 import cortex
-from cortex import commands, events
-from cortex.flows.pure import complaints
-from cortex.flows.returns import returns_of
-from cortex.program import build, params_of
-from policies.failure import Failure, FailureKind
+from cortex.flows.answer_types import returns_of
+from cortex.flows.determinism import complaints
+from cortex.state import commands, events
+from cortex.state.program import build, params_of
+from policies.failures.failure import Failure, FailureKind
 from tests.driver import Driver, replied
 from tests.stage import Stage
 

@@ -7,8 +7,9 @@ import re
 import pytest
 
 import cortex
-from cortex import commands, events, journal
-from cortex.program import build, params_of
+from cortex.journal import codec
+from cortex.state import commands, events
+from cortex.state.program import build, params_of
 from tests.driver import Driver
 from tests.stage import Stage
 
@@ -34,14 +35,14 @@ def test_a_flow_that_is_not_deterministic_is_named_from_a_snapshot_and_from_its_
     for _ in range(2):
         stage.turn(*_made_last(stage), stage.answered(stage.call()))
     stage.turn(*_made_last(stage))
-    blob = journal.encode_state(stage.k)
+    blob = codec.encode_state(stage.k)
     anew = build(reads_the_world, params_of(stage.program))
-    assert anew.remade(journal.decode_state(blob)) == ""
-    assert journal.replay(None, stage.turns, anew).differs == ""
+    assert anew.remade(codec.decode_state(blob)) == ""
+    assert codec.replay(None, stage.turns, anew).differs == ""
     monkeypatch.setitem(OUTSIDE, "word", word)
     changed = build(reads_the_world, params_of(stage.program))
-    assert re.search(said, changed.remade(journal.decode_state(blob)))
-    assert re.search(said, journal.replay(None, stage.turns, changed).differs)
+    assert re.search(said, changed.remade(codec.decode_state(blob)))
+    assert re.search(said, codec.replay(None, stage.turns, changed).differs)
 
 
 def _made_last(stage: Stage) -> list[events.Event]:

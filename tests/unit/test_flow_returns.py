@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import cortex
-from policies.failure import FailureKind
+from policies.failures.failure import FailureKind
 from tests.unit.test_flow import Person, Point, Side, ran
 
 

@@ -9,7 +9,7 @@ import pytest
 
 SCRIPT = """
 import atexit
-from actors.cluster.heap import never_at_the_end
+from actors.common.gc_tuning import never_at_the_end
 
 class Ring:
     def __init__(self):

@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.simulator import wire
-from actors.simulator.provider import Provider
+from actors.simulator.api import wire
+from actors.simulator.api.provider import Provider
 from actors.simulator.settings import SimulatorSettings
-from cortex import commands, events
 from cortex.control import Bounds, Rules
 from cortex.programs.chatloop import chatloop
 from cortex.programs.toolloop import toolloop
-from cortex.reply import Reply, Usage
+from cortex.state import commands, events
+from cortex.values.reply import Reply, Usage
 from tests.stage import Stage
 
 TURNS_MAX = 2_000

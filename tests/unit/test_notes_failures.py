@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cortex import events, journal
-from cortex.limits import Limits
+from cortex.journal import codec
 from cortex.programs.notes import Notes
-from cortex.reply import Reply
-from cortex.state import Status
-from policies.failure import Failure, FailureKind
+from cortex.state import events
+from cortex.state.state import Status
+from cortex.values.limits import Limits
+from cortex.values.reply import Reply
+from policies.failures.failure import Failure, FailureKind
 from tests.driver import Driver, by_bytes, by_fours, replied, spoken
 from tests.notes_reader import QUESTION, Said, judged, note, reader, several, shown, task
 
@@ -320,4 +321,4 @@ def test_it_ends_whatever_happens(
     if not faults and not answer["partial"]:
         assert relevant <= set(answer["notes"])
     assert answer["counts"]["rounds"] <= 3 * (2 + len(texts).bit_length())
-    assert journal.encode_state(driver.replayed()) == journal.encode_state(driver.k)
+    assert codec.encode_state(driver.replayed()) == codec.encode_state(driver.k)

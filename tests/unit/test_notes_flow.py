@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from cortex import journal
-from cortex.limits import Limits
-from cortex.program import build, params_of
+from cortex.journal import codec
 from cortex.programs.notes import Notes, NoteText, notes_from
-from cortex.state import Status
+from cortex.state.program import build, params_of
+from cortex.state.state import Status
+from cortex.values.limits import Limits
 from tests.driver import Driver, by_bytes, by_fours, spoken
 from tests.notes_reader import QUESTION, note, reader, several, shown, task, words_max
 
@@ -231,13 +231,13 @@ def test_the_order_in_which_replies_arrive_changes_nothing() -> None:
     for order in range(4):
         other = finished(order, 1)
         assert other.answer == straight.answer
-        assert journal.encode_state(other.k) == journal.encode_state(straight.k)
+        assert codec.encode_state(other.k) == codec.encode_state(straight.k)
     assert finished(7, 5).answer == straight.answer
 
 
 def test_the_same_journal_gives_the_same_k() -> None:
     driver = finished(3, 3)
-    assert journal.encode_state(driver.replayed()) == journal.encode_state(driver.k)
+    assert codec.encode_state(driver.replayed()) == codec.encode_state(driver.k)
 
 
 # -- parameters ----------------------------------------------------------------------------------------------------

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from actors.budgets import NoteBooks
-from cortex.budgets import Asked
-from policies.slices import REMOVED, Budget
+from actors.limits.budgets import NoteBooks
+from cortex.scheduler.budgets import Asked
+from policies.limits.slices import REMOVED, Budget
 
 AT_S = 86_400.0 * 20_000
 

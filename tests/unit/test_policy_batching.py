@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from policies.batching import BYTES_MAX, REQUESTS_MAX, Batching, absent, fits, gather_until_s, pause_s
+from policies.estimates.batching import BYTES_MAX, REQUESTS_MAX, Batching, absent, fits, gather_until_s, pause_s
 
 SMALL = Batching(requests_max=3, bytes_max=100)
 

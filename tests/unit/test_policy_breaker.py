@@ -5,8 +5,8 @@ import random
 import msgspec
 import pytest
 
-from policies import breaker as b
-from policies.breaker import NODE, ROUTE, Breaker, BreakerPolicy, BreakerState
+from policies.failures import breaker as b
+from policies.failures.breaker import NODE, ROUTE, Breaker, BreakerPolicy, BreakerState
 from tests.breaking import CLOSED, HALF_OPEN, OPEN, P, blocked, half_open, opened, told
 
 # --------------------------------------------------------------------------------------------- tripping

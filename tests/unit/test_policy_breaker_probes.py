@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from policies import breaker as b
-from policies.breaker import Moved
+from policies.failures import breaker as b
+from policies.failures.breaker import Moved
 from tests.breaking import CLOSED, HALF_OPEN, OPEN, P, blocked, half_open, opened, told
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from policies.budget import FINISHED_MIN, all_alike, too_many_failed
+from policies.failures.failure_budget import FINISHED_MIN, all_alike, too_many_failed
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.duration import Duration, Limits, Told, Work, duration
-from policies.forecast import Total
-from policies.limit import Caps
-from policies.roads import BATCH_S, BATCHES, MIXED, NOW, Wanted, chosen, roads
+from policies.estimates.duration import Duration, Limits, Told, Work, duration
+from policies.estimates.forecast import Total
+from policies.estimates.transport_choice import BATCH_S, BATCHES, MIXED, NOW, Wanted, chosen, roads
+from policies.limits.limit import Caps
 
 LATENCIES = (0.4, 0.8, 1.0, 1.2, 2.6)
 

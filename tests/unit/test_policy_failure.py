@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from policies.failure import BATCH_ERRORS, RULES, Failure, FailureKind, classify
+from policies.failures.failure import BATCH_ERRORS, RULES, Failure, FailureKind, classify
 
 K = FailureKind
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.forecast import Drawn, Total, parts, student_t, total
-from policies.strata import ROWS_LEAST, STRATA_MAX, drawn
+from policies.estimates.forecast import Drawn, Total, parts, student_t, total
+from policies.estimates.strata import ROWS_LEAST, STRATA_MAX, drawn
 
 
 def sampled(sizes: list[int], values: list[float], wanted: int, seed: int) -> Total:

@@ -5,7 +5,7 @@ from itertools import product
 import msgspec
 import pytest
 
-from policies.join import Join, Verdict, decide, needed
+from policies.decisions.join import Join, Verdict, decide, needed
 
 V = Verdict
 JOINS = [Join("all"), Join("any"), Join("majority"), *(Join("quorum", n) for n in range(1, 7))]

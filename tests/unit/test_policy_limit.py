@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from policies import refill
-from policies.limit import Bucket, Caps, Limit, LimitPolicy, RateLimits, Sample, adopt, allowance, new, observe
-from policies.probing import Load, Mode, Probing, grow, inside, judge, pace, silence_s
+from policies.limits import refill
+from policies.limits.limit import Bucket, Caps, Limit, LimitPolicy, RateLimits, Sample, adopt, allowance, new, observe
+from policies.limits.probing import Load, Mode, Probing, grow, inside, judge, pace, silence_s
 
 POLICY = LimitPolicy()
 

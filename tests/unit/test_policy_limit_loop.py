@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from policies.limit import Caps, Limit
+from policies.limits.limit import Caps, Limit
 from tests.pool import Pool, Provider
 
 SUSTAINED = 0.95

@@ -2,7 +2,7 @@
 
 import pytest
 
-from policies.outlook import Outlook, outlook
+from policies.estimates.deadline_outlook import Outlook, outlook
 
 NOW = 1_000.0
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.pace import BURST_S, Pace, correct, due_at_s, set_rates, take
+from policies.limits.pace import BURST_S, Pace, correct, due_at_s, set_rates, take
 
 INF = float("inf")
 

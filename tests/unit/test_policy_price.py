@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.price import Price, Tier, batch_price, cost_nusd, nusd, parse_price, usd, usd_text, worst_nusd
+from policies.estimates.price import Price, Tier, batch_price, cost_nusd, nusd, parse_price, usd, usd_text, worst_nusd
 
 
 class Used(NamedTuple):

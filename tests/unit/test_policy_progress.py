@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from policies.progress import REMEMBERED, Found, Reached, and_now, failing, fingerprint, progressed
+from policies.decisions.progress import REMEMBERED, Found, Reached, and_now, failing, fingerprint, progressed
 
 COUNTED = Reached(best=5, folders=("a", "b"), said=("5 missing", "7 missing"))
 SPOKEN = Reached(best=None, folders=("a", "b"), said=("no module x",))

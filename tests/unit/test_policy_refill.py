@@ -2,8 +2,8 @@
 
 import pytest
 
-from policies import refill
-from policies.refill import Refill
+from policies.limits import refill
+from policies.limits.refill import Refill
 
 
 def at_level(remaining: int) -> Refill:

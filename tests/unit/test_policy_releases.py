@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from policies.releases import Installed, differences
+from policies.decisions.releases import Installed, differences
 
 HERE = Installed(
     ray="2.60.0", python="3.11.7", cortex="0.9.0", packages={"anthropic": "2.12.0", "msgspec": "0.22.0", "boto3": "1.40"}

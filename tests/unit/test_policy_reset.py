@@ -2,7 +2,7 @@
 
 import pytest
 
-from policies.reset import said_time, stated_reset_at_s
+from policies.failures.reset_time import said_time, stated_reset_at_s
 
 DECEMBER = 1_796_083_200.0  # 2026-12-01 00:00 UTC
 

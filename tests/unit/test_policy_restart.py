@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.restart import RestartPolicy, Rung, decide, path_delayed, remembered, rung
+from policies.failures.restart import RestartPolicy, Rung, decide, path_delayed, remembered, rung
 
 P = RestartPolicy(restarts_max=3, period_s=60.0, backoff_s=1.0, backoff_max_s=3.0)
 

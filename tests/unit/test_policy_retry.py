@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.failure import RULES, Failure, FailureKind
-from policies.retry import Decision, RetryPolicy, backoff_s, beyond_patience, budget, lapsed, may_retry
+from policies.failures.failure import RULES, Failure, FailureKind
+from policies.failures.retry import Decision, RetryPolicy, backoff_s, beyond_patience, budget, lapsed, may_retry
 
 K = FailureKind
 POLICY = RetryPolicy()

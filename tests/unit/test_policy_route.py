@@ -2,8 +2,8 @@
 
 import pytest
 
-from policies.breaker import BreakerState
-from policies.route import Choice, choose, model_class, pool_name, route_name
+from policies.failures.breaker import BreakerState
+from policies.failures.route_choice import Choice, choose, model_class, pool_name, route_name
 
 C, O, H = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN  # noqa: E741 (one letter a state: a table)
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.selection import Piece, Shorten, cluster, cut, pack, split
+from policies.decisions.selection import Piece, Shorten, cluster, cut, pack, split
 
 # -- pack ----------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from policies.showing import File, shown
+from policies.decisions.file_selection import File, shown
 
 FILES = [File("a.py", 300), File("b.py", 500), File("sub/c.py", 400), File("notes.md", 100), File("x", 50)]
 

@@ -1,6 +1,6 @@
 """Lending a budget, as a policy: when it is used up, and when one only waits for what is under way."""
 
-from policies.slices import DAY, Budget, Told, lend
+from policies.limits.slices import DAY, Budget, Told, lend
 
 
 def test_a_job_waits_for_its_own_calls_before_the_budget_counts_as_used_up():

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from cortex.cluster import Settings
-from cortex.scheduler import SOON_S, report_after_s
-from cortex.signals import Report, RouteSignals
-from policies import limit
-from policies.limit import Bucket, Limit, RateLimits, Sample, new, observe
-from policies.probing import Load, Mode, Probing
+from cortex.scheduler.reports import Report, RouteSignals
+from cortex.scheduler.state import Settings
+from cortex.scheduler.step import SOON_S, report_after_s
+from policies.limits import limit
+from policies.limits.limit import Bucket, Limit, RateLimits, Sample, new, observe
+from policies.limits.probing import Load, Mode, Probing
 from tests.town import OTHER, ROUTE, Town
 from tests.unit.test_policy_limit import POLICY, sample
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from policies.stagnation import Patience, Step, next_step
+from policies.decisions.stagnation import Patience, Step, next_step
 
 
 @pytest.mark.parametrize(

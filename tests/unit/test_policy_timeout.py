@@ -2,7 +2,7 @@
 
 import pytest
 
-from policies.timeout import TimeoutPolicy, attempt_timeout_s, silence_max_s
+from policies.failures.timeout import TimeoutPolicy, attempt_timeout_s, silence_max_s
 
 POLICY = TimeoutPolicy(
     connect_s=10,

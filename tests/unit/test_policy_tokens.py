@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.tokens import (
+from policies.estimates.tokens import (
     FRAMING_TOKENS,
     IMAGE_TOKENS,
     TOOL_TOKENS,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.voting import (
+from policies.decisions.voting import (
     Z_95,
     at_least,
     chain_success,

@@ -9,8 +9,8 @@ import pytest
 
 import cortex
 from cortex.control import Bounds, Rules
-from cortex.program import Program, build, params_of
 from cortex.programs.toolloop import toolloop
+from cortex.state.program import Program, build, params_of
 
 
 class Inner(msgspec.Struct, frozen=True):

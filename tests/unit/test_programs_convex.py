@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from actors.simulator.reading import Reading
-from actors.simulator.skills.composing import compose
+from actors.simulator.reasoning.prompt_reader import Reading
+from actors.simulator.reasoning.skills.convexity import compose
 from benchmarks.functions import functions
 from cortex.programs.convex import RULES, Convex, judgement_of, nodes_of
-from cortex.reply import Malformed
+from cortex.values.reply import Malformed
 from tests.stage import Stage, asked
 
 DEEP = "plus(exp(square(log(x))), exp(square(log(x))))"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.towers import solution, verified
-from cortex import journal
-from cortex.limits import Limits
+from cortex.journal import codec
 from cortex.programs.hanoi import Hanoi, move_of, moved, pegs_said
-from cortex.reply import Malformed
+from cortex.values.limits import Limits
+from cortex.values.reply import Malformed
 from tests.stage import Stage, asked
 
 
@@ -72,7 +72,7 @@ def test_k_stays_as_small_as_it_begins():
         stage.turn(*[stage.answered(call, f"move = {said_of(stage)}") for call in list(stage.calls.values())])
         assert len(stage.k.goals) <= 1 + 3 and not stage.k.goals_by_kind
         if stage.calls:
-            sizes.add(len(journal.encode_state(stage.k)))
+            sizes.add(len(codec.encode_state(stage.k)))
     assert max(sizes) - min(sizes) < 50, "numbers grow, and nothing else"
 
 

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from cortex import commands, events, journal
-from cortex.limits import Limits
-from cortex.programs.edits import edits_of
+from cortex.journal import codec
+from cortex.programs.parts.edits import edits_of
 from cortex.programs.ralph import REFRAMED, Ralph
+from cortex.state import commands, events
+from cortex.values.limits import Limits
 from tests.stage import Stage, asked
 
 APPEND = '<append path="a.txt">\nx\n</append>'
@@ -155,7 +156,7 @@ def test_refused_edits_are_told_to_the_next_round():
 def test_a_folder_that_cannot_be_worked_on_ends_it_in_a_line():
     stage = Stage(Ralph(folder="work", task="Do it.", check="false"))
     said = next(each for each in stage.said if isinstance(each, commands.RunTool))
-    from policies.failure import Failure, FailureKind
+    from policies.failures.failure import Failure, FailureKind
 
     gone = Failure(FailureKind.FAULTY, "no folder work")
     stage.turn(events.Observed(said.goal, said.attempt, None, 1.0, gone))
@@ -191,7 +192,7 @@ def test_k_stays_as_small_as_it_begins():
         work.round(seen(3, folder=f"{number % 2:04}"))
         assert len(work.stage.k.goals) <= 2 and not work.stage.k.items
         if number >= 66:  # remembered states of the folder have their bound
-            sizes.add(len(journal.encode_state(work.stage.k)))
+            sizes.add(len(codec.encode_state(work.stage.k)))
     assert max(sizes) - min(sizes) < 50
 
 

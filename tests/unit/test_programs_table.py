@@ -8,13 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from cortex import commands, events, journal
-from cortex.limits import Route, Terms
-from cortex.loop import step
+from cortex.journal import codec
+from cortex.loop.step import step
 from cortex.programs.table import META, Table
-from cortex.reply import Reply, Usage
-from cortex.state import State
-from policies.price import parse_price
+from cortex.state import commands, events
+from cortex.state.state import State
+from cortex.values.limits import Route, Terms
+from cortex.values.reply import Reply, Usage
+from policies.estimates.price import parse_price
 
 SCHEMA = json.dumps({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]})
 PRICE = parse_price("input=1000,output=2000")
@@ -61,7 +62,7 @@ class Played:
         return dict(json.loads(self.calls[-1].body))
 
     def replayed(self) -> bytes:
-        return journal.encode_state(journal.replay(None, self.turns, self.program))
+        return codec.encode_state(codec.replay(None, self.turns, self.program))
 
 
 def row(**values: Any) -> events.Row:
@@ -84,7 +85,7 @@ def test_a_row_is_asked_and_its_answer_is_a_flat_row() -> None:
     ]  # fmt: skip
     assert played.k.outcome == "complete"
     assert played.k.took is None
-    assert played.replayed() == journal.encode_state(played.k)
+    assert played.replayed() == codec.encode_state(played.k)
 
 
 def test_what_was_remembered_costs_nothing() -> None:
@@ -109,7 +110,7 @@ def test_an_answer_that_does_not_fit_is_asked_for_once_more_with_the_error() -> 
     found = played.rows[0]
     assert (found["n"], found["answer"], found["attempts"], found["cost_usd"]) == (3, None, 2, 0.032)
     assert (found["input_tokens"], found["output_tokens"]) == (20, 6)
-    assert played.replayed() == journal.encode_state(played.k)
+    assert played.replayed() == codec.encode_state(played.k)
 
 
 def test_one_that_never_fits_has_failed_and_still_holds_its_text() -> None:
@@ -122,7 +123,7 @@ def test_one_that_never_fits_has_failed_and_still_holds_its_text() -> None:
          "malformed: it was cut at max_tokens (3); Input data was truncated"},
     ]  # fmt: skip
     assert (played.k.tally.failed, played.k.tally.failed_for_good) == (1, {"malformed": 1})
-    assert played.replayed() == journal.encode_state(played.k)
+    assert played.replayed() == codec.encode_state(played.k)
 
 
 def test_a_refusal_is_a_failed_row_and_is_not_asked_again() -> None:

@@ -7,12 +7,12 @@ import gc
 import msgspec
 import pytest
 
-from cortex.goals import Goal
-from cortex.ledger import Ledger
-from cortex.permits import Share
-from cortex.quick_fields import quick_to_set
-from cortex.state import State
-from cortex.tally import Tally
+from cortex.state.goals import Goal
+from cortex.state.route_share import Share
+from cortex.state.state import State
+from cortex.values.counters import Tally
+from cortex.values.fast_setattr import quick_to_set
+from cortex.values.ledger import Ledger
 from tests.stage import Flat, Stage
 
 

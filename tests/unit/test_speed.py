@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from actors.speed import SURE_S, WINDOW_S, Speed, of_job
+from actors.monitoring.throughput import SURE_S, WINDOW_S, Speed, of_job
 
 
 def _watched(*seen: tuple[float, int]) -> Speed:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from actors.top.layout import Table, columns_shown
-from actors.top.plain import lines
+from actors.top.text_output import lines
 from actors.top.view import screen
-from policies.limit import Caps
+from policies.limits.limit import Caps
 from tests.sights import NOW_S, ROUTE, cluster, job, seen
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from actors.cli.declared import DECLARED
-from actors.cli.variables import misspelt
+from actors.cli.options.environment_check import misspelt
+from actors.cli.options.option_specs import DECLARED
 
 
 @pytest.mark.parametrize(

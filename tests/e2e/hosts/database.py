@@ -17,7 +17,7 @@ _PORT = 5432
 _USER = "cortex"
 _PUT = """
 import asyncio, sys
-from actors.runtime import start_runtime
+from actors.runtime.ray_runtime import start_runtime
 
 async def put(cluster, job, state):
     runtime = await start_runtime(cluster, {})

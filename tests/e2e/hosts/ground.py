@@ -25,7 +25,7 @@ TOLD_S = 150
 """How long a test waits for what Ray is to find out, some seconds on an idle machine: nothing here says how fast it is."""
 _PROVIDER = """
 import json, sys
-from actors.simulator.command import simulate
+from actors.simulator.frontends.command import simulate
 from actors.simulator.settings import SimulatorSettings
 simulate(SimulatorSettings(**json.loads(sys.argv[1])), "0.0.0.0", int(sys.argv[2]))
 """

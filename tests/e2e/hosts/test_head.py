@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
-from actors.cluster.lifeline import SILENT_S
+from actors.cluster.node_watchdog import SILENT_S
 from tests.e2e import tools
 from tests.e2e.hosts.ground import ROCKSDB, TOLD_S, Ground, done, ended
 from tests.e2e.hosts.network import WORLD

@@ -1,0 +1,365 @@
+"""What the public door opens: ``run``, ``submit`` and ``attach``, for programs and notebooks.
+
+A job runs in a thread with an event loop of its own, so all of this works inside a running loop too: wait for it with
+``result()``, ``await`` it, or iterate over its results as they finish.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import os
+import queue
+import shutil
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
+from datetime import datetime
+from typing import Any, Protocol
+
+import msgspec
+
+from actors.api.progress_bar import Bar
+from actors.api.result import Result as Result
+from actors.api.session import Ended, Session
+from actors.api.temporary_job import passing_folder, scripted
+from actors.common.errors import ClearError
+from actors.history.catalog import last_places, last_state
+from actors.jobs import option_parsing
+from actors.jobs.limit_options import bounded
+from actors.jobs.spec import STATE_DEFAULT, Order, who
+from actors.journal.journal import Folder
+from actors.ports.model import Model
+from actors.ports.rows import Sink, Source
+from actors.programs.loader import load, refuse_in_import
+from actors.providers.credentials.credential import absolute
+from actors.routing.routes import SetupError, Wish, remembered
+from cortex.flows import Flow
+from cortex.goals.shards import checked
+from cortex.state.program import Program
+from cortex.values.limits import MESSAGES, Limits
+
+_END = object()
+Given = str | Model | Callable[..., Any]
+"""A model by its name, an object, or a function of the prompt."""
+
+
+class _QueueSink:
+    """Results for whoever iterates; nothing is written, so nothing is cut back. ``read`` makes of a result what is
+    shown of it."""
+
+    def __init__(self, read: Callable[[Any], Any] | None = None) -> None:
+        self._read = read
+        self.rows: list[Any] = []
+        self.news: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def open(self, rows: int, size_bytes: int, own: bool) -> int:
+        """A new reader starts at the first result."""
+        return 0
+
+    def write(self, values: list[Any]) -> None:
+        """Pass them on."""
+        for value in values if self._read is None else map(self._read, values):
+            self.rows.append(value)
+            self.news.put(value)
+
+    def flush(self) -> tuple[int, int]:
+        """Nothing to put on disk."""
+        return len(self.rows), 0
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class Rows(Protocol):
+    """Rows that a job reads, and where its results go besides: what ``cortex.batch`` is given."""
+
+    def begin(self, order: Order) -> None:
+        """Look at all of them, before anything is asked."""
+
+    @property
+    def source(self) -> Source:
+        """What they are read from."""
+
+    @property
+    def sink(self) -> Sink | None:
+        """Where results are written; None: they are kept in memory."""
+
+    def read(self, value: Any) -> Any:
+        """A result, as it is shown."""
+
+    def end(self, outcome: str) -> None:
+        """The run is over: let go of everything."""
+
+
+ASK_S = 1.0
+"""How long ``Job.status`` waits for an answer."""
+
+
+class Job:
+    """A job under way."""
+
+    def __init__(
+        self, order: Order, model: Model | None, progress: bool | Callable[[dict[str, Any]], None],
+        others: tuple[Model | None, ...] = (), players: Mapping[str, Model] | None = None, folder: str = "",
+        rows: Rows | None = None,
+    ) -> None:  # fmt: skip
+        self._rows = rows
+        self._folder = folder
+        """Goes when the job has ended."""
+        self._scripted: list[Any] = [each for each in (model, *others, *(players or {}).values()) if scripted(each)]
+        self._sink = _QueueSink(rows.read if rows is not None else None)
+        self._bar = Bar(rows=int(order.places.get("rows", 0)) or None) if progress is True else None
+        show = progress if callable(progress) else self._bar.show if self._bar is not None else _silent
+        self._facts: dict[str, Any] = {"outcome": "starting"}
+        self._show = show
+        self._session = Session(
+            order, dict(os.environ), source=rows.source if rows is not None else None,
+            sink=(rows.sink if rows is not None else None) or self._sink, progress=self._shown, model=model,
+            others=others, players=players,
+        )  # fmt: skip
+        self.name = self._session.job
+        if self._bar is not None:
+            bar = self._bar
+            self._session.log = lambda line: bar.say(f"{self.name}: {line}")
+        self._ended: Ended | None = None
+        self._error: BaseException | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._run, name=f"cortex {self.name}", daemon=True)
+        self._thread.start()
+
+    def __repr__(self) -> str:
+        facts = self._facts
+        return f"<job {self.name}: {facts['outcome']}, {facts.get('results', 0)} results>"
+
+    def _shown(self, facts: dict[str, Any]) -> None:
+        self._facts = facts
+        self._show(facts)
+
+    def _run(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=new_loop) as runner:
+                self._loop = runner.get_loop()
+                self._ended = runner.run(self._session.run())
+        except BaseException as error:
+            self._error = error
+        finally:
+            if self._rows is not None:
+                self._let_go(self._rows)
+            for model in self._scripted:
+                self._error, model.trouble = model.trouble or self._error, None
+            if self._folder:
+                shutil.rmtree(self._folder, ignore_errors=True)
+            if self._bar is not None:
+                self._bar.close()
+            self._sink.news.put(_END)
+
+    def _let_go(self, rows: Rows) -> None:
+        try:
+            rows.end(self._ended.facts["outcome"] if self._ended is not None else "")
+        except Exception as error:
+            self._error = self._error or error
+
+    def status(self) -> dict[str, Any]:
+        """The job's figures at this moment, or as they were last known where nobody answers within a second;
+        from its own program or ``progress`` always the latter."""
+        if self._ended is not None:
+            self._facts |= self._ended.facts
+        elif not self._thread.is_alive():
+            self._facts |= {"outcome": "interrupted"} if self._facts["outcome"] in ("starting", "running") else {}
+        elif self._loop is not None and threading.current_thread() is not self._thread:
+            self._facts = self._facts | self._looked(self._loop)
+        return dict(self._facts)
+
+    def _looked(self, loop: asyncio.AbstractEventLoop) -> dict[str, Any]:
+        """One question to the job's channel: nothing is read, written or replayed for it."""
+        look = self._session.look()
+        try:
+            asked = asyncio.run_coroutine_threadsafe(look, loop)
+        except RuntimeError:  # it ended at this very moment
+            look.close()
+            return {}
+        try:
+            return asked.result(ASK_S)
+        except (TimeoutError, CancelledError):
+            asked.cancel()
+            return {}
+
+    def result(self, timeout_s: float | None = None) -> Result:
+        """Wait for the end. Raises what went wrong, or ``TimeoutError``; Ctrl-C drains the job, resumable."""
+        try:
+            self._thread.join(timeout_s)
+        except KeyboardInterrupt:
+            self.drain()
+            self._thread.join()
+            raise
+        if self._thread.is_alive():
+            raise TimeoutError(f"{self.name} still runs after {timeout_s} s")
+        if self._error is not None:
+            raise self._error.with_traceback(None) if isinstance(self._error, ClearError) else self._error
+        assert self._ended is not None
+        return Result(self._ended, list(self._sink.rows))
+
+    def drain(self) -> None:
+        """Finish what is in flight, then stop; the job can be resumed."""
+        self._stop("drain")
+
+    def cancel(self) -> None:
+        """End the job for good."""
+        self._stop("cancel")
+
+    def _stop(self, how: str) -> None:
+        if self._loop is not None and self._thread.is_alive():
+            with contextlib.suppress(RuntimeError):  # it ended at this very moment
+                asyncio.run_coroutine_threadsafe(self._session.stop(how, who()), self._loop)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Results as they finish."""
+        while (value := self._sink.news.get()) is not _END:
+            yield value
+        self._sink.news.put(_END)
+        if self._error is not None:
+            raise self._error
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        while (value := await asyncio.to_thread(self._sink.news.get)) is not _END:
+            yield value
+        self._sink.news.put(_END)
+        if self._error is not None:
+            raise self._error
+
+    def __await__(self) -> Generator[Any, None, Result]:
+        return asyncio.to_thread(self.result).__await__()
+
+
+def _silent(facts: dict[str, Any]) -> None:
+    """Nobody looks."""
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """The fastest event loop there is on this system."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+def submit(
+    program: Program, *, model: Given = "", job: str = "", state: str = "", cluster: str = "auto",
+    provider: str = "", base_url: str = "", api_key_file: str = "", price: str = "", price_as: str = "",
+    via: str = MESSAGES, fallback: Given | Sequence[Given] = (),
+    roles: Mapping[str, Given] | None = None, labels: Mapping[str, str] | None = None,
+    limits: Limits | None = None, fresh: bool = False, progress: bool | Callable[[dict[str, Any]], None] = False,
+    wish: Wish | None = None, max_cost: float | str | None = None, max_job_tokens: int | None = None,
+    max_output_tokens: int | None = None, prompt_tokens_max: int | None = None, concurrency: int | None = None,
+    rpm: float | None = None, itpm: float | None = None, otpm: float | None = None, headroom: float | None = None,
+    priority: float | None = None, deadline: str | float | datetime | None = None,
+    goal_timeout: str | float | None = None, max_failed: float | str | None = None, warm_prefix: bool = False,
+    hedge: str | float | None = None, wait_blocked: str | float | None = None, rows: Rows | None = None,
+    shards: int = 1,
+) -> Job:  # fmt: skip
+    """Start a program and go on; the job tells the rest.
+
+    ``model``: ``"local"``, ``"sim"``, a provider's model; an object with the face of ``actors.ports.model.Model``; or,
+    to try a program, a function of the prompt (see ``cortex.testing``).
+    ``provider``: ``"anthropic"``, ``"bedrock,region=eu-west-1"``, ``"vertex,region=global,project=P"`` or
+    ``"foundry,resource=R"``; ``base_url``, ``api_key_file`` and ``price_as`` are as on the command line.
+    ``fallback``: where calls go while the breaker of the model is open, as on the command line, or such objects.
+    ``roles``: by their names, the models of roles (``ctx.ask(…, model="judge")``), as ``fallback`` takes them.
+    ``labels``: what traces and the report tell the job by, a team say. They are those that it began with.
+    ``via``: ``"messages"``, or ``"batches"``: half the price, and an answer may take a day.
+    The bounds are those of ``cortex batch --help``: ``max_cost`` in USD, ``rpm``, ``itpm`` and ``otpm`` a minute,
+    ``deadline`` as ``"+6h"``, ISO 8601, a ``datetime`` or seconds since 1970, durations as ``"15m"`` or seconds,
+    ``max_failed`` as a count of rows from 1 or a share below 1. ``rows``: what ``cortex.batch`` makes. Without ``job``
+    the name derives from the program and its parameters, so the same again resumes, or shows, its own job; ``fresh``
+    asks anew.
+
+    Raises ``SetupError`` for a bound that makes no sense, and from ``result`` for what shows when the job is begun.
+    """
+    refuse_in_import()
+    asked = {
+        "max_cost": max_cost, "max_job_tokens": max_job_tokens, "max_output_tokens": max_output_tokens,
+        "prompt_tokens_max": prompt_tokens_max, "concurrency": concurrency, "rpm": rpm, "itpm": itpm, "otpm": otpm,
+        "headroom": headroom, "priority": priority, "deadline": deadline, "goal_timeout": goal_timeout,
+        "max_failed": max_failed, "warm_prefix": warm_prefix, "hedge": hedge, "wait_blocked": wait_blocked,
+    }  # fmt: skip
+    _complete(program)
+    several = isinstance(fallback, Sequence) and not isinstance(fallback, str)
+    others: list[Any] = list(fallback) if several else [fallback]  # type: ignore[arg-type]
+    named: Any = _taken(model, "model")
+    others = [_taken(each, "fallback") for each in others]
+    cast_of = {role: _taken(each, f"role {role}") for role, each in (roles or {}).items()}
+    try:
+        bounds = bounded(limits or Limits(), asked, time.time())
+        called, shards = option_parsing.labels((labels or {}).items()), checked(shards, rows is not None)
+        key_file = {"api_key_file": absolute(api_key_file)} if api_key_file else {}
+        served_by = option_parsing.provider(provider) | key_file
+        fallbacks = tuple(option_parsing.fallback(each) if isinstance(each, str) else Wish() for each in others)
+        cast = {role: _played(role, each) for role, each in cast_of.items()}
+    except ValueError as error:
+        raise SetupError(str(error)) from None
+    name = named if isinstance(named, str) else ""
+    own = wish or Wish(model=name, base_url=base_url, price=price, via=via, price_as=price_as)
+    own = msgspec.structs.replace(own, fallbacks=fallbacks or own.fallbacks, roles=cast or own.roles, **served_by)
+    players = {role: each for role, each in cast_of.items() if not isinstance(each, str)}
+    trial = not state and any(map(scripted, (named, *others, *players.values())))
+    folder = passing_folder() if trial else ""
+    order = Order(
+        program=program, wish=own, limits=bounds, job=job,
+        state=state or folder or os.environ.get("CORTEX_STATE", STATE_DEFAULT), cluster=cluster, fresh=fresh,
+        labels=called, shards=shards,
+    )  # fmt: skip
+    if rows is not None:
+        rows.begin(order)
+    given = None if isinstance(named, str) else named
+    alone = tuple(None if isinstance(each, str) else each for each in others)
+    return Job(order, given, progress, alone, players, folder, rows)
+
+
+def _played(role: str, by: Any) -> Wish:
+    """Where a role's calls go. Raises ``ValueError``."""
+    return option_parsing.role(f"{role}={by}")[1] if isinstance(by, str) else Wish(model=option_parsing.role_name(role))
+
+
+def _complete(program: Any) -> None:
+    """Raise ``SetupError`` unless this is a program with all that it needs."""
+    if not isinstance(program, Program):
+        like = getattr(program, "__name__", "triage")
+        raise SetupError(f"give a program with its parameters, like {like}(...), not {program!r:.60}")
+    if isinstance(program, Flow) and (lacking := [name for name in program.required if name not in program.params()]):
+        raise SetupError(f"{type(program).__name__} needs {', '.join(lacking)}")
+
+
+def _taken(given: Any, what: str) -> Any:
+    """A model's name, an object that is one, or what a function makes."""
+    if isinstance(given, str) or (hasattr(given, "call") and not isinstance(given, type)):
+        return given
+    if callable(given) and not isinstance(given, type):
+        from actors.fakes.scripted_models import ScriptedModel
+
+        return ScriptedModel(given)
+    raise SetupError(f"{what}: give a name, a function of the prompt or a model, not {given!r:.60}")
+
+
+def run(program: Program, **options: Any) -> Result:
+    """Run a program to its end. Takes what ``submit`` takes; shows progress unless told not to."""
+    options.setdefault("progress", not scripted(options.get("model")) and not inspect.isfunction(options.get("model")))
+    return submit(program, **options).result()
+
+
+def attach(job: str, *, state: str = "", progress: bool = False) -> Job:
+    """Go on with a job, or look at one that has ended, by its name alone. Raises ``NoSuchJob``."""
+    refuse_in_import()
+    folder = state or os.environ.get("CORTEX_STATE", STATE_DEFAULT)
+    k = last_state(Folder(folder), job)
+    if k.terms.streams:
+        raise SetupError(f"{job} reads rows from a file: cortex resume {job}")
+    program = load(k.terms.program, k.terms.params_json)
+    order = Order(
+        program=program, wish=remembered(last_places(Folder(folder), job, k.terms)), limits=k.terms.limits, job=job,
+        state=folder, cluster=k.terms.places.get("cluster", "inline"), labels=k.terms.labels,
+    )  # fmt: skip
+    return Job(order, None, progress)

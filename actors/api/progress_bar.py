@@ -1,0 +1,207 @@
+"""Progress on standard error: a live bar on a terminal, a line every few seconds elsewhere.
+
+What is shown is one line, whatever the width: what does not fit is left out, the least important first.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, TextIO
+
+import msgspec
+
+from actors.monitoring.deadline_monitor import risk_words
+from actors.monitoring.throughput import Speed, of_job
+from policies.estimates.price import usd_text
+
+LINE_EVERY_S = 5.0
+BAR_WIDTH = 24
+BAR_LEAST = 8
+"""Below it, and where less than so much would be left for the figures, there are figures alone."""
+FIGURES_LEAST = 40
+CUT_RANK = 3
+"""What comes first to here is cut short rather than left out: why nothing goes on has the words of who said it."""
+CUT_LEAST = 20
+
+
+class Bar:
+    """Shows the figures of a job as they come. ``form``: ``text`` or ``json``, for lines that no terminal shows."""
+
+    def __init__(
+        self, stream: TextIO | None = None, rows: int | None = None, *, form: str = "text",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self._stream = stream or sys.stderr
+        self._rows = rows
+        self._form = form
+        self._clock = clock
+        self._speed = Speed()
+        self._live: Any = None
+        self._next_line_s = clock() + LINE_EVERY_S
+        self._last: Any = None
+
+    def show(self, facts: dict[str, Any]) -> None:
+        """Show one state of the job."""
+        told = self.facts(facts)
+        if self._form == "text" and self._draws():
+            self._draw(told)
+            return
+        now_s = self._clock()
+        still = {name: value for name, value in told.items() if name not in ("rate_per_s", "left_s", "projected_end_s")}
+        if now_s >= self._next_line_s and still != self._last:
+            self._next_line_s, self._last = now_s + LINE_EVERY_S, still
+            said = _line(told) if self._form == "text" else msgspec.json.encode({"progress": told}).decode()
+            print(said, file=self._stream, flush=True)
+
+    def facts(self, facts: dict[str, Any]) -> dict[str, Any]:
+        """What is shown, as fields: for a line of JSON, and for whoever shows it another way. It takes note of the
+        count, so that the next ones have a speed."""
+        cap = facts.get("max_cost_usd")
+        return {
+            "job": facts["job"], **of_job(self._speed, facts, self._clock(), self._rows or 0),
+            "cost_usd": facts["cost_usd"], "max_cost_usd": cap, "reused_calls": facts["reused_calls"],
+            "rows_failed": facts["rows_failed"], "rows_failed_by_kind": _failed(facts),
+            "attempts_failed": dict(facts["failures"]), "waits": "; ".join(_waits(facts)),
+            "projected_end_s": facts.get("projected_end_s"), "deadline_at_risk": facts.get("deadline_at_risk"),
+        }  # fmt: skip
+
+    def line(self, facts: dict[str, Any]) -> str:
+        """The figures as one line."""
+        return _line(self.facts(facts))
+
+    def say(self, line: str) -> None:
+        """Show a line that stays, above the figures."""
+        if self._form == "json":
+            from actors.observability.logs.formatting import line_of
+
+            line = line_of(line, "cortex.program")
+        if self._live is not None:
+            self._live.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        else:
+            print(line, file=self._stream, flush=True)
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    # -- on a terminal -----------------------------------------------------------------------------------------------
+
+    def _draws(self) -> bool:
+        """Whether there is a terminal that can write over what it shows."""
+        return self._stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
+
+    def _draw(self, told: dict[str, Any]) -> None:
+        if self._live is None:
+            from rich.console import Console
+            from rich.live import Live
+
+            console = Console(file=self._stream)
+            self._live = Live(console=console, auto_refresh=False, transient=True)
+            self._live.start()
+        self._live.update(self._drawn(told), refresh=True)
+
+    def _drawn(self, told: dict[str, Any]) -> Any:
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        width = self._live.console.width - 1  # a last column that is written to makes some terminals wrap
+        bar = bar_width(width) if told["expected"] else 0
+        figures = Text(fitted(parts(told), width - (bar + 1 if bar else 0)), no_wrap=True, overflow="ellipsis")
+        if not bar:
+            return figures
+        row = Table.grid(padding=(0, 1))
+        row.add_column(width=bar, no_wrap=True)
+        row.add_column(no_wrap=True)
+        row.add_row(ProgressBar(total=told["expected"], completed=told["done"], width=bar), figures)
+        return row
+
+
+# -- words -----------------------------------------------------------------------------------------------------------
+
+
+def bar_width(width: int) -> int:
+    """Columns for the bar itself on a terminal of this width; 0: none."""
+    left = min(BAR_WIDTH, max(BAR_LEAST, width // 5), width - FIGURES_LEAST - 1)
+    return left if left >= BAR_LEAST else 0
+
+
+def fitted(said: list[tuple[int, str]], width: int) -> str:
+    """As many parts as fit beside each other, those of the lowest rank first of all; the rest is left out. What stands
+    in brackets is told where there is room for it after that. What says why nothing goes on is cut, not left out."""
+    kept: dict[int, str] = {}
+    ranked = sorted(range(len(said)), key=lambda at: said[at][0])
+    used = 0
+    for at in ranked:
+        text = said[at][1].partition(" (")[0]
+        needs = len(text) + (2 if kept else 0)
+        if not kept or used + needs <= width:
+            kept[at] = text
+            used += needs
+        elif said[at][0] <= CUT_RANK and width - used - 2 >= CUT_LEAST:
+            kept[at] = f"{said[at][1][: width - used - 3]}…"
+            used = width
+    for at in ranked:
+        more = len(said[at][1]) - len(kept.get(at, ""))
+        if at in kept and more and used + more <= width:
+            kept[at] = said[at][1]
+            used += more
+    line = ", ".join(kept[at] for at in sorted(kept))
+    return line if len(line) <= width else line[: max(0, width - 1)] + "…"
+
+
+def parts(told: dict[str, Any]) -> list[tuple[int, str]]:
+    """What the line says, in its order, each with its rank: 0 is told first where there is little room."""
+    done, expected, unit = told["done"], told["expected"], told["unit"]
+    of = f"{done:,}/{expected:,} {unit}" if expected else f"{done:,} {unit[:-1] if done == 1 else unit}"
+    said = [(0, of), (1, f"{_rate(told['rate_per_s'])}/s")]
+    if told["left_s"] is not None and done < (expected or 0):
+        said.append((2, f"{_span(told['left_s'])} left"))
+    if risk := risk_words(told):
+        said.append((2, risk))
+    if told["cost_usd"]:
+        cap = told["max_cost_usd"]
+        spent = usd_text(round(told["cost_usd"] * 1e9))
+        said.append((5, f"{spent} of ${cap:g}" if cap else spent))
+    if told["reused_calls"]:
+        said.append((9, f"{told['reused_calls']:,} reused"))
+    if told["rows_failed"]:
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in told["rows_failed_by_kind"].items())
+        said.append((4, f"{told['rows_failed']:,} failed" + (f" ({kinds})" if kinds else "")))
+    if told["attempts_failed"]:
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in told["attempts_failed"].items())
+        said.append((8, f"attempts failed: {kinds}"))
+    if told["waits"]:
+        said.append((6 if told["rate_per_s"] else 3, told["waits"]))  # while it goes on, waits come and go
+    said.append((7, str(told["job"])))
+    return said
+
+
+def _line(told: dict[str, Any]) -> str:
+    said = parts(told)
+    return f"{told['job']}: {', '.join(text for _, text in said[:-1])}"
+
+
+def _failed(facts: dict[str, Any]) -> dict[str, int]:
+    refused = {"refused before sending": facts["rows_refused"]} if facts.get("rows_refused") else {}
+    return {**facts.get("rows_failed_by_kind", {}), **refused}
+
+
+def _waits(facts: dict[str, Any]) -> list[str]:
+    said = ["waiting for a key"] if facts.get("unarmed") else []
+    return [*said, facts["waits"]] if facts.get("waits") else said
+
+
+def _rate(per_s: float) -> str:
+    return f"{per_s:,.0f}" if per_s >= 100 else f"{per_s:.1f}" if per_s >= 0.1 or not per_s else f"{per_s:.3f}"
+
+
+def _span(seconds: float) -> str:
+    minutes, s = divmod(int(seconds), 60)
+    hours, m = divmod(minutes, 60)
+    return f"{hours}h{m:02d}m" if hours else f"{m}m{s:02d}s"

@@ -1,0 +1,68 @@
+"""What ``run`` gives back: a job's results, its answer, and its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from actors.api.session import Ended
+from actors.common.errors import ClearError
+
+
+class NoAnswer(ClearError):
+    """A job that has come to no answer was asked for it. The message says why it has none."""
+
+
+class Result:
+    """What a job came to. ``rows`` are its results in the order in which they finished.
+
+    ``answer`` raises ``NoAnswer`` where the job is not complete and has none, so that nobody takes a failure for it.
+    """
+
+    def __init__(self, ended: Ended, rows: list[Any]) -> None:
+        facts = ended.facts
+        self.job: str = facts["job"]
+        self.outcome: str = facts["outcome"]
+        self.why: str = facts["why"] or facts["broken"]
+        self._answer = ended.answer
+        self.rows = rows
+        self.calls: int = facts["calls"]
+        self.failures: dict[str, int] = facts["failures"]
+        self.cost_usd: float | None = facts["cost_usd"]
+        self.facts = facts
+
+    @property
+    def answer(self) -> Any:
+        """What its program answers."""
+        if self._answer is None and self.outcome != "complete":
+            raise NoAnswer(f"job {self.job} is {self.outcome} and has no answer: {self.why}")
+        return self._answer
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __repr__(self) -> str:
+        said = [f"{self.job}: {self.outcome}", _many(len(self.rows), "row"), _many(self.calls, "call")]
+        if self.cost_usd is not None:
+            said.append(f"{self.cost_usd:.4f} USD")
+        if self.facts["rows_failed"]:
+            last = self.facts["failed_said"]
+            said.append(f"{self.facts['rows_failed']} failed" + (f", the last: {last}" if last else ""))
+        if self.failures:
+            said.append("failed attempts: " + ", ".join(f"{n} {kind}" for kind, n in self.failures.items()))
+        if self.why:
+            said.append(self.why)
+        answer = "" if self._answer is None or self._answer == self.rows else f"\nanswer: {_short(self._answer)}"
+        return f"<{'; '.join(said)}>{answer}"
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _short(value: Any, length: int = 400) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= length else text[: length - 1] + "…"

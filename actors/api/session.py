@@ -1,0 +1,343 @@
+"""One run of one job, from what a user wants to how it ended: the road that the command line and Python share."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from actors.channel.batches.submissions import bounds
+from actors.channel.leases.budget_client import as_if_paid, unpriced
+from actors.common.errors import ClearError
+from actors.common.process_owner import Owner, this_owner
+from actors.driver.driver import Driver, Lost
+from actors.history.catalog import last_owner, last_state, last_terms, said_in_use
+from actors.jobs.opening import Opening
+from actors.jobs.spec import Order, who, whole
+from actors.journal.journal import Folder, Held
+from actors.limits.budgets import books_of
+from actors.limits.shared_accounts import PLACE, accounts_at
+from actors.observability.logs.ray_actor_logs import shown
+from actors.observability.metrics.endpoint import Endpoint
+from actors.observability.wiring import hand_over, of_environ
+from actors.ports.model import Model
+from actors.ports.rows import Sink, Source
+from actors.ports.runtime import Away, ClusterError, Gone, Peer, Unbegun
+from actors.programs import loader
+from actors.providers.credentials.credential import Credential
+from actors.routing.key_rotation import rotation
+from actors.routing.model_factory import Arming, with_prepared
+from actors.routing.routes import Destination, SetupError, destination, remember
+from actors.runtime.inline import InlineRuntime
+from actors.simulator.settings import SimulatorSettings
+from cortex.scheduler.budgets import covering
+from cortex.state.program import params_of
+from cortex.values.limits import Limits, Terms
+
+COMING_BACK_S = 30.0
+"""How long a channel that a cluster starts again may take until it is begun anew."""
+ASK_S = 12.0
+"""How long it may take to tell how it is: a little more than it has asked for patience
+(``actors.runtime.ray_actor``)."""
+LOOK_S = 0.5
+
+
+class JobInUse(SetupError):
+    """Another run works on the job at this moment."""
+
+
+class Stranded(Exception):
+    """The job's channel waits for another host."""
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """How a run ended: the job's last status, and its answer."""
+
+    facts: dict[str, Any]
+    answer: Any = None
+
+
+class Session:
+    """Runs an order. ``model``: an author's own model object, for inline runs; ``others``: those of its fallbacks,
+    ``players`` of its roles."""
+
+    def __init__(
+        self, order: Order, environ: Mapping[str, str], *, source: Source | None = None, sink: Sink | None = None,
+        progress: Callable[[dict[str, Any]], None] = lambda facts: None, model: Model | None = None,
+        others: tuple[Model | None, ...] = (), players: Mapping[str, Model] | None = None,
+    ) -> None:  # fmt: skip
+        self.order = order
+        self.job = order.named()
+        self.folder = Folder(order.state)
+        self._environ = environ
+        self._source = source
+        self._sink = sink
+        self.progress = progress
+        self.log: Callable[[str], None] = lambda line: None
+        """Told of each line that the program says to whoever watches."""
+        self.heed: Callable[[Credential], None] = lambda credential: None
+        """Told of each credential that is in use, or read in the middle of the run: no error may show it."""
+        self.notify = ""
+        """The URL that is told how the job fares (``actors.channel.webhooks``), for this run."""
+        self.endpoint = Endpoint(environ)
+        """Where metrics are read while it runs, if anywhere."""
+        self._models = (model, *others)
+        self._players = dict(players or {})
+        self._driver: Driver | None = None
+        self._prepares: asyncio.Task[Arming] | None = None
+        self._stopped: tuple[str, str] | None = None
+        self.destination: Destination | None = None
+        self.note = ""
+        """What the user should know of the run besides, in one line."""
+        self.attached = False
+        """Whether the job was found running, in a cluster, and goes on there."""
+
+    async def run(self) -> Ended:
+        """Run it to its end. Raises ``SetupError``, ``StoreError``, or what source and sink raise."""
+        self.folder.prepare()
+        try:
+            with self.folder.hold(self.job):
+                async with self.endpoint:
+                    return await self._run()
+        except Held:
+            raise JobInUse(said_in_use(self.folder, self.job)) from None
+
+    async def _run(self) -> Ended:
+        found = self.destination = self._nowhere() or destination(
+            self.order.wish, self.order.limits, self._environ, self._models[0], self._models[1:],
+            self._players,
+        )  # fmt: skip
+        try:
+            for credential in self._credentials():
+                self.heed(credential)
+            cluster = self.cluster()
+            terms = self.terms(found, cluster)
+            self._refuse_unpriced(terms, cluster)
+            owner = last_owner(self.folder, self.job)
+            if owner is not None:
+                self._clear_leftovers(owner)
+            if cluster != "inline":  # while Ray starts: else each branch would ask the SDK, which takes two seconds
+                self._prepares = asyncio.create_task(with_prepared(found.arming))
+            runtime = await self._runtime(cluster)
+            try:
+                await self._see_disk(runtime, cluster)
+                return await self._drive(runtime, terms, found, cluster)
+            finally:
+                await runtime.close()
+        finally:
+            if self._prepares is not None:
+                self._prepares.cancel()
+            found.close()
+
+    async def stop(self, how: str, by: str) -> None:
+        """Ask the job to end: ``drain`` or ``cancel``."""
+        self._stopped = (how, by)
+        if self._driver is not None:
+            await self._driver.stop(how, by)
+
+    async def look(self) -> dict[str, Any]:
+        """The job's figures as they are now; nothing where it is not under way, or its channel is away."""
+        if self._driver is None:
+            return {}
+        with contextlib.suppress(ClearError, Lost):
+            return await self._driver.refresh()
+        return {}
+
+    def terms(self, found: Destination, cluster: str) -> Terms:
+        """What goes into the journal: all that a resumed run needs, and no secret."""
+        order = self.order
+        where = loader.place_of(type(order.runs()))
+        params = params_of(order.runs())
+        places = {
+            **order.places, "wish": remember(order.wish), "cluster": cluster, "input": whole(order.input),
+            "output": whole(order.output),
+        }  # fmt: skip
+        limits = order.limits
+        if found.concurrency_max is not None and limits.concurrency > found.concurrency_max:
+            limits = msgspec.structs.replace(limits, concurrency=found.concurrency_max)
+        if found.route.batched:
+            own = limits.concurrency != Limits().concurrency
+            limits = bounds(limits, simulated=found.arming.simulated is not None, own=own)
+        return Terms(
+            job=self.job, program=where, params_json=params, fingerprint=loader.fingerprint(where, params),
+            route=found.route, fallbacks=found.fallbacks, role_routes=found.role_routes, roles=found.roles,
+            limits=limits, streams=self._source is not None and order.shards == 1,
+            fresh=order.fresh, keeps_text=order.keeps_text, places=places, labels=order.labels,
+        )  # fmt: skip
+
+    def _refuse_unpriced(self, terms: Terms, cluster: str) -> None:
+        """Before anything is begun; a cluster's own budgets are known to its cortex."""
+        shared = terms.places.get(PLACE, "")
+        if shared:
+            accounts_at(shared).prepare()
+        if terms.labels and (shared or cluster in ("inline", "local")):
+            books = books_of(self.folder, shared)
+            for budget in covering(books.read().values(), terms.labels):
+                if said := unpriced(terms, budget.name):
+                    raise SetupError(said)
+                self.note = as_if_paid(terms, f"the budget {budget.name}") or self.note
+        elif terms.labels:
+            self.note = as_if_paid(terms, "a budget of its labels")
+
+    def cluster(self) -> str:
+        """Where the job runs: ``auto`` is the Ray that ``RAY_ADDRESS`` names, else this process, where objects live."""
+        if self.order.cluster != "auto":
+            return self.order.cluster
+        if self._own_objects():
+            return "inline"
+        return self._environ.get("RAY_ADDRESS") or "inline"
+
+    # -- parts -----------------------------------------------------------------------------------------------------
+
+    def _nowhere(self) -> Destination | None:
+        """For a job that is complete and is asked for again as it was: nothing will be sent, so no key is needed and
+        no model started. A job with a source is looked at by whoever opens that."""
+        order = self.order
+        before = last_terms(self.folder, self.job)
+        if before is None or order.fresh or self._source is not None:
+            return None
+        where, params = loader.place_of(type(order.runs())), params_of(order.runs())
+        same = before.fingerprint == loader.fingerprint(where, params)
+        if not same or before.places.get("wish") != remember(order.wish) or self._own_objects():
+            return None
+        if last_state(self.folder, self.job).outcome != "complete":
+            return None
+        nowhere = Arming(endpoint=before.route.endpoint, simulated=SimulatorSettings())
+        return Destination(
+            before.route, nowhere, fallbacks=before.fallbacks, role_routes=before.role_routes, roles=before.roles
+        )
+
+    def _own_objects(self) -> bool:
+        return any(self._models) or bool(self._players)
+
+    def _credentials(self) -> list[Credential]:
+        """What opens the job's routes."""
+        assert self.destination is not None, "it is known where the calls go"
+        arming = self.destination.arming
+        return [each.credential for each in (arming, *arming.fallbacks) if each.credential is not None]
+
+    async def _runtime(self, cluster: str) -> Any:
+        if cluster == "inline":
+            return InlineRuntime(telemetry=of_environ(self._environ, counts=self.endpoint.is_open))
+        if self._own_objects():
+            raise SetupError("a model object lives in this process: give --cluster inline, or name a model")
+        from actors.cluster.bootstrap import hidden
+        from actors.cluster.compatibility import needs_of
+        from actors.runtime.ray_runtime import start_runtime
+
+        try:
+            with hidden(self._credentials()):
+                wishes = (self.order.wish, *self.order.wish.fallbacks, *self.order.wish.roles.values())
+                limits = self.order.places.get(PLACE, "")
+                needs = needs_of({wish.provider for wish in wishes}, self.order.state, limits)
+                runtime = await start_runtime(cluster, self._environ, needs=needs)
+            await hand_over(runtime.peer("cortex"), self._environ, cluster)
+            return runtime
+        except ClusterError as error:
+            raise SetupError(str(error)) from None
+
+    async def _see_disk(self, runtime: Any, cluster: str) -> None:
+        """A journal is written where its channel lives, and read here: both must see one disk."""
+        if cluster in ("inline", "local") or "://" in self.order.state:
+            return
+        mark = self.folder.path / f".seen-{secrets.token_hex(8)}"
+        mark.touch()
+        try:
+            if not await runtime.sees(str(mark.resolve())):
+                raise SetupError(
+                    f"{cluster} runs on another machine, or as another user, and does not see "
+                    f"{self.folder.path.resolve()}, the folder of this job's journal: give --state postgresql://…, "
+                    "or have the job run there: --cluster http://…:8265"
+                )
+        finally:
+            mark.unlink(missing_ok=True)
+
+    def _clear_leftovers(self, owner: Owner) -> None:
+        """Fence what a killed run left behind, then end it: it may still be paying and writing."""
+        if owner.cluster != "local" or owner.pid == os.getpid():
+            return
+        from actors.cluster.orphan_cleanup import end_leftovers
+
+        journal = self.folder.journal(self.job)
+        try:
+            journal.take_epoch(msgspec.json.encode(this_owner("local")))
+        finally:
+            journal.close()
+        end_leftovers(owner)
+
+    async def _drive(self, runtime: Any, terms: Terms, found: Destination, cluster: str) -> Ended:
+        runtime.share_program(terms.program, self.job)
+        before = last_terms(self.folder, self.job)
+        own = before is not None and before.places.get("output") == terms.places["output"]
+        decided, reopened = self.order.decided, self.order.reopened
+        opening = Opening(
+            terms=terms, owner=runtime.owner(), who=who(), decided=decided, reopened=reopened, notify=self.notify
+        )
+        attach = self.attached = await self._lives(runtime)
+        if self._sink is not None and hasattr(self._sink, "check"):
+            self._sink.check()
+        arming = found.arming if self._prepares is None else await self._prepares
+        self._driver = Driver(
+            runtime, self.folder.address, opening, arming, source=self._source, sink=self._sink,
+            progress=self.progress, attach=attach, own=own, narrow=found.narrow,
+            rotation=rotation(terms, arming, self.heed), log=self.log, program=self.order.runs(),
+        )  # fmt: skip
+        if self._stopped is not None:
+            await self._driver.stop(*self._stopped)
+        self.endpoint.serve(runtime, self.job)
+        async with shown(opening.owner.ray_folder):
+            facts = await self._driver.run()
+        answer = await self._driver.answer() if facts["outcome"] in ("complete", "partial") else None
+        for name in await runtime.names(f"channel:{self.job}~") if self.order.shards > 1 else ():
+            await runtime.end_actor(name)
+        if facts["outcome"] != "running":
+            await runtime.end_actor(f"channel:{self.job}")
+        return Ended(facts, answer)
+
+    async def _lives(self, runtime: Any) -> bool:
+        """Whether the job goes on without a driver, on a cluster: then it is attached to, not begun."""
+        if runtime.cluster in ("inline", "local"):
+            return False
+        name = f"channel:{self.job}"
+        try:
+            facts = msgspec.json.decode(await self._patiently(runtime.peer(name), runtime))
+        except Stranded:  # its journal has come here, to another host than the one that it waits for
+            await runtime.kill_actor(name)
+            return False
+        except (Away, Gone, ClearError):  # what was wrong there is told when it is begun anew, if it still is
+            return False
+        if facts["outcome"] == "running" and not facts["broken"]:
+            there = facts.get("state", self.folder.address)
+            if there != self.folder.address and "://" not in self.folder.address:  # a database has many addresses
+                raise JobInUse(f"another job {self.job}, of {there}, runs on {runtime.cluster}: give another --job")
+            return True
+        await runtime.end_actor(name)
+        return False
+
+    async def _patiently(self, channel: Peer, runtime: Any) -> Any:
+        """Its status. One that comes back by itself is waited for: to begin it anew would end it once more.
+
+        Raises ``Stranded`` where it waits for a host that is not there.
+        """
+        end_s = time.monotonic() + COMING_BACK_S
+        while True:
+            if await runtime.awaits(channel.name):
+                raise Stranded
+            try:
+                async with asyncio.timeout(ASK_S):  # a cluster may keep what is asked until the channel is back
+                    return await channel.ask("status")
+            except Unbegun:
+                raise
+            except (Away, TimeoutError):
+                if time.monotonic() >= end_s:
+                    raise Away(channel.name) from None
+                await asyncio.sleep(LOOK_S)
+
+
+__all__ = ["Ended", "JobInUse", "Session", "SetupError"]

@@ -1,0 +1,356 @@
+"""``cortex.batch``: a table from Python and back: pandas, polars, Arrow, a file, an iterator, a generator."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from actors.api import client
+from actors.api.temporary_job import scripted
+from actors.common.errors import ClearError, CommandError
+from actors.files.columns import arrow_column, arrow_schema, decoded
+from actors.files.errors import SinkError, SourceError
+from actors.files.paths import digest_of
+from actors.files.sinks.table_sink import TableSink
+from actors.files.sources.row_source import Check
+from actors.files.sources.table_source import TableSource
+from actors.files.table_reader import NO_PARQUET, PARQUET, form_of
+from actors.history.catalog import last_terms
+from actors.jobs.sink_selection import COLUMNS, TABLE, note_columns, results_sink
+from actors.jobs.spec import CONTENT, Order, whole
+from actors.journal.journal import Folder
+from actors.maintenance.retry_rows import Rows as AskedAgain
+from actors.programs.loader import load, place_of
+from actors.programs.schemas import schema_text
+from actors.routing.routes import SetupError
+from cortex.programs.shards import unsharded
+from cortex.programs.table import FORMS, ROW, Table
+from cortex.values.limits import Terms
+from cortex.values.schema import SchemaError
+from cortex.values.template import Template, TemplateError
+
+OVER = ("complete", "failed", "cancelled")
+TEXT = "text"
+"""The column that texts alone are given."""
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class RowsError(ClearError, ValueError):
+    """These rows cannot be asked. The message is one clear line."""
+
+
+class Answers(client.Result):
+    """A table of answers. ``rows`` are dicts, in the order in which they finished; ``bad`` says, a line each, which of
+    the input could not be asked, the first ten of them."""
+
+    def __init__(self, found: client.Result, rows: list[Any], columns: str, check: Check, output: str) -> None:
+        self.__dict__ |= found.__dict__
+        self.rows = rows
+        self.output = output
+        self.bad = [f"{check.noun} {each.line}: {each.said}" for each in check.problems]
+        self.bad_count = check.refused + check.unreadable
+        self._columns = columns
+
+    def to_arrow(self) -> Any:
+        """As a pyarrow Table, of the input's types and the schema's."""
+        pa = _pyarrow()
+        schema = arrow_schema(decoded(self._columns))
+        rows = self.rows
+        return pa.Table.from_arrays(
+            [arrow_column([row.get(field.name) for row in rows], field.type) for field in schema], schema=schema
+        )
+
+    def to_pandas(self) -> Any:
+        """As a pandas DataFrame."""
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> Any:
+        """As a polars DataFrame."""
+        import polars
+
+        return polars.from_arrow(self.to_arrow())
+
+
+def batch(
+    rows: Any, prompt: str, *, system: str = "", id: str = "", schema: Any = None, schema_as: str = "",  # noqa: A002
+    with_input: bool = False, meta: bool = False, ordered: bool = True, output: str = "", overwrite: bool = False,
+    model: client.Given = "", **options: Any,
+) -> Answers:  # fmt: skip
+    """Ask ``prompt`` of every row of a table, and wait for the table of answers; as ``cortex batch`` does.
+
+    ``rows``: a pandas, polars or Arrow table, or whatever else gives Arrow; the path of a .csv, .parquet or .jsonl
+    file; or an iterable of dicts, records or texts (then the column is ``text``), a generator too. It is read to its
+    end and checked before anything is asked. ``prompt``: a template, ``"Label: {{text}}"``. ``schema``: a JSON schema
+    as a dict, its file, or a Python type. ``output``: a .csv, .parquet or .jsonl file for the answers. ``system``,
+    ``id``, ``schema_as``, ``with_input``, ``meta`` and ``overwrite`` are as on the command line; ``ordered=False``
+    gives the answers as they come instead of in the rows' order. The rest is as ``cortex.submit`` takes it; the same
+    call again goes on with its own job, or shows it.
+
+    Raises ``SetupError`` or ``RowsError`` for what makes no sense, before anything is asked.
+    """
+    options.setdefault("progress", not scripted(model) and not callable(model))
+    local = model == "local"
+    how = schema_as or ("prompt" if local else "format")
+    try:
+        columns = Template(prompt).columns
+        text = "" if schema is None else schema_text(schema)
+    except TemplateError as error:
+        raise SetupError(f"prompt: {error}") from None
+    except SchemaError as error:
+        raise SetupError(f"schema {schema}: {error}" if isinstance(schema, str) else f"schema: {error}") from None
+    if not columns:
+        raise SetupError("the prompt names no column, so all rows would ask the same: write {{column}}")
+    if how not in FORMS:
+        raise SetupError(f"schema_as={how!r}: give {', '.join(FORMS)}")
+    program = Table(
+        prompt=prompt, system=system, id=id or ROW, schema=text, schema_as=how, with_input=with_input, meta=meta,
+        ordered=ordered,
+    )
+    given = _Given(rows, numbered=not id, output=output, overwrite=overwrite)
+    job = client.submit(program, model=model, rows=given, **options)
+    found = job.result()
+    assert given.check is not None
+    kept = list(given.results) if output else found.rows
+    return Answers(found, kept, given.columns, given.check, output)
+
+
+class _Given:
+    """Rows that were given from Python: see ``client.Rows``. What is no file is kept in one, so that the job can go on
+    after a crash, and its content is a part of the job's name."""
+
+    def __init__(self, rows: Any, *, numbered: bool, output: str, overwrite: bool) -> None:
+        self._rows = rows
+        self._numbered = numbered
+        self._output = output
+        self._overwrite = overwrite
+        self._spool = Path()
+        self.check: Check | None = None
+        self.columns = ""
+        self.results: list[Any] = []
+        self._source: AskedAgain | None = None
+        self._sink: Any = None
+
+    def begin(self, order: Order) -> None:
+        """Keep them where need be, and check all of them. Raises ``RowsError``."""
+        folder = Folder(order.state).prepare()
+        order.output = self._output
+        order.places |= {"kind": TABLE} | ({"numbered": "1"} if self._numbered else {})
+        program = order.program
+        assert isinstance(program, Table)
+        if isinstance(self._rows, (str, os.PathLike)):
+            order.input = os.fspath(self._rows)
+        else:
+            order.input = "-"
+            self._keep(folder, order)
+        self._spool = folder.beside(order.named(), ".input")
+        source = TableSource(
+            order.input, prompt=Template(program.prompt), id=program.id, numbered=self._numbered,
+            with_input=program.with_input, taken=program.columns(), spool=self._spool, stdin=io.BytesIO(),
+            whole_types=form_of(self._output) == PARQUET, called="" if order.input != "-" else "the table",
+        )  # fmt: skip
+        self._source = AskedAgain(folder, order.named(), source)
+        before = last_terms(folder, order.named())
+        if before is not None and not order.fresh:  # which rows are whose is settled
+            order.shards = unsharded(load(before.program, before.params_json))[1]
+        try:
+            check = self.check = source.check()
+            self._refuse_changed(order, before, check.digest)
+            order.places |= {"digest": check.digest, "rows": str(check.rows), "unreadable": str(check.unreadable)}
+            note_columns(order, source)
+            self.columns = order.places[COLUMNS]
+            self._open_output(folder, order, before)
+        except (CommandError, RowsError, SinkError, SourceError) as error:
+            source.close()
+            if before is None and order.input == "-":
+                self._spool.unlink(missing_ok=True)
+            raise RowsError(str(error)) from None
+
+    def _open_output(self, folder: Folder, order: Order, before: Terms | None) -> None:
+        if not self._output:
+            return
+        own = before is not None and before.places.get("output") == whole(self._output)
+        place = place_of(type(order.program))
+        sink = results_sink(
+            folder, order.named(), self._output, order.input, self._overwrite, order.places, place, own=True
+        )
+        assert sink is not None
+        sink.check()
+        taken = sink.there() if isinstance(sink, TableSink) else Path(self._output).exists()
+        if taken and not own and not self._overwrite:
+            raise SinkError(f"{self._output} exists: give overwrite=True to write over it, or name another output")
+        self._sink = _Tee(sink, self.results, self.read)
+
+    def _keep(self, folder: Folder, order: Order) -> None:
+        """Rows that are no file become one, as soon as it is sure that it is not another job's that they replace."""
+        fd, part = tempfile.mkstemp(prefix=".input-", dir=folder.path / "jobs")
+        try:
+            with open(fd, "wb") as file:
+                _write(self._rows, file)
+            digest = digest_of(Path(part))
+            if not order.job:
+                order.places[CONTENT] = digest
+            self._refuse_changed(order, last_terms(folder, order.named()), digest)
+            os.replace(part, folder.beside(order.named(), ".input"))
+        finally:
+            Path(part).unlink(missing_ok=True)
+
+    @staticmethod
+    def _refuse_changed(order: Order, before: Terms | None, digest: str) -> None:
+        if before is not None and not order.fresh and before.places.get("digest", digest) != digest:
+            raise RowsError(f"these rows are not what job {order.named()} began with: give another job=, or fresh=True")
+
+    @property
+    def source(self) -> AskedAgain:
+        """What they are read from; also once failed ones were asked again (``cortex retry``)."""
+        assert self._source is not None
+        return self._source
+
+    @property
+    def sink(self) -> Any:
+        """The output, where one was named."""
+        return self._sink
+
+    def read(self, value: Any) -> Any:
+        """A result as a dict."""
+        return _decode(value)
+
+    def end(self, outcome: str) -> None:
+        """Let go of input and output; what a job that is over kept of them goes. Raises ``SinkError``."""
+        self.source.close()
+        if self._sink is not None:
+            try:
+                if not outcome:  # it came to nothing: a table that stands there stays
+                    self._sink.abandon()
+                self._sink.close()
+            except SinkError as error:
+                raise RowsError(str(error)) from None
+            if outcome in OVER:
+                self._sink.forget()
+        if outcome in OVER:
+            self._spool.unlink(missing_ok=True)
+
+
+class _Tee:
+    """Results into a file, and as rows. Rows that stand in the file already are read again from there."""
+
+    def __init__(self, sink: Any, rows: list[Any], read: Callable[[Any], Any]) -> None:
+        self._sink = sink
+        self._rows = rows
+        self._read = read
+
+    def open(self, rows: int, size_bytes: int, own: bool) -> int:
+        """All results are read again: the file takes those that it has not."""
+        self.has = int(self._sink.open(rows, size_bytes, own))
+        if self.has not in (0, rows):  # of several shards' results nobody knows which are left
+            self.has = int(self._sink.open(0, 0, own))
+        return 0
+
+    def write(self, values: list[Any]) -> None:
+        """Pass them on."""
+        at = len(self._rows)
+        self._rows.extend(map(self._read, values))
+        if new := values[max(0, self.has - at) :]:
+            self._sink.write(new)
+
+    def flush(self) -> tuple[int, int]:
+        """Put them on disk."""
+        found: tuple[int, int] = self._sink.flush()
+        return found
+
+    def close(self) -> None:
+        """Make the file whole."""
+        self._sink.close()
+
+    def abandon(self) -> None:
+        """Leave what there is as it is."""
+        self._sink.abandon()
+
+    def forget(self) -> None:
+        """The job is over."""
+        self._sink.forget()
+
+
+def _write(rows: Any, file: Any) -> None:
+    """Rows into a file, in a form that holds them as they are."""
+    kind = type(rows).__module__.partition(".")[0]
+    if kind in ("pandas", "polars") and hasattr(rows, "to_frame"):
+        raise RowsError("one column is no table: give COLUMN.to_frame('text'), and {{text}} in the prompt")
+    if kind == "polars":
+        frame = rows.collect() if hasattr(rows, "collect") else rows
+        _write_arrow(frame.to_arrow(), file)
+    elif kind == "pandas":
+        _write_arrow(_from_pandas(rows), file)
+    elif hasattr(rows, "__arrow_c_stream__") or kind == "pyarrow":
+        _write_arrow(rows, file)
+    elif isinstance(rows, Mapping):
+        _write_lines(_of_columns(rows), file)
+    elif isinstance(rows, Iterable):
+        _write_lines(rows, file)
+    else:
+        raise RowsError(f"give a table, a path or an iterable of dicts, not {rows!r:.60}")
+
+
+def _from_pandas(frame: Any) -> Any:
+    pa = _pyarrow()
+    try:
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        said = " ".join(str(each) for each in getattr(error, "args", ()))
+        raise RowsError(f"a column holds values of several types: make them alike ({' '.join(said.split())})") from None
+
+
+def _write_arrow(table: Any, file: Any) -> None:
+    pa = _pyarrow()
+    import pyarrow.parquet as pq
+
+    if hasattr(table, "to_reader"):
+        table = table.to_reader()
+    elif hasattr(table, "scanner"):
+        table = table.scanner().to_reader()
+    elif not isinstance(table, pa.RecordBatchReader):
+        table = pa.RecordBatchReader.from_stream(table)
+    with pq.ParquetWriter(file, table.schema) as writer:
+        for some in table:
+            writer.write_batch(some)
+
+
+def _of_columns(columns: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    lists = {name: list(values) for name, values in columns.items()}
+    if len({len(values) for values in lists.values()}) > 1:
+        raise RowsError("the columns are of several lengths: give each as many values")
+    for values in zip(*lists.values(), strict=True):
+        yield dict(zip(lists, values, strict=True))
+
+
+def _write_lines(rows: Iterable[Any], file: Any) -> None:
+    for number, row in enumerate(rows, 1):
+        if isinstance(row, str):
+            row = {TEXT: row}
+        elif not isinstance(row, dict):
+            with contextlib.suppress(TypeError):
+                row = msgspec.to_builtins(row.model_dump(mode="json") if hasattr(row, "model_dump") else row)
+        if not isinstance(row, dict):
+            raise RowsError(f"row {number} is {row!r:.60}: a row is a dict with a value for each column, or a text")
+        try:
+            file.write(_encode(row) + b"\n")
+        except (TypeError, ValueError) as error:
+            raise RowsError(f"row {number} holds what JSON has not: {error}") from None
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow
+    except ModuleNotFoundError:
+        raise RowsError(NO_PARQUET.replace("or use CSV", "or give an iterable of dicts")) from None
+    return pyarrow
+
+
+__all__ = ["Answers", "RowsError", "batch"]

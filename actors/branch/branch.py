@@ -1,0 +1,392 @@
+"""A branch: makes bounded calls, many at once, each in a clean context. The one place where a prompt is sent.
+
+It enforces the bound, keeps the attempt's deadline, and answers with a typed reply or a typed failure. It keeps a reply
+until the channel has it on disk, and nothing else: it never retries and never sees K. What became of attempts it
+counts, and reports to the cortex.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from actors.branch.batch_executor import Desk
+from actors.branch.coalescing import RISE, worth_s
+from actors.branch.credential_exchange import Armed
+from actors.branch.in_flight import Under, goes_on
+from actors.branch.model_registry import Keyring, NoKeyError, family_of
+from actors.branch.outcome_counters import Counts
+from actors.branch.prompt_limit import Bound, all_within, over_bound
+from actors.branch.reply_outbox import QUICK_S, Courier, Tell
+from actors.branch.task_pool import Hands
+from actors.messaging.payload import Parcel
+from actors.messaging.report_sender import Reporter
+from actors.ports.model import TRACEPARENT, Model
+from actors.ports.runtime import Runtime
+from cortex.scheduler.reports import Report
+from cortex.state import commands, events
+from cortex.values.reply import Reply
+from policies.failures.failure import Failure, FailureKind
+
+SWEEP_S = 0.25
+"""How often deadlines are looked at: one sweep over what is in flight costs less than a timer a call."""
+GRACE_S = 5.0
+"""How long a call that was asked to stop may take to do so. Then it is told as it is, and its request let go."""
+DRAINING = "draining"
+"""The answer of a branch that takes no more calls: the message was not taken."""
+
+PAST_MAX = 1_000
+"""Ended jobs of which a doubled message is still known for what it is."""
+
+_UNSENT = Failure(FailureKind.CANCELLED, "abandoned before it was sent", sent=False)
+_calls_decoder = msgspec.msgpack.Decoder(tuple[commands.Call, ...])
+
+
+class Branch(Armed):
+    """``make_model`` turns an arming (bytes that hold endpoint and credential) into a model; called once for each."""
+
+    def __init__(self, name: str, runtime: Runtime, make_model: Callable[[bytes], Model]) -> None:
+        self.name = name
+        self.incarnation = runtime.incarnation(name)
+        self._runtime = runtime
+        self._clock = runtime.monotonic_s
+        self._desk = Desk()
+        self._counts = Counts()
+        super().__init__(Keyring(make_model, self._counts))
+        self._epochs: dict[str, int] = {}
+        self._heard: dict[str, tuple[int, int]] = {}
+        """Epoch and number of the last message of each job."""
+        self._past: dict[str, None] = {}
+        """Jobs that have ended: a message of theirs may still come a second time."""
+        self._under: dict[Under, None] = {}
+        self._calls: dict[str, int] = {}
+        """How many of them each job has."""
+        self._stuck: set[Under] = set()
+        """Told as timed out or abandoned, and still not at an end."""
+        self._hands = Hands(self._make)
+        self._couriers: dict[str, Courier] = {}
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._reporter = Reporter(runtime, self._report, self._more)
+        self._bound = Bound()
+        self._draining = self._closing = False
+        self._done = 0
+        self._overdue_s = 0.0
+        self._traces = False
+        """Whether any call has carried the name of its span: each of those that come after says its own, or none."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether it makes a call, or holds a reply."""
+        return bool(self._under or self._desk.busy) or any(courier.busy for courier in self._couriers.values())
+
+    # -- what it is told -------------------------------------------------------------------------------------------
+
+    async def work(
+        self, job: str, epoch: int, incarnation: str, number: int, blob: bytes, peers: tuple[str, ...] = (),
+        on_disk: int = 0, waits: bool = False,
+    ) -> str | tuple[str, bytes]:  # fmt: skip
+        """Make these calls, if the message is for this very incarnation, which is what it answers.
+
+        A message whose number was heard before is not taken twice. Empty, and nothing done, where a newer incarnation
+        of the channel has been heard; ``DRAINING``, and nothing done, where no more calls are taken. ``on_disk``: what
+        came with the answers to messages up to this one is there. ``waits``: what becomes of quick calls, and what is
+        ready, may come with the answer (``actors.branch.reply_outbox``).
+        """
+        if epoch < self._epochs.get(job, 0):
+            return ""
+        self._epochs[job] = epoch
+        if on_disk:
+            await self.on_disk(job, epoch, on_disk)
+        if incarnation != self.incarnation or (epoch, number) <= self._heard.get(job, (0, 0)):
+            self._again(job)
+            return self.incarnation
+        if self._draining:
+            self._reporter.at_once()  # a cortex that was started again has found it, and does not know
+            return DRAINING
+        calls: Sequence[commands.Call] = blob.content if type(blob) is Parcel else _calls_decoder.decode(blob)
+        armed = (family := family_of(job)) in self._keys
+        if not armed:
+            self._in_background(self._ask_peers(job, peers))
+        self._take(job, family, epoch, number, calls, armed)
+        courier = self._courier(job)
+        brought = b""
+        if waits:
+            if armed and courier.quick:
+                brought = await courier.answer(epoch, number, len(calls))
+            elif not courier.patient:
+                brought = await courier.gathered(epoch, number)
+        return (self.incarnation, brought) if brought else self.incarnation
+
+    def work_now(
+        self, job: str, epoch: int, incarnation: str, number: int, parcel: Parcel, on_disk: int, tell: Tell
+    ) -> bool:  # fmt: skip
+        """``work``, asked by a channel of this very process, where all is as it was at its last message and calls are
+        quick: no coroutine waits. ``tell`` hears what would come with the answer, from within whoever brings the last
+        of it. False, and nothing done: ``work`` is to be asked."""
+        courier, family = self._couriers.get(job), family_of(job)
+        if (
+            courier is None or not courier.quick or courier.asked or self._draining or family not in self._keys
+            or incarnation != self.incarnation or self._heard.get(job, (0, 0)) >= (epoch, number)
+            or self._epochs.get(job) != epoch
+        ):  # fmt: skip
+            return False
+        if on_disk:
+            courier.on_disk(epoch, on_disk)
+        calls: Sequence[commands.Call] = parcel.content
+        self._take(job, family, epoch, number, calls, armed=True)
+        courier.expect(epoch, number, len(calls), tell)
+        return True
+
+    def _take(
+        self, job: str, family: str, epoch: int, number: int, calls: Sequence[commands.Call], armed: bool
+    ) -> None:  # fmt: skip
+        self._heard[job] = (epoch, number)
+        self._past.pop(job, None)
+        now_s, within = self._clock(), all_within(calls)
+        taken = [Under(job, family, call, now_s, within) for call in calls]
+        self._under.update(dict.fromkeys(taken))
+        self._calls[job] = self._calls.get(job, 0) + len(taken)
+        if armed:
+            self._enqueue(taken)
+        else:
+            self._unarmed.setdefault(family, []).extend(taken)
+        self._reporter.stir()
+
+    async def on_disk(self, job: str, epoch: int, number: int) -> None:
+        """What came with the answers to this channel's messages, up to this one, need not be kept any more."""
+        courier = self._couriers.get(job)
+        if courier is not None:
+            courier.on_disk(epoch, number)
+
+    async def batches(self, job: str, epoch: int, place: int, order: bytes, peers: tuple[str, ...] = ()) -> bytes:
+        """Deal with message batches for a job, see ``actors.branch.batch_executor``; empty where that is stale, or has
+        no key."""
+        if epoch < self._epochs.get(job, 0) or self._draining:
+            return b""
+        self._epochs[job] = epoch
+        if family_of(job) not in self._keys:
+            self._in_background(self._ask_peers(job, peers))
+            return b""
+        model = self._keys.door(family_of(job), place).model
+        return await self._desk.carry_out(order, model, self._runtime.peer(f"channel:{job}"), self._runtime.now_s())
+
+    async def abandon(self, job: str, epoch: int, calls: tuple[tuple[int, int], ...]) -> None:
+        """Nobody waits for these calls: stop them where that still saves something."""
+        if epoch < self._epochs.get(job, 0):
+            return
+        wanted = set(map(tuple, calls))
+        for under in [each for each in self._under if each.job == job]:
+            if (under.call.goal, under.call.attempt) in wanted:
+                self._cancel(under, FailureKind.CANCELLED)
+
+    async def held(self, job: str, epoch: int) -> tuple[str, bool, tuple[tuple[int, int], ...], int]:
+        """Which incarnation this is, whether it is armed, (goal, attempt) of the calls of a job that are under way
+        here, or whose replies wait to be taken; and the highest epoch of the job that was heard of before this.
+        """
+        heard = self._epochs.get(job, 0)
+        if epoch > heard:
+            self._epochs[job] = epoch
+            self._again(job)
+        under = [(each.call.goal, each.call.attempt) for each in self._under if each.job == job]
+        courier = self._couriers.get(job)
+        kept = courier.keys() if courier is not None else ()
+        return self.incarnation, family_of(job) in self._keys, (*under, *kept), heard
+
+    async def beat(self, job: str, peers: tuple[str, ...] = ()) -> dict[str, Any]:
+        """Signs of life: which incarnation this is, and whether it can work for a job; if not, its peers may help."""
+        armed = family_of(job) in self._keys
+        if peers and not armed:
+            self._in_background(self._ask_peers(job, peers))
+        return {"incarnation": self.incarnation, "phase": self._phase(), "armed": armed}
+
+    async def ping(self) -> tuple[str, str]:
+        """Which incarnation this is, and on which node: its event loop turns."""
+        return self.incarnation, self._runtime.node()
+
+    async def drain(self) -> None:
+        """Take nothing new. Returns when all that was taken has ended and is on the disk of whoever asked for it."""
+        self._draining = True
+        self._reporter.at_once()
+        while self.busy:  # noqa: ASYNC110 - it is looked at no more often than deadlines are
+            await asyncio.sleep(SWEEP_S)
+
+    async def forget(self, job: str) -> None:
+        """The job has ended: drop what was kept for it, its credential first. A child leaves its family's."""
+        for under in self._unarmed.pop(job, ()):
+            self._leaves(under)
+        self._past[job] = None
+        for old in list(self._past)[:-PAST_MAX]:
+            for kept in (self._past, self._heard, self._epochs):
+                kept.pop(old, None)
+        courier = self._couriers.pop(job, None)
+        if courier is not None:
+            await courier.close()
+        await self._keys.drop(job)
+
+    async def close(self) -> None:
+        """Stop everything now."""
+        self._closing = True
+        for task in self._errands:
+            task.cancel()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        await self._hands.close()
+        await self._reporter.close()
+        for job in list(self._couriers):
+            await self.forget(job)
+        await self._keys.close()
+
+    # -- what it does ----------------------------------------------------------------------------------------------
+
+    def _courier(self, job: str) -> Courier:
+        if (courier := self._couriers.get(job)) is None:
+            channel = self._runtime.peer(f"channel:{job}")
+            calls = lambda: self._calls.get(job, 0)  # noqa: E731
+            courier = self._couriers[job] = Courier(self.name, self.incarnation, channel, calls, worth_s)
+        return courier
+
+    def _again(self, job: str) -> None:
+        """An answer may have been lost on its way, with what went with it."""
+        if (courier := self._couriers.get(job)) is not None:
+            courier.again()
+
+    def _enqueue(self, some: list[Under]) -> None:
+        self._hands.give(some)
+        if self._sweeper is None:
+            self._sweeper = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
+
+    async def _make(self, queue: deque[Under], task: asyncio.Task[None]) -> None:
+        """See calls through, one after the other, in one coroutine: one each would be a tenth of what is ours here."""
+        clock, bound_of, door_of = self._clock, self._bound.of, self._keys.door
+        while queue:
+            under = queue.popleft()
+            verdict = under.verdict
+            if verdict is not None:
+                self._ended(under, _UNSENT)
+                continue
+            call, under.task = under.call, task
+            refused: Failure | None = None
+            result: Reply | Failure
+            try:
+                door = door_of(under.family, call.route)
+                model = door.model
+                if not under.within and bound_of(call.body) > call.prompt_tokens_max:
+                    under.begun_s = clock()
+                    refused = await over_bound(model, call)
+                if refused is not None:
+                    result = refused
+                else:
+                    under.begun_s = clock()
+                    count = under.count = door.counts.get(call.generation) or door.count(call.generation)
+                    count.begin(model)
+                    if call.trace or self._traces:
+                        self._traces = True
+                        TRACEPARENT.set(call.trace)
+                    output_max, timeout_s = call.output_tokens_max, call.timeout_s
+                    result = await model.call(
+                        call.body, output_tokens_max=output_max, timeout_s=timeout_s, progress=under.see
+                    )
+            except asyncio.CancelledError:
+                if self._closing or under.verdict is None:
+                    raise
+                result = under.stopped(clock())
+            except NoKeyError:
+                result = Failure(FailureKind.BLOCKED, f"route {call.route} of this job has no key here", sent=False)
+            except Exception as error:  # a model never raises; one that does must not take the branch along
+                result = Failure(FailureKind.TRANSIENT, f"{type(error).__name__} in the model's client")
+            finally:
+                under.task = None
+                if under.verdict is not None and not self._closing:
+                    goes_on(task)
+            self._ended(under, result)
+
+    # -- how it ends -----------------------------------------------------------------------------------------------
+
+    def _leaves(self, under: Under) -> None:
+        del self._under[under]
+        if left := self._calls[under.job] - 1:
+            self._calls[under.job] = left
+        else:
+            del self._calls[under.job]
+
+    def _ended(self, under: Under, result: Reply | Failure) -> None:
+        call = under.call
+        now_s = self._clock()
+        elapsed_s = now_s - under.begun_s if under.begun_s <= now_s else 0.0
+        if self._stuck:
+            self._stuck.discard(under)
+        if under in self._under:
+            self._leaves(under)
+            self._done += 1
+        elif type(result) is not Reply:
+            return  # it was let go, and brings nothing
+        count, under.count = under.count, None
+        if count is not None and count.end(result, elapsed_s, call.timeout_s):
+            self._reporter.at_once()
+        waited_s = now_s - elapsed_s - under.taken_s
+        event: events.Event
+        if isinstance(result, Reply):
+            event = events.Answered(
+                call.goal, call.sample, call.attempt, call.hash, result, elapsed_s, waited_s, self.name
+            )
+        else:
+            event = events.Broke(call.goal, call.sample, call.attempt, result, elapsed_s, waited_s, self.name)
+        courier = self._couriers.get(under.job) or self._courier(under.job)
+        courier.quick, took_s = elapsed_s < QUICK_S, courier.took_s
+        courier.took_s = elapsed_s if elapsed_s < took_s else took_s + (elapsed_s - took_s) / RISE
+        courier.add(event)
+
+    def _cancel(self, under: Under, why: FailureKind) -> None:
+        """Ask it to stop."""
+        if under.verdict is None:
+            under.verdict = why
+            under.stop_s = self._clock()
+            waiting = self._unarmed.get(under.family, [])
+            if under.task is not None:
+                under.task.cancel()
+            elif under in waiting:
+                waiting.remove(under)
+                self._ended(under, _UNSENT)
+
+    def _sweep(self) -> None:
+        """The ladder of an attempt: asked to stop at its deadline, and let go where it does not."""
+        self._sweeper = None
+        now_s, overdue_s = self._clock(), 0.0
+        for under in [*self._under, *self._stuck]:
+            overdue_s = max(overdue_s, now_s - under.deadline_s)
+            if under.verdict is None:
+                if under.deadline_s < now_s:
+                    self._cancel(under, FailureKind.TIMED_OUT)
+            elif under.task is not None and under not in self._stuck and under.stop_s + GRACE_S < now_s:
+                self._ended(under, under.stopped(now_s))
+                self._stuck.add(under)
+        self._overdue_s = overdue_s
+        if (self._under or self._stuck) and not self._closing:
+            self._sweeper = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
+
+    # -- what it reports -------------------------------------------------------------------------------------------
+
+    def _phase(self) -> str:
+        queued = self._hands.queued + sum(map(len, self._unarmed.values()))
+        if self._draining:
+            return "draining"
+        if len(self._under) > queued:
+            return "calling"
+        if queued:
+            return "queued"
+        return "starting" if self._preparing else "idle"
+
+    def _report(self, number: int) -> Report:
+        queued = self._hands.queued + sum(map(len, self._unarmed.values()))
+        return Report(
+            self.name, self.incarnation, self._runtime.node(), number, self._phase(), len(self._under) - queued, queued,
+            self._overdue_s if self._under or self._stuck else 0.0,
+            sum(under.streamed for under in self._under), self._done, self._counts.told(),
+        )  # fmt: skip
+
+    def _more(self) -> bool:
+        return bool(self._under or self._stuck) or self._counts.untold()

@@ -1,0 +1,135 @@
+"""What became of attempts at a route, counted where they end. The cortex decides by it; see
+``cortex.scheduler.reports``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cortex.scheduler.reports import RouteSignals
+from cortex.values.reply import Reply
+from policies.failures.failure import Failure, FailureKind
+from policies.limits.limit import RateLimits
+
+SAMPLES_MAX = 16
+FIRST_MAX = 8
+"""So many attempts of a new generation of a breaker are told as soon as they end: they may be its probes."""
+URGENT = frozenset({FailureKind.THROTTLED, FailureKind.BLOCKED, FailureKind.UNAUTHORISED})
+"""What others who use the same route should hear of at once."""
+
+
+class Count:
+    """Attempts at one route under one generation of its breaker; all but ``in_flight`` since the last report.
+
+    What a branch refuses by itself never comes here, nor does the time for which a call was queued.
+    """
+
+    __slots__ = (
+        "answered", "begun", "ended", "failed", "in_flight", "input_tokens", "latency_s", "model", "output_tokens",
+        "retry_after_s", "said", "samples", "slow",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.in_flight = 0
+        self.ended = 0
+        """Ever, up to ``FIRST_MAX``."""
+        self.model: Any = None
+        """Who makes them: it knows what the provider told last of its rate limits."""
+        self._anew()
+
+    def _anew(self) -> None:
+        self.begun = self.answered = self.slow = self.input_tokens = self.output_tokens = 0
+        self.failed: dict[str, int] = {}
+        self.latency_s = self.retry_after_s = 0.0
+        self.samples: list[tuple[float, int]] = []
+        self.said = ""
+
+    def begin(self, model: Any) -> None:
+        """A request goes out."""
+        self.begun += 1
+        self.in_flight += 1
+        self.model = model
+
+    def end(self, result: Reply | Failure, elapsed_s: float, timeout_s: float) -> bool:
+        """What became of it, after so many seconds of at most ``timeout_s``. True where that should be told at once."""
+        self.in_flight -= 1
+        if type(result) is Reply:
+            usage = result.usage
+            self.answered += 1
+            self.latency_s += elapsed_s
+            self.input_tokens += usage.input_tokens + usage.cache_read_tokens + usage.cache_creation_tokens
+            self.output_tokens += usage.output_tokens
+            if elapsed_s > timeout_s / 2:
+                self.slow += 1
+            if len(self.samples) < SAMPLES_MAX:
+                self.samples.append((elapsed_s, usage.output_tokens))
+            if self.ended >= FIRST_MAX:
+                return False
+        elif not self._failed(result):
+            return False
+        elif self.ended >= FIRST_MAX:
+            return type(result) is Failure and result.kind in URGENT
+        self.ended += 1
+        return True
+
+    def _failed(self, failure: Any) -> bool:
+        kind = failure.kind
+        if kind == FailureKind.CANCELLED:
+            return False
+        self.failed[kind] = self.failed.get(kind, 0) + 1
+        if kind == FailureKind.TIMED_OUT:
+            self.slow += 1
+        elif kind in (FailureKind.BLOCKED, FailureKind.UNAUTHORISED):
+            self.said = failure.message
+        if failure.retry_after_s is not None:
+            self.retry_after_s = max(self.retry_after_s, failure.retry_after_s)
+        return True
+
+    def untold(self) -> bool:
+        """Whether something was counted since the last report."""
+        return bool(self.begun or self.answered or self.failed)
+
+    def told(self, route: str, pool: str, generation: int, in_flight: int) -> RouteSignals:
+        """The counts, as they travel; counting begins anew. ``in_flight``: at this route, of every generation."""
+        rate = None
+        if self.answered or self.failed:  # else what is known of the limits is as old as the last report
+            rate = getattr(self.model, "rate", None)
+        signals = RouteSignals(
+            route, pool, generation, self.begun, self.answered, self.failed, self.slow, self.input_tokens,
+            self.output_tokens, self.latency_s, tuple(self.samples), self.retry_after_s,
+            rate if isinstance(rate, RateLimits) else None, self.said, in_flight,
+        )  # fmt: skip
+        self._anew()
+        return signals
+
+
+class Counts:
+    """The counts of all routes at one branch. A route that nobody uses any more leaves with the last job that did."""
+
+    def __init__(self) -> None:
+        self._routes: dict[str, tuple[str, dict[int, Count]]] = {}
+
+    def of(self, route: str, pool: str) -> dict[int, Count]:
+        """The counts of a route, by generation: to be looked up once, not for each call."""
+        return self._routes.setdefault(route, (pool, {}))[1]
+
+    def untold(self) -> bool:
+        """Whether something was counted since the last report."""
+        return any(count.untold() for _, counts in self._routes.values() for count in counts.values())
+
+    def told(self) -> tuple[RouteSignals, ...]:
+        """What is to be reported of each route that was used since the last report, or is used now."""
+        signals = []
+        for route, (pool, counts) in self._routes.items():
+            in_flight = sum(count.in_flight for count in counts.values())
+            for generation, count in list(counts.items()):
+                if count.untold() or count.in_flight:
+                    signals.append(count.told(route, pool, generation, in_flight))
+                elif generation != max(counts):
+                    del counts[generation]
+        return tuple(signals)
+
+    def keep(self, routes: set[str]) -> None:
+        """Forget the other routes, as far as nothing of them is under way or untold."""
+        for route in [name for name in self._routes if name not in routes]:
+            if not any(count.untold() or count.in_flight for count in self._routes[route][1].values()):
+                del self._routes[route]

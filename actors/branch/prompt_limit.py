@@ -1,0 +1,88 @@
+"""The bound on a prompt, where it is sent: above M it never is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from actors.ports.model import Model
+from cortex.state.commands import Call
+from policies.estimates.tokens import (
+    FRAMING_TOKENS,
+    UNBOUNDED,
+    bodies_plain_bound,
+    body_tokens_bound,
+    text_within_tokens_bound,
+    tokens_besides,
+)
+from policies.failures.failure import Failure, FailureKind
+
+FRAME_BYTES_MAX: Final = 1 << 16
+"""Larger requests are looked through each by itself."""
+_CONTENT: Final = re.compile(rb'"content":"((?:[^"\\]|\\.)*)"', re.DOTALL)
+
+
+class Bound:
+    """The most tokens that a request can be. Samples of one question follow each other: the last one is known. Rows of
+    a table ask with one schema, or the same tools, each around a text of its own: what those add is known, too."""
+
+    def __init__(self) -> None:
+        self._body, self._tokens = b"", 0
+        self._before, self._after, self._besides = b"", b"", 0
+        """What stood around the text of the last request that held more than text, and what that adds."""
+
+    def of(self, body: bytes) -> int:
+        """See ``policies.estimates.tokens.body_tokens_bound``."""
+        if body == self._body:
+            return self._tokens
+        self._body, self._tokens = body, self._found(body)
+        return self._tokens
+
+    def _found(self, body: bytes) -> int:
+        before, after = self._before, self._after
+        if before and body.startswith(before) and body.endswith(after):
+            text = body[len(before) : -len(after)]
+            if within_string(text):
+                return text_within_tokens_bound(body, text, self._besides)
+        bound = body_tokens_bound(body)
+        if len(body) + FRAMING_TOKENS < bound < UNBOUNDED and len(body) <= FRAME_BYTES_MAX:
+            self._learn(body)
+        return bound
+
+    def _learn(self, body: bytes) -> None:
+        found = _CONTENT.search(body)
+        besides = None if found is None else tokens_besides(body[: found.start(1)] + body[found.end(1) :])
+        if found is not None and besides is not None:
+            self._before, self._after, self._besides = body[: found.start(1)], body[found.end(1) :], besides
+
+
+def within_string(text: bytes) -> bool:
+    """Whether this, put into a JSON string, neither ends that nor leaves it escaping what follows."""
+    if b'"' not in text and not text.endswith(b"\\"):
+        return True
+    text = text.replace(rb"\\", b"").replace(rb"\"", b"")
+    return b'"' not in text and not text.endswith(b"\\")
+
+
+def all_within(calls: Sequence[Call]) -> bool:
+    """Whether a look at all of them together proves that none is above its M. False: each is to be looked at."""
+    bodies = {call.body for call in calls}  # samples of one question have one
+    return bodies_plain_bound(bodies) <= min([call.prompt_tokens_max for call in calls], default=0)
+
+
+async def over_bound(model: Model, call: Call) -> Failure | None:
+    """Why this call must not be sent, or None. Bytes bound its tokens; above M by that the provider's counter decides.
+
+    For calls whose bytes alone prove nothing: who has many looks at ``Bound`` first, which costs less.
+    """
+    counted = await model.count_tokens(call.body)
+    if counted is not None and counted <= call.prompt_tokens_max:
+        return None
+    bound = body_tokens_bound(call.body)
+    if counted is None and bound >= UNBOUNDED:
+        said = "it holds a document, a file, a link or a tool of the provider's, which that alone can size"
+        return Failure(FailureKind.TOO_LARGE, f"{said}, and there is no counter to ask (count_tokens)", sent=False)
+    size = f"{counted} tokens" if counted is not None else f"up to {bound} tokens, and no counter to ask,"
+    said = f"the prompt has {size}; M is {call.prompt_tokens_max}"
+    return Failure(FailureKind.TOO_LARGE, said, sent=False)

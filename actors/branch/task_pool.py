@@ -1,0 +1,83 @@
+"""The coroutines of a branch that make its calls: a pool, since a task a call costs more than most of the rest."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+
+from actors.branch.in_flight import Under
+
+
+class Hands:
+    """Each takes call after call; there are as many as calls were ever under way at once. ``make`` takes calls out of a
+    queue and sees them through, one after the other, until none is left; in the task that it is given.
+
+    One is called at first. As long as calls wait, twice as many more are called in each round of the loop, so that a
+    hundred are out after seven; where a model answers at once, the first has made all of them before anybody looks.
+    """
+
+    def __init__(self, make: Callable[[deque[Under], asyncio.Task[None]], Awaitable[None]]) -> None:
+        self._make = make
+        self._queue: deque[Under] = deque()
+        self._idle: deque[asyncio.Future[None]] = deque()
+        self._woken = 0
+        """Those that were called and have not begun yet."""
+        self._looking = False
+        self._more = 1
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def queued(self) -> int:
+        """Calls that nobody has taken up yet."""
+        return len(self._queue)
+
+    def give(self, some: Iterable[Under]) -> None:
+        """These calls are to be made, too."""
+        self._queue.extend(some)
+        if self._queue and not self._woken:
+            self._wake()
+        if not self._looking and len(self._queue) > self._woken:
+            self._looking, self._more = True, 1
+            asyncio.get_running_loop().call_soon(self._look)
+
+    def _look(self) -> None:
+        """Those that have begun may be away for as long as their calls take."""
+        left = len(self._queue) - self._woken
+        if not self._queue:
+            self._looking = False
+            return
+        self._more *= 2
+        for _ in range(min(self._more, left)):
+            self._wake()
+        asyncio.get_running_loop().call_soon(self._look)
+
+    def _wake(self) -> None:
+        """Have one more look for a call."""
+        self._woken += 1
+        while self._idle:
+            waiter = self._idle.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+        hand = asyncio.get_running_loop().create_task(self._work())
+        self.tasks.add(hand)
+        hand.add_done_callback(self.tasks.discard)
+
+    async def _work(self) -> None:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        while True:
+            self._woken -= 1
+            if self._queue:
+                await self._make(self._queue, task)
+            waiter = loop.create_future()
+            self._idle.append(waiter)
+            await waiter
+
+    async def close(self) -> None:
+        """Stop what they do."""
+        tasks = list(self.tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

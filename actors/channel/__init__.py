@@ -1,0 +1,1 @@
+"""Channel actor: hosts one job's state machine, journals each turn before acting on it."""

@@ -1,0 +1,1 @@
+"""Message batches of a channel: accumulation, submission, collection."""

@@ -1,0 +1,398 @@
+"""A channel owns one job: its K, its ledger, its journal.
+
+    inbox -> step -> commit -> commands
+
+One commit a turn: what came in, what the step made of it, and only then what the step asks for. Whatever arrives while
+a turn is written waits together for the next, so a busy channel commits in groups and an idle one at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from actors.channel.backpressure import Appetite
+from actors.channel.batches.submissions import PERMITS, Submissions
+from actors.channel.dispatch.dispatcher import Dispatch
+from actors.channel.feeding import Fed
+from actors.channel.fencing import met
+from actors.channel.journal_maintenance import Upkeep
+from actors.channel.leases.lease import Lease
+from actors.channel.reply_cache import without_recalled
+from actors.channel.tool_runs import Errands
+from actors.channel.webhooks import Herald
+from actors.common.process_owner import owner_record
+from actors.common.timers import Alarm, Bell
+from actors.history.catalog import differs, note_latest, replayed
+from actors.history.result_history import opens_again
+from actors.history.results import Outlet, Past
+from actors.jobs.opening import Opening, rekeyed_batch, resuming_batch
+from actors.jobs.summary import summary
+from actors.journal.journal import Journal, StoreError
+from actors.journal.reply_index import Memory
+from actors.journal.retrying import patiently
+from actors.messaging.inbox import Entry, Landed, Traces, entry, settle, split
+from actors.messaging.payload import batch_in
+from actors.observability.base.step_timer import Stopwatch
+from actors.ports.runtime import Away, Runtime
+from cortex.journal import codec
+from cortex.scheduler.reports import staff_digest
+from cortex.state import commands, events
+from cortex.state.program import Program
+
+_log = logging.getLogger("cortex.channel")
+FAULT = "a turn could not be taken"
+
+
+class Channel(Fed):
+    """``folder`` is the state folder; all else that a channel needs stands in its journal or in the opening."""
+
+    def __init__(self, job: str, folder: str, runtime: Runtime) -> None:
+        self.job = job
+        self._folder = folder
+        self._store = runtime.store(folder)
+        self._runtime = runtime
+        self._program: Program
+        self._journal: Journal
+        self._memory: Memory
+        self._outlet: Outlet
+        self._past = Past(lambda: self._store.journal(job), runtime)
+        self._dispatch: Dispatch
+        self._lease: Lease
+        self._errands: Errands
+        self._submissions: Submissions
+        self._inbox: list[Entry] = []
+        self._traces = Traces(job)
+        self._watch = runtime.telemetry.watch(job, folder)
+        self._stopwatch = Stopwatch(runtime.monotonic_s)
+        self._bell, self._news, self._over = Bell(), asyncio.Event(), asyncio.Event()
+        self._alarm = Alarm(self._bell.ring)
+        self._appetite = Appetite(lambda: self._k, lambda: self.over)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._account, self._emitted = b"", 0  # and how many results: as of the last turn that is on disk
+        self._whole = True
+        """All that K says is on disk: no turn is on its way there."""
+        self._looks_up = self._batched = False
+        self.broken = ""
+        """Why this channel can go on no more, if so: its journal is fenced, or its disk is full."""
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    async def start(self, opening_blob: bytes = b"") -> None:
+        """Take the job's epoch, replay its journal, ask the branches what they hold, and go on.
+
+        ``opening_blob`` brings the terms of a new run; without it the channel was started again and goes on as it was.
+        Raises ``StoreError``.
+        """
+        opening = msgspec.msgpack.decode(opening_blob, type=Opening) if opening_blob else None
+        self._store.prepare()
+        self._journal = self._store.journal(self.job, create=opening is not None)
+        self._journal.take_epoch(owner_record(opening.owner if opening else self._journal.meta("owner") or b""))
+        note_latest(self._journal, opening.terms if opening else None)
+        runtime, load = self._runtime, self._runtime.load_program
+        k = replayed(self._journal, lambda terms: load(terms.program, terms.params_json), watch=self._watch)
+        terms = opening.terms if opening else k.terms if k else None
+        if terms is None:
+            raise StoreError(f"the journal of {self.job} is empty: run it again")
+        self._dispatch = Dispatch(self.job, self._runtime, terms.limits, self._put_events, self._enter)
+        self._errands = Errands(self.job, self._folder, self._runtime, self._put_events, self._traces.say, self._watch)
+        self._program = load(terms.program, terms.params_json)
+        branches, workers = await runtime.peer("cortex").ask("staff", bool(self._program.tools))
+        held = await met(self._dispatch, tuple(branches), self._journal, runtime.peer("cortex"))
+        self._errands.staffed(tuple(workers))
+        self._lease = Lease(
+            self.job, self._runtime, lambda: self._k, self._put_events, self._errands.waiting,
+            lambda: staff_digest(self._dispatch.staff, self._errands.workers), self._folder,
+            (self._journal.meta("limits") or b"").decode(),
+        )  # fmt: skip
+        batch, anew = resuming_batch(k, opening, self._journal.epoch, held, self._journal.account(self._journal.seq))
+        if k is not None and not anew and (told := differs(k, self._program)):
+            raise StoreError(f"job {self.job}: {told}. Undo that, or begin anew under another --job: no equal "
+                             "question is paid again")
+        batch += [events.Granted(PERMITS, place) for place, route in enumerate(terms.routes) if route.batched]
+        batch += await self._lease.allowance.first(terms, self._journal)
+        self._memory = self._store.memory(self.job)
+        if terms.keeps_text:
+            self._memory.catch_up(self._journal, anew)
+        if anew or k is None:
+            self._journal.set_meta("opened_at", str(self._journal.seq).encode())
+            k = codec.open_job(terms)
+        self._k = k
+        self._looks_up = not k.terms.fresh and not self._memory.empty()
+        self._outlet = Outlet(0 if opens_again(self._journal, batch) else k.emitted)
+        self._batched = any(route.batched for route in terms.routes)
+        self._submissions = Submissions(self.job, runtime, lambda: self._k, self._put_events, self._dispatch.names)
+        self._upkeep = Upkeep(self._journal, k, self._watch.kept, self._program, self._outlet)
+        await self._turn([entry(batch)])
+        allowance, url = self._lease.allowance, opening.notify if opening else ""
+        herald = Herald(url, self._journal, self._runtime, lambda: self._k, allowance)
+        self._tasks = [asyncio.create_task(each) for each in (self._run(), self._hold_lease(), herald.run())]
+
+    async def close(self) -> None:
+        """Stop without ending the job: what is in flight is in the journal as asked."""
+        self._alarm.close()
+        self._appetite.close()
+        self._news.set()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        settle(self._inbox, Away(f"channel:{self.job}"))  # whoever takes its place shall have that
+        await self._watch.close()
+        if not self._tasks:  # it never began, but may have come some way
+            if hasattr(self, "_dispatch"):
+                await self._dispatch.close(forget=False)
+            for part in {"_memory", "_journal"} & vars(self).keys():
+                vars(self)[part].close()
+            return
+        if self._outcome:
+            await self._lease.leave()
+        await self._submissions.close()
+        await self._dispatch.close(forget=bool(self._outcome))
+        await self._errands.close()
+        self._past.close()
+        self._memory.close()
+        self._journal.close()
+
+    @property
+    def _outcome(self) -> str:
+        """How the job ended, as far as that is on disk: else a channel that dies now has told what never was."""
+        return self._k.outcome if self._whole else ""
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing will happen here any more: it never began, is closed, has ended, or is broken."""
+        return all(task.done() for task in self._tasks) or bool(self._outcome or self.broken)
+
+    @property
+    def busy(self) -> bool:
+        """Whether something of it is in flight."""
+        return not self.over and bool(self._k.flights or self._k.errands)
+
+    # -- what it is told -------------------------------------------------------------------------------------------
+
+    async def deliver(self, sender: str, incarnation: str, blob: bytes) -> None:
+        """What happened at a branch or worker. Returns when it is on disk: only then may the sender forget it."""
+        await self._put(blob, 1 + len(blob) // 1_000, batch_in(blob))
+
+    async def collected(self, number: int, blob: bytes) -> None:
+        """Results of a submission. Returns when they are on disk."""
+        if found := self._submissions.results(number, blob):
+            await self._put(codec.encode_batch(found), len(found))
+
+    async def granted(self, blob: bytes) -> None:
+        """The cortex changes this job's shares."""
+        if not self.over:
+            self._lease.granted(blob)
+
+    async def condemn(self, story: str) -> None:
+        """This channel keeps dying: its job ends, and goes on no more until somebody resumes it."""
+        if not self.over:
+            await self._put(codec.encode_batch([events.Stopped("the cortex", "condemn", story)]), 1)
+
+    async def staffed(self, branches: tuple[str, ...], workers: tuple[str, ...]) -> None:
+        """Who takes calls, and who runs tools, from now on."""
+        self._dispatch.staffed(tuple(branches))
+        self._errands.staffed(tuple(workers))
+
+    async def rejoin(self) -> bool:
+        """Tell a cortex that was started again what is held here. False where nothing is, nor will be."""
+        if not self.over:
+            self._lease.again()
+        return not self.over
+
+    async def stop(self, how: str, who: str) -> None:
+        """``drain`` (resumable) or ``cancel`` (for good)."""
+        await self._put(codec.encode_batch([events.Stopped(who, how)]), 1)
+
+    async def set_limits(self, who: str, changed: bytes) -> None:
+        """Change bounds of the job: fields of its limits, as JSON. Raises ``ValueError`` where they make no sense."""
+        limits = msgspec.structs.replace(self._k.terms.limits, **msgspec.json.decode(changed))
+        await self._put(codec.encode_batch([events.LimitsSet(who, limits)]), 1)
+        self._lease.again()
+        self._lease.allowance.heed()
+
+    async def told(self, who: str, answers: bytes) -> None:
+        """Somebody answers what the job waits for: values by name, as JSON."""
+        named = msgspec.json.decode(answers, type=dict[str, Any])
+        await self._put(codec.encode_batch([events.Told(who, name, value) for name, value in named.items()]), 1)
+
+    async def unblock(self, who: str, credentials: tuple[str, ...]) -> None:
+        """The key is another now: its fingerprint, by route. One call finds out whether it is taken."""
+        if not (self.over or self._k.stopping):
+            await self._put(codec.encode_batch(rekeyed_batch(self._k.terms, who, credentials)), 2)
+            self._lease.again()
+
+    async def results(self, index: int, wait_s: float) -> bytes:
+        """Results from an index on, as soon as there are any; an empty list after ``wait_s`` seconds without."""
+        self._news.clear()
+        some = await self._read(index)
+        if not some and wait_s > 0 and not self._outcome and not self.broken:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._news.wait()
+            some = await self._read(index)
+        return msgspec.msgpack.encode(some)
+
+    async def status(self, said: int = 0) -> bytes:
+        """The job's summary, and what its driver needs to know, as JSON; with what its program said after so much."""
+        k, facts = self._k, summary(self._k) | ({} if self._whole else {"outcome": "running"})
+        facts["unarmed"] = sorted({*self._dispatch.unarmed(), *self._errands.unarmed(), *self._submissions.unarmed()})
+        facts |= {"rows_wanted": k.rows_wanted(), "broken": self.broken, "held_until_s": k.hold_until_s}
+        facts |= {"stopping": k.stopping, "shards": self._errands.shards(k), "state": self._folder}
+        return msgspec.json.encode(facts | {"epoch": k.epoch, "lines": self._traces.lines(said)})
+
+    async def answer(self) -> bytes:
+        """The program's answer, as JSON; ``null`` where there is none yet."""
+        if self._outcome not in ("complete", "partial"):
+            return b"null"
+        return msgspec.json.encode(self._program.answer(self._k))
+
+    async def _read(self, index: int) -> list[tuple[int, Any]]:
+        recent = self._outlet.read(index)
+        emitted = self._k.emitted if self._whole else self._emitted
+        if recent or (recent is not None and index >= emitted):  # those of a turn on its way to disk are no news yet
+            return recent
+        return await patiently(self._journal, lambda: self._past.read(index), apart=True)
+
+    # -- turns -----------------------------------------------------------------------------------------------------
+
+    async def _put(self, blob: bytes, size: int, batch: tuple[events.Event, ...] | None = None) -> None:
+        """Give events to the next turn and wait until they are on disk. Raises where the channel is broken."""
+        if self.broken:
+            raise StoreError(self.broken)
+        durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._enter(Entry(blob, size, durable, batch))
+        await durable
+
+    def _put_events(self, batch: list[events.Event]) -> None:
+        self._enter(entry(batch))
+
+    def _enter(self, each: Entry) -> None:
+        self._stopwatch.arrived()
+        self._inbox.append(each)
+        self._bell.ring()
+
+    async def _run(self) -> None:
+        """Turn after turn, until the journal is another's or the disk is full."""
+        while True:
+            await self._something()
+            taken, self._inbox = split(self._inbox)
+            run_out = self._lease.run_out()
+            try:
+                await self._turn([*taken, entry(run_out)] if run_out else taken or [entry([events.Ticked()])])
+            except asyncio.CancelledError:  # perhaps on disk, perhaps not: `close` says that nobody knows
+                self._inbox[:0] = taken
+                raise
+            except StoreError as error:
+                self.broken = str(error)
+            except Exception as error:  # a fault of our own: nobody may wait for a turn that never comes
+                self.broken = f"{FAULT}: {type(error).__name__}: {error}"
+                _log.exception("channel:%s can go on no more", self.job)
+            if self.broken:
+                settle([*taken, *self._inbox], StoreError(self.broken))
+                break
+            settle(taken)
+            if self._inbox:
+                await asyncio.sleep(0)  # those who were answered may put what they have before the next turn
+        self._appetite.close()
+        self._news.set()
+        self._over.set()
+
+    async def _something(self) -> None:
+        """Wait for an event, or for the moment at which time alone changes something."""
+        woken = False
+        while not self._inbox:
+            due_at_s = None if self._k.outcome else self._k.due_at_s()
+            if due_at_s is not None and not self._alarm.set(due_at_s - self._runtime.now_s()) and woken:
+                return
+            await self._bell.wait()
+            woken = True
+
+    async def _turn(self, taken: list[Entry]) -> None:
+        """One turn: decode, step, commit, and only then let the commands out."""
+        k, source, taken = self._k, self._journal, self._traces.before(taken)
+        at_s = max(k.at_s, self._runtime.now_s())
+        turn = events.Turn(at_s, tuple([each.batch or codec.decode_batch(each.blob) for each in taken]))
+        self._whole, self._emitted = False, k.emitted
+        out = self._stopwatch.step(k, self._program, turn, bool(self._inbox))
+        self._account, before = codec.encode_account(k), self._account
+        blobs = [codec.encode_turn(at_s, [each.blob for each in taken], self._account, before)]
+        apart = source.remote or self._runtime.apart(source)
+        seq = await patiently(source, partial(source.append, blobs), apart) if apart else source.append(blobs)
+        self._whole = True
+        seen = self._stopwatch.over(turn), seq, turn, out, k
+        self._watch.before(*seen)
+        self._settle(seq, turn)
+        await self._carry_out(out)
+        self._watch.after(*seen)
+        self._submissions.look()
+        self._lease.look()
+        self._upkeep.look(k, seq)
+        self._appetite.look()
+        if k.outcome:
+            self._news.set()
+            self._over.set()
+
+    def _settle(self, seq: int, turn: events.Turn) -> None:
+        """What is on disk now: attempts that have come back, replies that can be remembered."""
+        landed = Landed(seq, turn)
+        for granted in landed.granted:
+            self._lease.taken(granted)
+        self._dispatch.settled(landed.ended)
+        if landed.paid and self._k.terms.keeps_text:
+            self._memory.note(seq, landed.paid)
+        self._upkeep.took(landed.count, turn, self._k.outcome)
+
+    async def _carry_out(self, out: list[commands.Command]) -> None:
+        calls: list[commands.Call] = []
+        results: list[commands.Emit] = []
+        abandoned: list[tuple[int, int]] = []
+        for command in out:
+            if type(command) is commands.Call:
+                calls.append(command)
+            elif type(command) is commands.Emit:
+                results.append(command)
+            elif type(command) is commands.Abandon:
+                abandoned.append((command.goal, command.attempt))
+                self._errands.abandon(command.goal, command.attempt)
+            elif type(command) is commands.Finish:
+                self._news.set()
+            elif isinstance(command, (commands.Made, commands.Log)):
+                self._traces.take(command)
+            elif isinstance(command, (commands.RunTool, commands.Launch, commands.Rest)):
+                self._errands.begin(command, self._k)
+            elif isinstance(command, (commands.Submit, commands.Find, commands.Collect, commands.Withdraw)):
+                self._submissions.carry_out(command)
+        if results:
+            self._outlet.add(results)
+            self._news.set()
+        if calls and (self._looks_up or not (self._program.asks_once or self._k.terms.fresh)):
+            calls = await self._without_recalled(calls)
+        if self._batched:
+            calls, abandoned = self._submissions.take(calls), self._submissions.abandon(abandoned)
+        if abandoned:
+            self._dispatch.abandon(abandoned)
+        if calls and self._dispatch.send(self._watch.marked(calls)):
+            await asyncio.sleep(0)  # they are on their way while all that is left of the turn is done
+
+    async def _without_recalled(self, calls: list[commands.Call]) -> list[commands.Call]:
+        """Send only what nobody has paid for yet; the rest is answered from memory, in the next turn."""
+        look_up = partial(without_recalled, self.job, calls, self._memory, self._journal)
+        calls, recalled = await patiently(self._journal, look_up)
+        if recalled is not None:
+            self._enter(recalled)
+        return calls
+
+    async def _hold_lease(self) -> None:
+        """Have a share for as long as the job runs; then let everybody go."""
+        await self._lease.hold()
+        await self._over.wait()  # on disk too: before that, what branches hold may be asked for once more
+        if not self.broken:
+            await self._submissions.settle()
+            await self._dispatch.close(forget=True)
+        self._memory.flush()

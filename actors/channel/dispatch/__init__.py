@@ -1,0 +1,1 @@
+"""Dispatch of calls to branches: selection, liveness, lost calls."""

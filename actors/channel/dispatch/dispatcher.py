@@ -1,0 +1,375 @@
+"""Which branch makes which call, and how a channel learns that a branch is gone.
+
+A message is taken at most once, and by the very incarnation of the branch that it was meant for: so a message nobody
+answered can be sent again, and a call is declared lost only where the process that had it is dead.
+
+Volatile by design: everything here is rebuilt by asking the branches what they hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from actors.branch.branch import DRAINING
+from actors.channel.dispatch.branch_links import Link, Links, come_back
+from actors.channel.dispatch.branch_liveness import Lost, Standing
+from actors.channel.dispatch.piggyback import Along
+from actors.messaging.inbox import Entry
+from actors.ports.runtime import Away, Gone, Runtime
+from cortex.state import commands, events
+from cortex.state.state import flight_key
+from cortex.values.limits import Limits
+from policies.failures.failure import Failure, FailureKind
+
+BEAT_S = 1.0
+"""How often a branch that has work is asked for a sign of life."""
+AWAY_S = BEAT_S / 4
+"""How long to wait before a branch that did not answer is spoken to again."""
+ANSWER_S = 30.0  # of one who takes work at once; a call to an actor that was killed may never end
+SILENT_S = BEAT_S / 2
+"""How long a branch may take to give a sign of life before the cluster is asked whether it is dead."""
+LOOKS = 3
+"""How often it is asked, ``AWAY_S`` apart."""
+BEAT_LINKS = 100
+"""So many are asked at one beat: of a thousand that have work each comes up every ten seconds. One that the cortex has
+taken off the list is asked at the next beat, and one that is given calls shows by itself whether it is there."""
+AUDIT_BEATS = 10
+"""So many beats apart, what has been out for that long is compared with what the branch says that it has."""
+NOW_MAX = 16
+"""Of more calls a task waits for the answer: what it costs is nothing beside them, and others come meanwhile."""
+PEERS_MAX = 8
+"""So many branches are named to one that needs a key: any of them can give it."""
+MEET_S = 5.0
+"""How long a new channel waits for a branch that is away, or silent: what it holds need not be paid for again."""
+
+
+class Dispatch(Standing):
+    """Gives calls to a job's branches. ``lost`` hears of calls that died with theirs, ``bring`` what answers bring."""
+
+    def __init__(self, job: str, runtime: Runtime, limits: Limits, lost: Lost, bring: Callable[[Entry], None]) -> None:
+        self._job = job
+        self._runtime = runtime
+        self._limits = limits
+        super().__init__(Links(limits.concurrency), lost)
+        self._along = Along(job, bring)
+        self._homeless: dict[int, commands.Call] = {}
+        """Calls for which there is no branch at the moment."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._beating: asyncio.Task[None] | None = None
+        self._beats = 0
+        self._messages = 0
+        """Counted over all branches: one that left and came back is a new link, and knows what it heard before."""
+        self._closed = False
+        self.epoch = self.heard = 0
+        self.staff: tuple[str, ...] = ()
+        """The branches that take calls, as last told."""
+
+    async def meet(self, names: tuple[str, ...], epoch: int) -> tuple[tuple[int, int], ...]:
+        """Get to know the branches. What they hold of this job, of an earlier epoch: ``heard`` is what they knew."""
+        self.epoch, self.staff, self._along.epoch = epoch, names, epoch
+        for name in filter(lambda name: self._links.get(name) is None, names):
+            self._links.add(Link(name, self._runtime.peer(name)))
+        held = await asyncio.gather(*map(self._meet, self._links))
+        if self._needs_watch():
+            self._watch()
+        return tuple(key for keys in held for key in keys)
+
+    def staffed(self, names: tuple[str, ...]) -> None:
+        """These branches take calls from now on. What another has is finished there; what it was not sent yet, here."""
+        self.staff = names
+        wanted = set(names)
+        for link in list(self._links):
+            if link.name not in wanted:
+                self._leave(link)
+            elif link.leaving:  # it drained, ended, and another has its name: whoever answers to it is met anew
+                link.leaving = False
+                self._links.look(link)
+        for name in names:
+            if self._links.get(name) is None:
+                link = Link(name, self._runtime.peer(name))
+                self._links.add(link)
+                self._start(self._meet_later(link))
+        if self._homeless and names:
+            calls, self._homeless = list(self._homeless.values()), {}
+            self.send(calls)
+
+    async def _meet_later(self, link: Link) -> None:
+        await self._meet(link)
+        self._watch()
+
+    async def _meet(self, link: Link) -> list[tuple[int, int]]:
+        for _ in range(int(MEET_S / AWAY_S)):
+            try:
+                async with asyncio.timeout(MEET_S):
+                    incarnation, link.armed, keys, heard = await link.peer.ask("held", self._job, self.epoch)
+            except (Away, Gone, TimeoutError) as error:
+                link.up = False
+                self._links.look(link)
+                if isinstance(error, TimeoutError):
+                    break
+                await asyncio.sleep(AWAY_S)
+                continue
+            self._renewed(link, incarnation)
+            self.heard = max(self.heard, heard)
+            for goal, attempt in keys:
+                link.out.setdefault(flight_key(goal, attempt), commands.Call(goal, "", attempt, b"", b"", 0, 0, 0.0))
+                self._where[flight_key(goal, attempt)] = link
+            self._is_up(link)
+            return list(keys)
+        return []  # it is met at its first sign of life; what it held will come by itself
+
+    def names(self) -> tuple[str, ...]:
+        """The branches."""
+        return tuple(link.name for link in self._links)
+
+    def unarmed(self) -> list[str]:
+        """Branches that hold no credential for this job: whoever has one may arm them."""
+        return [link.name for link in self._links if not link.armed]
+
+    def send(self, calls: Iterable[commands.Call]) -> bool:
+        """Hand out calls, some together, to the branch with least to do. True: one sets out to another process now."""
+        links = self._links
+        together = links.together(self._limits)
+        link: Link | None = None
+        given: dict[str, Link] = {}
+        for place, call in enumerate(calls):
+            key = call.goal << 20 | call.attempt  # ``flight_key``
+            if place % together == 0:
+                if link is not None:
+                    links.look(link)
+                link = links.least()
+                if link is not None:
+                    given[link.name] = link
+            if link is None:
+                self._homeless[key] = call
+                continue
+            link.queue[key] = call
+            self._where[key] = link
+        if link is not None:
+            links.look(link)
+        begin = [link for link in given.values() if not link.carrying]
+        for link in begin:
+            if not self._carried_now(link):
+                link.carrying = True
+                self._start(self._carry(link))
+        self._watch()
+        return not all(link.near for link in begin)
+
+    def abandon(self, keys: list[tuple[int, int]]) -> None:
+        """Nobody waits for these calls: take back what is not sent, and tell the branches of the rest."""
+        by_link: dict[str, list[tuple[int, int]]] = {}
+        unsent: list[events.Event] = []
+        for goal, attempt in keys:
+            key = flight_key(goal, attempt)
+            link = self._where.get(key)
+            call = self._homeless.pop(key, None) if link is None else link.queue.pop(key, None)
+            if call is None:
+                if link is not None:
+                    by_link.setdefault(link.name, []).append((goal, attempt))
+                continue
+            self._where.pop(key, None)
+            failure = Failure(FailureKind.CANCELLED, "abandoned before it was sent", sent=False)
+            unsent.append(events.Broke(goal, call.sample, attempt, failure))
+        for name, some in by_link.items():
+            self._runtime.peer(name).tell("abandon", self._job, self.epoch, tuple(some))
+        if unsent:
+            self._lost(unsent)
+
+    def settled(self, keys: Iterable[int]) -> None:
+        """These attempts (``flight_key``) have come back."""
+        for link in come_back(keys, self._where, self._along.on_disk):
+            if (len(link.queue) + len(link.out)) >> self._links.level_bits != link.level:
+                self._look(link)
+
+    async def close(self, forget: bool) -> None:
+        """Let go of the branches; ``forget``: they drop what they keep for this job."""
+        self._closed = True
+        for task in [*self._tasks, *([self._beating] if self._beating else [])]:
+            task.cancel()
+        self._along.close()
+        if forget:
+            for link in self._links:
+                link.peer.tell("forget", self._job)
+
+    # -- on the way ------------------------------------------------------------------------------------------------
+
+    def _start(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _carried_now(self, link: Link) -> bool:
+        """Send a small message within this process, where no task need wait for its answer. False: nothing was sent,
+        and all is queued as it was: until a task sends it, the branch may turn out to be another."""
+        if link.now is None or len(link.queue) > NOW_MAX:
+            return False
+        parcel, keys = link.packed(self._limits)
+        number = self._messages = self._messages + 1
+        told = link.told
+        on_disk, waits = self._along.sent(link, len(keys))
+        args = (self._job, self.epoch, link.incarnation, number, parcel, on_disk, partial(self._told, link, number))
+        link.carrying, taken = True, False
+        try:
+            with contextlib.suppress(Gone):
+                taken = waits and link.now("work_now", *args)
+        finally:
+            if not taken:
+                link.put_back(keys)
+                link.told, link.carrying = told, False
+        return taken
+
+    def _told(self, link: Link, number: int, brought: bytes) -> None:
+        """What came of such a message."""
+        link.carrying = False
+        if self._closed:
+            return
+        try:
+            if brought:
+                self._along.heard(link, number, (link.incarnation, brought))
+        finally:  # whatever was brought, what is queued goes on
+            if not link.up:
+                self._is_up(link)
+            if link.queue:
+                link.carrying = True
+                self._start(self._carry(link))
+
+    async def _carry(self, link: Link) -> None:
+        """Send what is queued for a branch, message after message."""
+        try:
+            while link.queue:
+                blob, keys = link.packed(self._limits)
+                link.on_the_way = keys
+                await self._hand_over(link, blob, keys)
+                link.on_the_way = ()
+        finally:
+            link.on_the_way = ()
+            link.carrying = False
+
+    async def _hand_over(self, link: Link, blob: bytes, keys: list[int]) -> None:
+        """Have one message taken. Sent again while nobody answers: the branch knows it by its number."""
+        self._messages += 1
+        meant_for, number, doubtful = link.incarnation, self._messages, False
+        while True:
+            try:
+                peers, along = self._links.able(PEERS_MAX), self._along.sent(link, len(keys))
+                args = (self._job, self.epoch, meant_for, number, blob, peers, *along)
+                if link.near:  # it answers, or is gone: no timer is needed
+                    answer = await link.peer.ask("work", *args)
+                else:
+                    async with asyncio.timeout(ANSWER_S):
+                        answer = await link.peer.ask("work", *args)
+                said = self._along.heard(link, number, answer)
+                break
+            except Gone:
+                await self._gone(link, meant_for)
+                return
+            except (Away, TimeoutError):
+                doubtful = bool(meant_for)  # what is meant for nobody is taken by nobody
+                self._down(link)
+                await self._inquire(link)
+                await asyncio.sleep(AWAY_S)
+                if link.incarnation != meant_for:
+                    return  # it died, and all that was out is declared lost; or the next incarnation was heard of
+        if not link.up:
+            self._is_up(link)
+        if said == meant_for or not said:
+            return
+        if said == DRAINING or not doubtful:  # the message was left alone
+            link.put_back(keys)
+        if said == DRAINING:
+            self._leave(link)
+        else:
+            self._renewed(link, said)
+
+    # -- signs of life ---------------------------------------------------------------------------------------------
+
+    def _needs_watch(self) -> bool:
+        return bool(self._where or self._homeless) or not all(link.up and link.armed for link in self._links)
+
+    def _watch(self) -> None:
+        if self._beating is None or self._beating.done():
+            self._beating = asyncio.get_running_loop().create_task(self._beat())
+
+    async def _beat(self) -> None:
+        """While calls are out, ask each branch that has some; idle branches are left in peace."""
+        while self._needs_watch():
+            await asyncio.sleep(BEAT_S)
+            beats = self._beats = self._beats + 1
+            await asyncio.gather(*map(self._look_at, self._links.to_ask(beats, BEAT_LINKS)))
+            if beats % AUDIT_BEATS == 0:
+                await asyncio.gather(*map(self._audit, self._links.to_audit(beats, BEAT_LINKS)))
+            if self._homeless:
+                await self._ask_for_staff()
+
+    async def _look_at(self, link: Link) -> None:
+        incarnation = link.incarnation
+        try:
+            async with asyncio.timeout(SILENT_S):
+                peers = () if link.armed else self._links.able(PEERS_MAX)
+                beat = await link.peer.ask("beat", self._job, peers)
+        except Gone:
+            await self._gone(link, incarnation)
+            return
+        except (Away, TimeoutError) as error:
+            if isinstance(error, Away):
+                self._down(link)
+            for _ in range(LOOKS):  # a cluster takes a second or two to see it
+                await self._inquire(link)
+                if not link.incarnation:
+                    return
+                await asyncio.sleep(AWAY_S)
+            return
+        link.armed = beat["armed"]
+        self._is_up(link)
+        self._renewed(link, beat["incarnation"])
+
+    async def _inquire(self, link: Link) -> None:
+        """It does not answer, which proves nothing: has the cluster seen the end of that very process?"""
+        incarnation = link.incarnation
+        if incarnation and await self._runtime.is_dead(link.name, incarnation) and incarnation == link.incarnation:
+            self._renewed(link, "")
+            self._down(link)
+
+    async def _audit(self, link: Link) -> None:
+        """What has been out since the last audit and is not there any more will never be told: it is lost.
+
+        A branch forgets a call when its end is on our disk, so nothing is missed that is merely late.
+        """
+        on_the_way = frozenset(link.on_the_way)
+        old = [key for key in link.seen if key in link.out and key not in on_the_way]
+        link.seen = set(link.out)
+        if not old:
+            return
+        incarnation = link.incarnation
+        try:
+            said, _, keys, _ = await link.peer.ask("held", self._job, self.epoch)
+        except (Away, Gone):
+            return
+        if said == incarnation == link.incarnation:
+            held = {flight_key(goal, attempt) for goal, attempt in keys}
+            missing = [key for key in old if key not in held and key in link.out]
+            self._declare_lost(link, missing, "its branch knows nothing of it any more")
+
+    async def _gone(self, link: Link, incarnation: str) -> None:
+        """That incarnation is dead for good: whoever is there instead takes what comes."""
+        if incarnation != link.incarnation:
+            return  # the next one was heard of meanwhile
+        if incarnation:
+            self._renewed(link, "")
+        else:
+            self._take_back(link)
+        self._down(link)
+        if link.leaving:
+            self._look(link)
+            return
+        self._runtime.peer("cortex").tell("missed", link.name)
+        await asyncio.sleep(AWAY_S)
+
+    async def _ask_for_staff(self) -> None:
+        with contextlib.suppress(Away, Gone):
+            branches, _ = await self._runtime.peer("cortex").ask("staff", False)
+            self.staffed(tuple(branches))

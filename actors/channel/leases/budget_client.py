@@ -1,0 +1,260 @@
+"""A channel's slices of the budgets that cover its job: asked for before anything is begun, ahead of being used up, and
+given back when the job has ended.
+
+A slice is on disk, or noted at the cortex, before the job's K has it; a smaller one is in K before it is told on. So
+what is counted for a job is never less than what it may commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from actors.channel.leases.parent import Parent
+from actors.journal.journal import Folder, Journal, StoreError
+from actors.limits.budgets import books_of
+from actors.ports.runtime import Away, Gone, Runtime
+from cortex.admission.budget_slices import open_nusd, unheard, used_nusd
+from cortex.journal.codec import decode_account
+from cortex.scheduler.budgets import Answer, Asked, day_at
+from cortex.state import events
+from cortex.state.budget_slice import NOTHING_YET, TOKENS, Slice
+from cortex.state.shard_record import Report
+from cortex.state.state import State
+from cortex.values.ledger import Ledger
+from cortex.values.limits import Terms
+from policies.limits.slices import PERIODS, window_of
+
+LOOK_S = 1.0
+"""So often a job with labels looks whether a budget was set, raised or lowered."""
+LOOK_FAR_S = 5.0
+"""The same of a cluster's cortex, while the job lacks nothing."""
+PAUSE_S = 0.1
+"""Between two requests at least."""
+AHEAD = 4
+"""More is asked for when less than one part in so many of the last slice is left."""
+
+_log = logging.getLogger("cortex.allowance")
+_answer_decoder = msgspec.msgpack.Decoder(Answer)
+
+
+class Allowance:
+    """``state`` gives K as it is now, ``put`` takes an event for its next turn. ``limits``: where budgets are shared
+    with other clusters, if they are."""
+
+    def __init__(
+        self, job: str, folder: str, runtime: Runtime, state: Callable[[], State],
+        put: Callable[[list[events.Event]], None], limits: str = "",
+    ) -> None:  # fmt: skip
+        self._job = job
+        self._runtime = runtime
+        self._state = state
+        self._put = put
+        here = getattr(runtime, "cluster", "") in ("inline", "local")
+        own = Folder(folder) if here or limits else None
+        self._books = None if own is None else books_of(own, limits, lambda: runtime.now_s())
+        self._coming: tuple[Slice, ...] | None = None
+        """Slices that K will have in its next turn."""
+        self._room: dict[str, int] = {}
+        """What each slice had left when it was new."""
+        self.seen: tuple[tuple[str, int, int, int], ...] = ()
+        """Of each budget that covers the job: its name, the day on which its window began, its cap and what all jobs
+        have used of it, in 1e-9 USD."""
+        self._stir = asyncio.Event()
+        self._taken = asyncio.Event()
+        self._left = False
+        self._new = False
+        """It has never begun anything, and nobody could be told so yet."""
+        self._parent: Parent | None = None
+
+    async def first(self, terms: Terms, journal: Journal) -> list[events.Event]:
+        """For the first turn of this incarnation: what it may commit. Raises ``StoreError`` where a budget covers the
+        job and no price is known."""
+        self._parent = Parent(self._job, self._runtime) if terms.shard else None
+        if not self._covered(terms):
+            return []
+        account = journal.account(journal.seq)
+        ledger = decode_account(account).ledger if account else Ledger()
+        if self._parent is not None:
+            report = Report(journal.epoch, self._parent.next(), ledger)
+            self._parent.lent = await self._parent.ask(report)  # before anything is begun
+        ledger.turn_to(self._runtime.now_s())
+        self._new = not account
+        answer = await self._ask(self._asked(terms, ledger, ()))
+        if answer is None:  # a budget that nobody has heard of bounds it all the same: it begins when it was asked
+            return [events.Leased((NOTHING_YET,))]
+        if terms.labels and answer.slices and (said := unpriced(terms, answer.slices[0].budget)):
+            raise StoreError(said)
+        return [self._event(answer)] if answer.slices else []
+
+    def look(self) -> None:
+        """After each turn: more is wanted soon, what was lent stands in K, or the job has ended."""
+        k = self._state()
+        if not self._covered(k.terms):
+            return
+        purse = k.purse
+        if self._coming is not None and self._coming == (purse.slices if purse is not None else ()):
+            self._coming = None
+            self._taken.set()
+        if k.outcome or (purse is not None and not purse.said and (purse.lacks_nusd or self._low(k))):
+            self._stir.set()
+        elif self._parent is not None and k.tally.failed_for_good != self._parent.failed:
+            self._stir.set()  # the parent sees whether it is too many
+
+    def heed(self) -> None:
+        """Somebody changed the bounds of the job: what it may commit is looked at now."""
+        self._stir.set()
+
+    def serial(self) -> int:
+        """Of what a shard tells its parent next."""
+        return self._parent.next() if self._parent is not None else 0
+
+    def _covered(self, terms: Terms) -> bool:
+        return bool(terms.labels) or self._parent is not None
+
+    def _low(self, k: State) -> bool:
+        assert k.purse is not None
+        for each in k.purse.slices:
+            left_nusd = each.upto_nusd - used_nusd(k, each.period)
+            if AHEAD * left_nusd < self._room.get(each.budget, 0):
+                return True
+        return False
+
+    async def hold(self) -> None:
+        """Until the job ends."""
+        k = self._state()
+        while self._covered(k.terms) and not k.outcome:
+            stirred = self._stir.is_set()
+            self._stir.clear()
+            await self._renew(stirred)
+            await asyncio.sleep(PAUSE_S)
+            k = self._state()
+            lacks = k.purse is not None and k.purse.lacks_nusd
+            near = lacks or self._books is not None or self._parent is not None
+            wait_s = LOOK_S if near else LOOK_FAR_S
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):  # in 3.11 wait_for may swallow a cancellation
+                    await self._stir.wait()
+            k = self._state()
+
+    async def leave(self) -> None:
+        """The job has ended: what it did not use is free."""
+        k = self._state()
+        if not self._left and k.terms.labels:  # a parent asks for the last report itself
+            self._left = True
+            await self._ask(msgspec.structs.replace(self._asked(k.terms, k.ledger, ()), over=True))
+
+    async def _renew(self, stirred: bool) -> None:
+        """Ask, and have K take in what is new; nothing is asked again before it stands there."""
+        k = self._state()
+        if self._parent is not None:
+            try:
+                await self._parent.tell(k, self._runtime.monotonic_s(), stirred)
+            except (Away, Gone, StoreError):
+                return  # it is being started again: what the shard holds, it may use meanwhile
+            if self._state().outcome:
+                return
+        asked = self._asked(k.terms, k.ledger, _slices(k), 0 if unheard(k) else _lacks(k))
+        answer = await self._ask(msgspec.structs.replace(asked, open_nusd=open_nusd(k)))
+        k = self._state()
+        if answer is None or k.outcome:
+            return
+        event = self._event(answer)
+        if event.slices and (said := unpriced(k.terms, event.slices[0].budget)):
+            event = msgspec.structs.replace(event, said=said)
+        purse = k.purse
+        lacks = purse is not None and purse.lacks_nusd and not unheard(k)
+        if lacks and not event.said and not _more(k, event.slices):
+            return  # something may come back from another job
+        if event.slices == _slices(k) and bool(event.said) == bool(purse is not None and purse.said):
+            return
+        held = {each.budget: each.upto_nusd for each in _slices(k)}
+        self._coming = event.slices
+        self._taken.clear()
+        self._put([event])
+        await self._taken.wait()
+        if self._parent is not None and any(each.upto_nusd < held.get(each.budget, 0) for each in event.slices):
+            self._stir.set()  # what another shard waits for is free when this is told
+
+    def _event(self, answer: Answer) -> events.Leased:
+        return events.Leased(answer.slices, answer.said, answer.again_s)
+
+    def _asked(self, terms: Terms, ledger: Ledger, slices: tuple[Slice, ...], lacks_nusd: int = 0) -> Asked:
+        day = day_at(self._runtime.now_s(), ledger.day)
+        now = msgspec.structs.replace(ledger)  # K's own turns with its turns alone
+        now.turn_to(86_400.0 * day)
+        own = [each for each in slices if each.period in PERIODS]
+        holds = {each.budget: each.upto_nusd for each in own if each.window == window_of(each.period, day)}
+        return Asked(
+            job=self._job, labels=terms.labels, day=day, day_nusd=now.day_nusd, month_nusd=now.month_nusd,
+            holds=holds, lacks_nusd=lacks_nusd, new=self._new,
+        )  # fmt: skip
+
+    async def _ask(self, asked: Asked) -> Answer | None:
+        """None where nobody answers now."""
+        answer: Answer | None = Answer()
+        if asked.labels:
+            answer = await self._of_budgets(asked)
+        if answer is not None and self._parent is not None:
+            slices, said = self._parent.lent
+            answer = Answer((*answer.slices, *slices), answer.said or said, answer.again_s, answer.spent)
+            self._room |= self._parent.room()
+        return answer
+
+    async def _of_budgets(self, asked: Asked) -> Answer | None:
+        try:
+            if self._books is not None:
+                answer = await asyncio.to_thread(self._books.ask, asked)
+            else:
+                blob = await self._runtime.peer("cortex").ask("lend", msgspec.msgpack.encode(asked))
+                answer = _answer_decoder.decode(blob)
+        except (Away, Gone):
+            return None
+        except StoreError as error:
+            _log.error("%s", error)
+            return None
+        self._new = False
+        self.seen = answer.spent
+        used = {"day": asked.day_nusd, "month": asked.month_nusd}
+        self._room = {each.budget: each.upto_nusd - used[each.period] for each in answer.slices}
+        return answer
+
+
+def _slices(k: State) -> tuple[Slice, ...]:
+    return k.purse.slices if k.purse is not None else ()
+
+
+def _lacks(k: State, period: str = "") -> int:
+    if k.purse is None:
+        return 0
+    return k.purse.lacks_tokens if period == TOKENS else k.purse.lacks_nusd
+
+
+def _more(k: State, slices: tuple[Slice, ...]) -> bool:
+    """Whether these have room for what the next call needs, or leave less than there was."""
+    held = {each.budget: each.upto_nusd for each in _slices(k)}
+    return all(each.upto_nusd >= used_nusd(k, each.period) + _lacks(k, each.period) for each in slices) or any(
+        each.upto_nusd < held.get(each.budget, 0) for each in slices
+    )
+
+
+def unpriced(terms: Terms, budget: str) -> str:
+    """Why a budget cannot hold for a job, if so: nobody knows what its calls cost."""
+    for route in terms.routes:
+        if route.price is None and not route.endpoint.startswith("sim:"):
+            return (
+                f"no price known for {route.model!r}, so the budget {budget} cannot hold: "
+                "give --price input=3,output=15 (USD per million tokens), or leave the label out"
+            )
+    return ""
+
+
+def as_if_paid(terms: Terms, budget: str) -> str:
+    """Said of a rehearsal at a price: it rehearses budgets too, so it takes its part of them."""
+    if not any(route.endpoint.startswith("sim:") and route.price is not None for route in terms.routes):
+        return ""
+    return f"what it would cost is taken from {budget} as if it were paid: leave the label out to rehearse without it"

@@ -1,0 +1,368 @@
+"""A channel's shares of its routes: claimed, renewed in time, given back as soon as they are smaller. Beside them its
+slices of budgets.
+
+A lease is counted by this side, from the moment before it was asked for: a message on its way makes it shorter, never
+longer. While it holds, a cortex that does not answer changes nothing; when it has run out, nothing new is begun. What
+is told as held stays true until the answer: no larger share is taken in before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from actors.channel.leases.budget_client import Allowance
+from actors.ports.runtime import Away, Gone, Runtime
+from cortex.admission.permits import by_hand
+from cortex.calls import route_lanes
+from cortex.scheduler.job_families import member_of
+from cortex.scheduler.reports import Claim, Claims, Grant
+from cortex.scheduler.state import LEASE_S
+from cortex.state import events
+from cortex.state.route_share import Share
+from cortex.state.state import State
+from cortex.values.limits import Route
+from policies.failures.route_choice import pool_name, route_name
+
+RENEW_S = LEASE_S / 3
+PAUSE_S = 0.005
+PAUSE_MAX_S = 0.25
+"""Between two claims at least: more and more, while they follow each other."""
+AGAIN_S = 1.0
+"""Before a cortex that did not answer is asked again."""
+RAN_OUT = "the lease ran out"
+
+_log = logging.getLogger("cortex.lease")
+_encoder = msgspec.msgpack.Encoder()
+_grants_decoder = msgspec.msgpack.Decoder(tuple[Grant, ...])
+
+
+class _Place:
+    """One route of the job, as this side holds it."""
+
+    __slots__ = ("at", "blocked", "coming", "heard", "lane", "member", "pool", "route", "told")
+
+    def __init__(self, at: int, route: Route, lane: int, member: str) -> None:
+        self.at = at
+        """Among the routes of the terms."""
+        self.lane = lane
+        self.member = member
+        """The name by which its lane claims it."""
+        names = (route.endpoint, route.credential, route.model)
+        self.route = route_name(*names)
+        self.pool = pool_name(*names)
+        self.heard = 0
+        """Serial of the last grant that was taken in."""
+        self.coming: list[int] = []
+        """Permits of grants that K will have in its next turns."""
+        self.told = 0
+        """What the cortex counts as in use here: what it was told last that is held, or has granted since."""
+        self.blocked = False
+        """Whether it was told that the account is blocked, and so grants one call alone."""
+
+    def held(self, share: Share) -> int:
+        """What may be used now or is used still: a permit that was taken back counts until its call has come home."""
+        busy, may = share.in_flight, share.permits
+        if share.starts >= 0:
+            may = min(may, busy + share.starts)
+        if self.coming:
+            return max(may, busy, *self.coming)
+        return may if may > busy else busy
+
+    def overtaken(self, share: Share) -> bool:
+        """Whether the cortex was told that more is held, or that the account is blocked, and neither is so any more."""
+        return self.held(share) < self.told or (self.blocked and share.blocked is None)
+
+
+class Lease:
+    """``state`` gives K as it is now, ``put`` takes grants for its next turn; ``runs`` says how many tool runs wait.
+
+    ``staff`` gives the digest of the branches and workers that it knows of: a cortex that knows better says so.
+    """
+
+    def __init__(
+        self, job: str, runtime: Runtime, state: Callable[[], State], put: Callable[[list[events.Event]], None],
+        runs: Callable[[], int] = lambda: 0, staff: Callable[[], int] = lambda: 0,
+        folder: str = "", limits: str = "",
+    ) -> None:  # fmt: skip
+        self._job = job
+        self.allowance = Allowance(job, folder, runtime, state, put, limits)
+        self._runtime = runtime
+        self._cortex = runtime.peer("cortex")
+        self._state = state
+        self._put = put
+        self._runs = runs
+        self._staff = staff
+        self._places: list[_Place] = []
+        self._granter = ""
+        """Incarnation of the cortex that is heard; grants of those before it come late."""
+        self._past: set[str] = set()
+        self._until_s = float("-inf")
+        self._put_aside = True
+        """Nothing is held: no lease yet, or none any more."""
+        self._told: tuple[list[int], int] = ([0], 0)
+        """Calls, by lane, and tool runs that the cortex was told last are wanted."""
+        self._missed = 0
+        """Calls that a turn wanted since then, and that there was no permit for. Where one thing is asked after another
+        the claim comes at any moment, and much less may be wanted just then."""
+        self._wanted_s: dict[int, float] = {}
+        """When each lane wanted something last, where there are several."""
+        self._left = False
+        self._stir = asyncio.Event()
+        self._sure = True
+        """The last claim was answered. Until it is, nobody here knows which cortex has heard what is held."""
+        self._early: list[Grant] = []
+        """Larger shares that came meanwhile."""
+
+    # -- what the channel tells it ---------------------------------------------------------------------------------
+
+    def granted(self, blob: bytes) -> None:
+        """The cortex changes shares unasked. That makes no lease longer, and none out of one that has run out."""
+        grants = _grants_decoder.decode(blob)
+        if self._put_aside or self._runtime.monotonic_s() >= self._until_s:
+            self._stir.set()
+            return
+        for grant in grants:
+            if grant.cortex == self._granter:
+                if self._sure or not self._is_more(grant):
+                    self._take(grant)
+                else:
+                    self._early.append(grant)
+            elif grant.cortex not in self._past:
+                self._stir.set()  # another cortex, which has not been told yet what is held
+
+    def look(self) -> None:
+        """After each turn: more could be used, others wait for what is not used any more, a blocked account answers
+        again, or the job has ended."""
+        self.allowance.look()
+        k = self._state()
+        told, told_runs = self._told
+        if k.terms.role_routes:
+            wanted, runs = self._wanted(k)
+            stirs = self._stirs(k, wanted, told)
+        else:
+            runs = self._runs()
+            want = self._demand(k, runs)
+            short = want > told[0] and leased(k) < want
+            stirs = short or (want == 0 < told[0])
+            if short and want > self._missed:
+                self._missed = want
+        if k.outcome or stirs or runs > told_runs:
+            self._stir.set()
+            return
+        for place in self._places:
+            if place.overtaken(k.shares[place.at]):
+                self._stir.set()
+
+    def _stirs(self, k: State, wanted: list[int], told: list[int]) -> bool:
+        """The same by lanes. One that a flow comes back to every moment keeps a permit meanwhile."""
+        now_s = self._runtime.monotonic_s()
+        stirs = False
+        for lane, want in enumerate(wanted):
+            then = told[lane] if lane < len(told) else 0
+            if want:
+                self._wanted_s[lane] = now_s
+            stirs |= (want > then and leased(k, lane) < want) or (want == 0 and then > 1)
+        return stirs
+
+    def taken(self, event: events.Granted) -> None:
+        """A grant is in K now."""
+        for place in self._places:
+            if place.at == event.route and place.coming and event.why != RAN_OUT:
+                del place.coming[0]
+
+    def again(self) -> None:
+        """The cortex was started again: tell it what is held."""
+        self._stir.set()
+
+    def run_out(self) -> list[events.Event]:
+        """For the turn that begins now, after all else in it: what takes every permit back if the lease has run out.
+
+        The cost of a turn: one look at the clock.
+        """
+        if self._runtime.monotonic_s() < self._until_s:
+            return []
+        if self._put_aside and not any(place.coming for place in self._places):
+            return []
+        self._put_aside = True
+        self._stir.set()
+        return [events.Granted(0, place.at, why=RAN_OUT) for place in self._places]
+
+    # -- holding it ------------------------------------------------------------------------------------------------
+
+    async def hold(self) -> None:
+        """Until the job ends."""
+        async with asyncio.TaskGroup() as both:
+            both.create_task(self.allowance.hold())
+            both.create_task(self._hold())
+        await self.leave()
+
+    async def _hold(self) -> None:
+        pause_s = PAUSE_S
+        while not self._state().outcome:
+            self._stir.clear()
+            wait_s = RENEW_S if await self._claim() else AGAIN_S
+            await asyncio.sleep(pause_s)
+            if self._stir.is_set():
+                pause_s = min(2 * pause_s, PAUSE_MAX_S)
+                continue
+            pause_s = PAUSE_S
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s - pause_s):  # in 3.11 wait_for may swallow a cancellation
+                    await self._stir.wait()
+
+    async def leave(self) -> None:
+        """Give the share back: nothing of this job will be sent any more."""
+        if not self._left:
+            self._left = True
+            await self.allowance.leave()
+            with contextlib.suppress(Away, Gone):
+                await self._cortex.ask("leave", self._job, self._state().epoch)
+
+    async def _claim(self) -> bool:
+        asked_s = self._runtime.monotonic_s()
+        claims = self._claims()
+        self._sure, self._early = False, []
+        try:
+            blob = await self._cortex.ask("join", _encoder.encode(claims))
+        except (Away, Gone):
+            return False
+        except ValueError as error:
+            _log.error("the cortex refuses the claims of %s: %s", self._job, error)
+            return False
+        self._sure = True
+        if claims.claims or claims.others:  # else it draws on no pool, and there is nothing to hold
+            self._answered(_grants_decoder.decode(blob), asked_s)
+        return True
+
+    def _wanted(self, k: State) -> tuple[list[int], int]:
+        """Calls, by lane, and tool runs. What a tool reads may be believed for a moment only: a permit is kept for the
+        call."""
+        runs = self._runs()
+        if not k.terms.role_routes:
+            return [self._demand(k, runs)], runs
+        wanted = route_lanes.demands(k)
+        for lane, want in enumerate(wanted):
+            drawn = drawing(k, lane)
+            places = k.terms.lane_places(lane)
+            if len(drawn) < len(places):
+                elsewhere = sum(k.shares[at].in_flight for at in places) - sum(share.in_flight for share in drawn)
+                wanted[lane] = max(0, want - elsewhere) if drawn else 0
+            if drawn and not lane:
+                wanted[0] = wanted[0] or min(1, runs)
+        return wanted, runs
+
+    def _demand(self, k: State, runs: int) -> int:
+        """Calls of a job with one lane, as most have."""
+        drawn = drawing(k)
+        if not drawn:
+            return 0
+        demand = k.demand()
+        if drawn is not k.shares:  # what is in flight elsewhere draws on no pool
+            demand -= sum(share.in_flight for share in k.shares) - sum(share.in_flight for share in drawn)
+        return demand if demand > 0 else min(1, runs)
+
+    def _kept(self, wanted: list[int]) -> list[int]:
+        """What is claimed for each lane: what it wants, and where that is little now a permit for the next call."""
+        if len(wanted) == 1:
+            missed, self._missed = self._missed, 0
+            return [max(wanted[0], missed) if wanted[0] else 0]
+        now_s = self._runtime.monotonic_s()
+        return [want or int(now_s < self._wanted_s.get(lane, -RENEW_S) + RENEW_S) for lane, want in enumerate(wanted)]
+
+    def _claims(self) -> Claims:
+        k = self._state()
+        terms = k.terms
+        members = [self._job] * (1 + len(terms.role_routes))
+        for role, lane in reversed(terms.roles.items()):
+            members[lane] = member_of(self._job, role) if lane else self._job
+        laned = [(at, route, terms.lane_at(at)) for at, route in enumerate(terms.routes) if not route.batched]
+        places = [_Place(at, route, lane, members[lane]) for at, route, lane in laned]
+        if [(place.at, place.route) for place in places] != [(place.at, place.route) for place in self._places]:
+            self._places = places
+        wanted, runs = self._wanted(k)
+        self._told = self._kept(wanted), runs
+        own, *others = [self._claims_of(k, lane, member) for lane, member in enumerate(members)]
+        return msgspec.structs.replace(
+            own, demand=runs, staff=self._staff(), others=tuple(each for each in others if each.claims)
+        )
+
+    def _claims_of(self, k: State, lane: int, member: str) -> Claims:
+        limits, tally = k.terms.limits, k.tally
+        claims = []
+        for place in self._places:
+            if place.lane != lane:
+                continue
+            share = k.shares[place.at]
+            place.told = place.held(share)
+            blocked = share.blocked.message if share.blocked is not None else ""
+            place.blocked = bool(blocked)
+            claims.append(Claim(place.route, place.pool, place.told, place.heard, share.memo, blocked))
+        return Claims(
+            member, k.epoch, self._granter, self._told[0][lane], limits.concurrency, tuple(claims), limits.priority,
+            limits.headroom, k.longest_timeout_s, k.successes + tally.succeeded + sum(tally.failures.values()),
+            rates=by_hand(limits),
+        )  # fmt: skip
+
+    def _answered(self, grants: Iterable[Grant], asked_s: float) -> None:
+        anew, self._put_aside = self._put_aside, False
+        for grant in grants:
+            if grant.cortex in self._past:
+                continue
+            if grant.cortex != self._granter:
+                self._past.add(self._granter)
+                self._granter = grant.cortex
+                for place in self._places:
+                    place.heard = 0
+            self._until_s = max(self._until_s, asked_s + grant.for_s)
+            self._take(grant, anew)
+        for grant in self._early:
+            if grant.cortex == self._granter:
+                self._take(grant)
+
+    def _is_more(self, grant: Grant) -> bool:
+        """Such a grant may come from a cortex that is over, when the next has already heard how little is held here."""
+        place = self._place(grant)
+        return place is not None and grant.permits > place.held(self._state().shares[place.at])
+
+    def _place(self, grant: Grant) -> _Place | None:
+        return next((each for each in self._places if each.route == grant.route and each.member == grant.job), None)
+
+    def _take(self, grant: Grant, anew: bool = False) -> None:
+        """A grant newer than what was heard, or (``anew``) the one that was put aside when the lease ran out."""
+        place = self._place(grant)
+        if place is None:
+            return
+        if grant.serial < place.heard or (grant.serial == place.heard and not anew):
+            return
+        starts = grant.starts
+        if grant.serial == place.heard and starts > 0:
+            starts = 0  # leave for probes is given once
+        place.heard = grant.serial
+        place.told = max(place.told, grant.permits)
+        place.coming.append(grant.permits)
+        self._put(
+            [
+                events.Granted(
+                    grant.permits, place.at, starts, grant.generation, grant.requests_per_s, grant.input_tokens_per_s,
+                    grant.output_tokens_per_s, grant.why, grant.memo, grant.again_s,
+                )
+            ]
+        )  # fmt: skip
+
+
+def drawing(k: State, lane: int = 0) -> list[Share]:
+    """The shares of a lane's routes that draw on a pool: roads of message batches do not."""
+    if not (k.terms.fallbacks or k.terms.role_routes or k.terms.route.batched):
+        return k.shares
+    routes = k.terms.routes
+    return [k.shares[at] for at in k.terms.lane_places(lane) if not routes[at].batched]
+
+
+def leased(k: State, lane: int = 0) -> int:
+    """Permits that the cortex has leased to this lane of the job."""
+    return sum(share.permits for share in drawing(k, lane))

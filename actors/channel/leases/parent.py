@@ -1,0 +1,57 @@
+"""The parent of a shard, as the shard sees it: told what that has come to, it says what the shard may commit."""
+
+from __future__ import annotations
+
+import msgspec
+
+from actors.ports.runtime import Runtime
+from cortex.goals import shards
+from cortex.state.budget_slice import JOB, TOKENS, Slice
+from cortex.state.shard_record import Report
+from cortex.state.state import State
+
+QUIET_S = 15.0
+"""A shard in which nothing changes is heard so often all the same: who is silent for long may be dead."""
+_decoder = msgspec.msgpack.Decoder(tuple[tuple[Slice, ...], str])
+
+
+class Parent:
+    """Of the shard with this name."""
+
+    def __init__(self, job: str, runtime: Runtime) -> None:
+        parent, _, goal = job.rpartition("~")
+        self._peer = runtime.peer(f"channel:{parent}")
+        self._goal = int(goal)
+        self._serial = 0
+        self._told: Report | None = None
+        self._told_s = float("-inf")
+        self._used = {JOB: 0, TOKENS: 0}
+        self.lent: tuple[tuple[Slice, ...], str] = (), ""
+        """The slices that it answered last, and why no more is to be had."""
+        self.failed: dict[str, int] = {}
+        """Failed rows by kind, as it was told last."""
+
+    async def tell(self, k: State, at_s: float, stirred: bool) -> None:
+        """Tell it what is new. Raises ``Away``, ``Gone`` or ``StoreError``: then nobody knows what it heard."""
+        now = shards.report(k, 0)
+        if not stirred and now == self._told and at_s - self._told_s < QUIET_S and not any(now.lacks):
+            return
+        self.failed = dict(k.tally.failed_for_good)
+        self._told = None
+        same = msgspec.msgpack.decode(msgspec.msgpack.encode(now), type=Report)  # K goes on meanwhile
+        self.lent = await self.ask(msgspec.structs.replace(same, serial=self.next()))
+        self._told, self._told_s = same, at_s
+
+    def next(self) -> int:
+        """The serial of what is told next."""
+        self._serial += 1
+        return self._serial
+
+    async def ask(self, report: Report) -> tuple[tuple[Slice, ...], str]:
+        """What it may commit, when that stands in the parent's journal."""
+        self._used = {JOB: report.ledger.committed_nusd, TOKENS: report.ledger.committed_tokens}
+        return _decoder.decode(await self._peer.ask("shard", self._goal, msgspec.msgpack.encode(report)))
+
+    def room(self) -> dict[str, int]:
+        """What each slice had left when it was new."""
+        return {each.budget: each.upto_nusd - self._used[each.period] for each in self.lent[0]}

@@ -1,0 +1,29 @@
+"""Calls that somebody has paid for already: answered from memory, and not sent."""
+
+from __future__ import annotations
+
+from actors.journal.journal import Journal
+from actors.journal.reply_index import Memory
+from actors.messaging.inbox import Entry
+from cortex.journal import codec
+from cortex.state import commands, events
+
+
+def without_recalled(
+    job: str, calls: list[commands.Call], memory: Memory, own: Journal
+) -> tuple[list[commands.Call], Entry | None]:
+    """The calls that nobody has paid for yet; for the next turn, the answers of the others, if there are any."""
+    found = memory.find([call.hash for call in calls], own)
+    recalled: list[events.Event] = []
+    whole: list[events.Event] = []
+    for call in calls:
+        hit = found.get(call.hash)
+        if hit is not None:
+            reply = None if hit.job == job else hit.reply
+            recalled.append(events.Recalled(call.goal, call.sample, call.hash, reply, hit.seq, hit.position))
+            whole.append(events.Recalled(call.goal, call.sample, call.hash, hit.reply, hit.seq, hit.position))
+    if not recalled:
+        return calls, None
+    # the step sees each reply whole; the journal keeps it once
+    entry = Entry(codec.encode_batch(recalled), len(recalled), None, tuple(whole))
+    return [call for call in calls if call.hash not in found], entry

@@ -1,0 +1,283 @@
+"""A channel's errands: tools run on workers, child jobs run by channels of their own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from actors.common.process_owner import this_owner
+from actors.jobs.opening import CHILD, Opening
+from actors.journal.journal import StoreError
+from actors.messaging.inbox import Heard
+from actors.ports.runtime import Away, ClusterError, Gone, Peer, Runtime
+from actors.ports.telemetry import TRACEPARENT, Watches
+from cortex.goals import shards
+from cortex.state import commands, events, shard_record
+from cortex.state.state import ENDED, State
+from cortex.values.limits import Limits, Terms
+from policies.failures.failure import Failure, FailureKind
+
+AWAY_S = 0.5
+"""Before a cortex or a worker that is away is asked again."""
+CHILD_LOOK_S = 0.5
+"""How long one look at a child job waits for news."""
+
+
+def child_name(job: str, goal: int) -> str:
+    """The child job that answers a goal; ``~`` stands in no name that a user can give."""
+    return f"{job}~{goal}"
+
+
+class Errands:
+    """Begins errands and puts what came of them into the inbox."""
+
+    def __init__(
+        self, job: str, folder: str, runtime: Runtime, put: Callable[[list[events.Event]], None],
+        say: Callable[[str], None], watch: Watches,
+    ) -> None:  # fmt: skip
+        self._say, self._watch = say, watch
+        self._job = job
+        self._folder = folder
+        self._runtime = runtime
+        self._put = put
+        self._turn = 0
+        self._tasks: dict[tuple[int, int], asyncio.Task[None]] = {}
+        """By goal and attempt."""
+        self._children: dict[tuple[int, int], str] = {}
+        self._stops: dict[tuple[int, int], str] = {}
+        """Child jobs that shall come to an end, and how, as soon as they are there."""
+        self._k: State
+        self._limits: dict[str, Limits] = {}
+        """What each shard was told last."""
+        self._kept: set[str] = set()
+        """Shards that have ended, and whose results may still be asked for."""
+        self._unarmed: dict[str, tuple[str, ...]] = {}
+        self._running = 0
+        self.workers: tuple[str, ...] = ()
+        """Those that run tools, as last told."""
+        self._there = asyncio.Event()
+
+    def staffed(self, workers: tuple[str, ...]) -> None:
+        """These workers run tools from now on."""
+        self.workers = workers
+        if workers:
+            self._there.set()
+        else:
+            self._there.clear()
+
+    def shards(self, k: State) -> list[tuple[str, int, bool]]:
+        """The shards that have begun, how many results of each are in the sink, and whether they rest for good."""
+        named = [
+            (child_name(self._job, goal), each.written, bool(k.outcome) or k.goals[goal].status in ENDED)
+            for goal, each in sorted(k.shards.items())
+        ]  # fmt: skip
+        return [each for each in named if each[2] or f"channel:{each[0]}" in self._limits]
+
+    def stir(self, goals: Iterable[int]) -> None:
+        """Have these shards say at once what they hold and lack."""
+        for goal in goals:
+            self._runtime.peer(f"channel:{child_name(self._job, goal)}").tell("heed")
+
+    def unarmed(self) -> set[str]:
+        """Branches that hold no credential for a child job: it has the driver of its parent, and no other."""
+        return {branch for branches in self._unarmed.values() for branch in branches}
+
+    def begin(self, command: commands.RunTool | commands.Launch | commands.Rest, k: State) -> None:
+        """Start an errand, or let a child job rest; its event follows."""
+        key = (command.goal, command.attempt)
+        self._k = k
+        if isinstance(command, commands.Rest):
+            self._stop(key, "drain")
+            return
+        if isinstance(command, commands.RunTool):
+            self._running += 1
+            work = self._tool(command, k.terms)
+        else:
+            self._children[key] = child_name(self._job, command.goal)
+            work = self._child(command, k.terms)
+        task = self._tasks[key] = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(lambda _: self._ended(key, isinstance(command, commands.RunTool)))
+
+    def _ended(self, key: tuple[int, int], tool: bool) -> None:
+        self._running -= tool
+        self._tasks.pop(key, None)
+        self._children.pop(key, None)
+        self._stops.pop(key, None)
+
+    def _stop(self, key: tuple[int, int], how: str) -> None:
+        self._stops[key] = how
+        child = self._children.get(key)
+        if child is not None:
+            self._runtime.peer(f"channel:{child}").tell("stop", how, f"job {self._job}")
+
+    def abandon(self, goal: int, attempt: int) -> None:
+        """Nobody waits for this errand: a run that has not begun never will; a child job ends, and sends its bill."""
+        key = (goal, attempt)
+        if key in self._children:
+            self._stop(key, "cancel")
+        elif key in self._tasks:
+            self._tasks[key].cancel()
+
+    def waiting(self) -> int:
+        """Tool runs that wait for a worker, or run."""
+        return self._running
+
+    async def close(self) -> None:
+        """Stop waiting. A child job has its own journal and is joined again by its name."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _tool(self, command: commands.RunTool, terms: Terms) -> None:
+        arguments = msgspec.msgpack.encode(command.arguments)
+        blob, by, asked_s = b"", "", self._runtime.monotonic_s()
+        try:
+            while not blob:  # a worker that takes no more runs leaves it alone
+                generation = await self._admitted(f"{terms.program}/{command.tool}")
+                while not self.workers:  # they may go again before this task has its turn
+                    await self._there.wait()
+                self._turn += 1
+                worker = self._runtime.peer(self.workers[self._turn % len(self.workers)])
+                by, asked_s = worker.name, self._runtime.monotonic_s()
+                blob = await worker.ask(
+                    "run", terms.program, terms.params_json, command.tool, arguments, command.key, command.timeout_s,
+                    generation,
+                )  # fmt: skip
+                if not blob:
+                    await asyncio.sleep(AWAY_S)
+            value, read_at_s, failure = msgspec.msgpack.decode(blob, type=tuple[Any, float, Failure | None])
+        except (Away, Gone):
+            failure = Failure(FailureKind.LOST, f"effect unknown: the worker that ran {command.tool} died")
+            value, read_at_s = None, self._runtime.now_s()
+            self._runtime.peer("cortex").tell("missed", worker.name)
+        elapsed_s = self._runtime.monotonic_s() - asked_s
+        self._put([events.Observed(command.goal, command.attempt, value, read_at_s, failure, elapsed_s, by)])
+
+    async def _admitted(self, tool: str) -> int:
+        """Wait until the tool's breaker lets a run begin: its generation."""
+        while True:
+            try:
+                go, wait_s, generation = await self._runtime.peer("cortex").ask("admit", self._job, tool)
+            except (Away, Gone):
+                go, wait_s, generation = False, AWAY_S, 0
+            if go:
+                return int(generation)
+            await asyncio.sleep(max(0.001, wait_s))
+
+    async def _child(self, command: commands.Launch, parent: Terms) -> None:
+        name = child_name(self._job, command.goal)
+        event: events.Returned | None = None
+        while event is None:
+            try:
+                await self._open_child(name, command, parent)
+                if how := self._stops.get((command.goal, command.attempt)):  # told before it was there
+                    self._stop((command.goal, command.attempt), how)
+                event = await self._returned(name, command)
+            except (Away, Gone):  # whoever it needs is being started again: it is joined by its name
+                await asyncio.sleep(CHILD_LOOK_S)
+            except (StoreError, ClusterError, ValueError) as error:
+                failure = Failure(FailureKind.FAULTY, str(error))
+                event = events.Returned(
+                    command.goal, command.attempt, None, failure=failure, partial=command.shards > 0
+                )
+        self._unarmed.pop(name, None)
+        self._put([event])
+
+    async def _open_child(self, name: str, command: commands.Launch, parent: Terms) -> None:
+        limits = msgspec.structs.replace(
+            parent.limits, max_cost_nusd=command.max_cost_nusd, max_job_tokens=command.max_job_tokens
+        )
+        if command.shards:
+            limits = shards.limits_of(self._k.terms.limits)
+        if name in self._kept:
+            self._kept.discard(name)
+            await self._runtime.end_actor(f"channel:{name}")
+        terms = msgspec.structs.replace(
+            parent, job=name, program=command.program, params_json=command.params_json, limits=limits,
+            streams=command.shards > 0, shard=command.shards > 0,
+            fingerprint=self._runtime.fingerprint(command.program, command.params_json),
+            places={TRACEPARENT: trace} if (trace := self._watch.child_of(command.goal, command.attempt)) else {},
+            origin=child_name(parent.origin, command.goal) if parent.origin else "",
+        )  # fmt: skip
+        self._runtime.share_program(command.program)
+        peer = await self._runtime.start_actor("channel", f"channel:{name}", name, self._folder)
+        opening = Opening(terms=terms, owner=this_owner(CHILD), who=f"job {self._job}")
+        await peer.ask("start", msgspec.msgpack.encode(opening))
+        self._limits[peer.name] = limits
+
+    async def _returned(self, name: str, command: commands.Launch) -> events.Returned:
+        """Wait for the child's end, however often its channel is started again meanwhile. Raises ``Gone``."""
+        peer = self._runtime.peer(f"channel:{name}")
+        heard = Heard()
+        while True:
+            try:
+                await peer.ask("results", 1 << 60, CHILD_LOOK_S)
+                facts = msgspec.json.decode(await peer.ask("status", heard.said))
+                for line in heard.news(facts):
+                    self._say(f"{name}: {line}")
+                self._unarmed[name] = tuple(facts["unarmed"])
+                if facts["outcome"] == "running" and not facts["broken"]:
+                    if command.shards:
+                        await self._tend(peer, command, facts["stopping"])
+                    continue
+                if command.shards:
+                    return await self._shard_returned(name, peer, command, facts)
+                answer = msgspec.json.decode(await peer.ask("answer"))
+                break
+            except Away:
+                await asyncio.sleep(CHILD_LOOK_S)
+        failure = None
+        if facts["outcome"] != "complete":
+            why = facts["why"] or facts["broken"]
+            failure = Failure(_kind(why), f"child job {name} ended {facts['outcome']}: {why}")
+        await self._runtime.end_actor(f"channel:{name}")
+        return events.Returned(
+            command.goal, command.attempt, answer, facts["known_nusd"], facts["assumed_nusd"],
+            facts["input_tokens"] + facts["cache_read_tokens"] + facts["cache_creation_tokens"],
+            facts["output_tokens"], failure, facts["assumed_tokens"], facts["outcome"] == "partial",
+        )  # fmt: skip
+
+
+    async def _tend(self, peer: Peer, command: commands.Launch, stopping: str) -> None:
+        """What the whole job is told holds for each of its shards, also for one that was away when it was told."""
+        how = self._stops.get((command.goal, command.attempt), "")
+        if how not in ("", stopping):
+            await peer.ask("stop", how, f"job {self._job}")
+        terms = self._k.terms
+        limits = shards.limits_of(terms.limits)
+        before = self._limits.get(peer.name)
+        if before is not None and limits != before:
+            names = [name for name in limits.__struct_fields__ if getattr(limits, name) != getattr(before, name)]
+            changed = {name: getattr(limits, name) for name in names}
+            await peer.ask("set_limits", terms.limits_by or f"job {self._job}", msgspec.json.encode(changed))
+        self._limits[peer.name] = limits
+
+    async def _shard_returned(
+        self, name: str, peer: Peer, command: commands.Launch, facts: dict[str, Any]
+    ) -> events.Returned:  # fmt: skip
+        """What a shard came to. It stays, for whoever has not yet taken all of its results."""
+        report = msgspec.msgpack.decode(await peer.ask("report"), type=shard_record.Report)
+        self._kept.add(name)
+        outcome, why = facts["outcome"], facts["broken"] or facts["why"]
+        failure = None
+        if outcome != "complete":
+            kind = _kind(why)
+            words = why.partition(": ")[2] if kind == why.partition(":")[0] else why
+            failure = Failure(kind, words if outcome == "partial" else f"shard {name} ended {outcome}: {why}")
+        partial = outcome == "partial" or bool(facts["broken"])
+        return events.Returned(
+            command.goal, command.attempt, None, failure=failure, partial=partial, report=report
+        )  # fmt: skip
+
+
+_STOPPED = {"drain": FailureKind.CANCELLED, "deadline": FailureKind.TIMED_OUT}
+
+
+def _kind(why: str) -> FailureKind:
+    """Why a child job is not complete, as a kind: that of what paused it, where that is what happened."""
+    word = why.partition(":")[0]
+    return _STOPPED.get(word) or next((kind for kind in FailureKind if kind == word), FailureKind.FAULTY)

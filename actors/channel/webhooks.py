@@ -1,0 +1,270 @@
+"""``--notify``: a job tells a URL what its people should know, as JSON, from its channel's process.
+
+What is told: half, four fifths and all of a cap in money, its own or a budget's; that it is paused; that a breaker has
+not closed for five minutes; that its deadline is at risk; that it ended. Each is told at least once and, but for a
+crash between telling and noting it, not twice, also when the job is resumed. Nobody waits for it: a thread posts, one
+after the other, and gives up on a message after some tries. What is told holds no prompt, no reply and no key, and the
+URL, which may be a secret by itself, stands in no journal, log or error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import queue
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from actors.channel.leases.budget_client import Allowance
+from actors.jobs.summary import summary
+from actors.journal.journal import Journal, StoreError
+from actors.monitoring.deadline_monitor import Promise
+from actors.monitoring.throughput import Speed, foretold, of_job
+from actors.ports.runtime import Runtime
+from cortex.state.state import State
+from policies.estimates.price import usd, usd_text
+
+LOOK_S = 1.0
+SHARES = (50, 80, 100)
+"""Of a cap, in per cent."""
+BREAKER_S = 300.0
+"""A breaker that is not closed for so long is told."""
+QUEUE = 64
+"""Messages that wait, at most: what is more is let go."""
+TRIES_S = (1.0, 4.0, 16.0)
+"""Before each further try."""
+TIMEOUT_S = 10.0
+CLOSE_S = 3.0
+"""How long the end of a job waits for what is still to be posted."""
+NOTED = "notices"
+"""Beside the turns of a journal: what was told."""
+_SAYS_ITSELF = ("over_budget", "deadline")
+"""Reasons for an end in our own words. Others may quote what a provider, or a program, said."""
+
+_log = logging.getLogger("cortex.notify")
+
+
+class NoNotify(ValueError):
+    """The URL cannot be one. The message is one line, and does not hold it."""
+
+
+def checked(url: str) -> str:
+    """The URL, if it can be posted to. Raises ``NoNotify``."""
+    url = url.strip()
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        good = False
+    if url and (not good or not url.isprintable() or " " in url):
+        raise NoNotify("--notify: give a whole URL, like https://hooks.example.com/… (it is not shown: a secret)")
+    return url
+
+
+class Herald:
+    """Of one channel. ``url`` is empty where nobody wants to hear."""
+
+    def __init__(
+        self, url: str, journal: Journal, runtime: Runtime, state: Callable[[], State], allowance: Allowance
+    ) -> None:
+        self._url = url
+        self._journal = journal
+        self._runtime = runtime
+        self._state = state
+        self._allowance = allowance
+        self._speed, self._promise = Speed(), Promise()
+        self._open_since: dict[int, float] = {}
+        """When the breaker of the route in this place was first seen open."""
+        self._told: set[str] = set()
+        self._done: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._post = Post(url, self._done.put) if url else None
+
+    async def run(self) -> None:
+        """Until the channel closes: then what is left is posted, for a moment."""
+        if self._post is None:
+            return
+        noted = self._journal.meta(NOTED)
+        self._told = set(msgspec.json.decode(noted, type=list[str])) if noted else set()
+        try:
+            while True:
+                self._look()
+                await asyncio.sleep(LOOK_S)
+        finally:
+            self._look()
+            await asyncio.to_thread(self._post.close)
+            self._note()
+
+    def _look(self) -> None:
+        k = self._state()
+        for key, told in self._news(k):
+            if key not in self._told:
+                self._told.add(key)
+                assert self._post is not None
+                self._post.put(key, _message(k, told))
+        self._note()
+
+    def _note(self) -> None:
+        """What was posted need not be posted again, whoever goes on with the job."""
+        posted = set()
+        with contextlib.suppress(queue.Empty):
+            while True:
+                posted.add(self._done.get_nowait())
+        if posted:
+            with contextlib.suppress(StoreError):
+                before = self._journal.meta(NOTED)
+                noted = set(msgspec.json.decode(before, type=list[str])) if before else set()
+                self._journal.set_meta(NOTED, msgspec.json.encode(sorted(noted | posted)))
+
+    def _news(self, k: State) -> Iterator[tuple[str, dict[str, Any]]]:
+        """All that holds now, each under a key of its own."""
+        yield from self._caps(k)
+        if k.paused is not None:
+            yield f"paused/{k.paused_at_s:.0f}", {"event": "paused", "kind": str(k.paused.kind), "said": "is paused"}
+        yield from self._breakers(k)
+        yield from self._deadline(k)
+        if k.outcome:
+            yield f"ended/{k.epoch}", {"event": "ended", "outcome": k.outcome, "said": f"ended {k.outcome}{_why(k)}"}
+
+    def _caps(self, k: State) -> Iterator[tuple[str, dict[str, Any]]]:
+        cap, spent = k.terms.limits.max_cost_nusd, k.ledger.known_nusd + k.ledger.assumed_nusd
+        if cap is not None:
+            out = k.why.startswith("over_budget: the next call")
+            yield from _shares(f"cap/{cap}", "its own cap", cap, spent, out)
+        for name, window, of_nusd, used_nusd in self._allowance.seen:
+            used_up = k.purse is not None and name.rpartition(" a ")[0] in k.purse.said
+            yield from _shares(f"{name}/{window}/{of_nusd}", f"the budget {name}", of_nusd, used_nusd, used_up)
+
+    def _breakers(self, k: State) -> Iterator[tuple[str, dict[str, Any]]]:
+        now_s = self._runtime.monotonic_s()
+        for place, share in enumerate(k.shares):
+            if not share.why.startswith(("the breaker is", "half open")):
+                self._open_since.pop(place, None)
+            elif now_s - self._open_since.setdefault(place, now_s) >= BREAKER_S:
+                model = k.terms.routes[place].model
+                since_s = self._runtime.now_s() - (now_s - self._open_since[place])
+                said = f"the breaker of {model} has not closed for {BREAKER_S / 60:.0f} minutes"
+                yield f"breaker/{place}/{since_s:.0f}"[:-1], {"event": "breaker_open", "model": model, "said": said}
+
+    def _deadline(self, k: State) -> Iterator[tuple[str, dict[str, Any]]]:
+        if k.terms.limits.deadline_at_s is None or k.outcome:
+            return
+        facts, at_s = summary(k), self._runtime.monotonic_s()
+        facts |= of_job(self._speed, facts, at_s) | foretold(self._speed, facts, at_s, self._runtime.now_s())
+        if (said := self._promise.news(facts)) and facts["deadline_at_risk"]:
+            ends = {"deadline_at_s": facts["deadline_at_s"], "projected_end_s": facts["projected_end_s"]}
+            yield f"deadline/{facts['deadline_at_s']:.0f}", {"event": "deadline_at_risk", "said": said, **ends}
+
+
+def _shares(key: str, what: str, of_nusd: int, used_nusd: int, out: bool) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each share that is reached; where the next call could pass the cap (``out``) all are, and it is said so."""
+    for share in SHARES:
+        spent = 100 * used_nusd >= share * of_nusd
+        if spent or out:
+            said = f"{share} % of {what} of {usd_text(of_nusd)} is spent" if spent else (
+                f"{what} of {usd_text(of_nusd)} is used up, the next call could pass it"
+            )  # fmt: skip
+            yield f"{key}/{share}", {"event": "cost", "said": said, "percent": share, "max_cost_usd": usd(of_nusd)}
+
+
+def _why(k: State) -> str:
+    if not k.why or k.outcome == "complete":
+        return ""
+    word = k.why.partition(":")[0]
+    return f": {k.why}" if word in _SAYS_ITSELF else f": {word}"
+
+
+def _message(k: State, told: dict[str, Any]) -> bytes:
+    """``text`` is what a chat shows; all else is for programs."""
+    job = k.terms.job
+    labels = " ".join(f"{name}={value}" for name, value in k.terms.labels.items())
+    spent = usd_text(k.ledger.known_nusd)
+    text = f"cortex job {job}{f' ({labels})' if labels else ''}: {told.pop('said')}; so far {spent}"
+    tally = k.tally
+    return msgspec.json.encode(
+        {
+            "text": text, "job": job, "labels": k.terms.labels, "at_s": k.at_s, **told,
+            "cost_usd": usd(k.ledger.known_nusd), "cost_assumed_usd": usd(k.ledger.assumed_nusd),
+            "rows_succeeded": tally.succeeded, "rows_failed": tally.failed, "calls": tally.calls,
+        }
+    )  # fmt: skip
+
+
+# -- posting ---------------------------------------------------------------------------------------------------------
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Another address is none that the user gave."""
+
+    def redirect_request(self, *args: Any, **more: Any) -> None:
+        return None
+
+
+class Post:
+    """A thread that posts one message after the other. ``done`` is told the key of each that was taken."""
+
+    def __init__(self, url: str, done: Callable[[str], object], tries_s: tuple[float, ...] = TRIES_S) -> None:
+        self._url = url
+        self._done = done
+        self._tries_s = tries_s
+        self._waiting: queue.Queue[tuple[str, bytes] | None] = queue.Queue(QUEUE)
+        self._closing = threading.Event()
+        self._said = False
+        self._thread: threading.Thread | None = None
+
+    def put(self, key: str, message: bytes) -> None:
+        """Have this posted; never waits."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="cortex-notify", daemon=True)
+            self._thread.start()
+        with contextlib.suppress(queue.Full):
+            self._waiting.put_nowait((key, message))
+
+    def close(self) -> None:
+        """Wait a moment for what is still to be posted; no try is repeated any more."""
+        self._closing.set()
+        if self._thread is not None:
+            with contextlib.suppress(queue.Full):
+                self._waiting.put_nowait(None)
+            self._thread.join(CLOSE_S)
+
+    def _run(self) -> None:
+        opener = urllib.request.build_opener(_NoRedirect)
+        while (each := self._waiting.get()) is not None:
+            key, message = each
+            for pause_s in (*self._tries_s, None):
+                why = self._posted(opener, message)
+                if not why:
+                    self._done(key)
+                    break
+                if pause_s is None or self._closing.wait(pause_s):
+                    self._warn(why)
+                    break
+
+    def _posted(self, opener: urllib.request.OpenerDirector, message: bytes) -> str:
+        """Empty where it was taken; else why not, without the URL."""
+        head = {"Content-Type": "application/json", "User-Agent": "cortex"}
+        request = urllib.request.Request(self._url, message, head, method="POST")
+        try:
+            with opener.open(request, timeout=TIMEOUT_S) as answer:
+                return "" if 200 <= answer.status < 300 else f"status {answer.status}"
+        except urllib.error.HTTPError as error:
+            error.close()
+            return f"status {error.code}"
+        except Exception as error:  # whatever it is, it may quote the URL
+            return type(getattr(error, "reason", error)).__name__
+
+    def _warn(self, why: str) -> None:
+        if not self._said:
+            self._said = True
+            host = urlsplit(self._url).hostname
+            _log.warning("--notify: %s takes no message (%s); the job goes on without", host, why)
+
+
+__all__ = ["Herald", "NoNotify", "Post", "checked"]

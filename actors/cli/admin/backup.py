@@ -1,0 +1,42 @@
+"""``backup``: a whole copy of the state folder, made while its jobs run."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+
+import msgspec
+
+from actors.cli.jobs.job_state import standing_of
+from actors.cli.jobs.rendering import RESUMABLE, size_text
+from actors.cli.jobs.settings import named_folder
+from actors.cli.options.errors import COMPLETE, say
+from actors.cli.options.options import Options
+from actors.common.errors import ClearError
+from actors.journal.journal import Folder
+
+
+def backup(to: str, options: Options) -> int:
+    """``cortex backup``; the exit code."""
+    source, place = named_folder(options), Path(os.path.realpath(os.path.expanduser(to)))
+    source.backup(place)
+    copy = Folder(place)
+    jobs = [name for name in copy.jobs() if "~" not in name]
+    size = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
+    rest = [name for name in jobs if _rests(copy, name)]
+    if options.as_json:
+        told = {"folder": str(place), "jobs": jobs, "resumable": rest, "size_bytes": size}
+        print(msgspec.json.encode(told).decode())
+    say(f"{len(jobs):,} {'job' if len(jobs) == 1 else 'jobs'} copied to {place}, {size_text(size)}")
+    if rest:
+        named = rest[0] if len(rest) == 1 else "JOB"
+        say(f"{len(rest):,} of them could go on from there: cortex resume {named} --state {shlex.quote(str(place))}")
+    return COMPLETE
+
+
+def _rests(copy: Folder, name: str) -> bool:
+    try:
+        return standing_of(copy, name).outcome in RESUMABLE
+    except (ClearError, ValueError):
+        return False

@@ -1,0 +1,109 @@
+"""``doctor``: every check as a line that says what is wrong and what to do."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+
+import msgspec
+
+from actors.cli.inspection.timeline_text import tame
+from actors.cli.jobs.settings import cluster_of, named_folder, provider_of
+from actors.cli.options.api_keys import taken_environ
+from actors.cli.options.errors import COMPLETE, FAILED, say
+from actors.cli.options.options import Options
+from actors.common.errors import CommandError
+from actors.doctor import clouds, collector, machine, nodes, packages, provider, state_folder
+from actors.doctor.checks import Asked, Check, Finding, examine
+from actors.providers.credentials.clouds import of_environ
+from actors.providers.credentials.credential import Credential, CredentialError, absolute, checked_url
+
+LIMIT_S = 12.0
+"""For all checks together: they run side by side."""
+CLUSTER_LIMIT_S = 45.0
+"""The same where a Ray is to be joined, and its nodes are asked: that alone takes up to 10 s on a slow machine."""
+_CHECKS: tuple[tuple[str, Check], ...] = (
+    ("python", packages.python), ("dependencies", packages.dependencies), ("packages", packages.packages),
+    ("endpoint", provider.road), ("ray", nodes.ray), ("state", state_folder.state_folder), ("disk", state_folder.disk),
+    ("descriptors", machine.descriptors), ("memory", machine.memory), ("port", machine.port),
+    ("telemetry", collector.telemetry), ("local model", packages.local_model),
+)  # fmt: skip
+_STYLES = {"ok": "green", "warning": "yellow", "wrong": "bold red"}
+_WIDTH = 14
+
+
+def doctor(metrics_listen: str, paid: bool, options: Options) -> int:
+    """``cortex doctor``; the exit code: 0 where nothing is wrong."""
+    environ = taken_environ()
+    named_folder(options)  # refuses what is no folder
+    try:
+        checked_url("--base-url", options.base_url.strip())
+        concurrency = int(options.concurrency or 100)
+    except CredentialError as error:
+        raise CommandError(str(error)) from None
+    except ValueError:
+        raise CommandError(f"--concurrency {options.concurrency!r}: give a whole number above zero") from None
+    if paid and not options.model:
+        raise CommandError("--paid makes one call: give --model NAME with it")
+    asked = Asked(
+        environ=environ, state=options.state, base_url=options.base_url, model=options.model,
+        provider=provider_of(options), api_key_file=absolute(options.api_key_file.strip()),
+        cluster=cluster_of(options), concurrency=concurrency, metrics_listen=metrics_listen, paid=paid,
+    )  # fmt: skip
+    limit_s = CLUSTER_LIMIT_S if nodes.address_of(asked) else LIMIT_S
+    found = examine(_CHECKS, asked, _secrets(asked), limit_s)
+    if options.as_json:
+        states = Counter(finding.state for finding in found)
+        told = {"wrong": states["wrong"], "warnings": states["warning"], "findings": found}
+        print(msgspec.json.encode(told).decode())
+    else:
+        _show(found)
+    return FAILED if any(finding.state == "wrong" for finding in found) else COMPLETE
+
+
+def _secrets(asked: Asked) -> list[Credential]:
+    """All that may not be shown: the key, passwords of proxies, the collector's headers, a Ray's token."""
+    headers = "\n".join(
+        f"x-{number}: {pair.partition('=')[2]}"
+        for number, pair in enumerate(
+            part for name, value in asked.environ.items() if name.endswith("_HEADERS") and name.startswith("OTEL_")
+            for part in value.split(",")
+        )
+    )  # fmt: skip
+    token = asked.environ.get("RAY_AUTH_TOKEN", "").strip()
+    pairs = [tuple(line.split(": ", 1)) for line in headers.splitlines()] + ([("x-ray", token)] if token else [])
+    found = [Credential(custom_headers=tuple((name, value) for name, value in pairs))]
+    try:
+        found += [credential] if (credential := clouds.secret_of(asked)) is not None else []
+        found.append(provider.credential_of(asked))
+    except CredentialError:
+        found.append(Credential(api_key=asked.environ.get("ANTHROPIC_API_KEY", "").strip()))
+    found += of_environ(asked.environ)
+    if "@" in asked.base_url:
+        found.append(Credential(base_url=asked.base_url.strip()))
+    return found
+
+
+def _show(found: list[Finding]) -> None:
+    console = None
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        console = Console(highlight=False)
+    for finding in found:
+        said = tame(f"{finding.said}" + (f": {finding.do}" if finding.do and finding.state != "ok" else ""))
+        if console is None:
+            print(f"{finding.state:<8} {finding.check:<{_WIDTH}} {said}")
+            continue
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table.grid(padding=(0, 1))
+        table.add_column(width=8)
+        table.add_column(width=_WIDTH)
+        table.add_column(ratio=1)
+        table.add_row(Text(finding.state, style=_STYLES[finding.state]), Text(finding.check), Text(said))
+        console.print(table)
+    states = Counter(finding.state for finding in found)
+    sys.stdout.flush()
+    say(f"{states['wrong']} wrong, {states['warning']} warnings, {states['ok']} in order")

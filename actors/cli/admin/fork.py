@@ -1,0 +1,31 @@
+"""``fork``: another job that goes on from one of a job's turns."""
+
+from __future__ import annotations
+
+from actors.cli.jobs.job_state import standing_of
+from actors.cli.jobs.rendering import headline
+from actors.cli.jobs.settings import folder_of
+from actors.cli.options.errors import COMPLETE, say
+from actors.cli.options.options import Options
+from actors.cli.run.sinks import check_output, sink_of
+from actors.common.errors import CommandError
+from actors.maintenance.fork import Fork, fork
+
+
+def fork_job(job: str, at: int, program: str, output: str, options: Options) -> int:
+    """``cortex fork``; the exit code."""
+    name = options.job or f"{job}-{at}"
+    if "~" in name or "~" in job:
+        raise CommandError(f"job name {name!r}: '~' stands in the names of child jobs alone")
+    folder = folder_of(options)
+    sink = sink_of(folder, job, output, options.overwrite)
+    if sink is not None:
+        check_output(sink, output, options.overwrite)  # resuming cuts back what stands there
+    k = fork(folder, Fork(job=job, at=at, name=name, output=output, program=program))
+    standing = standing_of(folder, name, k)
+    if options.as_json:
+        print(standing.as_json())
+        return COMPLETE
+    say(f"{headline(standing)}; what it has and has cost is that of {job} up to turn {at:,}")
+    say(f"to go on: {standing.resume}" if standing.resume else f"{job} had ended there: there is nothing to go on with")
+    return COMPLETE

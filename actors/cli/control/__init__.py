@@ -1,0 +1,1 @@
+"""Commands that change a running job: answer, budget, drain, limit, set."""

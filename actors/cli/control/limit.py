@@ -1,0 +1,169 @@
+"""``limit``: bounds by hand on what all jobs together may use of a route, and a list of what is in force."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from actors.cli.jobs.settings import named_folder, shared_at, shared_cluster
+from actors.cli.options.api_keys import taken_environ
+from actors.cli.options.errors import COMPLETE, say
+from actors.cli.options.options import Options
+from actors.common.errors import CommandError
+from actors.common.units import clock
+from actors.jobs.limit_options import NONE, bounded, option
+from actors.jobs.spec import who
+from actors.limits import overrides
+from actors.limits.shared_accounts import PLACE, accounts_at
+from actors.ports.runtime import Away, Gone, Peer
+from cortex.values.limits import Limits
+from policies.limits.limit import NO_CAPS, Caps
+
+CAPS = {
+    "concurrency": "concurrency", "rpm": "requests_per_min", "itpm": "input_tokens_per_min",
+    "otpm": "output_tokens_per_min", "headroom": "headroom",
+}  # fmt: skip
+"""Option -> what it bounds."""
+
+
+def limit(route: str, clear: bool, options: Options) -> int:
+    """``cortex limit``; the exit code."""
+    asked = {name: value for name in CAPS if (value := getattr(options, name)) not in ("", None)}
+    if clear and asked:
+        raise CommandError(f"--clear takes all bounds away: leave {', '.join(map(option, asked))} out")
+    if (clear or asked) and not route:
+        raise CommandError("which route? give a name, or a part of one that means one alone: `cortex limit` lists them")
+    _read(NO_CAPS, asked)  # what makes no sense is said before anybody is asked
+    cluster = shared_cluster(options)
+    if cluster:
+        return asyncio.run(_in_cluster(cluster, route, clear, asked, options))
+    folder, shared = named_folder(options), shared_at(options).get(PLACE, "")
+    accounts = accounts_at(shared) if shared else None
+    where = shared or folder.address
+    known = overrides.known(folder)
+    held = overrides.read(folder) if accounts is None else accounts.caps()
+    known |= {pool: known.get(pool, set()) for pool in held}
+    if not clear and not asked:
+        return _listed(route, known, held, options, where)
+    pool = _meant(route, known, where)
+    before = held.get(pool, NO_CAPS)
+    now = NO_CAPS if clear else _read(before, asked)
+    now = msgspec.structs.replace(now, who=who(), at_s=time.time())
+    if accounts is None:
+        overrides.put(folder, pool, now)
+    else:
+        accounts.prepare()
+        accounts.cap(pool, now)
+    return _told(pool, before, now, f"jobs of {where}" if accounts is None else f"clusters that share {where}")
+
+
+def _read(before: Caps, asked: dict[str, Any]) -> Caps:
+    """The caps with what was asked for in their place, read as the bounds of a job are."""
+    over = {field: getattr(before, field) for field in CAPS.values()}
+    try:
+        if str(asked.get("concurrency", "")).strip().lower() == NONE:
+            asked = {name: value for name, value in asked.items() if name != "concurrency"}
+            over["concurrency"] = None
+        kept = {field: value for field, value in over.items() if value is not None}
+        limits = bounded(msgspec.structs.replace(Limits(), **_wide(kept)), asked, 0.0)
+    except ValueError as error:
+        raise CommandError(str(error)) from None
+    found = {field: getattr(limits, field) for name, field in CAPS.items() if name in asked}
+    return Caps(**over | found)
+
+
+def _wide(kept: dict[str, Any]) -> dict[str, Any]:
+    return kept | {"window_rows": max(Limits().window_rows, kept.get("concurrency", 1))}
+
+
+def _meant(text: str, known: dict[str, set[str]], where: str) -> str:
+    """The one pool that a text means. Raises ``CommandError`` that lists what is known."""
+    found = overrides.matching(text, known)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise CommandError(f"{text!r} may be {' or '.join(found)}: give more of it")
+    if not known:
+        raise CommandError(f"no route is known in {where}: a job makes its routes known when it begins")
+    raise CommandError(f"no route {text!r} is known in {where}; known: {', '.join(sorted(known))}")
+
+
+def _told(pool: str, before: Caps, now: Caps, whose: str) -> int:
+    said = [
+        f"{option(name)} {_value(now, field)} (was {_value(before, field)})"
+        for name, field in CAPS.items()
+        if getattr(before, field) != getattr(now, field)
+    ]
+    say(f"{pool}: {', '.join(said) or 'as before'}, set by {now.who}, for all {whose}, running and to come")
+    return COMPLETE
+
+
+def _value(held: Caps, field: str) -> str:
+    value = getattr(held, field)
+    return NONE if value is None else f"{value:g}"
+
+
+def _listed(route: str, known: dict[str, set[str]], held: dict[str, Caps], options: Options, where: str) -> int:
+    """What is in force, by whom and since when."""
+    shown = [_meant(route, known, where)] if route else sorted(pool for pool in held if overrides.binds(held[pool]))
+    facts = [_facts(pool, held.get(pool, NO_CAPS)) for pool in shown]
+    if options.as_json:
+        print(msgspec.json.encode({"limits": facts, "known": sorted(known)}).decode())
+        return COMPLETE
+    for each in facts:
+        bounds = ", ".join(f"{option(name)} {each[name]:g}" for name in CAPS if each[name])
+        by = f"by {each['who']}, since {clock(each['at_s'])}" if each["at_s"] else "nobody has set any"
+        print(f"{each['pool']}  {bounds or NONE}  {by}")
+    if not facts:
+        say(f"no limit is set by hand in {where}" + (f"; known: {', '.join(sorted(known))}" if known else ""))
+    return COMPLETE
+
+
+def _facts(pool: str, held: Caps) -> dict[str, Any]:
+    facts = {name: getattr(held, field) for name, field in CAPS.items()}
+    return {"pool": pool, **facts, "who": held.who, "at_s": held.at_s}
+
+
+# -- a cluster's cortex ----------------------------------------------------------------------------------------------
+
+
+async def asked_cortex(cluster: str, saying: Callable[[Peer], Awaitable[int]]) -> int:
+    """Talk to the cortex of a cluster. Raises ``ClusterError``, or ``CommandError`` where it does not answer."""
+    from actors.runtime.ray_runtime import start_runtime
+
+    runtime = await start_runtime(cluster, taken_environ())
+    try:
+        return await saying(runtime.peer("cortex"))
+    except (Away, Gone):
+        raise CommandError(f"the cortex of {cluster} does not answer now: try again") from None
+    except ValueError as error:  # what it was told makes no sense to it
+        raise CommandError(str(error)) from None
+    finally:
+        await runtime.close()
+
+
+async def _in_cluster(cluster: str, route: str, clear: bool, asked: dict[str, Any], options: Options) -> int:
+    """The same, for all jobs of a cluster: its cortex keeps the caps."""
+    folder = named_folder(options)
+
+    async def saying(peer: Peer) -> int:
+        told = await peer.ask("status")
+        held = {pool: Caps(**each["caps"]) for pool, each in told["pools"].items()}
+        known = overrides.known(folder) | {pool: set(each.get("routes", ())) for pool, each in told["pools"].items()}
+        if not clear and not asked:
+            return _listed(route, known, held, options, cluster)
+        pool = _meant(route, known, cluster)
+        before = held.get(pool, NO_CAPS)
+        now = NO_CAPS if clear else _read(before, asked)
+        now = msgspec.structs.replace(now, who=who(), at_s=time.time())
+        await peer.ask("cap", now.who, pool, overrides.encode(now))
+        return _told(pool, before, now, f"jobs of {cluster}")
+
+    return await asked_cortex(cluster, saying)
+
+
+

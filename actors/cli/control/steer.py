@@ -1,0 +1,285 @@
+"""``cancel``, ``drain`` and ``set``: word to a job that has begun, whoever runs it, or nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from actors.cli.control.drain import HERE, cluster_meant, drain_all, drain_node
+from actors.cli.control.limit import asked_cortex
+from actors.cli.jobs.job_state import standing_of
+from actors.cli.jobs.rendering import OVER, Standing, headline
+from actors.cli.jobs.settings import limits_of, named_folder
+from actors.cli.options.api_keys import taken_environ
+from actors.cli.options.errors import COMPLETE, FAILED, say
+from actors.cli.options.options import BOUNDS, Options
+from actors.cli.run.sinks import complete_output
+from actors.common.errors import ClearError, CommandError
+from actors.common.process_owner import Owner
+from actors.driver import control_note
+from actors.history.catalog import last_owner, last_places, last_state
+from actors.jobs.limit_options import changes
+from actors.jobs.spec import who
+from actors.jobs.wait_reasons import roles_at
+from actors.journal.journal import Folder
+from actors.maintenance import offline_edits
+from actors.maintenance.cancel_batches import withdraw
+from actors.ports.runtime import Away, ClusterError, Gone, Peer
+from actors.routing.routes import Wish, remembered, wish_at
+from cortex.state.state import State
+from cortex.values.limits import Limits
+from policies.estimates.price import usd_text
+
+OBEDIENCE_S = 60.0
+"""How long a run may take to hear what is wanted: it looks twice a second, unless it was stopped itself."""
+_LOOK_S = 0.05
+DRAINING = "draining: what is in flight is finished first"
+
+Saying = Callable[[Peer], Awaitable[Any]]
+"""What to say to a channel."""
+
+
+# -- cancel --------------------------------------------------------------------------------------------------------
+
+
+def cancel(job: str, options: Options) -> int:
+    """``cortex cancel``; the exit code: 0 when the job has ended."""
+    folder = named_folder(options)
+    k = last_state(folder, job)
+    if k.outcome in OVER:
+        return _told(
+            standing_of(folder, job, k), options, f"job {job} is {k.outcome} already: nothing to cancel"
+        )
+    left: list[tuple[int, str]] = []
+    if not told_its_run(folder, job, "cancel") and not told_its_cluster(folder, job, _stopping("cancel")):
+        k = last_state(folder, job)
+        if k.outcome not in OVER:
+            left = [(made.route, made.name) for made in k.submissions.values() if made.name]
+            offline_edits.cancel(folder, job, who())
+    k = last_state(folder, job)
+    standing = standing_of(folder, job, k)
+    if k.outcome == "cancelled" and not folder.is_held(job):
+        with contextlib.suppress(OSError):
+            complete_output(folder, job, standing.facts, k.terms.places, k.terms.program, False)
+    if left and k.outcome == "cancelled":
+        _withdrawn(folder, job, k, left)
+    return _told(standing, options, f"cancelled by {who()}" if k.outcome == "cancelled" else "")
+
+
+def _withdrawn(folder: Folder, job: str, k: State, batches: list[tuple[int, str]]) -> None:
+    """Have the provider cancel the batches, by route, of a job that nobody runs; say which go on all the same."""
+    wish = remembered(last_places(folder, job, k.terms))
+    for place in sorted({place for place, _ in batches}):
+        _withdrawn_there(wish_at(wish, k.terms, place), k, [name for at, name in batches if at == place])
+
+
+def _withdrawn_there(wish: Wish, k: State, names: list[str]) -> None:
+    try:
+        left = asyncio.run(withdraw(wish, k.terms.limits, taken_environ(), names))
+    except ClearError as error:
+        left = dict.fromkeys(names, str(error))
+    if done := [name for name in names if name not in left]:
+        say(f"cancelled at the provider: {', '.join(done)}")
+    for name, why in left.items():
+        say(f"message batch {name} goes on at the provider, and is billed: cancel it there ({why})")
+
+
+def _told(standing: Standing, options: Options, said: str) -> int:
+    if said:
+        say(said)
+    say(headline(standing))
+    if options.as_json:
+        print(standing.as_json(), flush=True)
+    return COMPLETE if standing.outcome in OVER else FAILED
+
+
+# -- drain ---------------------------------------------------------------------------------------------------------
+
+
+def drain(job: str, node: str, branch: str, every: bool, within: str, options: Options) -> int:
+    """``cortex drain``: what is in flight is finished, then the job rests; the exit code: 0 when it does.
+
+    All jobs, a node or a branch of a cluster are emptied instead: its cortex is told, and what was in flight ends there
+    meanwhile.
+    """
+    if sum(map(bool, (job, node, branch, every))) != 1:
+        raise CommandError("drain what? give a job, or --node NAME, --branch NAME or --all with --cluster ADDRESS")
+    if within and not (node or every):
+        raise CommandError("--within is for --node and --all: a job is waited for until it rests")
+    if every:
+        return drain_all(within, options)
+    if node and (within or node == HERE):
+        return drain_node(node, within, options)
+    return _drained_there(node or branch, options) if node or branch else _drained(job, options)
+
+
+def _drained_there(subject: str, options: Options) -> int:
+    cluster = cluster_meant(options, "nodes and branches")
+
+    async def saying(peer: Peer) -> int:
+        await peer.ask("drain", who(), subject)
+        say(f"{subject} of {cluster} drains: what is in flight there is finished, nothing new begins")
+        return COMPLETE
+
+    return asyncio.run(asked_cortex(cluster, saying))
+
+
+def _drained(job: str, options: Options) -> int:
+    folder = named_folder(options)
+    k = last_state(folder, job)
+    if k.outcome in OVER:
+        return _rests(folder, job, k, options, f"job {job} is {k.outcome} already: nothing to drain")
+    told = told_its_run(folder, job, "drain")
+    if told:
+        say(DRAINING)
+        while folder.is_held(job):
+            time.sleep(_LOOK_S)
+    told = told or told_its_cluster(folder, job, _stopping("drain"))
+    k = last_state(folder, job)
+    return _rests(folder, job, k, options, "" if told else f"nobody runs job {job}: nothing to drain")
+
+
+def _rests(folder: Folder, job: str, k: State, options: Options, said: str) -> int:
+    standing = standing_of(folder, job, k)
+    _told(standing, options, said)
+    if standing.resume:
+        say(f"to go on: {standing.resume}")
+    return FAILED if standing.outcome == "running" else COMPLETE
+
+
+# -- set -----------------------------------------------------------------------------------------------------------
+
+
+def change(job: str, options: Options) -> int:
+    """``cortex set``; the exit code: 0 when the job has the bounds that were asked for."""
+    folder = named_folder(options)
+    k = last_state(folder, job)
+    if not any(getattr(options, name) not in ("", None) for name in BOUNDS):
+        raise CommandError("nothing to set: give --max-cost, --deadline, --concurrency or the like")
+    before, after = k.terms.limits, limits_of(options, k.terms.limits)
+    if k.outcome in OVER:
+        raise CommandError(f"job {job} is {k.outcome} already: it has no more use for bounds")
+    unpriced = next((at for at, route in enumerate(k.terms.routes) if route.price is None), None)
+    if after.max_cost_nusd is not None and unpriced is not None:
+        model = k.terms.routes[unpriced].model
+        role = next(iter(roles_at(k, unpriced)), "")
+        how = f"run it again with --role {role}={model},input=3,output=15" if role else "resume it with --price"
+        raise CommandError(f"no price is known for {model!r}, so --max-cost cannot hold: {how}")
+    said = changes(before, after)
+    if not said:
+        say(f"job {job} has these bounds already")
+        return COMPLETE
+    changed = {name: now for name in Limits.__struct_fields__ if (now := getattr(after, name)) != getattr(before, name)}
+    blob = msgspec.json.encode(changed)
+
+    async def telling(peer: Peer) -> None:
+        await peer.ask("set_limits", who(), blob)
+
+    if not told_its_run(folder, job, "set", changed) and not told_its_cluster(folder, job, telling):
+        offline_edits.set_limits(folder, job, who(), after)
+    k = last_state(folder, job)
+    if any(getattr(k.terms.limits, name) != now for name, now in changed.items()):
+        raise CommandError(f"job {job} did not take it: look at `cortex status {job}`", FAILED)
+    say(f"{job}: {', '.join(said)}, set by {who()}")
+    for line in filter(None, (_passed_already(k), what_now(folder, job, k))):
+        say(line)
+    return COMPLETE
+
+
+def _passed_already(k: State) -> str:
+    """A cap below what is spent stops the job; it takes nothing back."""
+    cap = k.terms.limits.max_cost_nusd
+    if cap is None or k.ledger.committed_nusd <= cap:
+        return ""
+    return f"{usd_text(k.ledger.committed_nusd)} are spent or promised already: nothing more is asked"
+
+
+def what_now(folder: Folder, job: str, k: State) -> str:
+    """How a job that nobody runs goes on, as one line; empty where somebody does."""
+    standing = standing_of(folder, job, k)
+    return f"it does not run: {standing.resume}" if standing.resume and standing.outcome != "detached" else ""
+
+
+# -- on the way to whoever runs it -----------------------------------------------------------------------------------
+
+
+def told_its_run(
+    folder: Folder, job: str, how: str, limits: dict[str, Any] | None = None, answers: dict[str, Any] | None = None
+) -> bool:  # fmt: skip
+    """Leave word for the process that runs the job, and wait until it has obeyed; False where none runs it."""
+    owner = last_owner(folder, job)
+    if owner is None:
+        return False
+    wanted = control_note.Wanted(how=how, who=who(), owner=owner, limits=limits or {}, answers=answers or {})
+    until_s = time.monotonic() + OBEDIENCE_S
+    left = False
+    while folder.is_held(job):
+        if not left:
+            left = control_note.leave(folder, job, wanted)
+        elif not control_note.waits(folder, job):
+            return True
+        if time.monotonic() > until_s:
+            _take_back(folder, job, owner)
+            whom = f"process {owner.pid} on {owner.host}"
+            raise CommandError(f"{whom}, which runs job {job}, does not answer: end it", FAILED)
+        time.sleep(_LOOK_S)
+    if left and not control_note.waits(folder, job):
+        return True  # it obeyed, and was done with the job by then
+    _take_back(folder, job, owner)
+    return False
+
+
+def _take_back(folder: Folder, job: str, owner: Owner) -> None:
+    """Nobody will obey it."""
+    if control_note.read(folder, job, owner) is not None:
+        control_note.obeyed(folder, job)
+
+
+def told_its_cluster(folder: Folder, job: str, saying: Saying) -> bool:
+    """Tell the channel of a job that goes on in a cluster without a driver; False where there is none."""
+    owner = last_owner(folder, job)
+    if owner is None or owner.cluster in ("inline", "local", "child"):
+        return False
+    try:
+        return asyncio.run(_tell_channel(job, owner.cluster, saying))
+    except ClusterError as error:
+        say(f"{error}; what may still run there can write to this job no more")
+        return False
+
+
+async def _tell_channel(job: str, cluster: str, saying: Saying) -> bool:
+    from actors.runtime.ray_runtime import start_runtime
+
+    runtime = await start_runtime(cluster, taken_environ())
+    try:
+        peer = runtime.peer(f"channel:{job}")
+        await saying(peer)
+        if await _ended(peer):
+            await runtime.end_actor(f"channel:{job}")
+        return True
+    except (Away, Gone):
+        return False
+    finally:
+        await runtime.close()
+
+
+def _stopping(how: str) -> Saying:
+    """Have the job end, and wait until it has."""
+
+    async def stop(peer: Peer) -> None:
+        await peer.ask("stop", how, who())
+        if how == "drain":
+            say(DRAINING)
+        while not await _ended(peer):  # noqa: ASYNC110 - the channel is another process
+            await asyncio.sleep(_LOOK_S)
+
+    return stop
+
+
+async def _ended(peer: Peer) -> bool:
+    return bool(msgspec.json.decode(await peer.ask("status"))["outcome"] != "running")

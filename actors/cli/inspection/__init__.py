@@ -1,0 +1,1 @@
+"""Commands that show jobs: status, show, report, export, diff, replay, top."""

@@ -1,0 +1,247 @@
+"""What ``status`` says of one job: from its journal, and from what its process publishes while it runs."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+
+from actors.cli.jobs.rendering import Standing, batch_words, cost, failed_kinds, last_failed, why
+from actors.common.units import clock, span
+from actors.driver.live_status import Live
+from actors.history.catalog import last_owner, last_terms
+from actors.journal.journal import Folder, StoreError
+from actors.limits import overrides
+from actors.monitoring.deadline_monitor import risk_words
+from actors.top.labels import caps_words, node_words, route_words
+
+STATES = {
+    "interrupted": "interrupted: resumable", "partial": "partial: resumable",
+    "detached": "in a cluster, without a driver",
+}  # fmt: skip
+_ENDED = ("complete", "partial", "failed", "cancelled")
+_ALIVE = ("running", "detached")
+
+
+def state_words(standing: Standing) -> str:
+    """How a job stands, in a word or two."""
+    return f"{standing.outcome}, forgotten" if standing.forgotten else STATES.get(standing.outcome, standing.outcome)
+
+
+def ago(then_s: float) -> str:
+    """How long ago that was."""
+    return span(max(0.0, time.time() - then_s)) + " ago"
+
+
+def add_times(standing: Standing, seen: Live | None) -> None:
+    """Fields of ``status --json`` that no summary has: when the job ended, and what is live."""
+    facts = standing.facts
+    facts["ended_at_s"] = facts["last_turn_at_s"] if standing.outcome in _ENDED else None
+    told = seen.facts if seen is not None else {}
+    facts |= {name: told.get(name) for name in ("projected_end_s", "deadline_at_risk")}
+    facts["live"] = {"as_of_s": seen.at_s, **_without_series(seen.cortex)} if seen is not None else None
+
+
+def _without_series(status: dict[str, Any]) -> dict[str, Any]:
+    """Second by second is for ``top``."""
+    routes = {
+        name: {field: value for field, value in each.items() if field != "series"}
+        for name, each in status.get("routes", {}).items()
+    }
+    return {**status, "routes": routes} if status else {}
+
+
+def particulars(folder: Folder, job: str, standing: Standing, seen: Live | None, now_s: float) -> list[tuple[str, str]]:
+    """Lines, each with its name; those that say nothing are left out."""
+    facts = standing.facts
+    calls = f"{facts['calls']:,}, {facts['attempts']:,} attempts, {facts['reused_calls']:,} remembered"
+    attempts = ", ".join(f"{count:,} {kind}" for kind, count in facts["failures"].items())
+    lines = [
+        ("job", job), ("state", _state(folder, job, standing)), ("why", why(standing)), ("waits", facts["waits"]),
+        ("rows", _rows(standing)), ("calls", calls),
+        ("failed", f"attempts: {attempts}" if attempts else ""),
+        ("tokens", f"{facts['input_tokens']:,} in, {facts['output_tokens']:,} out"),
+        ("cost", _cost(facts)), ("route", _routes(standing)), ("limits", _limits(facts)),
+        ("labels", " ".join(f"{name}={value}" for name, value in facts["labels"].items())),
+        ("by hand", _by_hand(folder, job, standing)), ("batches", batch_words(facts["batches"])),
+        ("deadline", _deadline(facts)), ("time", span(_elapsed_s(standing, now_s))),
+        ("last turn", ago(facts["last_turn_at_s"])), ("channel", _channel(facts, seen)),
+        *(_live(seen, now_s) if seen is not None and seen.cortex else []),
+        ("output", facts["output"]), ("resume", standing.resume), ("results", _results(standing)),
+    ]  # fmt: skip
+    return [(name, said) for name, said in lines if said]
+
+
+# -- from the journal ------------------------------------------------------------------------------------------------
+
+
+def _state(folder: Folder, job: str, standing: Standing) -> str:
+    said = state_words(standing)
+    if standing.forgotten:
+        return said
+    owner = last_owner(folder, job)
+    if standing.outcome == "running" and owner is not None:
+        return f"{said}: process {owner.pid} on {owner.host}, cluster {owner.cluster}"
+    if standing.outcome == "detached" and owner is not None:
+        return f"{said}: {owner.cluster}"
+    at_s = standing.facts["last_turn_at_s"]
+    if standing.outcome in _ENDED and at_s:
+        return f"{said}; it ended {clock(at_s)}"
+    return said
+
+
+def _elapsed_s(standing: Standing, now_s: float) -> float:
+    """Since it began: up to now while it runs, else to its last turn."""
+    began_s = float(standing.facts["began_at_s"])
+    alive = standing.outcome in _ALIVE and began_s
+    return max(0.0, now_s - began_s) if alive else float(standing.facts["elapsed_s"])
+
+
+def _rows(standing: Standing) -> str:
+    facts = standing.facts
+    expected = max(standing.rows, facts["rows"])
+    if not expected:
+        return ""
+    if standing.untold:
+        return f"{expected:,}"
+    said = f"{facts['rows_succeeded']:,} of {expected:,} succeeded"
+    kinds = failed_kinds(facts)
+    if facts["rows_failed"]:
+        said += f", {facts['rows_failed']:,} failed" + (f" ({kinds})" if kinds else "")
+    return f"{said}; {last}" if (last := last_failed(facts)) else said
+
+
+def _cost(facts: dict[str, Any]) -> str:
+    if facts["cost_usd"] is None:
+        return ""
+    cap = facts["max_cost_usd"]
+    return cost(facts) + (f", of ${cap:g} at most" if cap is not None else "")
+
+
+def _routes(standing: Standing) -> str:
+    """Where calls go now, with what they may use of it; the other routes behind it."""
+    facts = standing.facts
+    said = [str(facts["route"])]
+    if standing.outcome in _ALIVE:
+        said[0] += f", {facts['in_flight']} in flight of {facts['permits']} permits"
+    others = [each["route"] for each in facts["routes"] if not each["roles"] and not said[0].startswith(each["route"])]
+    roles = [f"{', '.join(each['roles'])}: {each['route']}" for each in facts["routes"] if each["roles"]]
+    return "; ".join(["; else ".join([*said, *others]), *roles])
+
+
+def _limits(facts: dict[str, Any]) -> str:
+    said = " ".join(map(" ".join, facts["limits"].items()))
+    if not facts["limits_by"]:
+        return said
+    return f"{said or 'none'}; last set by {facts['limits_by']}, {clock(facts['limits_at_s'])}"
+
+
+def _by_hand(folder: Folder, job: str, standing: Standing) -> str:
+    """What somebody set for all jobs of the state folder (``cortex limit``), for those pools that this job uses."""
+    if standing.forgotten or standing.outcome not in (*_ALIVE, "interrupted", "partial"):
+        return ""
+    try:
+        held = overrides.read(folder)
+    except StoreError as error:
+        return str(error)
+    terms = last_terms(folder, job)
+    own = {pool for pool, _ in overrides.pools_of(terms)} if terms is not None else set()
+    return "; ".join(
+        f"{caps_words(msgspec.structs.asdict(each))}, since {clock(each.at_s)}, for {route_words(pool)}"
+        for pool, each in held.items() if pool in own and overrides.binds(each)
+    )  # fmt: skip
+
+
+def _deadline(facts: dict[str, Any]) -> str:
+    at_s = facts["deadline_at_s"]
+    if at_s is None:
+        return ""
+    left_s = at_s - time.time()
+    risk = risk_words(facts).removeprefix("deadline ")
+    return f"{clock(at_s)}, {f'in {span(left_s)}' if left_s > 0 else 'passed'}" + (f"; {risk}" if risk else "")
+
+
+def _results(standing: Standing) -> str:
+    """How to get at what an ended job has, where no file holds it."""
+    facts = standing.facts
+    if standing.forgotten or standing.outcome not in _ENDED or facts["output"] not in ("", "-") or not facts["results"]:
+        return ""
+    return f"cortex results {facts['job']}{standing.where}"
+
+
+# -- while it runs ---------------------------------------------------------------------------------------------------
+
+
+def _channel(facts: dict[str, Any], seen: Live | None) -> str:
+    """Its incarnation: each run, and each restart, is one more."""
+    said = f"epoch {facts['epoch']}" if facts["epoch"] > 1 else ""
+    told = seen.cortex.get("channels", {}).get(facts["job"], {}) if seen is not None else {}
+    if told.get("deaths"):
+        said = f"epoch {facts['epoch']}, died {told['deaths']} times of late"
+    return said + (", given up" if told.get("condemned") else "")
+
+
+def _live(seen: Live, now_s: float) -> list[tuple[str, str]]:
+    """What its cortex knows: breakers that are not closed, the pools, who works, who is drained."""
+    status = seen.cortex
+    age = f"{span(max(0.0, now_s - seen.at_s))} ago"
+    open_ = [
+        f"{_subject(name)}: {each['state']}{_probed(each, now_s)}" + (f" ({each['why']})" if each["why"] else "")
+        for name, each in status["breakers"].items() if each["state"] != "closed"
+    ]  # fmt: skip
+    pools = [_pool(name, each) for name, each in status["pools"].items()]
+    return [
+        *(("breaker", said) for said in open_),
+        *(("pool", said) for said in pools),
+        ("branches", _staff(status, "branch")),
+        ("workers", _staff(status, "worker")),
+        ("nodes", _nodes(status)),
+        ("seen", f"in its process, {age}" if seen.facts else f"the cortex of {seen.owner.cluster} was asked"),
+    ]
+
+
+def _subject(name: str) -> str:
+    kind, _, rest = name.partition(":")
+    return f"{kind} {route_words(rest) if kind == 'route' else node_words(rest) if kind == 'node' else rest}"
+
+
+def _probed(breaker: dict[str, Any], now_s: float) -> str:
+    until_s = breaker.get("until_s") or 0.0
+    if breaker["state"] != "open" or not until_s:
+        return ""
+    return f", probed at {clock(until_s)}, in {max(0.0, until_s - now_s):.0f} s"
+
+
+def _pool(name: str, pool: dict[str, Any]) -> str:
+    said = (
+        f"{route_words(name)}: limit {pool['concurrency']:,}, {pool['in_flight']:,} in flight, "
+        f"{pool['granted']:,} granted, {pool['wanted']:,} wanted"
+    )
+    words = caps_words(pool["caps"])
+    return f"{said}; by hand: {words}" if words else said
+
+
+def _staff(status: dict[str, Any], role: str) -> str:
+    members = {name: one for name, one in status["staff"].items() if name.startswith(role)}
+    up = sum(one["state"] == "up" for one in members.values())
+    said = [f"{up:,} up"] if members else []
+    for name, one in members.items():
+        if one["state"] == "up":
+            continue
+        by = one["drained_by"] or status["nodes"].get(one["node"], {}).get("drained_by", "")
+        said.append(f"{name} {one['state']}" + (f", drained by {by}" if by else ""))
+    return "; ".join(said)
+
+
+def _nodes(status: dict[str, Any]) -> str:
+    """Those that are drained or gone, and how many are well; nothing where one process is all there is."""
+    nodes = status["nodes"]
+    said = []
+    for name, node in nodes.items():
+        if node["drained_by"]:
+            said.append(f"{node_words(name)} drained by {node['drained_by']}")
+        elif not node["alive"]:
+            said.append(f"{node_words(name)} gone")
+    well = len(nodes) - len(said)
+    return "; ".join([f"{well:,} up", *said]) if said or len(nodes) > 1 else ""

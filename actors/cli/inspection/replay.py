@@ -1,0 +1,139 @@
+"""``replay``: a program tried over a job's recorded replies, and what it would ask besides."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import msgspec
+
+from actors.cli.jobs.programs import built, program_named
+from actors.cli.jobs.settings import named_folder
+from actors.cli.options.errors import COMPLETE, FAILED, PARTIAL, say
+from actors.cli.options.options import Options
+from actors.cli.run.execute import answer_text
+from actors.history.recorded_replies import Recordings, terms_for
+from actors.programs import loader
+from cortex.journal.dry_run import DryRun, NewCall, Totals
+from cortex.state.program import Program
+from cortex.values.display import clipped
+from cortex.values.limits import Terms
+from policies.estimates.price import usd, usd_text
+
+_SHOWN_MAX = 20
+_OPEN = "needs calls"
+
+
+def replay(job: str, where: str, pairs: list[str], options: Options) -> int:
+    """``cortex replay``; the exit code: 0 where it came to its end on what is recorded, 3 where it needs more."""
+    with contextlib.closing(Recordings(named_folder(options), job)) as records:
+        program = _program(records.terms, where, pairs)
+        tried = DryRun(terms_for(records.terms, program), program, records, loader.load)
+        k = tried.run(records.began_at_s, records.heard)
+        outcome = k.outcome or _OPEN
+        totals, answer = tried.totals, tried.answer
+        if not records.rows_ended:
+            say(f"of its rows only the {k.tally.rows_read:,} that {job} has read are recorded")
+        if options.as_json:
+            print(msgspec.json.encode(_as_json(job, tried, outcome, answer)).decode())
+        else:
+            print("\n".join(_said(job, tried, outcome, where == "" and records.changed)))
+            if answer not in (None, []):
+                print(answer_text(answer))
+    return PARTIAL if totals.calls or totals.runs or totals.waits else COMPLETE if outcome == "complete" else FAILED
+
+
+def _program(terms: Terms, where: str, pairs: list[str]) -> Program:
+    """The job's own program as it is now, or another, with the job's parameters as far as it has them too."""
+    if not where:
+        type_ = loader.find(terms.program)
+    else:
+        name = terms.program.rpartition(":")[2]
+        file = where.endswith(".py") and ":" not in where
+        same = file and name in loader.programs_in(where)
+        type_ = program_named(f"{where}:{name}" if same else where)
+    fields = {field.encode_name for field in msgspec.structs.fields(type_)}
+    own: dict[str, Any] = msgspec.json.decode(terms.params_json)
+    if dropped := [name for name in own if name not in fields]:
+        say(f"{where} has no parameter {', '.join(dropped)}: the job's own is left out")
+    return built(type_, pairs, {}, {name: value for name, value in own.items() if name in fields})
+
+
+def _as_json(job: str, tried: DryRun, outcome: str, answer: Any) -> dict[str, Any]:
+    totals, k = tried.totals, tried.k
+    cost, most = _sums(totals)
+    return {
+        "job": job, "program": k.terms.program, "outcome": outcome, "why": k.why,
+        "reused_calls": totals.reused, "failed_calls": totals.failed, "reused_tool_runs": totals.runs_reused,
+        "new_calls": [_call(each) for each in totals.calls], "new_tool_runs": totals.runs, "waits": totals.waits,
+        "let_go": totals.let_go,
+        "input_tokens": sum(each.input_tokens for each in totals.calls),
+        "output_tokens": sum(each.output_tokens for each in totals.calls),
+        "cost_usd": None if cost is None else usd(cost), "cost_max_usd": None if most is None else usd(most),
+        "rows_succeeded": k.tally.succeeded, "rows_failed": k.tally.failed, "answer": answer,
+    }  # fmt: skip
+
+
+def _call(each: NewCall) -> dict[str, Any]:
+    told: dict[str, Any] = msgspec.to_builtins(each)
+    for name in ("cost_nusd", "cost_max_nusd"):
+        nusd = told.pop(name)
+        told[name.replace("nusd", "usd")] = None if nusd is None else usd(nusd)
+    return told
+
+
+def _sums(totals: Totals) -> tuple[int | None, int | None]:
+    """What the new calls would cost together, and the most; None where the route has no price."""
+    if any(each.cost_nusd is None for each in totals.calls):
+        return None, None
+    return sum(each.cost_nusd or 0 for each in totals.calls), sum(each.cost_max_nusd or 0 for each in totals.calls)
+
+
+def _said(job: str, tried: DryRun, outcome: str, changed: bool) -> list[str]:
+    """What came of it, for people."""
+    totals, k = tried.totals, tried.k
+    program = k.terms.program + (", which has changed since it ran" if changed else "")
+    lines = [f"job       {job}, tried with {program}; no model was asked and no tool run"]
+    reused = f"{_many(totals.reused, 'recorded reply', 'recorded replies')}"
+    if totals.runs_reused:
+        reused += f", {_many(totals.runs_reused, 'tool result')}"
+    if totals.failed:
+        reused += f", {_many(totals.failed, 'failure')} (a run would ask again)"
+    lines.append(f"reused    {reused}")
+    if k.terms.streams:
+        lines.append(f"rows      {k.tally.succeeded:,} succeeded, {k.tally.failed:,} failed")
+    if totals.calls:
+        tokens = sum(each.input_tokens for each in totals.calls), sum(each.output_tokens for each in totals.calls)
+        lines.append(f"new       {_many(len(totals.calls), 'call')}: {_worth(*tokens, *_sums(totals))}")
+        lines += map(_line, totals.calls[:_SHOWN_MAX])
+        if len(totals.calls) > _SHOWN_MAX:
+            lines.append(f"            and {len(totals.calls) - _SHOWN_MAX:,} more: --json lists them all")
+    for run in totals.runs[:_SHOWN_MAX]:
+        lines.append(f"tool      {run.job}/{run.goal} would run {run.tool} with {run.arguments}")
+    if totals.let_go:
+        lines.append(f"let go    {totals.let_go:,} that would be begun, and that nobody waited for in the end")
+    if totals.waits:
+        lines.append(f"waits     for an answer: {', '.join(totals.waits)}")
+    state = "ends here: without these it goes no further, and more may follow" if outcome == _OPEN else outcome
+    lines.append(f"outcome   {state}{f': {k.why}' if k.why else ''}")
+    if k.tally.failed_said:
+        lines.append(f"failed    {k.tally.failed_said}")
+    return lines
+
+
+def _line(each: NewCall) -> str:
+    worth = _worth(each.input_tokens, each.output_tokens, each.cost_nusd, each.cost_max_nusd)
+    return f"  {each.job}/{each.goal}/{each.sample}  {each.kind}  {clipped(each.prompt, 60)!r}  {worth}"
+
+
+def _worth(input_tokens: int, output_tokens: int, cost: int | None, most: int | None) -> str:
+    tokens = f"about {input_tokens:,} tokens in, {output_tokens:,} out"
+    if cost is None or most is None:
+        return f"{tokens}; no price is known"
+    return f"{tokens}, {usd_text(cost)} (at most {usd_text(most)})"
+
+
+def _many(count: int, noun: str, nouns: str = "") -> str:
+    return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
+
+

@@ -1,0 +1,102 @@
+"""``report``: what happened in a job, as one HTML page or as a trace, from its journal alone."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import sys
+import time
+from collections.abc import Iterable
+
+from actors.cli.jobs.job_state import standing_of
+from actors.cli.jobs.rendering import cost, why
+from actors.cli.jobs.settings import named_folder
+from actors.cli.options.atomic_write import check_free, whole
+from actors.cli.options.errors import COMPLETE, say
+from actors.cli.options.options import Options
+from actors.common.errors import CommandError
+from actors.common.units import span
+from actors.history.annotated_turns import Reading, readings
+from actors.journal.journal import Folder
+from actors.report.aggregate import fold
+from actors.report.figures import Figures
+from actors.report.sentences import Ending
+from cortex.journal import codec
+from cortex.state.state import State
+
+FORMATS = ("html", "perfetto")
+
+
+def report(job: str, output: str, form: str, without_text: bool, options: Options) -> int:
+    """``cortex report``; the exit code."""
+    if form not in FORMATS:
+        raise CommandError(f"--format {form}: give {' or '.join(FORMATS)}")
+    folder = named_folder(options)
+    found = readings(folder, job)  # raises where there is no such job, before a file is made
+    output = output or f"{job}{'.html' if form == 'html' else '.trace.json.gz'}"
+    if output != "-":
+        check_free(output, options.overwrite)
+    if found[0].changed:
+        say(f"the program of {job} has changed since, or is gone: only what the journal itself says is reported")
+    if form == "html":
+        _written(output, [_html(folder, job, found, not without_text).encode()])
+    else:
+        from actors.report.perfetto import trace
+
+        _written(output, trace(found, not without_text))
+    if output != "-":
+        say(f"the report on {job} is in {output}")
+    return COMPLETE
+
+
+def _html(folder: Folder, job: str, found: list[Reading], text: bool) -> str:
+    from actors.report.page import NO_CHARTS, page, plotly
+    from actors.report.page import report as make
+
+    figures = fold(found, unnamed=not text)
+    library = plotly()
+    if library is None:
+        say(f"tables in place of charts: {NO_CHARTS}")
+    return page(make(found, _ending(folder, job, found[0], figures), figures, text), library)
+
+
+def _ending(folder: Folder, job: str, reading: Reading, figures: Figures) -> Ending:
+    k = reading.k if reading.k is not None else _account(reading, figures)
+    source = folder.journal(job)
+    try:
+        codec.put_right(k, source.account(reading.seq))
+    finally:
+        source.close()
+    standing = standing_of(folder, job, k)
+    facts = standing.facts
+    return Ending(
+        facts=facts, outcome=standing.outcome, rows=0 if reading.changed else max(standing.rows, facts["rows"]),
+        why=why(standing),
+        resume=standing.resume, cost=cost(facts) if facts["cost_usd"] is not None else "",
+        time=span(facts["elapsed_s"]), now_s=time.time(),
+    )  # fmt: skip
+
+
+def _account(reading: Reading, figures: Figures) -> State:
+    """What can be said of K though its turns cannot be taken again."""
+    k = codec.open_job(reading.terms)
+    k.began_at_s, k.at_s = reading.begin_s, reading.end_s
+    own = figures.jobs.get(reading.name)
+    k.tally.calls = own.answered + own.reused if own is not None else 0
+    k.tally.failures = {kind: each.count for kind, each in figures.failures.items()}
+    k.written_rows = figures.written
+    return k
+
+
+def _written(output: str, parts: Iterable[bytes]) -> None:
+    """Write it whole or not at all."""
+    if output == "-":
+        for part in parts:
+            sys.stdout.buffer.write(part)
+        sys.stdout.buffer.flush()
+        return
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(stack.enter_context(whole(output)).open("wb"))
+        packed = stack.enter_context(gzip.open(file, "wb", compresslevel=6)) if output.endswith(".gz") else file
+        for part in parts:
+            packed.write(part)

@@ -1,0 +1,216 @@
+"""``inspect``: a job's turns, the story of one goal, what failed, and K as it was: from the journal alone."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from contextlib import closing, suppress
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from actors.cli.inspection.text_lines import Lines, time_of
+from actors.cli.inspection.timeline_text import details, heading, tame
+from actors.cli.jobs.job_state import standing_of
+from actors.cli.jobs.rendering import headline, why
+from actors.cli.jobs.settings import named_folder
+from actors.cli.options.errors import COMPLETE, say
+from actors.cli.options.options import Options
+from actors.common.errors import ClearError, CommandError
+from actors.journal.errors import never_began
+from actors.journal.journal import Folder, Journal
+
+_QUIET = frozenset({"granted", "written", "ticked"})
+CHILDREN_MAX = 100
+"""Of a goal's children, so many are named."""
+
+
+class Wanted(msgspec.Struct, kw_only=True):
+    """What the user wants to see."""
+
+    job: str
+    subject: str = ""
+    failed: bool = False
+    at: int | None = None
+    first: int = 0
+    count: int = 40
+
+
+def inspect(wanted: Wanted, options: Options) -> int:
+    """``cortex inspect``; the exit code."""
+    if wanted.failed and (wanted.subject or wanted.at is not None):
+        raise CommandError("--failed lists what failed: give no goal and no --at with it")
+    folder, wanted = named_folder(options), _of_child(wanted)
+    source = folder.journal(wanted.job)
+    try:
+        if not source.seq:
+            raise CommandError(never_began(wanted.job))
+        if wanted.at is not None:
+            from actors.cli.inspection.state_at import show_moment
+
+            return show_moment(source, wanted.job, wanted.at, wanted.subject, options)
+        if wanted.failed:
+            return _failures(source, wanted, options)
+        if wanted.subject:
+            shard = _shard_of(folder, source, wanted)
+            return inspect(shard, options) if shard is not None else _story(folder, source, wanted, options)
+        return _turns(folder, source, wanted, options)
+    finally:
+        source.close()
+
+
+def _of_child(wanted: Wanted) -> Wanted:
+    """A call of a child job, named in full, is looked up in that job's journal."""
+    named = re.fullmatch(rf"(?:call:)?({re.escape(wanted.job)}(?:~\d+)+)/(\d+/.+)", wanted.subject, re.DOTALL)
+    return msgspec.structs.replace(wanted, job=named[1], subject=f"call:{named[2]}") if named else wanted
+
+
+def _shard_of(folder: Folder, source: Journal, wanted: Wanted) -> Wanted | None:
+    """The same of the shard that was dealt this row; None where the job itself knows what is meant, or none does."""
+    from actors.history.result_history import shard_names
+    from actors.inspection.target import NoSubject, subject_of
+    from actors.maintenance.offline_edits import loaded
+
+    subject = f"row:{wanted.subject}" if wanted.subject.isdecimal() else wanted.subject  # shards alone have rows
+    for name in filter(folder.has, shard_names(source, loaded)):
+        with closing(folder.journal(name)) as part, suppress(NoSubject):
+            subject_of(part, subject)
+            return msgspec.structs.replace(wanted, job=name, subject=subject)
+    return None
+
+
+def _turns(folder: Folder, source: Journal, wanted: Wanted, options: Options) -> int:
+    from actors.inspection.turn_list import turns_of
+
+    job, first = wanted.job, wanted.first
+    if first > source.seq:
+        raise CommandError(f"{job} has turns 1 to {source.seq:,}, and no turn {first:,}")
+    if options.as_json:
+        for line in turns_of(source, max(0, first - 1)):
+            print(msgspec.json.encode(line).decode())
+        return COMPLETE
+    _head(folder, job)
+    lines = (line for line in turns_of(source, max(0, first - 1)) if _loud(line))
+    some = list(islice(lines, wanted.count)) if first else list(deque(lines, maxlen=wanted.count))
+    for line in some:
+        print(f"{line['turn']:>7}  {time_of(line['at_s'])}  {tame('; '.join(line['said']))}")
+    left = source.seq - len(some)
+    if left:
+        say(f"{job} has {source.seq:,} turns; --from N shows others, --json all; where nothing but leave, time or "
+            "output came is left out")
+    return COMPLETE
+
+
+def _loud(line: dict[str, Any]) -> bool:
+    return not _QUIET.issuperset(line["events"]) or any(said.startswith("the job ends") for said in line["said"])
+
+
+def _head(folder: Folder, job: str) -> None:
+    """How the job stands and why it waits or ended, as far as its program lets that be known."""
+    try:
+        standing = standing_of(folder, job)
+    except (ClearError, ValueError):
+        return
+    reason = why(standing) or standing.facts["waits"]
+    say(headline(standing) + (f"; {reason}" if reason else ""))
+    if standing.untold:
+        say(standing.untold)
+
+
+# -- one goal --------------------------------------------------------------------------------------------------------
+
+
+def _story(folder: Folder, source: Journal, wanted: Wanted, options: Options) -> int:
+    from actors.inspection.goal_timeline import story_of
+    from actors.inspection.target import subject_of
+
+    subject, span = subject_of(source, wanted.subject)
+    story = story_of(folder, source, subject, span)
+    if options.as_json:
+        told = msgspec.to_builtins(story)
+        for entry in told["entries"]:
+            if "request" in entry:
+                entry["request"] = _parsed(entry["request"])
+            if entry.get("reply"):
+                entry["reply"]["body"] = _parsed(entry["reply"]["body"])
+        print(msgspec.json.encode(told).decode())
+        return COMPLETE
+    if not story.entries and story.goal is None:
+        raise CommandError(f"{wanted.job} has no {wanted.subject}: {story.note}")
+    if story.note:
+        say(story.note)
+    show = Lines()
+    show.line("bold", 0, _title(story))
+    seen: dict[str, int] = {}
+    turn = 0
+    for entry in story.entries:
+        at = f"turn {entry['turn']:,}  {time_of(entry['at_s'])}  " if entry["turn"] != turn else ""
+        turn = entry["turn"]
+        if at:
+            show.line("cyan", 0, at.rstrip())
+        other = f"goal {entry['goal']}: " if story.subject["goal"] not in (None, entry["goal"]) else ""
+        show.line("bold" if entry["what"] in ("asked", "answered", "ended") else "", 2, other + heading(entry))
+        for label, text in details(entry, seen):
+            show.labelled(label, text)
+    if story.goal is not None:
+        many = story.goal["attempts"]
+        show.line("", 0, f"{_goal(story)} is {story.goal['status']}, after {many} attempt{'s' * (many != 1)}")
+        if children := story.goal.get("children"):
+            more = f" and {len(children) - CHILDREN_MAX:,} more" if len(children) > CHILDREN_MAX else ""
+            show.line("", 0, f"goals below it: {', '.join(map(str, children[:CHILDREN_MAX]))}{more}")
+    return COMPLETE
+
+
+def _parsed(text: str) -> Any:
+    """A body as JSON, where it is that."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
+
+
+def _goal(story: Any) -> str:
+    named = story.subject
+    row = f" (row {named['row']})" if named.get("row") else ""
+    return f"goal {named['goal']}{row}" if named["goal"] else f"row {named['row']}"
+
+
+def _title(story: Any) -> str:
+    call = f", call {story.subject['call']}" if story.subject.get("call") else ""
+    return f"{_goal(story)} of {story.job}{call}"
+
+
+# -- what failed -----------------------------------------------------------------------------------------------------
+
+
+def _failures(source: Journal, wanted: Wanted, options: Options) -> int:
+    from actors.history.result_history import shard_names
+    from actors.inspection.target import spans
+    from actors.inspection.turn_list import failures_of
+    from actors.maintenance.offline_edits import loaded
+
+    folder, parts = source.folder, shard_names(source, loaded)
+    if folder is not None and parts:
+        for name in filter(folder.has, parts):
+            with closing(folder.journal(name)) as part:
+                _failures(part, msgspec.structs.replace(wanted, job=name), options)
+        return COMPLETE
+    span = spans(source)[0]
+    if span.program is None:
+        say(f"the program of {wanted.job} has changed since, or is gone: only what the journal itself says is told")
+    count = 0
+    for each in failures_of(source, span):
+        count += 1
+        if options.as_json:
+            print(msgspec.json.encode(each).decode())
+            continue
+        failure = each["failure"]
+        row = f"row {each['row']}" if each["row"] else ""
+        goal = f"goal:{each['goal']}" if each["goal"] else "refused"
+        said = f"{failure.get('kind', '')}: {' '.join(failure.get('message', '').split())}"
+        print(tame(f"{goal:<12} {row:<20} turn {each['turn']:>7,}  {each['attempts']:>2} attempts  {said}"))
+    if not options.as_json:
+        more = f": `cortex inspect {wanted.job} goal:N` tells the story of one" if count else ""
+        say(f"{count:,} failed of the goals and rows of {wanted.job}{more}")
+    return COMPLETE

@@ -1,0 +1,170 @@
+"""``status``, ``jobs`` and ``results``: what the journals tell, without a runtime and without a key."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import msgspec
+
+from actors.cli.control.limit import asked_cortex
+from actors.cli.inspection.job_status import STATES, add_times, ago, particulars, state_words
+from actors.cli.jobs.job_state import standing_of
+from actors.cli.jobs.rendering import STATUS_FIELDS, Standing, least_and_most, size_text
+from actors.cli.jobs.settings import named_folder, shared_cluster
+from actors.cli.options.errors import COMPLETE, say
+from actors.cli.options.options import Options
+from actors.cli.run.sinks import check_output, sink_of
+from actors.common.errors import ClearError, CommandError
+from actors.common.process_owner import this_owner
+from actors.driver import live_status
+from actors.files.errors import SinkClosed
+from actors.history.catalog import forgotten, last_owner, last_turn_s
+from actors.history.sampling import picked
+from actors.journal.journal import Folder, Forgotten, NoSuchJob, StoreError
+from actors.maintenance.offline_edits import copy_results, copy_some
+from actors.maintenance.removal import size_bytes
+from actors.ports.runtime import ClusterError, Peer
+
+UNREADABLE = "unreadable"
+NOT_BEGUN = "not begun"
+
+
+def jobs(options: Options, every: bool = False) -> int:
+    """``cortex jobs``: the jobs of the state folder, the latest first; the exit code. ``every``: child jobs too."""
+    folder = named_folder(options)
+    found = [_row(folder, name, at_s) for name, at_s in _latest_first(folder, every)]
+    if options.as_json:
+        print(msgspec.json.encode({"jobs": [told for told, _ in found]}).decode())
+        return COMPLETE
+    if not found:
+        say(f"no jobs in {folder.address}")
+        return COMPLETE
+    table = [("JOB", "STATE", "ROWS", "COST", "SIZE", "LAST TURN"), *(line for _, line in found)]
+    widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
+    for line in table:
+        print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+    for told, _ in found:
+        if told["outcome"] == UNREADABLE:
+            why = str(told["why"])
+            say(why if str(told["job"]) in why else f"{told['job']}: {why}")
+    for told, _ in found:
+        if told.get("untold"):
+            say(str(told["untold"]))
+    return COMPLETE
+
+
+def _latest_first(folder: Folder, every: bool = False) -> list[tuple[str, float]]:
+    """Jobs, without those that serve another one unless ``every`` job is meant, and when their last turn was."""
+    found = [(name, _last_turn_s(folder, name)) for name in folder.jobs() if every or "~" not in name]
+    return sorted(found, key=lambda pair: -pair[1])
+
+
+def _last_turn_s(folder: Folder, name: str) -> float:
+    try:
+        return last_turn_s(folder, name) or folder.changed_s(name)
+    except Forgotten:
+        return float(msgspec.json.decode(forgotten(folder, name))["last_turn_at_s"])
+    except StoreError:
+        return folder.changed_s(name)
+
+
+def _row(folder: Folder, name: str, at_s: float) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """A job for programs, and as a line of the table."""
+    size = size_bytes(folder, name)
+    try:
+        standing = standing_of(folder, name)
+    except (
+        ClearError,
+        ValueError,
+    ) as error:  # a damaged journal, a program that is gone: the others are shown
+        said = str(error)
+        told = {"job": name, "outcome": UNREADABLE, "why": said, "size_bytes": size}
+        state = NOT_BEGUN if isinstance(error, NoSuchJob) else UNREADABLE
+        return told, (name, state, "", "", size_text(size), ago(at_s) if at_s else "")
+    facts = standing.facts
+    ended = "?" if standing.untold else f"{facts['rows_succeeded'] + facts['rows_failed']:,}"
+    rows = f"{ended}/{max(standing.rows, facts['rows']):,}"
+    money = least_and_most(facts) if facts["cost_usd"] is not None else ""
+    told = {**msgspec.json.decode(standing.as_json()), "size_bytes": size, "labels": facts["labels"]}
+    told |= {"untold": standing.untold} if standing.untold else {}
+    return told, (name, state_words(standing), rows, money, size_text(size), ago(at_s))
+
+
+def age_s(folder: Folder, job: str) -> float:
+    """Seconds since the last turn of a job."""
+    return max(0.0, time.time() - _last_turn_s(folder, job))
+
+
+def status(job: str, options: Options) -> int:
+    """``cortex status``: one job, by default the latest; the exit code."""
+    folder = named_folder(options)
+    if not job:
+        found = _latest_first(folder)
+        if not found:
+            raise CommandError(f"no jobs in {folder.address}")
+        job = found[0][0]
+    standing = standing_of(folder, job)
+    if not standing.forgotten:
+        _see_cluster(folder, job, standing)
+    cluster = shared_cluster(options) if options.cluster else ""
+    seen = asyncio.run(_of_cluster(cluster)) if cluster else live_status.read(folder, job)
+    add_times(standing, seen)
+    if standing.untold:
+        say(standing.untold)
+    if options.as_json:
+        print(standing.as_json(STATUS_FIELDS))
+        return COMPLETE
+    for name, said in particulars(folder, job, standing, seen, time.time()):
+        print(f"{name:<10}{said}")
+    return COMPLETE
+
+
+async def _of_cluster(cluster: str) -> live_status.Live:
+    """What the cortex of a cluster knows now."""
+    found: list[live_status.Live] = []
+
+    async def saying(peer: Peer) -> int:
+        now_s = time.time()
+        told = live_status.dated(await peer.ask("status"), now_s)
+        found.append(live_status.Live(owner=this_owner(cluster), at_s=now_s, facts={}, cortex=told))
+        return COMPLETE
+
+    await asked_cortex(cluster, saying)
+    return found[0]
+
+
+def _see_cluster(folder: Folder, job: str, standing: Standing) -> None:
+    """A job that its driver left in a cluster goes on only as long as that lives."""
+    owner = last_owner(folder, job)
+    if standing.outcome != "detached" or owner is None:
+        return
+    from actors.cluster.bootstrap import checked_address
+
+    try:
+        checked_address(owner.cluster)
+    except ClusterError as error:
+        standing.facts |= {"outcome": "interrupted", "why": f"{error}: the job can be resumed elsewhere", "waits": ""}
+
+
+def results(
+    job: str, output: str, options: Options, *, failed: bool = False, sample: int = 0, tail: int = 0
+) -> int:  # fmt: skip
+    """``cortex results``: the results that a job has so far, to standard output or a file; the exit code."""
+    folder = named_folder(options)
+    folder.journal(job).close()  # raises where there is no such job, before a file is made
+    sink = sink_of(folder, job, output or "-", options.overwrite)
+    assert sink is not None
+    check_output(sink, output or "-", options.overwrite)
+    try:
+        if failed or sample or tail:
+            count = copy_some(folder, job, sink, lambda found: picked(found, failed=failed, sample=sample, tail=tail))
+        else:
+            count = copy_results(folder, job, sink)
+    except SinkClosed:
+        return COMPLETE  # `| head` has seen enough
+    standing = standing_of(folder, job)
+    found = f"{count:,} {'failed ' * failed}result{'s' * (count != 1)}"
+    say(f"{found} of {job}, which is {STATES.get(standing.outcome, standing.outcome)}")
+    return COMPLETE

@@ -1,0 +1,56 @@
+"""Lines of text on standard output: wrapped on a terminal, unformatted elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+from actors.cli.inspection.timeline_text import tame
+
+_LABEL = 12
+
+
+def time_of(at_s: float) -> str:
+    """A time of day, to the millisecond."""
+    return datetime.fromtimestamp(at_s, UTC).astimezone().strftime("%H:%M:%S.%f")[:-3]
+
+
+class Lines:
+    """Lines on standard output: wrapped and with weight on a terminal, plain text elsewhere."""
+
+    def __init__(self) -> None:
+        self._console: Any = None
+        if sys.stdout.isatty():
+            from rich.console import Console
+
+            self._console = Console(highlight=False)
+
+    def line(self, style: str, indent: int, text: str) -> None:
+        """A line."""
+        text = tame(text)
+        if self._console is None:
+            print(" " * indent + text)
+            return
+        from rich.padding import Padding
+        from rich.text import Text
+
+        self._console.print(Padding(Text(text, style=style), (0, 0, 0, indent)))
+
+    def labelled(self, label: str, text: str) -> None:
+        """A text under its label; further lines of it stand below its first."""
+        margin = 4 + _LABEL
+        first, *rest = text.split("\n")
+        if self._console is None:
+            print(f"    {label:<{_LABEL}}{tame(first)}")
+            for line in rest:
+                print(" " * margin + tame(line))
+            return
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table.grid(padding=0)
+        table.add_column(width=margin)
+        table.add_column(ratio=1)
+        table.add_row(Text(f"    {label}", style="dim"), Text(tame(text)))
+        self._console.print(table)

@@ -1,0 +1,1 @@
+"""Jobs as the commands see them: settings, state, configuration, texts."""

@@ -1,0 +1,124 @@
+"""``config``: which options a job runs under, and where each of them comes from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from actors.cli.jobs.settings import named_folder
+from actors.cli.options.errors import COMPLETE
+from actors.cli.options.options import ABOUT, RUNNING, TABLE, Options, flag_of
+from actors.common.units import clock
+from actors.history.catalog import last_places, last_state
+from actors.jobs.limit_options import OPTIONS as LIMITED
+from actors.jobs.limit_options import shown_bound
+from actors.journal.journal import Folder, TextGone
+from cortex.journal import codec
+from cortex.state import events
+from cortex.state.state import State
+from cortex.values.display import clipped
+from cortex.values.limits import Limits
+
+CONFIG = "config"
+"""Among a job's places: what was said, and where, as JSON."""
+_NOT_KEPT = frozenset({"notify", "as_json", "verbose", "job", "state", "overwrite", "fresh"})
+DEFAULT = "default"
+PLACES = ("program", "input", "output")
+"""Options that stand with the job's places, so that of what was said of them only where it was is kept here."""
+SHOWN = 300
+"""Characters of a value: a prompt may be a page."""
+
+Said = dict[str, tuple[str, str]]
+"""Option -> value and where it comes from, for people."""
+
+
+def said_in(options: Options, command: str = "") -> str:
+    """What the user said, as it is kept with the job: no key is an option, and no address may hold a password."""
+    found: Said = {}
+    for name, origin in options.origins.items():
+        if name in PLACES:
+            found[name] = "", f"{origin} of cortex {command}" if command else origin
+        if name in _NOT_KEPT or not hasattr(options, name):
+            continue
+        value = getattr(options, name)
+        text = ", ".join(value) if isinstance(value, list) else str(value).lower() if value is True else str(value)
+        found[name] = text, f"{origin} of cortex {command}" if command else origin
+    return msgspec.json.encode(found).decode()
+
+
+def merged(before: str, now: str) -> str:
+    """What was said when the job began, with what a later run was told."""
+    return msgspec.json.encode({**_decoded(before), **_decoded(now)}).decode()
+
+
+def _decoded(text: str) -> Said:
+    return msgspec.json.decode(text, type=Said) if text else {}
+
+
+def config(job: str, options: Options) -> int:
+    """``cortex config``; the exit code."""
+    folder = named_folder(options)
+    k = last_state(folder, job)
+    told = in_force(folder, job, k)
+    if options.as_json:
+        found = {name: {"value": value, "from": origin} for name, (value, origin) in told.items()}
+        print(msgspec.json.encode({"job": job, "config": found}).decode())
+        return COMPLETE
+    some = ((name, *pair) for name, pair in told.items() if pair[0] or pair[1] != DEFAULT)
+    table = [(name, clipped(value, SHOWN), origin) for name, value, origin in some]
+    widths = [max(len(line[column]) for line in table) for column in range(2)]
+    for name, value, origin in table:
+        print(f"{name:<{widths[0]}}  {value:<{widths[1]}}  {origin}")
+    return COMPLETE
+
+
+def in_force(folder: Folder, job: str, k: State) -> Said:
+    """What a job runs under. A bound is told as it stands in the journal, and by whom it was changed."""
+    places = last_places(folder, job, k.terms)
+    said, changed = _decoded(places.get(CONFIG, "")), _changes(folder, job)
+    usual = Limits()
+    about = {"program": k.terms.program, "input": places.get("input", ""), "output": places.get("output", "")}
+    found: Said = {name: (value, said.get(name, ("", ""))[1]) for name, value in about.items()}
+    for name in (*RUNNING, "ordered", "no_keep_text", *TABLE):
+        if name in _NOT_KEPT:
+            continue
+        value, origin = said.get(name, ("", DEFAULT))
+        if name in LIMITED:
+            value = shown_bound(name, k.terms.limits)
+            value = "" if value == "none" else value
+            origin = changed.get(name, origin)
+            if origin == DEFAULT and shown_bound(name, usual) != shown_bound(name, k.terms.limits):
+                origin = "as it began"
+        elif name == "model":
+            value, origin = k.terms.route.model, said.get(name, ("", "the rows, or as it began"))[1]
+        elif name == "cluster":
+            value = places.get("cluster", value)
+        found[flag_of(name).removeprefix("--")] = value, origin
+    return {name: pair for name, pair in found.items() if name not in ABOUT or pair[0]}
+
+
+def _changes(folder: Folder, job: str) -> dict[str, str]:
+    """Bounds that were changed since the job was last opened: option -> by whom, and when."""
+    source = folder.journal(job)
+    found: dict[str, str] = {}
+    limits: Limits | None = None
+    try:
+        for _, turn in source.turns(source.opened_at()):
+            terms = codec.opening(turn)
+            limits = terms.limits if terms is not None else limits
+            for event in (event for batch in turn.batches for event in batch):
+                if not isinstance(event, events.LimitsSet):
+                    continue
+                before, limits = limits, event.limits
+                for name in LIMITED:
+                    if before is not None and shown_bound(name, before) != shown_bound(name, limits):
+                        found[name] = f"changed by {event.who}, {clock(turn.at_s)}"
+    except TextGone:
+        pass  # by whom, and when, left with the rest
+    finally:
+        source.close()
+    return found
+
+
+__all__: list[Any] = ["CONFIG", "config", "in_force", "merged", "said_in"]

@@ -1,0 +1,47 @@
+"""How a job stands, as its journal alone tells it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from actors.cli.jobs.rendering import OVER, Standing
+from actors.history.catalog import forgotten, told
+from actors.history.job_facts import facts_of
+from actors.journal.journal import Folder
+from cortex.state.state import State
+
+
+def standing_of(folder: Folder, job: str, k: State | None = None) -> Standing:
+    """The job's standing. Raises ``NoSuchJob``."""
+    if k is None and (figures := forgotten(folder, job)):
+        facts: dict[str, Any] = msgspec.json.decode(figures)
+        rows, unreadable = facts["rows_counted"], facts["lines_unreadable"]
+        return Standing(facts=facts, state=folder.address, rows=rows, unreadable=unreadable)
+    found = told(folder, job, k)
+    k = found.k
+    facts = facts_of(folder, job, k)
+    places = k.terms.places
+    return Standing(
+        facts=facts, state=folder.address, answer=found.answer, rows=number(places, "rows"),
+        unreadable=number(places, "unreadable"), untold=found.untold,
+    )  # fmt: skip
+
+
+def spool_of(folder: Folder, job: str) -> Path:
+    """Where an input that can be read only once is kept, until its job is over."""
+    return folder.beside(job, ".input")
+
+
+def forget_spool(folder: Folder, standing: Standing) -> None:
+    """A job that is over reads nothing more."""
+    if standing.outcome in OVER:
+        spool_of(folder, str(standing.facts["job"])).unlink(missing_ok=True)
+
+
+def number(places: dict[str, str], name: str) -> int:
+    """A count that was kept with the job; 0 where none was."""
+    text = places.get(name, "")
+    return int(text) if text.isdecimal() else 0

@@ -1,0 +1,164 @@
+"""The program that a user names, with its parameters from texts."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
+
+import msgspec
+
+from actors.common.errors import CommandError
+from actors.programs import loader
+from cortex.flows import Flow
+from cortex.flows.determinism import first
+from cortex.state.program import Program, build
+
+_MISSING = "Object missing required field `"
+_JSON = {"array": '["a", "b"]', "object": '{"a": 1}'}
+"""How values that are no plain text are written, by what was expected."""
+
+
+def program_named(where: str) -> type[Program]:
+    """The class: a ready program, ``module:Class``, ``file.py:Class``, or a file or module that holds just one.
+
+    Modules are looked for in the working folder too, after all other places. Raises ``CommandError``.
+    """
+    try:
+        if where.endswith(".py") and ":" not in where:
+            return _only_one(where)
+        return loader.find(where)
+    except loader.NoSuchProgram as error:
+        raise CommandError(str(error)) from None
+
+
+def _only_one(path: str) -> type[Program]:
+    found = loader.programs_in(path)
+    if len(found) != 1:
+        if not found:
+            raise CommandError(f"{path}: it holds no cortex.Program: no flow (@cortex.flow), and no class that is one")
+        raise CommandError(f"{path}: it holds {', '.join(found)}: name the program as {path}:{found[0]}")
+    return loader.find(f"{path}:{found[0]}")
+
+
+def built(
+    type_: type[Program], pairs: list[str], given: dict[str, Any], before: dict[str, Any] | None = None
+) -> Program:  # fmt: skip
+    """The program with its parameters: those of ``-p name=value``, those that come from its inputs, and else those that
+    it had ``before``.
+
+    Raises ``CommandError`` naming the parameter that is unknown, missing or does not fit.
+    """
+    named = called(type_)
+    fields = {field.encode_name: field for field in msgspec.structs.fields(type_)}
+    values: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or not name:
+            raise CommandError(f"-p {pair!r}: give it as name=value")
+        if name not in fields:
+            takes = ", ".join(known for known in fields if known not in given) or "none"
+            raise CommandError(f"-p {name}: {named} has no such parameter; it takes: {takes}")
+        if name in values:
+            raise CommandError(f"-p {name} is given twice")
+        said = text_of(f"-p {name}=", text)
+        values[name] = said if _kinds(fields[name].type) == [str] else _plain(said)
+    if issubclass(type_, Flow) and (complaint := first(type_.function)):
+        raise CommandError(f"{named}: {complaint}")
+    try:
+        return build(type_, msgspec.json.encode({**(before or {}), **given, **values}))
+    except ValueError as error:
+        said = str(error)
+        if _MISSING in said:
+            name = said.split(_MISSING, 1)[1].split("`", 1)[0]
+            raise CommandError(
+                f"{named} needs {name}: give -p {name}=... {_inputs_hint(name)}".rstrip()
+            ) from None
+        said, _, place = said.removeprefix(f"{type_.__name__}: ").partition(" - at `$.")
+        if place:
+            name = place.rstrip("`")
+            form = next((form for kind, form in _JSON.items() if f"xpected `{kind}`" in said), "")
+            hint = f"; it is read as JSON: -p {name}='{form}'" if form and name in fields else ""
+            raise CommandError(f"-p {name}: {said[:1].lower()}{said[1:]}{hint}") from None
+        raise CommandError(f"{named}: {said}") from None
+
+
+def text_of(flag: str, text: str) -> str:
+    """A text as it stands; after ``@`` what the file of this name holds (``@@`` begins a text that begins with ``@``).
+
+    Raises ``CommandError``.
+    """
+    if not text.startswith("@"):
+        return text
+    if text.startswith("@@"):
+        return text[1:]
+    try:
+        return Path(text[1:]).expanduser().read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is no UTF-8 text"
+        said = f"{flag}{text}: cannot read {text[1:]}: {why} (write @@ for a text that begins with @)"
+        raise CommandError(said) from None
+
+
+def called(type_: type[Program]) -> str:
+    """What a program is called. A flow may have a parameter named ``name``, and has no other name then."""
+    name: object = type_.name
+    return name if isinstance(name, str) and name else type_.__name__
+
+
+def told_of(type_: type[Program]) -> str:
+    """What a program is and takes, for ``cortex run PROGRAM --help``."""
+    named = called(type_)
+    lines = [f"{named}: {inspect.cleandoc(type_.__doc__ or '') or 'a program'}", ""]
+    taken = [f"  -p {name}=…   {kind}, {default}" for name, kind, default in parameters_of(type_)]
+    lines += [*taken, "" if taken else "  it takes no parameters"]
+    return "\n".join([*lines, "cortex run --help: the other options"])
+
+
+def parameters_of(type_: type[Program]) -> list[tuple[str, str, str]]:
+    """(name, type, ``needed`` or its default) of each parameter of a program."""
+    told = []
+    for field in msgspec.structs.fields(type_):
+        kind = " | ".join(_kind(each) for each in _kinds(field.type))
+        needed = field.required or field.default is msgspec.UNSET
+        default = "needed" if needed else f"default {_shown(field)}"
+        told.append((field.encode_name, kind, default))
+    return told
+
+
+def _kinds(type_: Any) -> list[Any]:
+    """The types that a parameter may have; that a flow's may be left out at first (``UnsetType``) is none of them."""
+    if get_origin(type_) is Union or isinstance(type_, UnionType):
+        return [each for each in get_args(type_) if each is not msgspec.UnsetType]
+    return [type_]
+
+
+def _kind(type_: Any) -> str:
+    plain = isinstance(type_, type) and get_origin(type_) is None
+    return str(type_.__name__ if plain else type_).replace("typing.", "")
+
+
+def _shown(field: Any) -> str:
+    value = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+    return msgspec.json.encode(value).decode()
+
+
+def missing(program: Program) -> None:
+    """Refuse a flow that is to run once without all that it needs. Raises ``CommandError``."""
+    lacking = [name for name in program.required if name not in program.params()] if isinstance(program, Flow) else []
+    if lacking:
+        raise CommandError(f"{type(program).__name__} needs {lacking[0]}: give -p {lacking[0]}=...")
+
+
+def _inputs_hint(name: str) -> str:
+    return "or its files as INPUTS" if name == "notes" else ""
+
+
+def _plain(text: str) -> Any:
+    """A value for a field that is no text: as JSON, else as it stands."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text

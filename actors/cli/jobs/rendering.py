@@ -1,0 +1,240 @@
+"""How a job stands, for people and for programs."""
+
+from __future__ import annotations
+
+import os
+from decimal import Decimal
+from shlex import quote
+from typing import Any
+
+import msgspec
+
+from actors.cli.options.errors import COMPLETE, FAILED, PARTIAL
+from actors.common.errors import USAGE
+from actors.common.units import clock, span
+from actors.jobs.spec import STATE_DEFAULT
+from actors.journal.journal import Folder
+from actors.providers.credentials.clouds import OPENS
+from cortex.flows.context import APPROVAL
+
+FIELDS = (
+    "job", "outcome", "rows", "rows_succeeded", "rows_failed", "calls", "attempts", "failures", "paid_calls",
+    "reused_calls", "paid_again", "input_tokens", "output_tokens", "cache_read_tokens", "cache_creation_tokens",
+    "cost_usd", "cost_assumed_usd", "elapsed_s", "answer", "output", "resume",
+)  # fmt: skip
+"""What ``--json`` gives: these, no more and no less."""
+
+STATUS_FIELDS = (
+    *FIELDS, "why", "waits", "route", "routes", "permits", "in_flight", "deadline_at_s", "paused_until_s", "limits",
+    "batches", "rows_failed_by_kind", "rows_refused", "failed_row", "failed_said", "max_cost_usd", "limits_by",
+    "limits_at_s", "labels", "awaited", "sleeps_until_s", "epoch", "began_at_s", "last_turn_at_s", "ended_at_s", "live",
+    "projected_end_s", "deadline_at_risk",
+)  # fmt: skip
+"""What ``status --json`` gives: how the job stands at this moment, too. ``live`` is what its cortex knows while it runs
+(``as_of_s``, ``pools``, ``routes``, ``breakers``, ``staff``, ``nodes``, ``channels``), else null. Times that end in
+``_at_s`` or ``_until_s`` are seconds since 1970; 0 or null: none."""
+
+_RESUME = "resume: one call goes first, and the rest when it is answered"
+_ONE_FIRST = f"then {_RESUME}"
+_ADVICE = {
+    "blocked": f"no row failed for it: put the account (credit, spend limit) or the model's name right, {_ONE_FIRST}",
+    "unauthorised": f"no row failed for it: set a good key in ANTHROPIC_API_KEY or its file, {_ONE_FIRST}",
+    "throttled": "that is longer than the job sits out: resume it then",
+    "deadline": "resume with a later --deadline",
+    "condemned": "see to what ends it (its memory, its node, its program), then resume",
+}
+"""What to do, by the first word of why a job stopped. What is over a cap says so where it says how to go on."""
+
+_AWAITS = "waits for an answer"
+
+RESUMABLE = frozenset({"partial", "interrupted", "detached"})
+OVER = frozenset({"complete", "failed", "cancelled"})
+
+
+class Standing(msgspec.Struct, kw_only=True):
+    """A job's figures, as ``actors.jobs.summary`` has them, and what else a user wants to know."""
+
+    facts: dict[str, Any]
+    state: str
+    answer: Any = None
+    rows: int = 0
+    """Rows of the whole input, as they were counted when the job began; 0 where it has none."""
+    unreadable: int = 0
+    """Lines of the input that were no rows."""
+    untold: str = ""
+    """What its journal alone cannot tell, in one line: then it is not known how many rows succeeded or failed."""
+    asks_again: bool = False
+    """Whether its failed rows can be asked again by themselves."""
+
+    @property
+    def outcome(self) -> str:
+        """``complete``, ``partial``, ``failed``, ``cancelled``, ``running``, ``interrupted`` or ``detached``."""
+        return str(self.facts["outcome"])
+
+    @property
+    def forgotten(self) -> bool:
+        """Whether what it asked and was answered was removed."""
+        return "forgotten_at_s" in self.facts
+
+    @property
+    def resume(self) -> str:
+        """The command that goes on with the job; empty where nothing can or need go on."""
+        if self.outcome not in RESUMABLE or self.forgotten:
+            return ""
+        verb = "attach" if self.outcome == "detached" else "resume"
+        return f"cortex {verb} {self.facts['job']}{self.where}"
+
+    @property
+    def retry(self) -> str:
+        """The command that asks its failed rows again; empty where there are none, or it is to go on first."""
+        failed = self.facts["rows_failed"] > self.facts["rows_refused"]
+        able = failed and self.asks_again and self.outcome == "complete"
+        return f"cortex retry {self.facts['job']}{self.where}" if able else ""
+
+    @property
+    def where(self) -> str:
+        """The option that names the state folder, where a command would not find it by itself."""
+        usual = Folder(os.environ.get("CORTEX_STATE") or STATE_DEFAULT).address
+        return "" if usual == self.state else f" --state {self.state}"
+
+    def as_json(self, names: tuple[str, ...] = FIELDS) -> str:
+        """The one object of ``--json``, on one line."""
+        facts = {
+            **self.facts, "rows": max(self.rows, self.facts["rows"]), "answer": self.answer,
+            "output": self.facts["output"] or None, "resume": self.resume or None,
+        }  # fmt: skip
+        if self.untold:
+            facts |= {"rows_succeeded": None, "rows_failed": None}
+        return msgspec.json.encode({name: facts[name] for name in names}).decode()
+
+    def code(self, failed_share_max: Decimal, partial_is_complete: bool) -> int:
+        """The exit code of a run that ended so, signals apart."""
+        facts = self.facts
+        drained = facts["why"].startswith("drain: by ")  # no result, a rest: whoever waits for it goes on with it
+        if self.outcome != "complete" and (drained or not (partial_is_complete and self.outcome in RESUMABLE)):
+            return PARTIAL if self.outcome in RESUMABLE else FAILED
+        failed, refused = facts["rows_failed"], facts["rows_refused"]
+        bad, lines = failed + self.unreadable, facts["rows"] + self.unreadable
+        if not bad or Decimal(bad) / lines <= failed_share_max:
+            return COMPLETE
+        return FAILED if failed > refused else USAGE
+
+
+def headline(standing: Standing) -> str:
+    """What was done, in one line."""
+    facts = standing.facts
+    said = [f"{facts['job']}: {standing.outcome}"]
+    rows = max(standing.rows, facts["rows"])
+    noun = "row" if standing.rows or facts["rows_refused"] else "result"
+    if rows:
+        known = f"{facts['rows_succeeded']:,} of {_many(rows, noun)} succeeded"
+        said.append(_many(rows, noun) if standing.untold else known)
+    if facts["rows_failed"]:
+        kinds = failed_kinds(facts)
+        said.append(f"{facts['rows_failed']:,} failed" + (f" ({kinds})" if kinds else ""))
+    if standing.unreadable:
+        was = "was" if standing.unreadable == 1 else "were"
+        said.append(f"{_many(standing.unreadable, 'line')} of the input {was} no row")
+    said.append(_many(facts["calls"], "call"))
+    if facts["reused_calls"]:
+        said.append(f"{facts['reused_calls']:,} of them remembered")
+    if facts["cost_usd"] is not None:
+        said.append(cost(facts))
+    said.append(span(facts["elapsed_s"]) + (", rests included" if facts["epoch"] > 1 else ""))
+    return ", ".join(filter(None, said))
+
+
+def failed_kinds(facts: dict[str, Any]) -> str:
+    """Rows that failed, by kind."""
+    said = [f"{count:,} {kind}" for kind, count in facts["rows_failed_by_kind"].items()]
+    if facts["rows_refused"]:
+        said.append(f"{facts['rows_refused']:,} refused before sending")
+    return ", ".join(said)
+
+
+def last_failed(facts: dict[str, Any]) -> str:
+    """Which row failed last, and what it said; empty where none did."""
+    row, said = facts["failed_row"], facts["failed_said"]
+    if not row:
+        return ""
+    return f"the last: {said}" if said.startswith(f"row {row}:") else f"the last: row {row}: {said}"
+
+
+def cost(facts: dict[str, Any]) -> str:
+    """Money for people; what may have been billed besides is said apart."""
+    from policies.estimates.price import usd_text
+
+    known, assumed = usd_text(facts["known_nusd"]), facts["assumed_nusd"]
+    return known + (
+        f" (and perhaps {usd_text(assumed)} for attempts whose cost nobody reported)" if assumed else ""
+    )
+
+
+def least_and_most(facts: dict[str, Any]) -> str:
+    """The same in a column of a table: what it cost, to what it cost at most."""
+    from policies.estimates.price import usd_text
+
+    known, assumed = facts["known_nusd"], facts["assumed_nusd"]
+    return usd_text(known) + (f" to {usd_text(known + assumed)}" if assumed else "")
+
+
+def batch_words(batches: list[dict[str, Any]]) -> str:
+    """Message batches that are on their way or at the provider, five at most."""
+    said = [
+        f"{each['number']}: {each['batch'] or each['state']} ({_many(each['requests'], 'request')})" for each in batches
+    ]
+    more = f" and {len(said) - 5:,} more" if len(said) > 5 else ""
+    return ", ".join(said[:5]) + more
+
+
+def size_text(size_bytes: int) -> str:
+    """Bytes for people."""
+    if size_bytes < 1_000:
+        return f"{size_bytes} B"
+    for unit, above in (("kB", 1e3), ("MB", 1e6), ("GB", 1e9)):
+        if size_bytes < 999.5 * above:
+            return f"{size_bytes / above:.3g} {unit}"
+    return f"{size_bytes / 1e12:.3g} TB"
+
+
+def why(standing: Standing) -> str:
+    """Why the job is not complete, with what to do; empty where it is."""
+    said = str(standing.facts["why"])
+    if not said:
+        return ""
+    how, _, by = said.partition(": by ")
+    if how == "cancel":
+        return f"cancelled by {by}"
+    if how == "drain":
+        return f"drained by {by}: what was in flight is finished" if standing.facts["outcome"] == "partial" else ""
+    if how.startswith(_AWAITS):
+        return _awaits(standing)
+    until_s = standing.facts["paused_until_s"]
+    times = [f"the provider names the time: {clock(until_s)}"] if until_s else []
+    advice = _advice(said, str(standing.facts["route"]))
+    return "; ".join([said.rstrip("."), *times, *([advice] if advice else [])])
+
+
+def _advice(said: str, route: str) -> str:
+    """What to do about why it stopped. Each cloud is opened by something else, which its failure may say already."""
+    why = said.partition(":")[0].strip()
+    opens = next((how for cloud, how in OPENS.items() if f" at {cloud}://" in route), "")
+    if why != "unauthorised" or not opens:
+        return _ADVICE.get(why, "")
+    return "no row failed for it" + (f"; after that {_RESUME}" if opens in said else f": {opens}, {_ONE_FIRST}")
+
+
+def _awaits(standing: Standing) -> str:
+    """What a job at rest still waits for: what it was given since it came to rest is not among it."""
+    names: list[str] = standing.facts["awaited"]
+    if not names:
+        return "it has the answer that it waited for: resume it"
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    approval = names[0].startswith(APPROVAL)
+    given = names[0].removeprefix(APPROVAL) if approval else f"{names[0]}=VALUE"
+    command = f"cortex {'approve' if approval else 'answer'} {standing.facts['job']} {quote(given)}{standing.where}"
+    return f"{_AWAITS}: {names[0]}{more}; give it, then resume: {command}"
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

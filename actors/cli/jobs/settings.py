@@ -1,0 +1,210 @@
+"""From what the user said to the records that a job runs under. Whatever makes no sense is one clear line."""
+
+from __future__ import annotations
+
+import os
+import time
+from decimal import Decimal, InvalidOperation
+
+import msgspec
+
+from actors.channel.webhooks import NoNotify
+from actors.channel.webhooks import checked as checked_notify
+from actors.cli.options.options import Options
+from actors.common.errors import CommandError
+from actors.jobs.limit_options import NONE, OPTIONS, bounded
+from actors.jobs.option_parsing import fallback, labels, provider, role, simulated
+from actors.journal.journal import Folder, StoreError, is_database
+from actors.limits.shared_accounts import PLACE
+from actors.providers.credentials.credential import CredentialError, absolute, checked_url, without_password
+from actors.routing.routes import Wish
+from actors.simulator.settings import SimulatorSettings
+from cortex.goals.shards import checked
+from cortex.values.limits import BATCHES, MESSAGES, Limits
+
+
+def folder_of(options: Options) -> Folder:
+    """The state folder, ready for use. Raises ``StoreError``."""
+    return named_folder(options).prepare()
+
+
+def shared_at(options: Options) -> dict[str, str]:
+    """Where limits are shared with other clusters, as one of a job's places. Raises ``CommandError``, or
+    ``StoreError`` for an address that cannot be one."""
+    address = options.limits.strip()
+    if address and not is_database(address):
+        raise CommandError(f"--limits {without_password(address)}: limits are shared in a database, at postgresql://…")
+    if address:
+        _folder("--limits", address)
+    return {PLACE: address} if address else {}
+
+
+def named_folder(options: Options) -> Folder:
+    """The state folder as it is: looking changes nothing."""
+    if "://" in options.state and not is_database(options.state):
+        said = without_password(options.state)
+        raise CommandError(f"--state {said}: journals are kept in a folder of this machine, or at postgresql://…")
+    return _folder("--state", options.state)
+
+
+def _folder(option: str, address: str) -> Folder:
+    try:
+        return Folder(address)
+    except StoreError as error:
+        raise StoreError(f"{option}: {error}") from None
+
+
+def wish_of(options: Options, model: str) -> Wish:
+    """Where calls go. ``model`` is the name that was given, or that the rows have."""
+    simulated = simulated_of(options.sim)
+    if simulated is not None and model != "sim":
+        raise CommandError("--sim sets the simulated provider: give --model sim too")
+    wish = Wish(
+        model=model, base_url=base_url_of(options), price=options.price, simulated=simulated, via=via_of(options),
+        fallbacks=fallbacks_of(options) or (), roles=roles_of(options), price_as=options.price_as.strip(),
+        api_key_file=absolute(options.api_key_file.strip()),
+    )  # fmt: skip
+    return msgspec.structs.replace(wish, **provider_of(options))
+
+
+def changed_wish(options: Options, before: Wish) -> Wish:
+    """Where a job's calls go from now on."""
+    simulated = simulated_of(options.sim)
+    if simulated is not None and before.model != "sim":
+        raise CommandError("--sim sets the simulated provider, and this job asks another model")
+    fallbacks = fallbacks_of(options)
+    return msgspec.structs.replace(
+        before, base_url=base_url_of(options) or before.base_url,
+        price=options.price or ("" if options.price_as else before.price),
+        price_as=options.price_as.strip() or ("" if options.price else before.price_as),
+        api_key_file=absolute(options.api_key_file.strip()) or before.api_key_file,
+        simulated=simulated or before.simulated, fallbacks=before.fallbacks if fallbacks is None else fallbacks,
+    )  # fmt: skip
+
+
+def via_of(options: Options) -> str:
+    """The provider's road: one call a request, or many in a message batch."""
+    road = options.via.strip().lower() or MESSAGES
+    if road not in (MESSAGES, BATCHES):
+        raise CommandError(f"--via {options.via!r}: give {MESSAGES} or {BATCHES}")
+    for name, said in (("--hedge", options.hedge), ("--warm-prefix", options.warm_prefix)):
+        if road == BATCHES and said:
+            raise CommandError(f"{name} is for single calls: it makes no sense with --via {BATCHES}")
+    return road
+
+
+def fallbacks_of(options: Options) -> tuple[Wish, ...] | None:
+    """Routes to fall back to, in their order; none after ``none``, None where nothing was said."""
+    if not options.fallback:
+        return None
+    if options.fallback == [NONE]:
+        return ()
+    try:
+        return tuple(map(fallback, options.fallback))
+    except ValueError as error:
+        raise CommandError(f"--fallback {error}") from None
+
+
+def roles_of(options: Options) -> dict[str, Wish]:
+    """The models of roles, by name."""
+    found: dict[str, Wish] = {}
+    for text in [*options.role, *([f"sub={options.sub_model}"] if options.sub_model else [])]:
+        try:
+            name, wish = role(text)
+        except ValueError as error:
+            raise CommandError(f"--role {error}") from None
+        if name in found:
+            raise CommandError(f"--role {name} is given twice")
+        found[name] = wish
+    return found
+
+
+def labels_of(options: Options) -> dict[str, str]:
+    """What the user calls the job by."""
+    try:
+        return labels((name, value) for name, _, value in (text.partition("=") for text in options.label))
+    except ValueError as error:
+        raise CommandError(f"--label: {error}") from None
+
+
+def base_url_of(options: Options) -> str:
+    """The provider's address. It is kept with the job, so it must hold no password."""
+    try:
+        url = checked_url("--base-url", options.base_url.strip())
+    except CredentialError as error:
+        raise CommandError(str(error)) from None
+    if without_password(url) != url:
+        raise CommandError("--base-url holds a password, which would be kept: set ANTHROPIC_BASE_URL instead")
+    return url
+
+
+def provider_of(options: Options) -> dict[str, str]:
+    """Who serves the model, and where, as fields of a wish."""
+    try:
+        return provider(options.provider)
+    except ValueError as error:
+        raise CommandError(f"--provider: {error}") from None
+
+
+def simulated_of(pairs: list[str]) -> SimulatorSettings | None:
+    """Settings and faults of the simulated provider, as ``name=value``."""
+    try:
+        return simulated(pairs)
+    except ValueError as error:
+        raise CommandError(f"--sim {error}") from None
+
+
+def limits_of(options: Options, before: Limits | None = None) -> Limits:
+    """The job's bounds: those that were given, over those it has."""
+    asked = {name: getattr(options, name) for name in OPTIONS}
+    try:
+        return bounded(before or Limits(), asked, time.time())
+    except ValueError as error:
+        raise CommandError(str(error)) from None
+
+
+def share_of(options: Options) -> Decimal:
+    """The share of rows that may fail: 0.05 or 5%."""
+    text = options.accept_failed.strip()
+    if not text:
+        return Decimal(0)
+    try:
+        share = Decimal(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except InvalidOperation:
+        share = Decimal(-1)
+    if not share.is_finite() or not 0 <= share <= 1:
+        raise CommandError(
+            f"--accept-failed {options.accept_failed!r}: give a share from 0 to 1, like 0.05 or 5%"
+        )
+    return share
+
+
+def notify_of(options: Options) -> str:
+    """The URL that is told how the job fares."""
+    try:
+        return checked_notify(options.notify)
+    except NoNotify as error:
+        raise CommandError(str(error)) from None
+
+
+def cluster_of(options: Options, before: str = "auto") -> str:
+    """Where the job runs: what was given, else ``before``."""
+    where = options.cluster.strip() or before
+    if where not in ("auto", "inline", "local") and ":" not in where:
+        raise CommandError(f"--cluster {where!r}: give auto, inline, local, or an address like host:6379")
+    return where
+
+
+def shared_cluster(options: Options) -> str:
+    """The address of the cluster that outlives its drivers which is meant; empty where none is."""
+    where = cluster_of(options)
+    where = os.environ.get("RAY_ADDRESS", "") if where == "auto" else where
+    return "" if where in ("inline", "local") else where
+
+
+def shards_of(options: Options) -> int:
+    """How many child jobs the rows are dealt to. Raises ``CommandError``."""
+    try:
+        return checked(options.shards if options.shards is not None else 1)
+    except ValueError as error:
+        raise CommandError(f"--shards: {error}") from None

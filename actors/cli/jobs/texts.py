@@ -1,0 +1,130 @@
+"""Notes from a folder, from text files or from JSON Lines, as (name, text) pairs."""
+
+from __future__ import annotations
+
+import gzip
+import sys
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from actors.cli.options.errors import say
+from actors.common.errors import CommandError
+
+SUFFIXES: Final = frozenset({".md", ".markdown", ".txt", ".text", ".rst", ".org", ".adoc"})
+"""What is taken for a note in a folder. A file that is named is read whatever its suffix."""
+
+_LINES: Final = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
+_TEXTS: Final = ("text", "content", "body")
+_NAMES: Final = ("name", "id", "title", "path")
+
+
+def files_of(parameter: str, paths: list[str]) -> dict[str, Any]:
+    """What a program's parameter for files is, of these paths: notes, or texts as they are.
+
+    One file is its text; several, or a folder, are a dict of texts by name. Raises ``CommandError`` naming the file.
+    """
+    if parameter == "notes":
+        return {parameter: notes_of(paths)}
+    named: dict[str, str] = {}
+    for path in paths:
+        if path == "-":
+            found = [("standard input", _utf8("standard input", sys.stdin.buffer.read()))]
+        elif Path(path).is_dir():
+            found = list(_folder(Path(path)))
+        else:
+            found = [(path, _text(Path(path)))]
+        named.update(found)
+    if not any(text.strip() for text in named.values()):
+        raise CommandError(f"{', '.join(paths)}: no text in it")
+    alone = len(paths) == 1 and not Path(paths[0]).is_dir()
+    return {parameter: next(iter(named.values())) if alone else named}
+
+
+def notes_of(paths: list[str]) -> list[dict[str, str]]:
+    """All notes, in the order given, those of a folder by name. Empty files are passed over.
+
+    Raises ``CommandError`` naming file and line.
+    """
+    notes: list[dict[str, str]] = []
+    for path in paths:
+        notes += [{"name": name, "text": text} for name, text in _read(path) if text.strip()]
+    if not notes:
+        raise CommandError(f"{', '.join(paths)}: no note with any text in it")
+    return notes
+
+
+def _read(path: str) -> Iterator[tuple[str, str]]:
+    if path == "-":
+        yield from _lines("standard input", sys.stdin.buffer.read())
+        return
+    place = Path(path)
+    if place.is_dir():
+        yield from _folder(place)
+    elif path.lower().endswith(_LINES):
+        yield from _lines(path, _bytes(place))
+    else:
+        yield place.name, _text(place)
+
+
+def _folder(folder: Path) -> Iterator[tuple[str, str]]:
+    seen = sorted(place for place in folder.rglob("*") if place.is_file())
+    inside = [place for place in seen if not _is_hidden(place.relative_to(folder))]
+    texts = [place for place in inside if place.suffix.lower() in SUFFIXES]
+    if len(texts) < len(inside):
+        known = " ".join(sorted(SUFFIXES))
+        say(f"{folder}: {len(inside) - len(texts)} of {len(inside)} files passed over; notes end in {known}")
+    for place in texts:
+        yield str(place.relative_to(folder)), _text(place)
+
+
+def _is_hidden(place: Path) -> bool:
+    return any(part.startswith(".") for part in place.parts)
+
+
+def _bytes(place: Path) -> bytes:
+    try:
+        content = place.read_bytes()
+        return gzip.decompress(content) if place.suffix.lower() == ".gz" else content
+    except FileNotFoundError:
+        raise CommandError(f"{place}: no such file or folder (looked in {Path.cwd()})") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise CommandError(f"{place} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _text(place: Path) -> str:
+    return _utf8(str(place), _bytes(place))
+
+
+def _utf8(name: str, content: bytes) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise CommandError(
+            f"{name}: byte {error.start + 1} is not UTF-8: save it as UTF-8, or leave it out"
+        ) from None
+
+
+def _lines(name: str, content: bytes) -> Iterator[tuple[str, str]]:
+    for number, line in enumerate(content.split(b"\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            found = msgspec.json.decode(line)
+        except (ValueError, RecursionError) as error:
+            raise CommandError(f"{name} line {number}: no JSON ({error}): write one note a line") from None
+        yield _note(found, name, number)
+
+
+def _note(found: Any, name: str, number: int) -> tuple[str, str]:
+    if isinstance(found, str):
+        return f"line {number}", found
+    if isinstance(found, dict):
+        text = next((found[key] for key in _TEXTS if isinstance(found.get(key), str)), None)
+        if text is not None:
+            named = next((str(found[key]) for key in _NAMES if found.get(key)), f"line {number}")
+            return named, text
+    raise CommandError(f'{name} line {number}: a note is {{"name": "...", "text": "..."}}, or a string')

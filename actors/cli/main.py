@@ -1,0 +1,99 @@
+"""From arguments to an exit code. Nothing leaves here as a traceback, unless it was asked for."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any
+
+from actors.cli.options.errors import (
+    COMPLETE,
+    FAILED,
+    INTERRUPTED,
+    TERMINATED,
+    NobodyReads,
+    Stopped,
+    say,
+    told,
+    told_anyway,
+    trace,
+    wants_trace,
+)
+from actors.common.errors import USAGE
+
+_LISTINGS = frozenset({"status", "jobs", "inspect", "export", "program"})
+"""What only lists: whoever stops reading (``head``) has what they wanted."""
+
+
+def enter(arguments: list[str]) -> int:
+    """Run the command that the arguments name; its exit code. Must run in the main thread."""
+    signal.signal(signal.SIGTERM, _stopped)
+    signal.signal(signal.SIGINT, _stopped)
+    try:
+        return _ran(arguments)
+    except Stopped as stopped:
+        say(f"{'interrupted' if stopped.code == INTERRUPTED else 'terminated'} before anything was sent")
+        return stopped.code
+    except (BrokenPipeError, NobodyReads):
+        _nobody_reads()
+        return COMPLETE if arguments[:1] and arguments[0] in _LISTINGS else FAILED
+    except Exception as error:
+        return _failed(error, wants_trace(arguments))
+
+
+def _ran(arguments: list[str]) -> int:
+    import typer
+    from typer.main import get_command
+
+    from actors.cli.app import app
+    from actors.cli.options.environment_check import misspelt
+    from actors.cli.options.help_layout import asked
+
+    if said := misspelt(os.environ):
+        say(said, error=True)
+        return USAGE
+    if arguments[:1] == ["run"] and "--help" in arguments[2:] and not arguments[1].startswith("-"):
+        from actors.cli.run.start import told
+
+        print(told(arguments[1]), flush=True)
+        return 0
+    command: Any = get_command(asked(app, arguments))
+    try:
+        code = command.main(args=arguments, prog_name="cortex", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except typer.TyperException as error:
+        return _misused(error)
+    except typer.Abort:
+        return INTERRUPTED
+
+
+def _misused(error: Any) -> int:
+    """Bad usage: the parser's own words, on one line, and where to look."""
+    said = " ".join(str(error.format_message()).split()).rstrip(".")
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "cortex"
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(error.format_message(), file=sys.stderr)
+    else:
+        say(f"{said}: see `{path} --help`", error=True)
+    return USAGE
+
+
+def _failed(error: Exception, trace_wanted: bool) -> int:
+    known = told(error)
+    if trace_wanted:
+        trace(error)
+    say(known[1] if known else told_anyway(error), error=True)
+    return known[0] if known else FAILED
+
+
+def _stopped(number: int, frame: object) -> None:
+    raise Stopped(INTERRUPTED if number == signal.SIGINT else TERMINATED)
+
+
+def _nobody_reads() -> None:
+    """Who read our output is gone: let the interpreter end without a complaint."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())

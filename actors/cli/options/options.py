@@ -1,0 +1,276 @@
+"""Options that several commands share: declared once, each also an environment variable, gathered into one record."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import os
+import re
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from typer.models import ArgumentInfo
+
+from actors.cli.options.errors import NobodyReads, speak
+from actors.cli.options.help_layout import panel_of
+from actors.cli.options.job_file import JobFile, Key, read
+from actors.cli.options.option_specs import DECLARED
+from actors.cli.options.registry import run_elsewhere
+from actors.common.errors import CommandError
+
+
+class Options(msgspec.Struct, kw_only=True):
+    """What the user said. Empty or None: nothing was said."""
+
+    model: str = ""
+    provider: str = ""
+    base_url: str = ""
+    api_key_file: str = ""
+    via: str = ""
+    job: str = ""
+    state: str = ".cortex"
+    limits: str = ""
+    max_cost: str = ""
+    max_job_tokens: str = ""
+    max_output_tokens: int | None = None
+    prompt_tokens_max: int | None = None
+    concurrency: str = ""
+    rpm: str = ""
+    itpm: str = ""
+    otpm: str = ""
+    headroom: str = ""
+    priority: str = ""
+    fallback: list[str] = msgspec.field(default_factory=list)
+    role: list[str] = msgspec.field(default_factory=list)
+    sub_model: str = ""
+    deadline: str = ""
+    goal_timeout: str = ""
+    max_failed: str = ""
+    warm_prefix: bool = False
+    hedge: str = ""
+    wait_blocked: str = ""
+    price: str = ""
+    price_as: str = ""
+    cluster: str = ""
+    sim: list[str] = msgspec.field(default_factory=list)
+    label: list[str] = msgspec.field(default_factory=list)
+    notify: str = ""
+    shards: int | None = None
+    fresh: bool = False
+    overwrite: bool = False
+    ordered: bool = False
+    prompt: str = ""
+    system: str = ""
+    id: str = ""
+    schema: str = ""
+    schema_as: str = ""
+    with_input: bool = False
+    meta: bool = False
+    accept_failed: str = ""
+    accept_partial: bool = False
+    wait: bool = False
+    no_keep_text: bool = False
+    as_json: bool = False
+    verbose: bool = False
+    metrics_listen: str = ""
+    log_format: str = ""
+    log_level: str = ""
+    origins: dict[str, str] = msgspec.field(default_factory=dict)
+    """Where each of them comes from that was said, for people."""
+
+
+LOOKING = ("state", "as_json", "verbose")
+"""Options of commands that only read."""
+BOUNDS = (
+    "max_cost", "max_job_tokens", "concurrency", "rpm", "itpm", "otpm", "headroom", "priority", "deadline",
+    "goal_timeout", "max_failed", "hedge", "wait_blocked",
+)  # fmt: skip
+"""Options that bound a job, and that may change while it runs."""
+GOING_ON = (
+    "base_url", "api_key_file", "state", "limits", *BOUNDS, "fallback", "price", "price_as", "cluster", "sim",
+    "accept_failed", "accept_partial", "as_json", "verbose", "metrics_listen", "log_format", "log_level", "notify",
+)  # fmt: skip
+"""Options under which a job may go on; all others are a part of what the job is."""
+RUNNING = (
+    "model", "provider", "role", "sub_model", "base_url", "api_key_file", "via", "job", "state", "limits", *BOUNDS,
+    "max_output_tokens", "prompt_tokens_max", "fallback", "warm_prefix", "price", "price_as", "cluster", "sim", "label",
+    "notify", "fresh", "overwrite", "accept_failed", "accept_partial", "wait", "as_json", "verbose", "metrics_listen",
+    "log_format", "log_level",
+)  # fmt: skip
+"""Options of commands that begin a job."""
+TABLE = ("prompt", "system", "id", "schema", "schema_as", "with_input", "meta")
+"""Options of a table of answers."""
+
+
+def takes(*names: str, said: tuple[str, ...] = ()) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """A command that takes these options and gets them as one argument, ``options``; and a job file that holds them.
+
+    Those that it must be told are not read from the environment, nor from a file: there they are meant for jobs that
+    begin.
+    """
+
+    def wrap(function: Callable[..., int]) -> Callable[..., int]:
+        def command(ctx: typer.Context, **given: Any) -> int:
+            given.pop(FILE)
+            told = {name: value for name in (*names, *said) if (value := given.pop(name)) not in (None, [])}
+            origins = origins_of(ctx)
+            options = Options(**told, origins=origins)
+            speak(options.log_format)
+            try:
+                code = _carried_out(function, given, options)
+                sys.stdout.flush()
+                return code
+            except CommandError as error:
+                raise CommandError(str(error) + blame(str(error), origins), error.code) from None
+            except BrokenPipeError:
+                raise NobodyReads from None
+
+        own = inspect.signature(function, eval_str=True).parameters.values()
+        parameters = [_named(each) for each in own if each.name != "options"]
+        parameters += [_parameter(name) for name in names]
+        parameters += [_parameter(name, from_environment=False) for name in said]
+        parameters += [inspect.Parameter(FILE, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_FILE)]
+        first = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+        command.__signature__ = inspect.Signature([first, *parameters])  # type: ignore[attr-defined]
+        command.__annotations__ = {each.name: each.annotation for each in (first, *parameters)}
+        command.__doc__, command.__name__ = function.__doc__, function.__name__
+        return command
+
+    return wrap
+
+
+def _carried_out(function: Callable[..., int], given: dict[str, Any], options: Options) -> int:
+    if "://" in options.cluster or "://" in os.environ.get("RAY_ADDRESS", ""):
+        code = run_elsewhere(function.__name__, given, options)
+        if code is not None:
+            return code
+    return function(**given, options=options)
+
+
+def _named(own: inspect.Parameter) -> inspect.Parameter:
+    """An argument is shown as people write it: JOB."""
+    for each in getattr(own.annotation, "__metadata__", ()):
+        if isinstance(each, ArgumentInfo) and each.metavar is None:
+            each.metavar = own.name.upper()
+    return own
+
+
+def _parameter(name: str, from_environment: bool = True) -> inspect.Parameter:
+    kind, option = DECLARED[name]
+    option = copy.copy(option)
+    option.rich_help_panel = panel_of(name)
+    if not from_environment:
+        option.envvar = None
+    annotation: Any = Annotated[kind, option] if kind is bool else Annotated[kind | None, option]
+    default = False if kind is bool else None
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+# -- a job file ----------------------------------------------------------------------------------------------------
+
+FILE = "job_file"
+ABOUT = {
+    "input": Key("input", str, "the rows of `cortex batch`", option=False),
+    "inputs": Key("inputs", list, "the files of `cortex run`", option=False),
+    "program": Key("program", str, "the program of `cortex run`", option=False),
+    "output": Key("output", str, "where results go", option=False),
+    "param": Key("param", list, "parameters of the program", pairs=True, option=False),
+}
+"""What ``batch`` and ``run`` are about."""
+
+
+_NUMBERS = ("USD", "N", "SHARE", "N|SHARE", "WEIGHT", "TIME")
+"""Forms of values that may be numbers in a job file."""
+
+
+def flag_of(name: str) -> str:
+    """An option as the command line has it."""
+    option = DECLARED[name][1]
+    flags = (option.default, *(option.param_decls or ()))  # typer takes the first for the default until it is used
+    return next(flag for flag in flags if isinstance(flag, str) and flag.startswith("--"))
+
+
+def keys() -> dict[str, Key]:
+    """All that a job file may hold, by the names that commands have for it: the one schema."""
+    shared = {
+        name: Key(
+            flag_of(name).removeprefix("--"), list if kind == list[str] else kind, option.help or "",
+            pairs=kind == list[str] and "=" in str(option.metavar), numbers=option.metavar in _NUMBERS,
+        )
+        for name, (kind, option) in DECLARED.items()
+    }  # fmt: skip
+    return {**ABOUT, **shared}
+
+
+def _read_file(ctx: typer.Context, path: str | None) -> str | None:
+    """Take the values of a job file for whatever is said neither on the command line nor by a variable."""
+    if not path or ctx.resilient_parsing:
+        return path
+    known = keys()
+    found = read(path, known)
+    open_to = {each.name for each in ctx.command.params if _may_stand_in_a_file(ctx.command.name or "", each)}
+    ctx.meta[FILE] = found
+    ctx.default_map = {name: value for name, value in found.values.items() if name in open_to}
+    return path
+
+
+def _may_stand_in_a_file(command: str, parameter: Any) -> bool:
+    if parameter.name in ABOUT:
+        return command in ("batch", "plan", "run")
+    return bool(parameter.envvar) or (parameter.name == "job" and parameter.param_type_name == "argument")
+
+
+def of_file(found: JobFile, command: Any) -> tuple[Options, dict[str, Any]]:
+    """What a job file alone says to a command, and the command's own arguments: as the command itself would have them,
+    by its own parser. Raises ``CommandError``."""
+    ctx = command.context_class(command, info_name=command.name)
+    told: dict[str, Any] = {}
+    for each in command.params:
+        given = each.name in found.values and _may_stand_in_a_file(command.name or "", each)
+        try:
+            if given or each.required:
+                told[each.name] = each.process_value(ctx, found.values[each.name] if given else None)
+        except typer.BadParameter as error:
+            said = " ".join(error.format_message().split()).rstrip(".")
+            raise CommandError(f"{found.origin(each.name)}: {said}") from None
+    origins = {name: found.origin(name) for name in told}
+    own = {name: told.pop(name) for name in list(told) if name not in DECLARED}
+    return Options(**{name: value for name, value in told.items() if value not in (None, [])}, origins=origins), own
+
+
+def origins_of(ctx: typer.Context) -> dict[str, str]:
+    """Where the values of a command come from, those that are no defaults."""
+    found: JobFile | None = ctx.meta.get(FILE)
+    origins = {}
+    for each in ctx.command.params:
+        source = ctx.get_parameter_source(each.name or "")
+        name = each.name or ""
+        if source is None or source.name == "DEFAULT" or name in (FILE, "help"):
+            continue
+        if source.name == "COMMANDLINE":
+            origins[name] = "command line"
+        elif source.name == "ENVIRONMENT":
+            origins[name] = str(each.envvar)
+        elif found is not None:
+            origins[name] = found.origin(name)
+    return origins
+
+
+def blame(said: str, origins: dict[str, str]) -> str:
+    """Where the value that an error complains about stands, if that is not before the user's eyes."""
+    for name, origin in origins.items():
+        if name in DECLARED and origin != "command line" and re.match(rf"{flag_of(name)}(?![\w-])", said):
+            return f" ({origin})"
+    return ""
+
+
+_FILE = Annotated[
+    str | None,
+    typer.Option(
+        "--file", "-f", help="a job file: options as TOML; the command line and CORTEX_ variables win", metavar="FILE",
+        is_eager=True, callback=_read_file, show_default=False,
+    ),
+]  # fmt: skip

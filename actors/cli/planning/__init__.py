@@ -1,0 +1,1 @@
+"""The plan command: cost and time before a run, vote sizes."""

@@ -1,0 +1,241 @@
+"""``plan``: what a job would come to, told before it is paid for."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from actors.api.progress_bar import Bar
+from actors.api.session import Session
+from actors.cli.jobs.job_state import spool_of, standing_of
+from actors.cli.jobs.rendering import Standing, headline, last_failed, why
+from actors.cli.jobs.settings import share_of, wish_of
+from actors.cli.options.api_keys import taken_environ
+from actors.cli.options.errors import COMPLETE, FAILED, INTERRUPTED, PARTIAL, never_show, say
+from actors.cli.options.options import Options
+from actors.cli.planning.render import Prospect, as_json, said
+from actors.cli.run.execute import header, write_logs
+from actors.cli.run.sinks import check_output, own_sink
+from actors.cli.run.start import (
+    batch_order,
+    body_model,
+    checked,
+    given_input,
+    refuse_other_places,
+    refuse_paying_again,
+    rows_source,
+)
+from actors.cli.run.terminal import Conduct, StoppedNow
+from actors.common.errors import CommandError
+from actors.files.paths import is_remote
+from actors.files.sources.row_source import Check
+from actors.history.catalog import in_use, last_state, last_terms
+from actors.jobs.spec import Order, whole
+from actors.journal.journal import Folder, checked_name
+from actors.journal.reply_index import remembered
+from actors.planning.inputs import endpoint_to, limits_of, routes, sample_order, seed_of, strata_of
+from actors.planning.row_sizes import Sizes
+from actors.planning.sample_job import Heard, Picked, seen_in
+from cortex.planning import Rows, Sample, Terms, planned
+from cortex.programs.batch import Batch
+from cortex.programs.table import Table
+from cortex.values.limits import BATCHES
+from policies.estimates.tokens import Estimate
+from policies.estimates.transport_choice import NOW, Wanted, chosen, roads
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A sample that was asked."""
+
+    sample: Sample
+    heard: Heard
+    standing: Standing
+    remembered: int
+    seed: int
+
+
+def plan(path: str, output: str, sample: int, options: Options) -> int:
+    """``cortex plan``; the exit code."""
+    share_of(options)
+    folder, order = batch_order(path, output, options)
+    spooled = given_input(folder, order)
+    source = rows_source(folder, order, spooled)
+    try:
+        with contextlib.closing(source):
+            environ = taken_environ()
+            sizes = source.notice = _sizes(order, options, folder, environ)
+            check = checked(order, options, source)
+            notes = _refused_as_the_job(order, options, folder, check)
+            rows = sizes.rows(remembered(folder, sizes.questions))
+            found = routes(order.wish, order.limits, environ)
+            asked: Asked | None = None
+            if sample:
+                write_logs(options)
+                asked_or_code = _asked(order, options, folder, check, source, rows, sample, environ)
+                if isinstance(asked_or_code, int):
+                    return asked_or_code
+                asked = asked_or_code
+    finally:
+        if order.input == "-" and not folder.has(order.named()):
+            spool_of(folder, order.named()).unlink(missing_ok=True)
+    now_s = time.time()
+    limits = limits_of(folder, found.now, order.limits, asked.heard if asked else Heard())
+    terms = Terms(
+        price=found.now.price, batch_price=found.batches.price if found.batches else None,
+        prompt_tokens_max=_room(order, found.now.context_window), limits=limits, retry=order.limits.retry,
+        answers_max=2 if isinstance(order.program, Table) and order.program.schema else 1,
+    )  # fmt: skip
+    made = planned(rows, terms, asked.sample if asked else None)
+    deadline_at_s = order.limits.deadline_at_s
+    wanted = Wanted(order.limits.max_cost_nusd, None if deadline_at_s is None else deadline_at_s - now_s)
+    ways = roads(
+        made.rows, made.cost, made.duration.seconds, made.batch_cost, wanted, float(made.call_worst_nusd),
+        batches=found.batches is not None,
+    )  # fmt: skip
+    asked_road = BATCHES if order.wish.via == BATCHES else NOW
+    prospect = Prospect(
+        job=order.named(), route=found.now, check=check, all_rows=len(rows.sizes), known=len(rows.known),
+        too_large=_too_large(rows, terms), plan=made, limits=limits, road_wanted=wanted, deadline_at_s=deadline_at_s,
+        now_s=now_s, roads=ways, road=chosen(ways, asked_road), notes=(*notes, *_notes(order, asked)),
+        result_bytes=_result_bytes(order, rows, made.reply_bytes), state=folder.address,
+        free_bytes=folder.free_bytes(), output=output, output_free_bytes=_free(output),
+        fresh=order.fresh, **_told_of(asked),
+    )  # fmt: skip
+    print(as_json(prospect) if options.as_json else "\n".join(said(prospect)))
+    return COMPLETE if prospect.road is not None else FAILED
+
+
+def _sizes(order: Order, options: Options, folder: Folder, environ: dict[str, str]) -> Sizes:
+    """Of all rows; with their questions, where any reply may be remembered."""
+    program = order.program
+    assert isinstance(program, Batch | Table)
+    asks = not order.fresh and folder.remembers()
+    endpoint = endpoint_to(wish_of(options, options.model), environ) if asks else ""
+    return Sizes(program, body_model(options.model), order.limits.output_tokens_max, endpoint)
+
+
+def _refused_as_the_job(order: Order, options: Options, folder: Folder, check: Check) -> list[str]:
+    """Whatever the job would be refused for, refused now; what else is to be said of a job of that name."""
+    job = order.named()
+    checked_name(job)
+    if "~" in job:
+        raise CommandError(f"job name {job!r}: '~' stands in the names of child jobs alone")
+    order.places |= {"digest": check.digest, "rows": str(check.rows), "unreadable": str(check.unreadable)}
+    before = last_terms(folder, job)
+    notes = []
+    if before is not None and not order.fresh:
+        refuse_other_places(order, before, job)
+        refuse_paying_again(order, before)
+        k = last_state(folder, job)
+        notes.append(f"job {job} has begun: {k.tally.succeeded + k.tally.failed:,} of its rows are done")
+    if running := in_use(folder, job):
+        notes.append(running)
+    sink = own_sink(folder, order, options.overwrite)
+    if sink is not None:
+        own = before is not None and before.places.get("output") == whole(order.output)
+        check_output(sink, order.output, own or options.overwrite)
+    return notes
+
+
+def _asked(
+    order: Order, options: Options, folder: Folder, check: Check, source: Any, rows: Rows, wanted: int,
+    environ: dict[str, str],
+) -> Asked | int:  # fmt: skip
+    """Ask a sample's rows, or look at what they were answered before; or the exit code, where that came to nothing."""
+    seed = seed_of(check)
+    strata = strata_of(rows.sizes, wanted, seed)  # type: ignore[arg-type]
+    picked = Picked(source, [place for each in strata for place in each.drawn])
+    own = sample_order(order, check, wanted)
+    job, code = own.named(), 0
+    places = {row.key: place for place, row in picked.rows.items()}
+    before = last_terms(folder, job)
+    if before is None or own.fresh or last_state(folder, job).outcome != "complete":
+        own.places["rows"] = str(len(places))
+        code = _carried_out(Session(own, environ, source=picked), options, len(places))
+    standing = standing_of(folder, job)
+    if code:
+        say(f"sample {headline(standing)}; give the same command again to go on, or less --sample")
+        return code
+    seen, remembered, heard = seen_in(folder, job, places)
+    sample = Sample(strata, seen)
+    if standing.outcome != "complete" or not sample.answered:
+        say(f"sample {headline(standing)}")
+        for line in filter(None, (why(standing), last_failed(standing.facts))):
+            say(line)
+        if len(sample.answered) < 2:
+            say("too few rows of the sample were answered to plan by them")
+            return PARTIAL if standing.resume else FAILED
+    return Asked(sample=sample, heard=heard, standing=standing, remembered=remembered, seed=seed)
+
+
+def _carried_out(session: Session, options: Options, rows: int) -> int:
+    """Run the sample's job; an exit code where somebody stopped it, else 0."""
+    bar = Bar(rows=rows, form=options.log_format or "text")
+    conduct = Conduct(session, bar, lambda session: header(session, "a sample"))
+    session.progress, session.heed = conduct.progress, never_show
+    try:
+        conduct.run()
+    except StoppedNow:
+        return conduct.code or INTERRUPTED
+    return conduct.code
+
+
+def _notes(order: Order, asked: Asked | None) -> Iterator[str]:
+    """What else is to be said of a sample."""
+    if asked is None:
+        return
+    facts, heard = asked.standing.facts, asked.heard
+    throttled = facts["failures"].get("throttled", 0)
+    if throttled and not (heard.requests or heard.input_tokens or heard.output_tokens):
+        said = f"{throttled:,} calls of the sample were throttled, and nothing told by what limit"
+        yield f"{said}: expect it to take longer"
+    if order.wish.via == BATCHES:
+        yield "the sample was asked in single calls, at their price: a message batch may take a day"
+    if not order.keeps_text:
+        yield f"the sample keeps its text for the job: `cortex forget {facts['job']}` once that is over"
+
+
+def _told_of(asked: Asked | None) -> dict[str, Any]:
+    if asked is None:
+        return {"sample": None}
+    facts = asked.standing.facts
+    return {
+        "sample": asked.sample, "seed": asked.seed,
+        "remembered": asked.remembered, "sample_job": str(facts["job"]),
+        "paid_nusd": facts["known_nusd"] + facts["assumed_nusd"],
+    }  # fmt: skip
+
+
+def _room(order: Order, window: int) -> int:
+    """M."""
+    room, own = window - order.limits.output_tokens_max, order.limits.prompt_tokens_max
+    return room if own is None else min(room, own)
+
+
+def _too_large(rows: Rows, terms: Terms) -> int:
+    """Rows that surely pass M: they fail, unsent."""
+    estimate, room = Estimate(), terms.prompt_tokens_max
+    if not rows.sizes or estimate.tokens_least(max(rows.sizes)) <= room:
+        return 0
+    return sum(estimate.tokens_least(size) > room for size in rows.sizes)
+
+
+def _result_bytes(order: Order, rows: Rows, reply_bytes: int) -> int:
+    """About what the results come to, as lines of JSON: the replies, and of a table the rows that go with them."""
+    if not isinstance(order.program, Table):
+        return reply_bytes + 60 * len(rows.sizes)
+    with_input = rows.text_bytes if order.program.with_input else 0
+    return max(reply_bytes - 300 * len(rows.sizes), 0) + with_input + (200 * order.program.meta + 40) * len(rows.sizes)
+
+
+def _free(output: str) -> int | None:
+    if output in ("", "-") or is_remote(output):
+        return None
+    folder = Path(output).resolve().parent
+    return shutil.disk_usage(folder).free if folder.is_dir() else None

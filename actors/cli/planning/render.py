@@ -1,0 +1,287 @@
+"""A plan for people, and as one JSON object."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from actors.cli.jobs.rendering import size_text
+from actors.common.units import clock, span
+from actors.files.sources.row_source import Check
+from cortex.planning import BYTES_PER_TOKEN, Plan, Sample
+from cortex.values.display import simulated
+from cortex.values.limits import Route
+from policies.estimates import duration
+from policies.estimates.forecast import CONFIDENCE, Total
+from policies.estimates.price import PRICE_FORM, usd, usd_text
+from policies.estimates.transport_choice import BATCHES, MIXED, NOW, Road, Wanted
+
+
+class Prospect(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a plan tells."""
+
+    job: str
+    route: Route
+    check: Check
+    all_rows: int
+    """Rows that can be sent."""
+    known: int
+    """Of these, rows whose replies are remembered from before."""
+    too_large: int
+    sample: Sample | None
+    seed: int = 0
+    remembered: int = 0
+    sample_job: str = ""
+    paid_nusd: int = 0
+    plan: Plan
+    limits: duration.Limits
+    road_wanted: Wanted
+    deadline_at_s: float | None
+    now_s: float
+    roads: tuple[Road, ...]
+    road: Road | None
+    notes: tuple[str, ...]
+    result_bytes: int
+    state: str
+    free_bytes: int | None
+    output: str
+    output_free_bytes: int | None
+    fresh: bool
+
+
+# -- for people ----------------------------------------------------------------------------------------------------
+
+
+def said(of: Prospect) -> Iterator[str]:
+    """The lines."""
+    for name, lines in (
+        ("rows", _rows(of)), ("sample", _sample(of)), ("tokens", _tokens(of)), ("cost", _cost(of)), ("time", _time(of)),
+        ("limits", _limits(of)), ("disk", _disk(of)), ("route", _routes(of)), ("note", _notes(of)),
+        ("begin", _begin(of)),
+    ):  # fmt: skip
+        for place, line in enumerate(lines):
+            yield f"{name if not place else '':<8}{line}"
+
+
+def _rows(of: Prospect) -> Iterator[str]:
+    check = of.check
+    line = f"{of.all_rows:,} to ask"
+    if check.refused:
+        line += f"; {check.refused:,} refused before sending"
+    if check.unreadable:
+        line += f"; {check.unreadable:,} {check.noun}{' is no row' if check.unreadable == 1 else 's are no rows'}"
+    yield line
+    if of.known:
+        yield f"{of.known:,} of them remembered from before: nothing is paid again"
+    if of.too_large:
+        yield f"{of.too_large:,} of them too large for a prompt: to fail unsent"
+
+
+def _sample(of: Prospect) -> Iterator[str]:
+    if of.sample is None:
+        yield "none: how long replies are is assumed, not measured (--sample 100 asks so many rows)"
+        return
+    answered, drawn = len(of.sample.answered), sum(len(each.drawn) for each in of.sample.strata)
+    lengths = f"{len(of.sample.strata)} lengths" if len(of.sample.strata) > 1 else "rows of one length"
+    line = f"{answered:,} of {drawn:,} rows answered, drawn from {lengths} (seed {of.seed})"
+    if of.remembered:
+        line += f", {of.remembered:,} remembered"
+    yield line
+    paid = f"it has cost {usd_text(of.paid_nusd)}; " if of.plan.cost is not None else ""
+    reused = "with --fresh the job asks them again" if of.fresh else "the job finds these replies"
+    yield f"{paid}{reused}: {of.plan.rows:,} rows are left"
+
+
+def _tokens(of: Prospect) -> Iterator[str]:
+    for name, each in (("input", of.plan.input_tokens), ("output", of.plan.output_tokens)):
+        yield f"{name:<7}{each.expected:,.0f} ({each.low:,.0f} to {each.high:,.0f})"
+
+
+def _cost(of: Prospect) -> Iterator[str]:
+    cost, worst = of.plan.cost, of.plan.worst_nusd
+    if cost is None or worst is None:
+        if simulated(of.route):
+            yield "none: the provider is simulated (to rehearse a bill: --price input=3,output=15)"
+        else:
+            yield f"unknown: no price is known for {of.route.model!r}: give --price, {PRICE_FORM}"
+        return
+    ends = f"{_usd(cost.low)} to {_usd(cost.high)}"
+    how = f"{ends} in {CONFIDENCE:.0%} of such samples" if of.sample else f"assumed, from {ends}"
+    yield f"{_usd(cost.expected)} expected ({how}); {_usd(worst)} at worst"
+    yield "worst: prompts at their bound, every reply of --max-output-tokens, retries as far as their budget goes"
+    if of.route.price is not None and of.route.price.source:
+        yield f"price: {of.route.price.source}"
+
+
+def _time(of: Prospect) -> Iterator[str]:
+    found = of.plan.duration
+    by = f", bound by {_BOUNDS[found.binds]}" if found.binds else ""
+    assumed = "" if of.sample else "; how long an answer takes is assumed"
+    yield f"{span(found.seconds)} in single calls{by}{assumed}"
+
+
+_BOUNDS = {
+    duration.REQUESTS: "requests a minute", duration.INPUT_TOKENS: "input tokens a minute",
+    duration.OUTPUT_TOKENS: "output tokens a minute", duration.CONCURRENCY: "concurrency",
+    duration.LONGEST: "the longest answer",
+}  # fmt: skip
+
+
+def _limits(of: Prospect) -> Iterator[str]:
+    for name, told, cap in _limited(of):
+        parts = [f"{told.per_s * 60:,.0f} told by the provider"] if told is not None else []
+        parts += [f"{cap:,g} set by hand"] if cap is not None else []
+        if parts:
+            yield f"{_BOUNDS[name]}: {', '.join(parts)}"
+    if of.limits.caps.concurrency is not None:
+        yield f"concurrency: {of.limits.caps.concurrency:,} at most"
+    if of.limits.caps.headroom:
+        yield f"headroom: {of.limits.caps.headroom:.0%} of the provider's limits is left to others"
+    if of.sample is None:
+        yield "the account's own limits are not known before it was asked something"
+    elif not any(told for _, told, _ in _limited(of)):
+        yield "the provider told none: one that shows only when it is met makes it longer"
+
+
+def _limited(of: Prospect) -> list[tuple[str, duration.Told | None, float | None]]:
+    limits, caps = of.limits, of.limits.caps
+    return [
+        (duration.REQUESTS, limits.requests, caps.requests_per_min),
+        (duration.INPUT_TOKENS, limits.input_tokens, caps.input_tokens_per_min),
+        (duration.OUTPUT_TOKENS, limits.output_tokens, caps.output_tokens_per_min),
+    ]
+
+
+def _disk(of: Prospect) -> Iterator[str]:
+    about = f"about {size_text(of.plan.journal_bytes)} in {of.state}"
+    if of.free_bytes is None:
+        yield about
+    else:
+        short = "; that is too little" if of.plan.journal_bytes > of.free_bytes else ""
+        yield f"{about}, where {size_text(of.free_bytes)} are free{short}"
+    free = of.output_free_bytes
+    where = "" if free is None else f", where {size_text(free)} are free"
+    short = "; that is too little" if free is not None and of.result_bytes > free else ""
+    yield f"about {size_text(of.result_bytes)} of results{f' in {of.output}' if of.output else ''}{where}{short}"
+
+
+_NAMES = {NOW: "now", MIXED: "mixed", BATCHES: "--via batches"}
+
+
+def _routes(of: Prospect) -> Iterator[str]:
+    asked = _asked(of)
+    for each in of.roads:
+        cost = f"{_usd(each.cost_nusd.expected)}, " if each.cost_nusd is not None else ""
+        takes = span(each.seconds) if each.name == NOW else f"up to {span(each.seconds)}"
+        fate = "" if not asked else ": meets " + asked if each.meets else f": misses {_missed(of, each)}"
+        mark = " <- this one" if each is of.road and asked else ""
+        yield f"{_NAMES[each.name]}: {cost}{takes}{fate}{mark}"
+    if asked and of.road is None:
+        yield f"none meets {asked}"
+    if of.road is not None and of.road.name == MIXED and of.road.cost_nusd is not None:
+        yield (
+            f"mixed is two jobs: as many rows as are paid for now, about {of.road.rows_now:,}, with --job {of.job}-now "
+            f"--max-cost {int(_now_part(of) / 1e5) / 1e4:g}; when it stops at that, all rows with --via batches, which "
+            "finds those replies (another -o for one of them)"
+        )
+
+
+def _now_part(of: Prospect) -> float:
+    """Money that the first of the two jobs may take."""
+    assert of.road is not None and of.plan.cost is not None
+    return of.plan.cost.high * of.road.rows_now / max(of.plan.rows, 1)
+
+
+def _asked(of: Prospect) -> str:
+    wanted = of.road_wanted
+    parts = [f"--max-cost {usd_text(wanted.max_cost_nusd)}"] if wanted.max_cost_nusd is not None else []
+    parts += [f"the deadline, {clock(of.deadline_at_s)}"] if of.deadline_at_s is not None else []
+    return " and ".join(parts)
+
+
+def _missed(of: Prospect, road: Road) -> str:
+    parts = []
+    if road.over_nusd > 0:
+        parts.append(f"--max-cost by up to {_usd(road.over_nusd)}")
+    if road.over_s > 0:
+        parts.append(f"the deadline by {span(road.over_s)}")
+    return " and ".join(parts)
+
+
+def _notes(of: Prospect) -> Iterator[str]:
+    if simulated(of.route):
+        yield "the provider is simulated: its times and lengths say nothing of a real one"
+    yield from of.notes
+    if of.sample is None:
+        ends = BYTES_PER_TOKEN
+        yield (
+            f"assumed: {ends.expected:g} bytes a token of a prompt ({ends.high:g} to {ends.low:g}); replies of half of "
+            "--max-output-tokens (one token to all of them)"
+        )
+
+
+def _begin(of: Prospect) -> Iterator[str]:
+    where = "" if of.output else ", and -o FILE for its results"
+    yield f"give the same command with `batch` in place of `plan`{where}"
+
+
+def _usd(nusd: float) -> str:
+    return usd_text(round(nusd))
+
+
+# -- for programs --------------------------------------------------------------------------------------------------
+
+
+def as_json(of: Prospect) -> str:
+    """The one object of ``--json``. Money in USD, null where no price is known; what is assumed is called so."""
+    plan, check = of.plan, of.check
+    found: dict[str, Any] = {
+        "job": of.job, "model": of.route.model, "simulated": simulated(of.route),
+        "rows": {
+            "to_ask": of.all_rows, "remembered": of.known, "left": plan.rows, "refused": check.refused,
+            "unreadable": check.unreadable, "too_large": of.too_large,
+        },
+        "sample": None if of.sample is None else {
+            "job": of.sample_job, "rows": sum(len(each.drawn) for each in of.sample.strata),
+            "answered": len(of.sample.answered), "remembered": of.remembered, "lengths": len(of.sample.strata),
+            "seed": of.seed, "paid_usd": None if plan.cost is None else usd(of.paid_nusd),
+            "reused_by_job": not of.fresh,
+        },
+        "assumed": of.sample is None, "confidence": CONFIDENCE if of.sample else None,
+        "input_tokens": _ends(plan.input_tokens), "output_tokens": _ends(plan.output_tokens),
+        "cost_usd": None if plan.cost is None or plan.worst_nusd is None else {
+            **_ends(plan.cost.scaled(1e-9), 9), "worst": usd(plan.worst_nusd),
+        },
+        "price": of.route.price.source if of.route.price is not None else None,
+        "calls": round(plan.calls), "seconds": round(plan.duration.seconds, 3),
+        "hours": round(plan.duration.seconds / 3_600, 4),
+        "bound_by": plan.duration.binds or None,
+        "bounds_seconds": {each.name: round(each.seconds, 3) for each in plan.duration.bounds},
+        "limits": {
+            name: {"told_per_min": told and round(told.per_s * 60, 3), "set_per_min": cap}
+            for name, told, cap in _limited(of)
+        } | {"concurrency": of.limits.caps.concurrency, "headroom": of.limits.caps.headroom},
+        "disk": {
+            "journal_bytes": plan.journal_bytes, "results_bytes": of.result_bytes, "free_bytes": of.free_bytes,
+        },
+        "max_cost_usd": None if of.road_wanted.max_cost_nusd is None else usd(of.road_wanted.max_cost_nusd),
+        "deadline_at_s": of.deadline_at_s, "finish_at_s": round(of.now_s + plan.duration.seconds, 3),
+        "routes": [_road(each) for each in of.roads], "route": None if of.road is None else of.road.name,
+        "notes": list(of.notes),
+    }  # fmt: skip
+    return msgspec.json.encode(found).decode()
+
+
+def _road(of: Road) -> dict[str, Any]:
+    return {
+        "route": of.name, "rows_now": of.rows_now, "seconds": round(of.seconds, 3), "meets": of.meets,
+        "cost_usd": None if of.cost_nusd is None else _ends(of.cost_nusd.scaled(1e-9), 9),
+        "over_usd": round(of.over_nusd / 1e9, 9), "over_seconds": round(of.over_s, 3),
+    }  # fmt: skip
+
+
+def _ends(of: Total, digits: int = 0) -> dict[str, Any]:
+    ends = {"low": of.low, "expected": of.expected, "high": of.high}
+    return {name: round(value, digits) if digits else round(value) for name, value in ends.items()}

@@ -1,0 +1,48 @@
+"""``program plan-votes``: how far ahead the winner of a vote must be, and what that costs, before any is asked for."""
+
+from __future__ import annotations
+
+import msgspec
+
+from actors.cli.options.errors import COMPLETE
+from actors.cli.options.options import Options
+from actors.common.errors import CommandError
+from policies.decisions.voting import Plan, at_least, plan
+
+
+def plan_votes(
+    steps: int, success: float | None, right: int | None, of: int | None, target: float, flagged: float,
+    options: Options,
+) -> int:  # fmt: skip
+    """``cortex program plan-votes``; the exit code."""
+    try:
+        made = plan(_rate(success, right, of), target, steps, flagged)
+    except ValueError as error:
+        raise CommandError(str(error)) from None
+    if options.as_json:
+        print(msgspec.json.encode(made).decode())
+    else:
+        print("\n".join(_said(made)))
+    return COMPLETE
+
+
+def _rate(success: float | None, right: int | None, of: int | None) -> float:
+    """The rate to plan with: as given, or the lower end of what a measurement leaves open."""
+    if (success is None) == (right is None):
+        raise CommandError("give the share of right votes: --success P, or --right N --of M from a measurement")
+    if (right is None) != (of is None):
+        raise CommandError("--right and --of belong together: so many right of so many counted votes")
+    if right is not None and of is not None:
+        return at_least(right, of)
+    assert success is not None
+    return success
+
+
+def _said(made: Plan) -> list[str]:
+    return [
+        f"k {made.k}: an answer wins when it is {made.k} vote{'s' * (made.k > 1)} ahead of every other",
+        f"planned with {made.p:.6g} of the votes right; all {made.steps:,} steps are then right with probability"
+        f" {made.success:.6f} (target {made.target:g})",
+        f"a step takes {made.votes_per_step:.4f} votes, {made.samples_per_step:.4f} samples,"
+        f" {made.rounds_per_step:.4f} rounds; in all {made.samples:,.0f} samples",
+    ]

@@ -1,0 +1,1 @@
+"""Commands for programs: new from a template, saved ones."""

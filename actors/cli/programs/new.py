@@ -1,0 +1,87 @@
+"""``program list`` and ``program new``: which programs there are, and one of one's own to begin with."""
+
+from __future__ import annotations
+
+import inspect
+import keyword
+import shlex
+from pathlib import Path
+
+import msgspec
+
+from actors.cli.jobs.programs import parameters_of
+from actors.cli.options.errors import COMPLETE, say
+from actors.cli.options.options import Options
+from actors.common.errors import CommandError
+from actors.programs import loader
+from cortex.programs import READY
+
+_NEW = '''"""{name}: what it is for, in one line."""
+
+from typing import Literal
+
+import cortex
+
+Label = Literal["bug", "praise", "question"]
+
+
+@cortex.flow
+async def {name}(ctx, texts: list[str] = ["It crashes when I save.", "I love it."]) -> list[str]:
+    """A label for each text, and a second opinion where something is a bug."""
+
+    async def label(text: str) -> str:
+        said = await ctx.ask(f"What is this?\\n\\n{{text}}", returns=Label)
+        if said == "bug":
+            votes = await ctx.ask(f"A bug, praise or a question?\\n\\n{{text}}", returns=Label, samples=3)
+            said = max(votes, key=votes.count)
+        ctx.log(f"{{said}}: {{text}}")
+        return said
+
+    return await ctx.map(label, texts)
+
+
+def test_{name}(tmp_path):
+    """`pytest {file}`: the simulated provider answers, so nothing is paid."""
+    texts = ["It crashes.", "I love it.", "Where is the manual?"]
+    result = cortex.run({name}(texts=texts), model="sim", state=str(tmp_path))
+    assert result.outcome == "complete"
+    assert len(result.answer) == len(texts)
+    assert set(result.answer) <= {{"bug", "praise", "question"}}
+'''
+
+
+def list_programs(options: Options) -> int:
+    """``cortex program list``; the exit code."""
+    told = []
+    for name in sorted(READY):
+        type_ = loader.find(name)
+        first = inspect.cleandoc(type_.__doc__ or "").partition("\n")[0]
+        parameters = [{"name": p, "type": kind, "default": default} for p, kind, default in parameters_of(type_)]
+        told.append({"program": name, "does": first, "parameters": parameters})
+    if options.as_json:
+        print(msgspec.json.encode({"programs": told}).decode())
+        return COMPLETE
+    for each in told:
+        print(f"{each['program']}: {each['does']}")
+        for parameter in each["parameters"]:
+            print(f"    -p {parameter['name']}=…   {parameter['type']}, {parameter['default']}")  # type: ignore[index]
+    print("\none of your own: cortex program new FILE.py; cortex run PROGRAM --help tells more of each")
+    return COMPLETE
+
+
+def new_program(file: str) -> int:
+    """``cortex program new``; the exit code."""
+    path = Path(file)
+    name = path.stem.replace("-", "_")
+    if path.suffix != ".py" or not name.isidentifier() or keyword.iskeyword(name):
+        raise CommandError(f"{file}: name a Python file, like triage.py; the flow in it gets the file's name")
+    try:
+        with path.open("x", encoding="utf-8") as new:
+            new.write(_NEW.format(name=name, file=shlex.quote(file)))
+    except FileExistsError:
+        raise CommandError(f"{file} exists: name a file that is not there yet") from None
+    except OSError as error:
+        raise CommandError(f"cannot write {file}: {error.strerror or error}") from None
+    where = shlex.quote(file)
+    say(f"{file} is written: cortex run {where} --model sim; cortex run {where} --help; pytest {where}")
+    return COMPLETE

@@ -1,0 +1,185 @@
+"""``program save``, ``show``, ``test``, ``approve`` and ``run``: what a model wrote, kept, read and run again."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import cortex
+from actors.cli.jobs.programs import built, parameters_of
+from actors.cli.jobs.settings import folder_of
+from actors.cli.jobs.texts import files_of
+from actors.cli.options.errors import COMPLETE, FAILED, say
+from actors.cli.options.options import Options
+from actors.common.errors import CommandError
+from actors.history.catalog import last_state
+from actors.jobs.spec import who
+from actors.jobs.summary import summary
+from actors.programs.loader import fingerprint, load
+from actors.programs.saved import (
+    FOLDER,
+    TESTS_MAX,
+    Case,
+    Cost,
+    Crystal,
+    CrystalError,
+    Origin,
+    case_of,
+    cases,
+    needed,
+    passes,
+    place_of,
+    read,
+    write,
+)
+from actors.sandbox.child_pool import Sandbox
+from cortex.programs.crystal import crystal
+from cortex.programs.rlm import rlm
+from cortex.programs.rlm_record import Recorded, recorded
+from cortex.state.program import Program
+from cortex.state.state import State
+
+OWN = ("pieces", "name", "version", "returns")
+"""Parameters that nobody gives but the file."""
+
+
+def save(job: str, name: str, folder: str, options: Options) -> int:
+    """``cortex program save``; the exit code."""
+    path = place_of(name, folder)
+    k = last_state(folder_of(options), job)
+    record = _recorded(k, job)
+    before = read(path) if path.exists() else None
+    old = cases(path) if before is not None else []
+    version = before.version + 1 if before is not None else 1
+    with _sandbox() as sandbox:
+        case = case_of(record, job, version)
+        pieces = needed(sandbox, record, case)
+        returns = record.params.get("returns", "text")
+        if before is not None and (before.pieces, before.returns) == (pieces, returns):
+            say(f"{path}: version {before.version} is this program already")
+            return COMPLETE
+        for each in old:
+            wrong = passes(sandbox, pieces, returns, each)
+            if wrong:
+                raise CommandError(
+                    f"not saved: version {version} fails a recorded run of version {each.version} (job {each.job}):"
+                    f" {wrong}; give another name"
+                )
+    kept = Crystal(
+        path.name.removesuffix(path.suffix), version, record.params["question"], returns, _origin(k), _cost(k, record),
+        pieces,
+    )  # fmt: skip
+    write(path, kept, [*old, case][-TESTS_MAX:])
+    tests = len(old) + 1
+    say(f"{path}: version {version}, {_lines(kept)} lines, {tests} recorded run{'s' * (tests > 1)}, not approved yet")
+    say(f"read it, then `cortex program approve {name}`")
+    return COMPLETE
+
+
+def show(name: str, folder: str, options: Options) -> int:
+    """``cortex program show``; the exit code."""
+    path = place_of(name, folder)
+    read(path)
+    print(path.read_text("utf-8"), end="")
+    return COMPLETE
+
+
+def test(name: str, folder: str, options: Options) -> int:
+    """``cortex program test``; the exit code."""
+    path = place_of(name, folder)
+    kept = read(path)
+    wrong = _wrong(kept, cases(path))
+    for line in wrong:
+        say(line)
+    say(f"{kept.name} version {kept.version}: {'fails' if wrong else 'gives the recorded answers'}")
+    return FAILED if wrong else COMPLETE
+
+
+def approve(name: str, folder: str, options: Options) -> int:
+    """``cortex program approve``; the exit code."""
+    path = place_of(name, folder)
+    kept = read(path)
+    wrong = _wrong(kept, cases(path))
+    if wrong:
+        raise CommandError(f"not approved: {wrong[0]}")
+    write(path, kept.approval(who(), _today()))
+    say(f"{kept.name} version {kept.version} is approved: cortex run {path} INPUT")
+    return COMPLETE
+
+
+def saved(where: str, folder: str) -> Crystal:
+    """The saved program that a user names: a file, or NAME, or NAME@VERSION. Raises ``CrystalError``."""
+    name, at, version = where.partition("@")
+    path = place_of(name, folder)
+    kept = read(path)
+    if at and version != str(kept.version):
+        raise CrystalError(f"{path} is version {kept.version}, not {version}: take that one from version control")
+    return kept
+
+
+def program_of(where: str, inputs: list[str], pairs: list[str], folder: str = FOLDER) -> Program:
+    """A saved program with its input, as a program to run. Raises what is wrong with it, in one line."""
+    for pair in pairs:
+        name = pair.partition("=")[0].strip()
+        if name in OWN:
+            raise CommandError(f"-p {name}: that is the saved program's own")
+    own = saved(where, folder).params()
+    return built(crystal, pairs, {**own, **(files_of(crystal.files, inputs) if inputs else {})})
+
+
+def told_of_saved(where: str) -> str:
+    """What a saved program is and takes, for ``cortex run NAME.toml --help``."""
+    kept = saved(where, FOLDER)
+    taken = [f"  -p {name}=…   {kind}, {default}" for name, kind, default in parameters_of(crystal)
+             if name not in (*OWN, "question", "context")]  # fmt: skip
+    lines = [f"{kept.name}: saved, version {kept.version}: {kept.question}", "", *taken, ""]
+    return "\n".join([*lines, f"cortex run {where} INPUT; cortex run --help: the other options"])
+
+
+def _recorded(k: State, job: str) -> Recorded:
+    program = load(k.terms.program, k.terms.params_json)
+    if type(program) is not rlm:
+        raise CommandError(f"job {job} is one of {k.terms.program}: only what rlm wrote can be saved")
+    if k.terms.fingerprint != fingerprint(k.terms.program, k.terms.params_json):
+        raise CommandError(f"job {job} was run by another release: run it again (what it paid for is remembered)")
+    try:
+        record = recorded(program, k)
+    except LookupError as error:
+        raise CommandError(f"job {job}: {error}") from None
+    if record.recursed:
+        raise CommandError(f"job {job}: its program calls rlm, which writes anew each time: it cannot be saved")
+    return record
+
+
+def _wrong(kept: Crystal, tests: list[Case]) -> list[str]:
+    with _sandbox() as sandbox:
+        found = [(each, passes(sandbox, kept.pieces, kept.returns, each)) for each in tests]
+    return [f"the run of version {each.version} (job {each.job}): {wrong}" for each, wrong in found if wrong]
+
+
+@contextlib.contextmanager
+def _sandbox() -> Iterator[Sandbox]:
+    sandbox = Sandbox()
+    try:
+        yield sandbox
+    finally:
+        sandbox.close()
+
+
+def _origin(k: State) -> Origin:
+    return Origin(k.terms.job, k.terms.route.model, _today(), cortex.__version__)
+
+
+def _cost(k: State, record: Recorded) -> Cost:
+    facts = summary(k)
+    tokens = facts["input_tokens"] + facts["cache_read_tokens"] + facts["cache_creation_tokens"]
+    return Cost(record.writing_calls, facts["calls"], tokens, facts["output_tokens"], facts["cost_usd"])
+
+
+def _today() -> str:
+    return datetime.now(UTC).date().isoformat()
+
+
+def _lines(kept: Crystal) -> int:
+    return sum(piece.count("\n") + 1 for piece in kept.pieces)

@@ -1,0 +1,1 @@
+"""Runs on a cluster from elsewhere: packages, submission, RayJob manifests."""

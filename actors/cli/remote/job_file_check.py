@@ -1,0 +1,102 @@
+"""A job file looked at as ``cortex batch -f`` and ``cortex run -f`` look at it, where nothing is begun."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from actors.cli.jobs.settings import named_folder, notify_of, wish_of
+from actors.cli.options.errors import say
+from actors.cli.options.job_file import SOURCES, JobFile
+from actors.cli.options.options import Options, blame, of_file
+from actors.cli.options.registry import parser_of
+from actors.cli.run.start import batch_order, checked, rows_source, run_order
+from actors.common.errors import CommandError
+from actors.jobs.sink_selection import refuse_form
+from actors.jobs.spec import Order
+from actors.programs import loader
+from actors.routing.model_spec import spread
+from actors.routing.routes import Wish, destination
+
+_SOME_KEY = {"ANTHROPIC_API_KEY": "the-cluster-has-it"}
+"""Routes and prices are the same under every key."""
+_ELSEWHERE = ("state", "cluster")
+"""Said of another machine than the one that the job goes to."""
+
+
+def refuse_as_begun(found: JobFile, command: str) -> None:
+    """Refuse what ``batch`` or ``run`` would refuse of this file, in its own words and by its own code.
+
+    What only the cluster can tell is left to it: files and programs that are not here, what opens a cloud's account.
+    Raises ``CommandError``, or whatever else that command raises before it begins.
+    """
+    options, own = of_file(found, parser_of(command))
+    options = msgspec.structs.replace(options, **{name: getattr(Options(), name) for name in _ELSEWHERE})
+    try:
+        notify_of(options)
+        _refuse_order(command, options, own)
+    except CommandError as error:
+        raise CommandError(str(error) + blame(str(error), options.origins), error.code) from None
+
+
+def _refuse_order(command: str, options: Options, own: dict[str, Any]) -> None:
+    folder = named_folder(Options())  # as it is: it is only a name here
+    refuse_form(own.get("output") or "")
+    if command == "run":
+        if _is_here(own["program"]):
+            given = list(own.get("inputs") or ())
+            _, order = run_order(
+                own["program"], given, own.get("output") or "", list(own.get("param") or ()), options, folder
+            )  # fmt: skip
+            _refuse_routes(order)
+        return
+    _, order = batch_order(own["input"], own.get("output") or "", options, folder)
+    if "://" not in order.input and Path(order.input).is_file():
+        with contextlib.closing(rows_source(folder, order)) as source:
+            checked(order, options, source)
+    else:
+        order.wish = wish_of(options, options.model)
+    _refuse_routes(order)
+
+
+def _is_here(where: str) -> bool:
+    """Whether a program can be looked at: its code, or what it imports, may be in the image alone."""
+    if loader.is_ready(where) or (":" not in where and not where.endswith(SOURCES)):
+        return True
+    file = where.partition("@")[0].partition(":")[0]
+    if file.endswith(SOURCES) and not Path(file).is_file():
+        return False  # which is said where files are listed
+    if file.endswith(".toml"):
+        return True
+    return _is_imported(lambda: loader.find(where) if ":" in where else loader.programs_in(file))
+
+
+def _is_imported(look: Any) -> bool:
+    try:
+        look()
+    except loader.NoSuchProgram as error:
+        if "cannot be imported" not in str(error):
+            raise CommandError(str(error)) from None
+        say(f"{error}: here, that is; there it is looked at again")
+        return False
+    return True
+
+
+def _refuse_routes(order: Order) -> None:
+    """A model without a price under a cap, a road that it does not have, fallbacks that lead nowhere. Raises
+    ``SetupError``."""
+    wish = _without_key_files(spread(order.wish))
+    named = (wish, *wish.fallbacks, *wish.roles.values())
+    if wish.model and not any(each.cloud or each.model == "local" for each in named):
+        destination(wish, order.limits, _SOME_KEY).close()
+
+
+def _without_key_files(wish: Wish) -> Wish:
+    """The files of keys are on the head."""
+    return msgspec.structs.replace(
+        wish, api_key_file="", fallbacks=tuple(map(_without_key_files, wish.fallbacks)),
+        roles={role: _without_key_files(each) for role, each in wish.roles.items()},
+    )  # fmt: skip

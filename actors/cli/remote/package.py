@@ -1,0 +1,163 @@
+"""A command line as a package that means the same in an empty folder of another machine.
+
+It holds a job file with all that was said, and the files that this names; no option in it names this machine, and none
+is a secret. What a job file cannot hold there is refused here, before anything is sent.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from actors.cli.options.job_file import TEXTS, Key
+from actors.cli.options.options import Options, keys
+from actors.cluster.jobs_api import PACKAGE_BYTES_MAX
+from actors.cluster.shipping.bundle import packed
+from actors.common.errors import CommandError
+from actors.files.paths import is_remote
+
+JOB_FILE = "cortex-job.toml"
+_OURS = frozenset({"cluster", "state", "job", "as_json", "verbose", "metrics_listen", "log_format", "log_level", "wait",
+                   "overwrite", "output"})  # fmt: skip
+"""Options about this command's own run, or that the command there is given in its line."""
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+class Package:
+    """Files by their paths, and the values of the job file among them."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self.values: dict[str, Any] = {}
+
+    def name(self) -> str:
+        """What Ray knows it by: the same content has the same name."""
+        return f"_ray_pkg_{self.digest()}.zip"
+
+    def digest(self) -> str:
+        """16 hex digits over all of it."""
+        told = sha256(self._job_file())
+        for path, content in sorted(self.files.items()):
+            told.update(path.encode() + b"\0" + sha256(content).digest())
+        return told.hexdigest()[:16]
+
+    def zipped(self) -> bytes:
+        """The package itself. Raises ``CommandError`` where Ray would not take it."""
+        out = io.BytesIO()
+        with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as made:
+            for path, content in sorted({**self.files, JOB_FILE: self._job_file()}.items()):
+                made.writestr(zipfile.ZipInfo(path, _EPOCH), content, zipfile.ZIP_DEFLATED)
+        if out.tell() > PACKAGE_BYTES_MAX:
+            raise CommandError(
+                f"input and program have {out.tell():,} bytes, and Ray takes {PACKAGE_BYTES_MAX:,}: "
+                "give the input as s3://…"
+            )
+        return out.getvalue()
+
+    def _job_file(self) -> bytes:
+        known = keys()
+        lines = [f"{known[name].name} = {_toml(value)}\n" for name, value in sorted(self.values.items())]
+        return "".join(lines).encode()
+
+
+def package(given: Mapping[str, Any], options: Options, stdin: bytes = b"") -> Package:
+    """What travels of a command. ``given``: its own arguments. Raises ``CommandError``."""
+    made = Package()
+    for name, key in keys().items():
+        value = given.get(name) if name in given else getattr(options, name, None)
+        if name in _OURS or not value:
+            continue
+        if name == "notify":
+            raise CommandError("--notify: it would be seen on Ray's dashboard: set CORTEX_NOTIFY where the head runs")
+        if name == "api_key_file" and not Path(str(value)).is_absolute():
+            said = f"--api-key-file {value}: the key is read over there: give the path that it has on its nodes"
+            raise CommandError(said)
+        made.values[name] = _moved(made, name, key, value, stdin)
+    if str(given.get("output") or "") and is_remote(str(given["output"])):
+        made.values["output"] = given["output"]
+    if options.model == "local":
+        raise CommandError("--model local: this machine serves it: give the model of a server that the nodes reach")
+    return made
+
+
+def _moved(made: Package, name: str, key: Key, value: Any, stdin: bytes) -> Any:
+    """A value as it is over there; the files that it names are in the package."""
+    if name == "input":
+        return _file(made, "input", str(value), stdin)
+    if name == "inputs":
+        return [_file(made, "input", each, stdin) for each in value]
+    if name in TEXTS and value.startswith("@") and not value.startswith("@@"):
+        return "@" + _file(made, "texts", value[1:])
+    if name == "param":
+        return [_parameter(made, each) for each in value]
+    if name == "program":
+        return _program(made, value)
+    if name == "schema":
+        from actors.programs.schemas import schema_text
+
+        made.files["schema.json"] = schema_text(value).encode()
+        return "schema.json"
+    return value if key.kind is not str else str(value)
+
+
+def _parameter(made: Package, pair: str) -> str:
+    name, equals, value = pair.partition("=")
+    if not value.startswith("@") or value.startswith("@@"):
+        return pair
+    return f"{name}{equals}@{_file(made, 'texts', value[1:])}"
+
+
+def _program(made: Package, where: str) -> str:
+    file = where.partition("@")[0]
+    if file.endswith(".toml"):
+        return _file(made, "program", file) + where[len(file) :]
+    from actors.cli.jobs.programs import program_named
+
+    type_ = program_named(where)
+    luggage = packed(type_)
+    if luggage.left:
+        raise CommandError(f"{where} cannot travel: {luggage.too_large()}: put it into the image of the nodes")
+    if ":" in where and not luggage.files and not type_.__module__.startswith(("cortex.", "actors.")):
+        return where  # it is installed, there as here
+    made.files |= luggage.files
+    module, colon, name = where.partition(":")
+    return f"{Path(module).name}{colon}{name}" if module.endswith(".py") else where
+
+
+def _file(made: Package, folder: str, path: str, stdin: bytes = b"") -> str:
+    """Take a file, or a whole folder, into the package; where it stands there."""
+    if is_remote(path):
+        return path
+    if path == "-":
+        made.files[f"{folder}/stdin.jsonl"] = stdin
+        return f"{folder}/stdin.jsonl"
+    here = Path(path).expanduser()
+    there = f"{folder}/{here.resolve().name}"
+    try:
+        for each, content in _contents(here):
+            made.files[f"{there}/{each}" if each else there] = content
+    except OSError as error:
+        raise CommandError(f"{path} cannot be read: {error.strerror}") from None
+    return there
+
+
+def _contents(path: Path) -> Iterator[tuple[str, bytes]]:
+    if not path.is_dir():
+        yield "", path.read_bytes()
+        return
+    for each in sorted(path.rglob("*")):
+        inside = each.relative_to(path)
+        if each.is_file() and not any(part.startswith(".") for part in inside.parts):
+            yield inside.as_posix(), each.read_bytes()
+
+
+def _toml(value: Any) -> str:
+    """A text, a number, a truth or a list of texts. JSON writes texts as TOML reads them, but for DEL."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+

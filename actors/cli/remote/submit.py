@@ -1,0 +1,353 @@
+"""``--cluster http(s)://…:8265``: the command runs on the head of a Ray, handed over through its Jobs API.
+
+What it reads goes along in one package; its journal stays over there; what it says is shown here while it runs, and
+the results come back when it has ended. A command that is interrupted here has the job drain there, as it would here.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import gzip
+import os
+import re
+import shlex
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from actors.cli.options.errors import FAILED, PARTIAL, Stopped, say
+from actors.cli.options.options import Options
+from actors.cli.remote.package import JOB_FILE, Package, package
+from actors.cli.run.execute import answer_text
+from actors.cluster.jobs_api import JobsApi, Submission, Unanswered
+from actors.common.errors import CommandError
+from actors.files.paths import is_remote
+from actors.ports.runtime import ClusterError
+
+T = TypeVar("T")
+COMMANDS = ("batch", "run", "resume", "attach")
+LOOK_S = 1.0
+AWAY_S = 60.0
+"""A dashboard that does not answer while a job is followed is asked again for so long: the job is not ended by that."""
+OUTPUT = "cortex_output"
+"""Among a submission's metadata: where its results are brought."""
+RESULTS_BYTES_MAX = 200_000_000
+"""Packed. They pass through the head's memory and its logs."""
+_STATE = (
+    'umask 077; S="${CORTEX_STATE:-$HOME/.cortex}"; '
+    'case "$S" in *://*) O="$HOME/.cortex/outputs";; *) O="$S/outputs";; esac'
+)
+"""For the shell of the head: where its journals and its results are."""
+_DRAIN = (
+    'for n in $(seq 60); do said=$(cortex drain {} --state "$S" 2>&1) && '
+    'case "$said" in *"nobody runs"*) ;; *) exit 0;; esac; sleep 0.5; done; exit 1'
+)
+"""Until it is heard: the job may be just about to begin."""
+_RAYS_OWN = re.compile(
+    r"(\d{4}-\d\d-\d\d [\d:,]+\s+(INFO|WARNING)\s+[a-z_]+\.py:\d+ --"
+    r"|Running entrypoint for job |\S*sh: .*not found$)"
+)
+_AFTERTHOUGHT = re.compile(r"; it goes on there without this command: cortex attach \S+$")
+_NOT_HERE = ("cortex: results: ", "cortex: to go on: ", "cortex: to ask the failed rows again: ")
+"""Lines that speak of the disk over there, and of commands to be given there."""
+
+
+def is_elsewhere(command: str, options: Options) -> bool:
+    """Whether a command is to run on the head of a cluster."""
+    if command not in COMMANDS:
+        return False
+    where = options.cluster.strip() or "auto"
+    where = os.environ.get("RAY_ADDRESS", "") if where == "auto" else where
+    return where.startswith(("http://", "https://"))
+
+
+def carry_out(command: str, given: Mapping[str, Any], options: Options) -> int:
+    """Have it run there; its exit code. Raises ``CommandError``, or ``ClusterError``."""
+    address = options.cluster.strip() if options.cluster.strip() not in ("", "auto") else os.environ["RAY_ADDRESS"]
+    output = str(given.get("output") or "")
+    stdin = sys.stdin.buffer.read() if "-" in (given.get("input"), *(given.get("inputs") or ())) else b""
+    fresh = command in ("batch", "run")
+    made = package(given, options, stdin) if fresh else Package()
+    if fresh and options.no_keep_text and not is_remote(output):
+        raise CommandError("--no-keep-text: results would pass through the head's logs: give -o s3://…")
+    job = str(given.get("job") or options.job or _named(command, given, made))
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", job):
+        raise CommandError(f"--job {job!r}: Ray takes letters, digits, dots, dashes and underscores")
+    api = JobsApi(address, os.environ)
+    api.see()
+    kept = _kept(output)
+    here = f"{socket.gethostname()}:{Path(output).resolve()}" if kept else output
+    name, before = _last(api, job)
+    _see_output(output, kept, here, before, options)
+    running = before is not None and not before.over
+    name = name if running else _next(name, job, before)
+    following = _Following(api, name, job, output, options)
+    if not running:
+        line = _line(command, job, output, options, given, made)
+        if fresh:
+            api.upload(made.name(), made.zipped())
+        following.submit(name, line, made.name() if fresh else "", {OUTPUT: here, "cortex_job": job})
+    said = f"job {job} runs on the head of {address}" + (" already: attached" if running else "")
+    say(f"{said}; it goes on there without this command: {following.attach}")
+    return following.to_its_end()
+
+
+def _kept(output: str) -> bool:
+    return output not in ("", "-") and not is_remote(output)
+
+
+def _named(command: str, given: Mapping[str, Any], made: Package) -> str:
+    about = str(given.get("input") or given.get("program") or "")
+    stem = re.sub(r"[^A-Za-z0-9]+", "-", Path(about.partition(":")[0]).name.partition(".")[0]).strip("-")[:40]
+    digest = sha256((made.digest() + str(given.get("output"))).encode()).hexdigest()[:8]
+    return "-".join(filter(None, (command, stem, digest)))
+
+
+def _last(api: JobsApi, job: str) -> tuple[str, Submission | None]:
+    """The newest submission of a job: Ray takes no id twice."""
+    name, found, number = job, api.submission(job), 2
+    while found is not None and (later := api.submission(f"{job}.{number}")) is not None:
+        name, found, number = f"{job}.{number}", later, number + 1
+    return name, found
+
+
+def _next(name: str, job: str, before: Submission | None) -> str:
+    if before is None:
+        return job
+    return f"{job}.{int(name.rpartition('.')[2]) + 1 if name != job else 2}"
+
+
+def _see_output(output: str, kept: bool, here: str, before: Submission | None, options: Options) -> None:
+    if not kept:
+        return
+    folder = Path(output).resolve().parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise CommandError(f"{output}: its folder is not there, or cannot be written to")
+    own = before is not None and before.metadata.get(OUTPUT) == here
+    if Path(output).exists() and not (own or options.overwrite):
+        raise CommandError(f"{output} exists: give --overwrite to write over it, or name another output")
+
+
+def _there(job: str, output: str) -> str:
+    """Where the results of a job stand over there, as its shell knows it."""
+    return f'"$O/{job}{"".join(Path(output).suffixes) if output != "-" else ".jsonl"}"'
+
+
+def _line(command: str, job: str, output: str, options: Options, given: Mapping[str, Any], made: Package) -> str:
+    """The command for the shell of the head."""
+    words = ["cortex", command]
+    if command in ("batch", "run"):
+        words += ["-f", JOB_FILE, "--job", job, "--overwrite", "--cluster", "auto"]
+        if not given.get("input") and command == "batch":
+            raise CommandError("batch what? name an input")
+    else:
+        words += [job]
+        words += [f"--{each.replace('_', '-')}={getattr(options, each)}" for each in _bounds(options)]
+    if command == "attach":
+        output = ""  # its own output is over there already: it is copied from there
+    tail = f" -o {_there(job, output)}" if output and not is_remote(output) else ""
+    flags = ' --state "$S" --wait --json' + (" --accept-partial" if options.accept_partial else "")
+    return f'{_STATE}; mkdir -p "$O"; {shlex.join(words)}{tail}{flags}'
+
+
+def _bounds(options: Options) -> list[str]:
+    from actors.cli.options.options import BOUNDS
+
+    return [name for name in BOUNDS if name in options.origins]
+
+
+@contextlib.contextmanager
+def _deaf() -> Iterator[None]:
+    """Signals that come meanwhile are passed over."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Following:
+    """One submission, followed to its end; what it leaves is brought here."""
+
+    def __init__(self, api: JobsApi, name: str, job: str, output: str, options: Options) -> None:
+        self._api = api
+        self._name = name
+        self._job = job
+        self._output = output
+        self._options = options
+        self._seen = 0
+        self._summary = ""
+        self._stopped = 0
+        self.attach = f"cortex attach {job} --cluster {api.address}"
+        """The command that follows the job, or brings its results, from anywhere."""
+        self._begun = False
+        self._meanwhile = f"job {job} may have begun there"
+        """What is true, should nobody answer any more."""
+
+    def submit(self, name: str, line: str, made: str = "", metadata: Mapping[str, str] | None = None) -> None:
+        """Have the head run a command once, however often it has to be asked. Raises ``CommandError``, with the code of
+        a job that has not ended unless it was refused."""
+        tried = False
+
+        def ask() -> None:
+            nonlocal tried
+            if tried and self._api.submission(name) is not None:
+                return  # it was heard, and only the answer was lost
+            first, tried = not tried, True
+            try:
+                self._api.submit(name, line, made, metadata)
+            except Unanswered:
+                raise
+            except ClusterError as error:
+                if first and not self._begun:
+                    raise CommandError(str(error)) from None
+                raise
+
+        self._asked(ask)
+
+    def _asked(self, ask: Callable[[], T]) -> T:
+        """What the Ray there answers, sooner or later. Raises ``CommandError`` where it does not for a minute."""
+        until_s = 0.0
+        while True:
+            try:
+                return ask()
+            except ClusterError as error:
+                now_s = time.monotonic()
+                if not until_s:
+                    until_s = now_s + AWAY_S
+                    say(f"{error}; asking again")
+                elif now_s >= until_s:
+                    raise CommandError(f"{error}; {self._meanwhile}: {self.attach}", PARTIAL) from None
+            time.sleep(LOOK_S)
+
+    def to_its_end(self) -> int:
+        """Show what it says until it is over; the exit code."""
+        self._begun, self._meanwhile = True, f"job {self._job} goes on there"
+        ended = self._patiently()
+        if self._stopped and (ended is None or not ended.over):
+            say(f"the job goes on there: {self.attach}")
+            return self._stopped
+        if ended is None:
+            said = f"the Ray at {self._api.address} has forgotten job {self._job}: was its head lost?"
+            raise CommandError(said, PARTIAL)
+        facts = self._facts()
+        if facts is None:
+            return self._broken(ended)
+        if self._output and not is_remote(self._output):
+            if facts.get("output") and facts.get("rows", 0) + facts.get("rows_succeeded", 0):
+                self._bring(str(facts["output"]))
+            facts["output"] = self._output if self._output == "-" else str(Path(self._output).resolve())
+        if facts.get("resume"):
+            facts["resume"] = f"cortex resume {self._job} --cluster {self._api.address}"
+            say(f"to go on: {facts['resume']}")
+        if self._options.as_json:
+            text = msgspec.json.encode(facts).decode()
+            print(text, file=sys.stderr if self._output == "-" else sys.stdout, flush=True)
+        elif not facts.get("output") and facts.get("answer") is not None:
+            print(answer_text(facts["answer"]), flush=True)
+        return self._stopped or (ended.code if ended.code is not None else FAILED)
+
+    def _patiently(self) -> Submission | None:
+        drain: tuple[str, str] | None = None
+        while True:
+            try:
+                if drain is not None:
+                    self.submit(*drain)
+                    drain = None
+                return self._watch()
+            except Stopped as stopped:
+                if self._stopped:
+                    return None
+                self._stopped = stopped.code
+                say("draining: the calls in flight are finished first; once more leaves the job to go on there")
+                drain = f"{self._name}-drain-{time.time_ns():x}", f"{_STATE}; {_DRAIN.format(self._job)}"
+                with _deaf(), contextlib.suppress(ClusterError):  # who sends a signal may send it to the whole group
+                    self._api.submit(*drain)
+                    drain = None
+
+    def _watch(self) -> Submission | None:
+        while True:
+            found = self._asked(lambda: self._api.submission(self._name))
+            self._show(self._asked(lambda: self._api.logs(self._name)), found is None or found.over)
+            if found is None or found.over:
+                return found
+            time.sleep(LOOK_S)
+
+    def _show(self, text: str, whole: bool) -> None:
+        """What is new, line by line; Ray's own lines are for its operators, and the summary is not shown as it is."""
+        until = len(text) if whole else text.rfind("\n") + 1
+        new, self._seen = text[self._seen : until], max(self._seen, until)
+        for line in new.splitlines():
+            if line.startswith('{"job"') and line.endswith("}"):
+                self._summary = line
+            elif line.strip() and not _RAYS_OWN.match(line) and not line.startswith(_NOT_HERE):
+                print(_AFTERTHOUGHT.sub("", line), file=sys.stderr, flush=True)
+
+    def _facts(self) -> dict[str, Any] | None:
+        with contextlib.suppress(msgspec.DecodeError):
+            facts = msgspec.json.decode(self._summary or "null")
+            return facts if isinstance(facts, dict) else None
+        return None
+
+    def _broken(self, ended: Submission) -> int:
+        """It said no summary: it was refused, which it has told itself, or never came to be."""
+        if ended.code == 127:
+            said = f"the head of {self._api.address} finds no `cortex`: install it there, on the PATH of Ray"
+            raise CommandError(said)
+        if ended.code is None:
+            said = " ".join(ended.message.split())[:300] or "nothing more is known"
+            raise CommandError(f"job {self._job} was {ended.status.lower()} there: {said}", PARTIAL)
+        return ended.code
+
+    # -- the results -----------------------------------------------------------------------------------------------
+
+    def _bring(self, there: str) -> None:
+        """Take the results file over: packed, through the log of one more submission, and checked by its digest."""
+        quoted = shlex.quote(there)
+        line = (
+            f"f=$(mktemp) && gzip -c {quoted} > $f && wc -c < $f && sha256sum < {quoted} && "
+            f"[ $(wc -c < $f) -le {RESULTS_BYTES_MAX} ] && base64 -w 16000 $f; code=$?; rm -f $f; exit $code"
+        )
+        name = f"{self._name}-results-{time.time_ns():x}"
+        self._meanwhile = f"the results of job {self._job} stand at {there} on the head"
+        self.submit(name, line)
+        while (found := self._asked(lambda: self._api.submission(name))) is not None and not found.over:
+            time.sleep(LOOK_S / 4)
+        said = self._asked(lambda: self._api.logs(name))
+        lines = [each for each in said.splitlines() if each.strip() and not _RAYS_OWN.match(each)]
+        with contextlib.suppress(Exception):
+            self._api.forget(name)
+        content = _unpacked(lines)
+        if content is None:
+            size = f", {int(lines[0]):,} bytes packed," if lines and lines[0].strip().isdigit() else ""
+            said = f"the results{size} stand at {there} on the head: they could not be brought here"
+            raise CommandError(said, PARTIAL)
+        if self._output == "-":
+            sys.stdout.buffer.write(content)
+            sys.stdout.buffer.flush()
+            return
+        path = Path(self._output)
+        part = path.with_name(f".{path.name}.part")
+        part.write_bytes(content)
+        part.replace(path)
+        say(f"results: {path.resolve()}")
+
+
+def _unpacked(lines: list[str]) -> bytes | None:
+    """A file from the lines of its size, its digest and itself; None where it is not whole."""
+    if len(lines) < 3:
+        return None
+    try:
+        content = gzip.decompress(base64.b64decode("".join(lines[2:])))
+    except (ValueError, OSError, EOFError):
+        return None
+    return content if sha256(content).hexdigest() == lines[1].split()[0] else None

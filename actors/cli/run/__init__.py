@@ -1,0 +1,1 @@
+"""Commands that run jobs: start, resume, retry, execution, sinks."""

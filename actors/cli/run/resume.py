@@ -1,0 +1,188 @@
+"""``resume`` and ``attach``: going on with a job that has begun."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from actors.api.session import Session
+from actors.cli.jobs.config import CONFIG, merged, said_in
+from actors.cli.jobs.job_state import number, spool_of, standing_of
+from actors.cli.jobs.rendering import OVER
+from actors.cli.jobs.settings import changed_wish, cluster_of, folder_of, limits_of, share_of, shared_at
+from actors.cli.options.api_keys import taken_environ
+from actors.cli.options.errors import say
+from actors.cli.options.options import Options
+from actors.cli.run.execute import Work, carry_out, report
+from actors.cli.run.sinks import check_output, complete_output, own_sink, sink_of
+from actors.cli.run.start import BATCH, BEGINS_ANEW, LINES, rows_source, tell_problems
+from actors.cli.run.wait_for_job import in_turn
+from actors.common.errors import CommandError
+from actors.common.units import clock
+from actors.files.errors import SourceError
+from actors.files.sources.line_source import LineSource
+from actors.history.catalog import last_places, last_state
+from actors.jobs.sink_selection import TABLE
+from actors.jobs.spec import Order, whole
+from actors.journal.journal import Folder
+from actors.maintenance import offline_edits
+from actors.maintenance.retry_rows import Rows
+from actors.planning.inputs import SAMPLE
+from actors.programs import loader
+from actors.routing.routes import remembered
+from cortex.programs.shards import unsharded
+from cortex.state.state import State
+from cortex.values.batch_record import Stand
+
+Decided = tuple[tuple[int, str], ...]
+
+
+def decided_of(submitted: Sequence[str], not_submitted: Sequence[str]) -> Decided:
+    """What the user says of message batches in doubt: (number, id of the batch, empty where it was never made)."""
+    decided = []
+    for flag, pairs in (("--submitted", submitted), ("--not-submitted", not_submitted)):
+        for pair in pairs:
+            number, equals, name = (part.strip() for part in pair.partition("="))
+            if not number.isdecimal() or bool(name) != (flag == "--submitted") or (equals and not name):
+                form = "N=BATCH, like 2=msgbatch_01" if flag == "--submitted" else "N, like 2"
+                raise CommandError(f"{flag} {pair!r}: give it as {form}")
+            decided.append((int(number), name))
+    if len({number for number, _ in decided}) < len(decided):
+        raise CommandError("--submitted and --not-submitted: one word for each message batch")
+    return tuple(decided)
+
+
+def go_on(job: str, options: Options, *, attaching: bool, copy: str = "", decided: Decided = ()) -> int:
+    """``cortex resume`` and ``cortex attach``; the exit code. ``copy``: where the results are written besides."""
+    share_of(options)
+    folder = folder_of(options)
+    waited = in_turn(folder, job, options)
+    if waited is not None and not copy:
+        return waited
+    k = last_state(folder, job)
+    if copy and whole(copy) == k.terms.places.get("output"):
+        copy = ""
+    if copy:
+        check_output(_copying(folder, job, copy, options), copy, options.overwrite)
+    if waited is not None:
+        code = waited
+    elif k.outcome in OVER:
+        code = _over(folder, job, k, options)
+    else:
+        code = _resumed(folder, job, k, options, attaching, decided)
+    if copy:
+        count = offline_edits.copy_results(folder, job, _copying(folder, job, copy, options))
+        say(f"{count:,} results copied to {copy}")
+    return code
+
+
+def _copying(folder: Folder, job: str, copy: str, options: Options) -> Any:
+    return sink_of(folder, job, copy, options.overwrite)
+
+
+def _over(folder: Folder, job: str, k: State, options: Options) -> int:
+    """A job that has ended for good: its results file is made whole, nothing is asked."""
+    standing = standing_of(folder, job, k)
+    say(f"job {job} is {k.outcome} already: nothing is left to do{put_right(k)}")
+    complete_output(folder, job, standing.facts, k.terms.places, k.terms.program, options.overwrite)
+    return report(standing, options)
+
+
+def put_right(k: State) -> str:
+    """What to do about a job that its author's own program made fail; empty where it did not."""
+    if k.outcome != "failed" or loader.is_ready(k.terms.program):
+        return ""
+    return ". Put right what it says and give the command that began it again: what was answered is not paid again"
+
+
+def _resumed(folder: Folder, job: str, k: State, options: Options, attaching: bool, decided: Decided) -> int:
+    _refuse_undoubted(k, decided)
+    order = order_of(folder, job, k, options, "attach" if attaching else "resume", attaching)
+    order.decided = decided
+    source = _source(folder, order, k)
+    sink = own_sink(folder, order)
+    if sink is not None:
+        check_output(sink, order.output, True, goes_on=not options.overwrite)
+    session = Session(order, taken_environ(), source=source, sink=sink)
+    note = "nobody runs it now, so it is resumed" if attaching else "resumed"
+    if _anew(k):
+        note += f"; {BEGINS_ANEW}"
+    work = Work(session=session, options=options, source=source, sink=sink, note=note)
+    work.rows, work.unreadable = number(order.places, "rows"), number(order.places, "unreadable")
+    return carry_out(work)
+
+
+def order_of(
+    folder: Folder, job: str, k: State, options: Options, command: str = "resume", attaching: bool = False
+) -> Order:  # fmt: skip
+    """A job as its journal has it, with what is to be different from now on. Raises ``CommandError``."""
+    terms = k.terms
+    places = last_places(folder, job, terms)
+    limits = limits_of(options, terms.limits)
+    deadline_at_s = limits.deadline_at_s
+    if not attaching and deadline_at_s is not None and deadline_at_s <= time.time():
+        raise CommandError(f"the deadline of job {job} passed at {clock(deadline_at_s)}: give --deadline +6h, or none")
+    wish = remembered(places)
+    if _anew(k) and not terms.keeps_text:
+        raise CommandError(
+            f"the program of job {job} has changed since, or the release, and it kept no text: all of it would be "
+            "asked, and paid, again: give the first command again with --fresh for that"
+        )
+    if _anew(k):  # what was asked of another model alone is no part of what the job began as
+        wish = msgspec.structs.replace(wish, model=remembered(terms.places).model)
+    places |= shared_at(options)
+    places[CONFIG] = merged(places.get(CONFIG, ""), said_in(options, command))
+    program, shards = unsharded(loader.load(terms.program, terms.params_json))
+    return Order(
+        program=program, shards=shards, wish=changed_wish(options, wish),
+        limits=limits, job=job, state=folder.address,
+        cluster=cluster_of(options, places.get("cluster", "auto")), input=places.get("input", ""),
+        output=places.get("output", ""), places=places, keeps_text=terms.keeps_text, labels=terms.labels,
+    )  # fmt: skip
+
+
+def _anew(k: State) -> bool:
+    """Whether the program has changed since, so that the job begins anew."""
+    return loader.fingerprint(k.terms.program, k.terms.params_json) != k.terms.fingerprint
+
+
+def _refuse_undoubted(k: State, decided: Decided) -> None:
+    """A word about a message batch that is not in doubt would be a mistake, and could pay for it twice."""
+    doubted = {made.number for made in k.submissions.values() if made.stand in (Stand.DOUBTED, Stand.ASKING)}
+    for each, _ in decided:
+        if each not in doubted:
+            known = f"in doubt: {', '.join(map(str, sorted(doubted)))}" if doubted else "none is in doubt"
+            raise CommandError(f"job {k.terms.job} has no message batch {each} in doubt; {known}")
+
+
+def _source(folder: Folder, order: Order, k: State) -> Any:
+    """The job's rows, checked again: what has changed since is noticed before anything is sent."""
+    kind = order.places.get("kind")
+    if not (k.terms.streams or order.shards > 1):
+        return None
+    if k.edition and not _anew(k):
+        return Rows(folder, order.named())
+    if kind in (BATCH, TABLE):
+        source: Any = rows_source(folder, order)
+    elif kind == SAMPLE:
+        raise CommandError(f"job {order.job} is the sample of a plan: give that `cortex plan` again, and it goes on")
+    elif kind == LINES:
+        source = LineSource(order.input, spool=spool_of(folder, order.named()))
+    else:
+        raise CommandError(f"job {order.job} was begun from Python with rows of its own: go on with it there")
+    try:
+        check = source.check()
+    except SourceError:
+        if k.source_ended and not _anew(k):
+            return None  # all rows are in the journal
+        raise
+    if check.digest != order.places.get("digest", check.digest):
+        source.close()
+        raise CommandError(
+            f"{order.input} has changed since job {order.job} began: put it back, or begin another job"
+        )
+    tell_problems(order.input, check)
+    return source

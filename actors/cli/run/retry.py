@@ -1,0 +1,136 @@
+"""``retry``: the rows of a job that failed are asked again, as a part of the same job."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from contextlib import closing
+
+import msgspec
+
+from actors.api.session import Session
+from actors.cli.jobs.job_state import number
+from actors.cli.jobs.settings import folder_of, share_of
+from actors.cli.options.api_keys import taken_environ
+from actors.cli.options.options import Options
+from actors.cli.run.execute import Work, carry_out
+from actors.cli.run.resume import order_of, put_right
+from actors.cli.run.sinks import own_sink
+from actors.cli.run.start import body_model
+from actors.common.errors import CommandError
+from actors.files.errors import SinkError
+from actors.files.sinks.jsonl_sink import FileSink
+from actors.files.sinks.table_sink import TableSink
+from actors.history.catalog import in_use, last_state
+from actors.jobs.spec import who
+from actors.maintenance import offline_edits
+from actors.maintenance.retry_rows import Rows, reopening
+from actors.programs import loader
+from cortex.programs.shards import Shards
+from cortex.state.events import Reopened
+from cortex.state.state import State
+from policies.failures.failure import FailureKind
+
+
+def retry(job: str, kinds: Sequence[str], options: Options) -> int:
+    """``cortex retry``; the exit code."""
+    share_of(options)
+    wanted = kinds_of(kinds)
+    folder = folder_of(options)
+    if said := in_use(folder, job):
+        raise CommandError(said)
+    k = last_state(folder, job)
+    _refuse_what_cannot(k, options)
+    model = body_model(options.model)
+    order = order_of(folder, job, k, options, "retry")
+    if options.model:
+        order.wish = msgspec.structs.replace(order.wish, model=options.model)
+    with closing(folder.journal(job)) as source:
+        event = reopening(
+            source, offline_edits.loaded, wanted, who=who(), position=k.position, model=model,
+            output_tokens_max=options.max_output_tokens or 0, requests=order.program.rows_are_requests(),
+        )  # fmt: skip
+    sink = own_sink(folder, order)
+    order.reopened = _kept(event, k, sink)
+    if sink is not None and sink.cuts_back:
+        _refuse_changed(sink, k)
+    rows = Rows(folder, job)
+    session = Session(order, taken_environ(), source=rows, sink=sink)
+    work = Work(session=session, options=options, source=rows, sink=sink, note=_note(event))
+    work.rows, work.unreadable = number(order.places, "rows"), number(order.places, "unreadable")
+    return carry_out(work)
+
+
+def kinds_of(given: Sequence[str]) -> frozenset[str]:
+    """Kinds of failures by their names, ``--kind throttled,timed_out``; none: all."""
+    known = {kind.value for kind in FailureKind}
+    names = [name.strip().lower().replace("-", "_") for text in given for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}"
+            raise CommandError(f"--kind {name!r} is no kind of failure: {hint}")
+    return frozenset(names)
+
+
+def _refuse_what_cannot(k: State, options: Options) -> None:
+    """Only what has come to rest, and still is what it was, has failed rows that can be asked again by themselves."""
+    terms = k.terms
+    job, first = terms.job, f"cortex resume {terms.job} first"
+    if not loader.is_ready(terms.program) and k.outcome == "failed":
+        raise CommandError(f"job {job} has failed as a whole{put_right(k)}")
+    program = loader.load(terms.program, terms.params_json)
+    if isinstance(program, Shards):
+        ways = f"cortex results {job} --failed tells which these are: ask them as a job of their own"
+        raise CommandError(f"job {job} has shards, whose failed rows cannot be asked again one by one; {ways}")
+    if not (program.asks_again and terms.streams):
+        raise CommandError(f"the rows of job {job} cannot be asked again one by one{_anew(k)}")
+    if k.outcome not in ("complete", "partial"):
+        how = f"is {k.outcome} for good: begin another" if k.outcome else f"was interrupted: {first}"
+        raise CommandError(f"job {job} {how}")
+    if not k.source_ended:
+        raise CommandError(f"job {job} has rows that were never asked: {first}, then retry what failed")
+    if options.model and (k.live or k.submissions):
+        raise CommandError(f"job {job} still has {k.live:,} open rows: {first}, then retry with --model")
+    if loader.fingerprint(terms.program, terms.params_json) != terms.fingerprint:
+        raise CommandError(
+            f"the program of job {job} has changed since, or the release: cortex resume {job} begins it anew, from "
+            "what it remembers, and asks what had failed again"
+        )
+
+
+def _anew(k: State) -> str:
+    """What to do instead, where the program is one of the author's own."""
+    if loader.is_ready(k.terms.program):
+        return f": its program is {k.terms.program}"
+    return (
+        ". If the program made them fail, put it right and give the command that began the job again: what was "
+        "answered is not paid again"
+    )
+
+
+def _kept(event: Reopened, k: State, sink: FileSink | TableSink | None) -> Reopened:
+    """A file is written anew; what cannot be cut back goes on after the results that stay as they were."""
+    if sink is None or sink.cuts_back:
+        return event
+    kept = event.lines[0] if event.ordered else k.emitted - len(event.keys)
+    return msgspec.structs.replace(event, written=(kept, k.written_bytes))
+
+
+def _refuse_changed(sink: FileSink | TableSink, k: State) -> None:
+    """A results file that somebody has edited is not written over."""
+    if isinstance(sink, TableSink):
+        sink.check()
+        if sink.there() and not sink.holds(k.written_rows):
+            raise SinkError(f"{sink.name} is not as job {k.terms.job} left it: move it away")
+        return
+    try:
+        sink.open(k.written_rows, k.written_bytes, True)
+    finally:
+        sink.close()
+
+
+def _note(event: Reopened) -> str:
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in event.kinds.items())
+    return f"{len(event.keys):,} failed rows are asked again ({kinds})"
+

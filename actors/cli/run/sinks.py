@@ -1,0 +1,75 @@
+"""Where a job's results go: the sink of a run, of a copy, and one whose job is over and that is made whole again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from actors.cli.options.errors import say
+from actors.files.errors import SinkError
+from actors.files.sinks.jsonl_sink import FileSink
+from actors.files.sinks.table_sink import TableSink
+from actors.history.catalog import last_terms
+from actors.jobs.sink_selection import results_sink
+from actors.jobs.spec import Order
+from actors.journal.journal import Folder, TextGone
+from actors.programs import loader
+
+
+def complete_output(
+    folder: Folder, job: str, facts: dict[str, Any], places: dict[str, str], program: str, overwrite: bool
+) -> None:
+    """See that the results file of a job that is over is whole; what is missing is written from the journal."""
+    from actors.maintenance.offline_edits import copy_results
+
+    path = facts["output"]
+    if path in ("", "-"):
+        return
+    rows, size_bytes = facts["results_written"], facts["bytes_written"]
+    sink = results_sink(folder, job, path, places.get("input", ""), overwrite, places, program, own=True)
+    assert sink is not None
+    if rows == facts["results"] and _whole(sink, path, rows, size_bytes):
+        return
+    say(f"{path} is not whole: written again from the journal")
+    try:
+        copy_results(folder, job, sink, rows, size_bytes, own=True)
+    except TextGone:
+        sink.forget()
+        said = f"{path} is not as job {job} left it, which keeps no text: what is missing is nowhere else"
+        raise SinkError(said) from None
+    sink.forget()
+
+
+def _whole(sink: FileSink | TableSink, path: str, rows: int, size_bytes: int) -> bool:
+    if isinstance(sink, TableSink):
+        return sink.holds(rows)
+    return Path(path).exists() and Path(path).stat().st_size == size_bytes
+
+
+def own_sink(folder: Folder, order: Order, overwrite: bool = False) -> FileSink | TableSink | None:
+    """Where the results of an order go; None where nobody asked for them."""
+    program = loader.place_of(type(order.program))
+    return results_sink(folder, order.named(), order.output, order.input, overwrite, order.places, program, own=True)
+
+
+def sink_of(folder: Folder, job: str, output: str, overwrite: bool = False) -> FileSink | TableSink | None:
+    """Where a copy of a job's results goes; None where nobody asked for one."""
+    terms = last_terms(folder, job)
+    if terms is None:
+        return FileSink(output, overwrite=overwrite) if output else None
+    return results_sink(folder, job, output, "", overwrite, terms.places, terms.program, own=False)
+
+
+def check_output(
+    sink: FileSink | TableSink, output: str, may_exist: bool, goes_on: bool = False
+) -> None:
+    """Refuse an output before anything is asked, rather than after; ``goes_on``: this job has not come to its end, and
+    has written there before. Raises ``SinkError``."""
+    sink.check()
+    if goes_on and isinstance(sink, TableSink) and not sink.begun():
+        raise SinkError(f"{output} is not as this job left it: move it away")
+    taken = sink.there() if isinstance(sink, TableSink) else Path(output).exists()
+    if sink.cuts_back and not may_exist and taken:
+        raise SinkError(f"{output} exists: give --overwrite to write over it, or name another output")
+    if not may_exist and isinstance(sink, TableSink):
+        sink.see_alone()

@@ -1,0 +1,379 @@
+"""``batch`` and ``run``: from a command line to a session, everything that can be wrong looked at first."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from actors.api.session import Session
+from actors.cli.jobs.config import CONFIG, said_in
+from actors.cli.jobs.job_state import forget_spool, spool_of, standing_of
+from actors.cli.jobs.programs import built, missing, program_named, told_of
+from actors.cli.jobs.rendering import OVER
+from actors.cli.jobs.settings import (
+    base_url_of,
+    cluster_of,
+    fallbacks_of,
+    folder_of,
+    labels_of,
+    limits_of,
+    provider_of,
+    roles_of,
+    shards_of,
+    share_of,
+    shared_at,
+    via_of,
+    wish_of,
+)
+from actors.cli.jobs.texts import files_of
+from actors.cli.options.api_keys import taken_environ
+from actors.cli.options.errors import say
+from actors.cli.options.options import Options
+from actors.cli.run.execute import Work, carry_out, report
+from actors.cli.run.sinks import check_output, complete_output, own_sink
+from actors.cli.run.tables import program_of, table_source
+from actors.cli.run.wait_for_job import in_turn
+from actors.common.errors import CommandError
+from actors.files.line_reader import keep
+from actors.files.paths import digest_of, is_remote
+from actors.files.sinks.jsonl_sink import FileSink
+from actors.files.sources.line_source import LineSource
+from actors.files.sources.row_source import BatchSource, Check
+from actors.files.sources.table_source import TableSource
+from actors.history.catalog import last_places, last_state, last_terms
+from actors.jobs.sink_selection import TABLE, is_table, note_columns
+from actors.jobs.spec import CONTENT, Order, whole
+from actors.journal.journal import Folder
+from actors.maintenance.retry_rows import Rows
+from actors.planning.inputs import sample_order
+from actors.programs import loader
+from actors.routing.routes import Wish, remember, remembered
+from cortex.flows.program import Flow
+from cortex.programs.shards import unsharded
+from cortex.programs.table import Table
+from cortex.state.program import Program, params_of
+from cortex.values.limits import Limits, Terms
+
+BATCH = "batch"
+CRYSTAL = "crystal"
+SAVED = ".toml"
+LINES = "lines"
+GOES_ON = "it goes on where it stopped"
+BEGINS_ANEW = "it has changed, so it begins anew; what it has paid for is remembered"
+SAMPLING = ("temperature", "top_k", "top_p")
+"""What the provider's SDK types no more, but other servers of the Messages form take."""
+
+
+def batch(path: str, output: str, options: Options, sample: int = 0) -> int:
+    """``cortex batch``; the exit code. ``sample``: of the plan that was made with the same words."""
+    folder, order = batch_order(path, output, options)
+    source = rows_source(folder, order, given_input(folder, order))
+    with contextlib.closing(source):
+        check = checked(order, options, source)
+        if sample and last_terms(folder, sample_order(order, check, sample).named()) is None:
+            raise CommandError(
+                f"--sample {sample} is for `cortex plan`, and no such plan was made: here all {check.rows:,} rows are "
+                "asked; leave it out"
+            )
+        return _begun(order, options, folder, source, check)
+
+
+def checked(order: Order, options: Options, source: BatchSource | TableSource) -> Check:
+    """Check the whole input, tell what is wrong with it, and note what only it says: columns, the model."""
+    check = source.check()
+    tell_problems(order.input, check)
+    note_columns(order, source)
+    order.wish = wish_of(options, options.model or _one_model(check))
+    return check
+
+
+def batch_order(path: str, output: str, options: Options, folder: Folder | None = None) -> tuple[Folder, Order]:
+    """What ``cortex batch`` asks for, before the input was looked at. ``folder``: where nothing is begun, so that none
+    is made ready. Raises ``CommandError``."""
+    folder, limits = _prepared(options, folder)
+    rows_model = body_model(options.model)
+    program = program_of(options, path, output)
+    places = {"kind": BATCH, "rows_model": rows_model, "output_tokens_max": str(options.max_output_tokens or "")}
+    if options.prompt:
+        places = {"kind": TABLE} | ({} if options.id else {"numbered": "1"})
+    order = Order(
+        program=program, limits=limits, job=options.job, state=folder.address, cluster=cluster_of(options),
+        input=path, output=output, fresh=options.fresh,
+        places={CONFIG: said_in(options), **shared_at(options), **places},
+        wish=Wish(model=options.model, base_url=base_url_of(options)), keeps_text=not options.no_keep_text,
+        labels=labels_of(options), shards=shards_of(options),
+    )  # fmt: skip
+    if not order.keeps_text and not is_table(output) and (output == "-" or not FileSink(output).cuts_back):
+        raise CommandError("--no-keep-text needs -o FILE: once a row's result is there, it is nowhere else")
+    return folder, order
+
+
+def run(where: str, inputs: list[str], output: str, pairs: list[str], options: Options) -> int:
+    """``cortex run``; the exit code."""
+    folder, order = run_order(where, inputs, output, pairs, options)
+    if order.places.get("kind") != LINES:
+        missing(order.program)
+        return _begun(order, options, folder, None, None)
+    given_input(folder, order)
+    source = LineSource(order.input, spool=spool_of(folder, order.named()))
+    with contextlib.closing(source):
+        return _begun(order, options, folder, source, source.check(objects=isinstance(order.program, Flow)))
+
+
+def run_order(
+    where: str, inputs: list[str], output: str, pairs: list[str], options: Options, folder: Folder | None = None
+) -> tuple[Folder, Order]:  # fmt: skip
+    """What ``cortex run`` asks for, before the input was looked at; see ``batch_order``. Raises ``CommandError``."""
+    if where == BATCH:
+        raise CommandError("`cortex batch INPUT -o OUTPUT` runs this program")
+    if where == Table.name:
+        raise CommandError("`cortex batch TABLE --prompt '…' -o OUTPUT` runs this program")
+    if is_table(output):
+        raise CommandError(f"-o {output}: `cortex run` writes JSON Lines: name a file that ends in .jsonl")
+    program = _program(where, inputs, pairs)
+    folder, limits = _prepared(options, folder)
+    lines = bool(inputs) and not program.files
+    if lines and len(inputs) > 1:
+        raise CommandError(f"{where} reads its rows from one file, not from {len(inputs)}: join them first")
+    order = Order(
+        program=program, wish=wish_of(options, options.model), limits=limits, job=options.job,
+        state=folder.address, cluster=cluster_of(options), input=inputs[0] if inputs else "", output=output,
+        fresh=options.fresh,
+        places={CONFIG: said_in(options), **shared_at(options), **({"kind": LINES} if lines else {})},
+        labels=labels_of(options),
+    )  # fmt: skip
+    return folder, order
+
+
+def _program(where: str, inputs: list[str], pairs: list[str]) -> Program:
+    if where == CRYSTAL:
+        raise CommandError("name the saved program: cortex run programs/NAME.toml, or cortex program run NAME")
+    if where.partition("@")[0].endswith(SAVED):
+        from actors.cli.programs.saved import program_of
+
+        return program_of(where, inputs, pairs)
+    type_ = program_named(where)
+    return built(type_, pairs, files_of(type_.files, inputs) if type_.files and inputs else {})
+
+
+def told(where: str) -> str:
+    """What a program is and takes, for ``cortex run PROGRAM --help``. Raises ``CommandError``, or ``CrystalError``."""
+    if where.partition("@")[0].endswith(SAVED):
+        from actors.cli.programs.saved import told_of_saved
+
+        return told_of_saved(where)
+    return told_of(program_named(where))
+
+
+def _prepared(options: Options, folder: Folder | None) -> tuple[Folder, Limits]:
+    share_of(options)
+    fallbacks_of(options)
+    roles_of(options)
+    via_of(options)
+    provider_of(options)
+    limits = limits_of(options)
+    return folder or folder_of(options), limits
+
+
+# -- the input -----------------------------------------------------------------------------------------------------
+
+
+def body_model(model: str) -> str:
+    """What stands in a request for a model that the user named; empty: the rows' own stay."""
+    if model != "local":
+        return model
+    from actors.routing.local_model import LOCAL_MODEL_NAME
+
+    return LOCAL_MODEL_NAME
+
+
+def rows_source(folder: Folder, order: Order, stdin: io.BytesIO | None = None) -> BatchSource | TableSource:
+    """The rows that ``cortex batch`` reads: a table's, or whole requests."""
+    made = table_source if order.places["kind"] == TABLE else batch_source
+    return made(folder, order, stdin)
+
+
+def batch_source(folder: Folder, order: Order, stdin: io.BytesIO | None = None) -> BatchSource:
+    """The rows of a batch, as the order's places have them."""
+    tokens = order.places["output_tokens_max"]
+    others = order.wish.model in ("local", "sim") or bool(order.wish.base_url)
+    return BatchSource(
+        order.input, model=order.places["rows_model"] or None, output_tokens_max=int(tokens) if tokens else None,
+        spool=spool_of(folder, order.named()), stdin=stdin, also_known=SAMPLING if others else (),
+        capped=order.limits.max_cost_nusd is not None and order.wish.model != "local",
+    )  # fmt: skip
+
+
+def given_input(folder: Folder, order: Order) -> io.BytesIO | None:
+    """Keep what comes on standard input first: without ``--job`` its content is a part of the job's name.
+
+    Returns the stream to read besides what is kept: an empty one, since nothing more will come.
+    """
+    if order.input != "-" or order.job:
+        return None
+    part = folder.path / "jobs" / f".input-{os.getpid()}"
+    try:
+        keep(sys.stdin.buffer if sys.stdin is not None else None, part, "standard input")
+        order.places[CONTENT] = digest_of(part)
+        os.replace(part, spool_of(folder, order.named()))
+    finally:
+        part.unlink(missing_ok=True)
+    return io.BytesIO()
+
+
+def tell_problems(path: str, check: Check) -> None:
+    """What is wrong with the input, line by line, ten at most; the rest is done all the same."""
+    if not check.problems:
+        return
+    said = []
+    if check.refused:
+        are = "are" if check.refused > 1 else "is"
+        said.append(f"{check.refused:,} of {check.rows:,} rows {are} refused before sending")
+    if check.unreadable:
+        several = check.unreadable > 1
+        found = f"{check.noun}s are no rows and are" if several else f"{check.noun} is no row and is"
+        said.append(f"{check.unreadable:,} {found} passed over")
+    name = "standard input" if path == "-" else path
+    say(f"{name}: {'; '.join(said)}")
+    for problem in check.problems:
+        say(f"{name} {check.noun} {problem.line}: {problem.said}")
+    if check.problems_more:
+        say(f"{name}: and {check.problems_more:,} more {check.noun}s like these")
+
+
+def _one_model(check: Check) -> str:
+    if len(check.models) > 1:
+        named = ", ".join(check.models[:5]) + (", ..." if len(check.models) > 5 else "")
+        raise CommandError(
+            f"the rows name several models ({named}): a job asks one: give --model NAME, or split them"
+        )
+    return check.models[0] if check.models else ""
+
+
+# -- the job -------------------------------------------------------------------------------------------------------
+
+
+def _begun(order: Order, options: Options, folder: Folder, source: Any, check: Check | None) -> int:
+    """Begin the job, or go on with it, or say that it is over."""
+    job = order.named()
+    if "~" in job:
+        raise CommandError(f"job name {job!r}: '~' stands in the names of child jobs alone")
+    if (code := in_turn(folder, job, options)) is not None:
+        return code
+    if check is not None:
+        order.places |= {"digest": check.digest, "rows": str(check.rows), "unreadable": str(check.unreadable)}
+    before = last_terms(folder, job)
+    if before is not None and not order.fresh:
+        keep_shards(order, options, before)
+        refuse_other_places(order, before, job)
+        refuse_paying_again(order, before)
+        if order.labels and order.labels != before.labels and _same(order, before):
+            kept = " ".join(f"{name}={value}" for name, value in before.labels.items()) or "none"
+            say(f"job {job} keeps the labels that it began with: {kept}")
+        _refuse_losing(order, options, before, last_state(folder, job).outcome)
+        code = _already_over(order, options, folder, before, job)
+        if code is not None:
+            return code
+        if source is not None:
+            source = Rows(folder, job, source)
+            order.wish = _as_retried(order, before, folder)
+    sink = own_sink(folder, order, options.overwrite)
+    if sink is not None:
+        own = before is not None and before.places.get("output") == whole(order.output)
+        goes_on = own and not (order.fresh or options.overwrite) and before is not None and _same(order, before)
+        check_output(sink, order.output, own or options.overwrite, goes_on)
+    session = Session(order, taken_environ(), source=source, sink=sink)
+    note = "" if before is None or order.fresh else GOES_ON if _same(order, before) else BEGINS_ANEW
+    work = Work(session=session, options=options, source=source, sink=sink, note=note, new=before is None)
+    if check is not None:
+        work.rows, work.unreadable = check.rows, check.unreadable
+    return carry_out(work)
+
+
+def keep_shards(order: Order, options: Options, before: Terms) -> None:
+    """Which rows are whose is settled when a job begins."""
+    order.shards = unsharded(loader.load(before.program, before.params_json))[1]
+    if options.shards and options.shards != order.shards:
+        said = f"job {order.named()} keeps the number of shards that it began with: {order.shards}"
+        say(f"{said} (--fresh begins it anew)")
+
+
+def refuse_other_places(order: Order, before: Terms, job: str) -> None:
+    """The same job runs the same program, reads the same input and writes to the same output."""
+    then, now = before.places, order.places
+    if before.program != loader.place_of(type(order.runs())):
+        raise CommandError(f"job {job} is one of the program {before.program}: give another --job")
+    if then.get("digest", "") != now.get("digest", ""):
+        name = "standard input" if order.input == "-" else order.input
+        raise CommandError(
+            f"{name} is not what job {job} began with: give another --job (equal rows are not paid again), or --fresh"
+        )
+    if then.get("output", "") != whole(order.output):
+        was = then.get("output") or "no file"
+        raise CommandError(
+            f"job {job} writes to {was}: give another --job, or `cortex results {job} -o FILE`"
+        )
+
+
+def _refuse_losing(order: Order, options: Options, before: Terms, outcome: str) -> None:
+    """What a complete job has written is not written over because the same name now asks another model."""
+    then, now = remembered(before.places), order.wish
+    same = (then.model, then.provider, then.base_url) == (now.model, now.provider, now.base_url)
+    if outcome != "complete" or options.overwrite or same or order.output in ("", "-"):
+        return
+    if is_remote(order.output) or Path(order.output).is_file():
+        raise CommandError(
+            f"job {order.named()} is complete, and now asks another model: its results in {order.output} would be "
+            "written over: give --overwrite, or another --job and -o"
+        )
+
+
+def _already_over(order: Order, options: Options, folder: Folder, before: Terms, job: str) -> int | None:
+    """The exit code of a job that has ended for good, and asks the same; None where there is something to do."""
+    if not _same(order, before):
+        return None
+    k = last_state(folder, job)
+    if k.outcome not in OVER:
+        return None
+    standing = standing_of(folder, job, k)
+    say(f"job {job} is {k.outcome} already: nothing is asked again (--fresh asks anew)")
+    if k.outcome == "complete":
+        complete_output(folder, job, standing.facts, before.places, before.program, options.overwrite)
+    forget_spool(folder, standing)
+    return report(standing, options)
+
+
+def _same(order: Order, before: Terms) -> bool:
+    """Whether a job asks what it asked before: the same program with the same parameters, of the same model."""
+    where, params = loader.place_of(type(order.runs())), params_of(order.runs())
+    unchanged = before.fingerprint == loader.fingerprint(where, params)
+    return unchanged and before.places.get("wish") == remember(order.wish)
+
+
+def _as_retried(order: Order, before: Terms, folder: Folder) -> Wish:
+    """The same command goes on with a retry that was interrupted, also where that asks another model."""
+    if not _same(order, before):
+        return order.wish
+    model = remembered(last_places(folder, order.named(), before)).model
+    return msgspec.structs.replace(order.wish, model=model)
+
+
+def refuse_paying_again(order: Order, before: Terms) -> None:
+    """A job that keeps no text remembers nothing; and what a job keeps it cannot lose by going on."""
+    job = order.named()
+    if before.keeps_text and not order.keeps_text:
+        ways = f"cortex forget {job} when it is over, or give another --job"
+        raise CommandError(f"job {job} has kept its text so far: {ways}")
+    order.keeps_text = before.keeps_text
+    where, params = loader.place_of(type(order.runs())), params_of(order.runs())
+    if not before.keeps_text and before.fingerprint != loader.fingerprint(where, params):
+        raise CommandError(
+            f"the program of job {job} has changed since, or the release, and it kept no text: all of it would be "
+            "asked, and paid, again: give --fresh for that"
+        )

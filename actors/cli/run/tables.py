@@ -1,0 +1,98 @@
+"""Tables in and out: from what was said on the command line to a program, a source and a sink."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+
+from actors.cli.jobs.job_state import spool_of
+from actors.cli.jobs.programs import text_of
+from actors.cli.options.errors import say
+from actors.cli.options.options import Options
+from actors.common.errors import CommandError
+from actors.files.sources.table_source import TableSource
+from actors.files.table_reader import CSV, PARQUET, form_of
+from actors.jobs.sink_selection import FOREIGN
+from actors.jobs.spec import Order
+from actors.journal.journal import Folder
+from actors.programs.schemas import schema_text
+from cortex.programs.batch import Batch
+from cortex.programs.table import FORMS, REQUEST_ID, ROW, Table
+from cortex.values.schema import SchemaError
+from cortex.values.template import Template, TemplateError
+
+LOCAL = "local"
+
+
+def program_of(options: Options, path: str, output: str) -> Batch | Table:
+    """The program of ``cortex batch``: requests as they stand, or a table."""
+    if path.lower().endswith(FOREIGN):
+        raise CommandError(f"{path}: no such form is read here: make it .csv, .tsv, .parquet or .jsonl")
+    prompt = text_of("--prompt ", options.prompt).rstrip("\n") if options.prompt else ""
+    system = text_of("--system ", options.system).rstrip("\n") if options.system else ""
+    if not options.prompt:
+        _refuse_without_prompt(options, path)
+        if not (options.schema or options.meta or form_of(output) in (CSV, PARQUET)):
+            return Batch(ordered=options.ordered)
+    elif not _template(prompt).columns:
+        raise CommandError(
+            "--prompt names no column, so all rows would ask the same: write {{column}} where a row's text goes"
+        )
+    _tell_of_braces(system)
+    if options.prompt and not options.model:
+        raise CommandError("name the model that is asked: --model NAME (local and sim cost nothing)")
+    how = options.schema_as or ("prompt" if options.model == LOCAL else "format")
+    if how not in FORMS:
+        raise CommandError(f"--schema-as {how!r}: give {', '.join(FORMS)}")
+    if options.schema_as and not options.schema:
+        raise CommandError("--schema-as says how --schema is asked for: give --schema too")
+    try:
+        schema = schema_text(options.schema) if options.schema else ""
+    except SchemaError as error:
+        raise CommandError(f"--schema {options.schema}: {error}") from None
+    program = Table(
+        prompt=prompt, system=system, id=(options.id or ROW) if prompt else REQUEST_ID, schema=schema, schema_as=how,
+        with_input=options.with_input, meta=options.meta, ordered=options.ordered,
+    )  # fmt: skip
+    own = [program.id, *program.columns()]
+    twice = next((name for name in own if own.count(name) > 1), None)
+    if twice is not None:
+        raise CommandError(f"two columns of the results would be named {twice!r}: rename the one of --schema or --id")
+    return program
+
+
+def _tell_of_braces(system: str) -> None:
+    """A system prompt is one text for all rows; who writes a column into it would pay for its braces."""
+    with contextlib.suppress(TemplateError):
+        for column in Template(system).columns[:1]:
+            said = f"its {{{{{column}}}}} goes out as it stands"
+            say(f"--system is the same for all rows: {said}; columns are for --prompt")
+
+
+def _template(prompt: str) -> Template:
+    try:
+        return Template(prompt)
+    except TemplateError as error:
+        raise CommandError(f"--prompt: {error}") from None
+
+
+def _refuse_without_prompt(options: Options, path: str) -> None:
+    form = form_of(path)
+    if form in (CSV, PARQUET):
+        raise CommandError(f"{path} is a table: give --prompt, like --prompt 'Label: {{{{column}}}}'")
+    for flag, given in (("--system", options.system), ("--id", options.id), ("--with-input", options.with_input)):
+        if given:
+            raise CommandError(f"{flag} is for tables: give --prompt too (requests hold their own)")
+
+
+def table_source(folder: Folder, order: Order, stdin: io.BytesIO | None = None) -> TableSource:
+    """The rows of a table, as the order's program asks for them."""
+    program = order.program
+    assert isinstance(program, Table)
+    return TableSource(
+        order.input, prompt=Template(program.prompt), id=program.id, numbered="numbered" in order.places,
+        with_input=program.with_input, taken=program.columns(), whole_types=form_of(order.output) == PARQUET,
+        spool=spool_of(folder, order.named()), stdin=stdin,
+    )  # fmt: skip
+
+

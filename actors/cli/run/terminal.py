@@ -1,0 +1,107 @@
+"""One session under a terminal's hand: Ctrl-C once drains, twice stops now; SIGTERM drains; the header, the bar."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from actors.api.client import new_loop
+from actors.api.progress_bar import Bar
+from actors.api.session import Ended, Session
+from actors.cli.options.errors import INTERRUPTED, TERMINATED, say
+from actors.common.gc_tuning import settle
+from actors.jobs.spec import who
+
+_CODES = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED}
+
+
+class StoppedNow(Exception):
+    """The user did not want to wait for the calls in flight. The job can be resumed."""
+
+
+class Conduct:
+    """Runs a session. ``code`` is 130 or 143 once a signal has come, else 0."""
+
+    def __init__(self, session: Session, bar: Bar, header: Callable[[Session], str]) -> None:
+        self._session = session
+        self._bar = bar
+        self._header = header
+        self._began = False
+        self._signals = 0
+        self._stopping: asyncio.Task[None] | None = None
+        self._work: asyncio.Task[Ended] | None = None
+        self.code = 0
+        self._held: list[str] = []
+        session.log = self._log
+
+    def run(self) -> Ended:
+        """Run to the end. Raises ``StoppedNow``, and what the session raises."""
+        settle()
+        hook, sys.breakpointhook = sys.breakpointhook, self._breakpoint
+        try:
+            with asyncio.Runner(loop_factory=new_loop) as runner:
+                return runner.run(self._run())
+        finally:
+            sys.breakpointhook = hook
+            self._bar.close()
+
+    def _breakpoint(self, *args: Any, **named: Any) -> Any:
+        """A flow stops for its author: the live bar does not draw over the prompt."""
+        self._bar.close()
+        if os.environ.get("PYTHONBREAKPOINT"):
+            return sys.__breakpointhook__(*args, **named)
+        import pdb
+
+        return pdb.Pdb().set_trace(sys._getframe(1))  # where the flow is, not here
+
+    def progress(self, facts: dict[str, Any]) -> None:
+        """What the session tells: the first time, a line that says what runs where."""
+        if not self._began:
+            self._began = True
+            say(self._header(self._session))
+            for line in self._held:
+                self._log(line)
+        self._bar.show(facts)
+
+    def _log(self, line: str) -> None:
+        """What the program says, after the line that says what runs."""
+        if self._began:
+            self._bar.say(f"cortex: {self._session.job}: {line}")
+        else:
+            self._held.append(line)
+
+    async def _run(self) -> Ended:
+        loop = asyncio.get_running_loop()
+        for number in _CODES:
+            loop.add_signal_handler(number, self._signalled, number)
+        self._work = asyncio.create_task(self._session.run())
+        try:
+            return await self._work
+        except asyncio.CancelledError:
+            raise StoppedNow from None
+        finally:
+            for number in _CODES:
+                loop.remove_signal_handler(number)
+                signal.signal(number, signal.SIG_IGN)  # nothing is left to be stopped
+
+    def _signalled(self, number: signal.Signals) -> None:
+        self._signals += 1
+        self.code = self.code or _CODES[number]
+        if self._signals == 1:
+            say("draining: the calls in flight are finished first; once more stops now")
+            self._stopping = asyncio.get_running_loop().create_task(self._drain())
+        elif self._signals == 2:
+            assert self._work is not None
+            self._work.cancel()
+        else:
+            self._bar.close()
+            os._exit(self.code)  # even letting go takes too long
+
+    async def _drain(self) -> None:
+        with contextlib.suppress(Exception):  # a channel that cannot hear it ends by itself, and says why
+            await self._session.stop("drain", who())

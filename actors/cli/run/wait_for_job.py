@@ -1,0 +1,42 @@
+"""Two runs of one job: the second is refused, or with ``--wait`` waits for the first and takes what came of it."""
+
+from __future__ import annotations
+
+import time
+
+from actors.cli.jobs.job_state import standing_of
+from actors.cli.jobs.rendering import OVER
+from actors.cli.options.errors import say
+from actors.cli.options.options import Options
+from actors.cli.run.execute import report
+from actors.cli.run.sinks import complete_output
+from actors.common.errors import CommandError
+from actors.history.catalog import forgotten, in_use, last_state
+from actors.journal.journal import Folder
+
+_LOOK_S = 0.2
+
+
+def in_turn(folder: Folder, job: str, options: Options) -> int | None:
+    """The exit code where another run was waited for, and ended its job; None where the job is ours to go on with.
+
+    The results file is made whole on this machine, too. A run that was killed left its job to whoever waits. Raises
+    ``CommandError`` where another has the job and it is not to be waited for.
+    """
+    said = in_use(folder, job)
+    if not said:
+        return None
+    if not options.wait:
+        raise CommandError(said)
+    say(f"{said.partition(':')[0]}: waiting for its end")
+    while in_use(folder, job):
+        time.sleep(_LOOK_S)
+    standing = standing_of(folder, job)
+    if standing.outcome not in (*OVER, "partial"):
+        say(f"the run that had job {job} was interrupted: going on")
+        return None
+    say(f"the run that had job {job} has ended it: nothing is asked again")
+    if standing.outcome in OVER and not forgotten(folder, job):  # its disk may be another machine's
+        terms = last_state(folder, job).terms
+        complete_output(folder, job, standing.facts, terms.places, terms.program, options.overwrite)
+    return report(standing, options)

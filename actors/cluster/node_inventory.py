@@ -1,0 +1,103 @@
+"""What is installed on each node of a Ray: asked of the nodes themselves. Ray is an argument
+(``actors.runtime.ray_runtime``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import msgspec
+
+from actors.cluster.bootstrap import code_paths, first_line
+from policies.decisions.releases import FITTING
+
+BEDROCK, VERTEX, POSTGRESQL = "boto3", "google-auth", "psycopg"
+PACKAGES = (*FITTING, BEDROCK, VERTEX, POSTGRESQL)
+"""Distributions that a node is asked for: those that must fit, and what some jobs need where their actors live."""
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """One node. Empty: it was not told; ``trouble`` says why."""
+
+    node: str
+    """Ray's own name for it."""
+    address: str
+    python: str = ""
+    ray: str = ""
+    cortex: str = ""
+    packages: dict[str, str] = msgspec.field(default_factory=dict)
+    """As ``policies.decisions.releases.Installed`` has them; empty from a node that did not get so far."""
+    trouble: str = ""
+
+
+def of(
+    ray: Any, affinity: Any, join: Callable[[], Any], leave: Callable[[Any], None], timeout_s: float
+) -> list[Told]:  # fmt: skip
+    """Join a Ray, ask its nodes, and leave it again. Raises what ``join`` raises."""
+    connection = join()
+    try:
+        return taken(ray, affinity, code_paths(), timeout_s)
+    finally:
+        leave(connection)
+
+
+def taken(
+    ray: Any, affinity: Any, paths: Sequence[str], timeout_s: float, known: Collection[str] = ()
+) -> list[Told]:  # fmt: skip
+    """Ask each node that lives but the known ones, all at once; one that does not answer in time is in trouble."""
+    living = [(row["NodeID"], row.get("NodeManagerAddress", "")) for row in ray.nodes() if row["Alive"]]
+    living = [each for each in living if each[0] not in known]
+    ask = ray.remote(_asker(PACKAGES))
+    asked = []
+    for node, address in living:
+        there = ask.options(num_cpus=0, max_retries=0, scheduling_strategy=affinity(node, soft=False))
+        asked.append((there.remote(tuple(paths)), node, address))
+    ready, _ = ray.wait([each[0] for each in asked], num_returns=len(asked), timeout=timeout_s)
+    found = []
+    for reference, node, address in asked:
+        if reference not in ready:
+            found.append(Told(node=node, address=address, trouble=f"it ran nothing within {timeout_s:g} s"))
+            continue
+        try:
+            found.append(Told(node=node, address=address, **ray.get(reference)))
+        except Exception as error:  # whatever Ray says of it
+            found.append(Told(node=node, address=address, trouble=first_line(error)))
+    return found
+
+
+def finds(ray: Any, there: Any, path: str) -> bool:
+    """Whether a file of this user is found where ``there`` says, by processes of the same user."""
+
+    def found(path: str) -> bool:
+        import os
+
+        return os.path.exists(path) and (os.name == "nt" or os.stat(path).st_uid == os.geteuid())
+
+    asked = ray.remote(found).options(num_cpus=0, max_retries=0, scheduling_strategy=there)
+    return bool(ray.get(asked.remote(path)))
+
+
+def _asker(packages: tuple[str, ...]) -> Callable[[tuple[str, ...]], dict[str, Any]]:
+    """What a node runs. Made inside a function, it travels by value: the node need not have this release to run it."""
+
+    def told(paths: tuple[str, ...]) -> dict[str, Any]:
+        import os
+        import platform
+        import sys
+        from importlib import metadata
+
+        found: dict[str, Any] = {"python": platform.python_version(), "ray": metadata.version("ray")}
+        sys.path[:] = dict.fromkeys([*(path for path in paths if os.path.isdir(path)), *sys.path])
+        try:
+            import cortex
+        except Exception as error:
+            return {**found, "trouble": f"cortex cannot be imported there: {type(error).__name__}"}
+        versions = dict.fromkeys(packages, "")
+        for name in packages:
+            try:
+                versions[name] = metadata.version(name)
+            except metadata.PackageNotFoundError:
+                continue
+        return {**found, "cortex": cortex.__version__, "packages": versions}
+
+    return told

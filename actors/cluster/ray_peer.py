@@ -1,0 +1,83 @@
+"""An actor of Ray's, as others speak with it: what Ray raises becomes away, gone or cut off.
+
+Ray's exceptions are an argument (``actors.runtime.ray_runtime``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Coroutine
+from typing import Any, Protocol
+
+from actors.cluster.bootstrap import first_line
+from actors.cluster.node_watchdog import Lifeline
+from actors.cluster.sockets.client import Lines
+from actors.cluster.sockets.serialization import OPEN, cause_of, post
+from actors.ports.runtime import Away, Gone
+
+
+class Finder(Protocol):
+    """What a peer needs of its runtime."""
+
+    lifeline: Lifeline | None
+    lines: Lines
+
+    def known(self, name: str) -> Any:
+        """The handle of an actor, if it was found before."""
+
+    async def handle(self, name: str) -> Any:
+        """The handle of an actor. Raises ``Gone``."""
+
+    def forget(self, name: str) -> None:
+        """An actor is gone: whoever has its name next is another."""
+
+    def background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a call that nobody waits for."""
+
+
+class RayPeer:
+    """Messages to an actor: over its socket where it lives on this node, else as calls of Ray's."""
+
+    __slots__ = ("_ray", "_runtime", "name")
+
+    def __init__(self, name: str, runtime: Finder, exceptions: Any) -> None:
+        self.name = name
+        self._runtime = runtime
+        self._ray = exceptions
+
+    async def ask(self, method: str, *args: Any) -> Any:
+        """Call and wait. Raises ``Away``, ``Gone``, ``Cut``, or what the method raised."""
+        lifeline = self._runtime.lifeline
+        if lifeline is None:
+            return await self._asked(method, args)
+        try:
+            return await lifeline.hold(self._asked(method, args))
+        except (Away, Gone):
+            await lifeline.look()  # is it we who are away?
+            raise
+
+    async def _asked(self, method: str, args: tuple[Any, ...]) -> Any:
+        line = self._runtime.lines.to(self.name) if method not in OPEN else None
+        if line is not None:
+            return await line.ask(method, args)
+        try:
+            handle = self._runtime.known(self.name) or await self._runtime.handle(self.name)
+            return await post(handle, method, args)
+        except self._ray.RayTaskError as error:
+            raise cause_of(error.cause, self.name) from None
+        except self._ray.ActorUnavailableError:
+            raise Away(self.name) from None
+        except (self._ray.RayActorError, self._ray.ActorUnschedulableError) as error:
+            self._runtime.forget(self.name)  # another may have its name: a channel whose node died, resumed elsewhere
+            raise Gone(self.name) from RuntimeError(first_line(error))
+        except self._ray.RayError as error:  # the object store, a node on its way out, a head that is away
+            self._runtime.forget(self.name)
+            raise Away(f"{self.name}: {first_line(error)}") from None
+
+    def tell(self, method: str, *args: Any) -> None:
+        """Call and go on; what goes wrong nobody hears."""
+        self._runtime.background(self._said(method, args))
+
+    async def _said(self, method: str, args: tuple[Any, ...]) -> None:
+        with contextlib.suppress(Exception):
+            await self.ask(method, *args)

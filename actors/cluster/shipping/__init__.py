@@ -1,0 +1,1 @@
+"""Programs and files of a user, shipped to the nodes of a Ray cluster."""

@@ -1,0 +1,156 @@
+"""A program on its way to other processes: where its code is found there, and the code itself for who does not find it.
+
+What stands in files travels as these files: a machine that has the same under the same paths takes its own.
+
+Pickling a class by value knows nothing of msgspec's structs, which are made, not filled in: they are taken apart here
+into their fields, options and methods, and made again over there.
+"""
+
+from __future__ import annotations
+
+import inspect
+import io
+import pickle
+import sys
+from types import MemberDescriptorType
+from typing import Any
+
+import msgspec
+
+from actors.cluster.shipping.bundle import Luggage, packed, unpacked
+from actors.ports.runtime import ClusterError
+from actors.programs import loader
+from cortex.state.program import Program
+
+_StructType = type(msgspec.Struct)
+_OPTIONS = (
+    "frozen", "eq", "order", "array_like", "gc", "repr_omit_defaults", "omit_defaults", "weakref", "dict",
+    "cache_hash", "tag", "tag_field", "forbid_unknown_fields",
+)  # fmt: skip
+
+
+class Parcel(msgspec.Struct, array_like=True):
+    """A program as it travels."""
+
+    paths: tuple[str, ...]
+    """Where modules are found, on a machine that has them."""
+    version: str
+    place: str
+    """Where it is found in a process that has not heard of it."""
+    code: bytes = b""
+    """The class itself, pickled by value, where it was defined at a prompt or inside a function."""
+    sources: dict[str, str] = msgspec.field(default_factory=dict)
+    """Source texts of the classes in it, by qualified name: what tells whether a program has changed."""
+    luggage: Luggage = Luggage()
+    """The files that hold it, where files do."""
+
+
+def pack(where: str, paths: tuple[str, ...], pickler: type[Any]) -> bytes:
+    """A program for others. ``pickler``: cloudpickle's. Raises ``ClusterError`` for one that cannot travel."""
+    type_ = loader.find(where)
+    parcel = Parcel(paths, loader.fingerprint(where, b""), loader.place_of(type_))
+    if _by_value(type_):
+        try:
+            parcel.code, inside = _pickled(type_, pickler)
+        except Exception as error:  # whatever the class refers to may refuse
+            said = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise ClusterError(
+                f"the program {type_.__qualname__} cannot travel to a cluster ({said}): put it into a file"
+            ) from None
+        parcel.sources = {each.__qualname__: loader.source(each).decode() for each in inside}
+    parcel.luggage = packed(type_)
+    return msgspec.msgpack.encode(parcel)
+
+
+def unpack(where: str, packed: bytes) -> None:
+    """Make a program findable here under its place, in place of what was there before."""
+    parcel = msgspec.msgpack.decode(packed, type=Parcel)
+    sys.path.extend(path for path in parcel.paths if path not in sys.path)
+    loader.forget(where)
+    moved = unpacked(parcel.luggage)
+    if parcel.code:
+        loader.adopt_sources({name: text.encode() for name, text in parcel.sources.items()})
+        loader.adopt(where, pickle.loads(parcel.code))
+    elif moved:
+        loader.settle(where, parcel.place, moved)
+    elif parcel.place != where:
+        loader.forget(parcel.place)
+        loader.alias(where, parcel.place)
+
+
+def _by_value(type_: type) -> bool:
+    return type_.__module__ == "__main__" or "<locals>" in type_.__qualname__
+
+
+def _pickled(type_: type, pickler: type[Any]) -> tuple[bytes, list[type]]:
+    """A class by value, and all structs that went along: its bases, and whatever its methods speak of."""
+    inside: list[type] = []
+
+    class Pickler(pickler):  # type: ignore[misc]
+        def reducer_override(self, obj: Any) -> Any:
+            if isinstance(obj, _StructType) and _by_value(obj):
+                inside.append(obj)
+                return _taken_apart(obj)
+            return super().reducer_override(obj)
+
+    held = io.BytesIO()
+    Pickler(held).dump(type_)
+    return held.getvalue(), inside
+
+
+def _taken_apart(type_: Any) -> tuple[Any, ...]:
+    own = inspect.get_annotations(type_)
+    fields = [field for field in msgspec.structs.fields(type_) if field.name in own]
+    kinds = inspect.signature(type_).parameters
+    options = {name: getattr(type_.__struct_config__, name) for name in _OPTIONS}
+    if callable(options["tag"]):
+        options["tag"] = type_.__struct_config__.tag
+    options["kw_only"] = all(kinds[f.name].kind is inspect.Parameter.KEYWORD_ONLY for f in fields)
+    born_with = {"__doc__": type_.__doc__, "__qualname__": type_.__qualname__}
+    if "__post_init__" in type_.__dict__:
+        born_with["__post_init__"] = type_.__dict__["__post_init__"]
+    place = loader.place_of(type_) if issubclass(type_, Program) else ""
+    made = (type_.__name__, tuple(map(_field, fields)), type_.__bases__, type_.__module__, options, born_with, place)
+    return _put_together, made, _attributes(type_, born_with), None, None, _filled
+
+
+def _field(field: Any) -> tuple[Any, ...]:
+    """(name, type, encoded name, has a default, default, default factory)."""
+    no = msgspec.NODEFAULT
+    has = field.default is not no
+    factory = None if field.default_factory is no else field.default_factory
+    return field.name, field.type, field.encode_name, has, field.default if has else None, factory
+
+
+def _attributes(type_: type, born_with: dict[str, Any]) -> dict[str, Any]:
+    """Methods and class attributes, without what every struct has of itself."""
+    plain = vars(msgspec.defstruct("Plain", []))
+    return {
+        name: value
+        for name, value in vars(type_).items()
+        if name not in born_with and not isinstance(value, MemberDescriptorType)
+        and (name not in plain or (name.startswith("__") and inspect.isfunction(value)))
+        and name not in ("__annotations__", "__weakref__", "__dict__")
+    }  # fmt: skip
+
+
+def _put_together(
+    name: str, fields: tuple[tuple[Any, ...], ...], bases: tuple[type, ...], module: str, options: dict[str, Any],
+    born_with: dict[str, Any], place: str,
+) -> type:  # fmt: skip
+    made = []
+    for field, kind, encoded, has, default, factory in fields:
+        shown = msgspec.field(
+            default=default if has else msgspec.NODEFAULT, name=encoded if encoded != field else None,
+            **({"default_factory": factory} if factory is not None else {}),
+        )  # fmt: skip
+        made.append((field, kind, shown))
+    type_: Any = msgspec.defstruct(name, made, bases=bases, module=module, namespace=born_with, **options)
+    if place:
+        loader.adopt(place, type_)
+    return type_  # type: ignore[no-any-return]
+
+
+def _filled(type_: type, attributes: dict[str, Any]) -> None:
+    for name, value in attributes.items():
+        setattr(type_, name, value)

@@ -1,0 +1,1 @@
+"""Direct sockets between actors of one cluster: addresses, server, client, serialization."""

@@ -1,0 +1,112 @@
+"""An actor's own socket, at which others of its node ask it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from actors.cluster.sockets.addresses import Letters, Sockets, forget, keep_from_children
+from actors.cluster.sockets.serialization import opened, sealed
+
+ANSWERED, RAISED = b"\0", b"\1"
+"""How an answer begins, and what was raised in place of one."""
+
+Heard = Callable[[str, tuple[Any, ...]], Awaitable[Any]]
+"""Has the actor do something, by the name of the method and its arguments."""
+
+_log = logging.getLogger("cortex.socket")
+
+
+class Listener:
+    """Of one actor. Where there can be none, it is asked by Ray."""
+
+    def __init__(self, sockets: Sockets, name: str, heard: Heard) -> None:
+        self._sockets = sockets
+        self._path = sockets.path(name)
+        self._heard = heard
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._begun = False
+        self._server: asyncio.Server | None = None
+        self._inode = 0
+        self._descriptor = -1
+
+    async def open(self) -> None:
+        """Be there, if it is not. It takes the place of an earlier process of the same actor, in one step."""
+        if self._begun:
+            return
+        self._begun = True
+        bound_at = f"{self._path}.{os.getpid()}"
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(bound_at)  # of an earlier process with this number, which died just then
+            listening = self._sockets.bound(bound_at)
+            self._descriptor = listening.fileno()
+            keep_from_children(self._descriptor)
+            loop = asyncio.get_running_loop()
+            self._server = await loop.create_unix_server(lambda: _Asker(self._heard, self._tasks), sock=listening)
+            self._inode = os.stat(bound_at).st_ino
+            os.rename(bound_at, self._path)
+        except OSError as error:
+            _log.info("others of this node ask by Ray: %s", error)
+            self._end()
+            with contextlib.suppress(OSError):
+                os.unlink(bound_at)
+
+    def close(self) -> None:
+        """Take in nobody more, and leave no file behind; whoever is here is answered."""
+        self._begun = False
+        if self._server is not None:
+            self._end()
+            with contextlib.suppress(OSError):
+                if os.stat(self._path).st_ino == self._inode:  # else the next process of this actor is there
+                    os.unlink(self._path)
+
+    def _end(self) -> None:
+        forget(self._descriptor)
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+
+
+class _Asker(Letters):
+    """Whoever has come, as the actor sees it."""
+
+    def __init__(self, heard: Heard, tasks: set[asyncio.Task[None]]) -> None:
+        super().__init__()
+        self._heard = heard
+        self._tasks = tasks
+
+    def connection_made(self, transport: Any) -> None:
+        """By asyncio: greet."""
+        super().connection_made(transport)
+        self.send(0, b"")
+
+    def took(self, number: int, letter: bytes) -> None:
+        """A question."""
+        task = asyncio.get_running_loop().create_task(self._answer(number, letter))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, number: int, letter: bytes) -> None:
+        try:
+            method, args = opened(letter)
+            self.send(number, ANSWERED + sealed(await self._heard(method, args)))
+        except Exception as error:
+            self.send(number, RAISED + _told(error))
+        except BaseException as error:  # the actor ends, or a library panics: whoever asked shall not wait for ever
+            self.send(number, RAISED + _told(error))
+            raise
+
+
+def _told(error: BaseException) -> bytes:
+    """What was raised, so that whoever asked can raise it: only a cancellation is more than an ``Exception`` there."""
+    if isinstance(error, (Exception, asyncio.CancelledError)):
+        with contextlib.suppress(Exception):
+            letter = sealed(error)
+            opened(letter)
+            return letter
+    return sealed(RuntimeError(f"{type(error).__name__}: {error}"))

@@ -1,0 +1,110 @@
+"""What a doctor is asked, what it finds, and how its checks run: side by side, each under a time limit."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from actors.providers.credentials.credential import Credential
+
+State = Literal["ok", "warning", "wrong"]
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One line. ``do`` says what to do where something is the matter."""
+
+    check: str
+    state: State
+    said: str
+    do: str = ""
+
+
+def ok(check: str, said: str) -> Finding:
+    """All is well."""
+    return Finding(check=check, state="ok", said=said)
+
+
+def warning(check: str, said: str, do: str) -> Finding:
+    """It may do harm."""
+    return Finding(check=check, state="warning", said=said, do=do)
+
+
+def wrong(check: str, said: str, do: str) -> Finding:
+    """A run would fail, or lose something."""
+    return Finding(check=check, state="wrong", said=said, do=do)
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What to look at: what the user named, and the environment that a run would see."""
+
+    environ: Mapping[str, str]
+    """With its secrets: nothing of it is ever shown."""
+    state: str = ".cortex"
+    base_url: str = ""
+    provider: dict[str, str] = msgspec.field(default_factory=dict)
+    """Who serves the model, and where, as fields of a ``Wish``; empty: whoever speaks the Messages API there."""
+    api_key_file: str = ""
+    model: str = ""
+    cluster: str = ""
+    concurrency: int = 100
+    metrics_listen: str = ""
+    paid: bool = False
+    """Whether one call may be made that costs something."""
+    timeout_s: float = 5.0
+    """What a single connection or answer may take."""
+
+    @property
+    def remote(self) -> bool:
+        """Whether calls would go to a provider over the network."""
+        return self.model not in ("sim", "local")
+
+
+Check = Callable[[Asked], Iterator[Finding]]
+
+
+def examine(
+    checks: Sequence[tuple[str, Check]], asked: Asked, secrets: Sequence[Credential], limit_s: float
+) -> list[Finding]:
+    """All findings, in the order of their checks. Each check has ``limit_s`` seconds, in a thread of its own.
+
+    What one raises, and what takes too long, is a finding too. Every word passes the redactor of each credential.
+    """
+    found: list[list[Finding]] = [[] for _ in checks]
+    over: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+    def run(place: int, name: str, check: Check) -> None:
+        try:
+            for finding in check(asked):
+                found[place].append(finding)
+        except Exception as error:  # a doctor that falls ill says so
+            said = f"the check itself failed: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            found[place].append(warning(name, said, "a fault of cortex: please report it"))
+        over.put(place)
+
+    for place, (name, check) in enumerate(checks):
+        threading.Thread(target=run, args=(place, name, check), daemon=True).start()
+    waited, end_s = set(range(len(checks))), time.monotonic() + limit_s
+    while waited and (left_s := end_s - time.monotonic()) > 0:
+        try:
+            waited.discard(over.get(timeout=left_s))
+        except queue.Empty:
+            break
+    told = []
+    for place, (name, _) in enumerate(checks):
+        told += list(found[place])
+        if place in waited:
+            told.append(wrong(name, f"no end within {limit_s:g} s", "see why it hangs: the network, or the disk"))
+    return [_clean(finding, secrets) for finding in told]
+
+
+def _clean(finding: Finding, secrets: Sequence[Credential]) -> Finding:
+    said, do = finding.said, finding.do
+    for credential in secrets or (Credential(),):
+        redact = credential.redactor()
+        said, do = redact(said), redact(do)
+    return msgspec.structs.replace(finding, said=" ".join(said.split()), do=" ".join(do.split()))

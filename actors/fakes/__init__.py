@@ -1,0 +1,1 @@
+"""Fake models for tests, and the pytest plugin that offers them."""

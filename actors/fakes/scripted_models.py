@@ -1,0 +1,292 @@
+"""Models for tests of programs: answers from a script, from a function, or from what a job has recorded.
+
+They live in this process, so a job that has one runs inline; its journal stands in a folder that goes with it, unless
+its caller names one. What a script cannot answer, or a function raises, ends the job and is raised to its caller.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from actors.common.errors import ClearError
+from actors.journal.journal import Folder
+from cortex.calls.request import question_hash
+from cortex.state import events
+from cortex.values.limits import Route
+from cortex.values.plain_values import plain
+from cortex.values.prompt import with_model
+from cortex.values.reply import Reply, Usage
+from policies.failures.failure import Failure, FailureKind
+
+GIVEN = "given"
+"""The model's name in requests of a job that was given an object, and no name."""
+SHOWN_MAX = 400
+_STOP = Failure(FailureKind.BLOCKED, "the test's own model does not know what to say", sent=False)
+"""So that nothing is asked again while the job ends."""
+
+
+class NoReply(ClearError, AssertionError):
+    """A model of a test was asked what it has no answer to. One line that shows the prompt."""
+
+    __module__ = "cortex.testing"  # where its users have it from
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """One call that such a model got."""
+
+    prompt: str
+    """The text of its messages, with the system prompt before it where there is one."""
+    model: str
+    """As the request names it: ``given`` where the object is the job's own model, and that of a role the role."""
+    request: dict[str, Any]
+    """The whole request, in the Messages form."""
+    reply: str = ""
+    """What was answered; empty for a failure."""
+
+    @property
+    def role(self) -> str:
+        """The role that was asked; empty for the job's own model."""
+        return "" if self.model == GIVEN else self.model
+
+
+class _Own:
+    """What such models have in common. ``calls`` are those that they got, in order."""
+
+    scripted = True
+    """A job with such a model keeps its journal in a folder of its own."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.endpoint = endpoint
+        self.rate = None
+        self.calls: list[Asked] = []
+        self.trouble: BaseException | None = None
+        """What its caller must hear of, first of all."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}, {len(self.calls)} calls>"
+
+    @property
+    def prompts(self) -> list[str]:
+        """The prompts that it got, in order."""
+        return [call.prompt for call in self.calls]
+
+    async def call(
+        self, body: bytes, *, output_tokens_max: int, timeout_s: float, progress: Callable[[int], None] | None = None
+    ) -> Reply | Failure:
+        """Answer one request."""
+        if self.trouble is not None:
+            return _STOP
+        request = msgspec.json.decode(body, type=dict[str, Any])
+        asked = Asked(_text(request), str(request.get("model", "")), request)
+        try:
+            said = await self._answer(asked, body)
+        except Exception as error:  # an author's function may raise anything
+            self.calls.append(asked)
+            self.trouble = error
+            return _STOP
+        if isinstance(said, Failure):
+            self.calls.append(asked)
+            return said
+        reply = said if isinstance(said, Reply) else _reply(said, asked)
+        self.calls.append(msgspec.structs.replace(asked, reply=reply.text))
+        return reply
+
+    async def _answer(self, asked: Asked, body: bytes) -> str | Reply | Failure:
+        raise NotImplementedError
+
+    async def count_tokens(self, body: bytes) -> int | None:
+        """Nobody can be asked."""
+        return None
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+class ScriptedModel(_Own):
+    """A model that says what its script has for a prompt.
+
+    ``script``: replies by pattern, the first that is found in the prompt (a text anywhere in it, or a compiled regular
+    expression; ``""`` is found in all); replies in order, whatever is asked; or a function of the prompt, or of the
+    prompt and the whole request, async or not. A reply is a text, something that is said as JSON (a dict, a list, a
+    number, a struct, a pydantic model), a ``FailureKind`` or ``Failure`` in its place, a function as above, or a list
+    of these, said one after the other.
+
+    ``endpoint`` names it where replies are remembered, in a state folder that is kept.
+    """
+
+    def __init__(self, script: Any = (), *, endpoint: str = "scripted") -> None:
+        super().__init__(endpoint)
+        self._entries: list[_Entry] = []
+        if isinstance(script, Mapping):
+            for pattern, reply in script.items():
+                self.on(pattern, reply)
+        elif callable(script):
+            self._entries.append(_Entry("", script, ""))
+        elif isinstance(script, Sequence) and not isinstance(script, str | bytes):
+            self._entries += [_Entry("", list(script), "")] if script else []
+        else:
+            raise TypeError(f"a script is a dict of patterns, a list of replies or a function, not {script!r:.60}")
+
+    def on(self, pattern: str | re.Pattern[str], *replies: Any, role: str = "") -> ScriptedModel:
+        """Say this to prompts in which the pattern is found; several replies are said one after the other. ``role``:
+        only where this role is asked. What was given before goes first."""
+        if not isinstance(pattern, str | re.Pattern):
+            raise TypeError(f"a pattern is a text or a compiled regular expression, not {pattern!r:.60}")
+        if not replies:
+            raise TypeError(f"{pattern!r}: what is said to it?")
+        self._entries.append(_Entry(pattern, replies[0] if len(replies) == 1 else list(replies), role))
+        return self
+
+    @property
+    def unused(self) -> list[str]:
+        """Patterns to which nothing was said."""
+        return [entry.shown for entry in self._entries if not entry.uses]
+
+    async def _answer(self, asked: Asked, body: bytes) -> str | Reply | Failure:
+        for entry in self._entries:
+            if entry.fits(asked):
+                return await _said(entry.next(asked), asked)
+        known = ", ".join(entry.shown for entry in self._entries)
+        has = f"it has replies to {known}" if known else "it is empty"
+        raise NoReply(f"the script has no reply to the prompt {_shown(asked)}; {has}")
+
+
+class RecordedModel(_Own):
+    """A model that says what a job has recorded: the replies in its journal and in those of its child jobs, by what was
+    asked. The same question again gets the reply to its next sample. ``state`` is the folder of the journals.
+
+    Raises ``StoreError`` where there is no such job.
+    """
+
+    def __init__(self, job: str, *, state: str = ".cortex") -> None:
+        super().__init__("recorded")
+        self._job = job
+        self._replies: dict[bytes, Reply] = {}
+        self._samples: dict[str, None] = {}
+        self._routes: dict[tuple[str, str], None] = {}
+        self._uses: dict[tuple[bytes, str], int] = {}
+        folder = Folder(state)
+        for name in (job, *(each for each in folder.jobs() if each.startswith(f"{job}~"))):
+            self._read(folder, name)
+
+    def _read(self, folder: Folder, name: str) -> None:
+        source = folder.journal(name)
+        try:
+            for _, turn in source.turns(0):
+                for event in (event for batch in turn.batches for event in batch):
+                    if isinstance(event, events.Answered | events.Recalled):
+                        self._samples[event.sample] = None
+                        if event.reply is not None:
+                            self._replies[event.hash] = event.reply
+                    elif isinstance(event, events.Opened):
+                        self._know(*event.terms.routes)
+                    elif isinstance(event, events.LimitsSet):
+                        self._know(*(event.fallbacks or ()))
+        finally:
+            source.close()
+
+    def _know(self, *routes: Route) -> None:
+        for route in routes:
+            self._routes[route.endpoint, route.model] = None
+
+    async def _answer(self, asked: Asked, body: bytes) -> Reply:
+        own = with_model(body, "")
+        found = list(self._recorded(body))
+        uses = self._uses.get((own, asked.model), 0)
+        if uses < len(found):
+            self._uses[own, asked.model] = uses + 1
+            return found[uses]
+        known = f"only {len(found)} replies" if found else "no reply"
+        raise NoReply(f"job {self._job} has recorded {known} to the prompt {_shown(asked)}")
+
+    def _recorded(self, body: bytes) -> Iterator[Reply]:
+        """Replies to this request, whichever model of the job it was asked of, by sample."""
+        samples = sorted(self._samples, key=lambda sample: (not sample.isdecimal(), len(sample), sample))
+        seen: set[bytes] = set()
+        for endpoint, model in self._routes:
+            for request in (with_model(body, model), body):
+                for sample in samples:
+                    question = question_hash(endpoint, request, sample)
+                    if question in self._replies and question not in seen:
+                        seen.add(question)
+                        yield self._replies[question]
+
+
+class _Entry:
+    """One line of a script."""
+
+    def __init__(self, pattern: str | re.Pattern[str], reply: Any, role: str) -> None:
+        self._pattern, self._reply, self._role = pattern, reply, role
+        self.uses = 0
+        where = pattern if isinstance(pattern, str) else pattern.pattern
+        self.shown = f"{where!r} of role {role}" if role else repr(where)
+
+    def fits(self, asked: Asked) -> bool:
+        if self._role and asked.role != self._role:
+            return False
+        pattern = self._pattern
+        return pattern in asked.prompt if isinstance(pattern, str) else pattern.search(asked.prompt) is not None
+
+    def next(self, asked: Asked) -> Any:
+        """What is said to it this time. Raises ``NoReply`` where all was said."""
+        uses, self.uses = self.uses, self.uses + 1
+        if not isinstance(self._reply, list):
+            return self._reply
+        if uses >= len(self._reply):
+            whose = "the script" if self.shown == "''" else f"{self.shown} of the script"
+            raise NoReply(f"{whose} has {len(self._reply)} replies, and is asked once more: {_shown(asked)}")
+        return self._reply[uses]
+
+
+async def _said(reply: Any, asked: Asked) -> str | Reply | Failure:
+    """A reply of a script as a model says it."""
+    if callable(reply) and not isinstance(reply, type):
+        reply = reply(*(asked.prompt, asked.request)[: _places(reply)])
+        if inspect.isawaitable(reply):
+            reply = await reply
+    if isinstance(reply, FailureKind):
+        return Failure(reply, f"the script says {reply}")
+    if isinstance(reply, str | Reply | Failure):
+        return reply
+    if hasattr(reply, "model_dump_json"):
+        return str(reply.model_dump_json())
+    try:
+        return msgspec.json.encode(plain(msgspec.to_builtins(reply))).decode()
+    except (TypeError, ValueError) as error:
+        raise NoReply(f"{reply!r:.60} is no reply ({error}); it is said to the prompt {_shown(asked)}") from None
+
+
+def _places(function: Callable[..., Any]) -> int:
+    """Whether a function wants the prompt alone, or the request besides."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return 1
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return 2 if sum(each.kind in kinds and each.default is each.empty for each in parameters) > 1 else 1
+
+
+def _reply(text: str, asked: Asked) -> Reply:
+    body = {"type": "message", "role": "assistant", "content": [{"type": "text", "text": text}], "model": asked.model}
+    usage = Usage(1 + len(asked.prompt) // 4, 1 + len(text) // 4)
+    return Reply(msgspec.json.encode(body), "end_turn", asked.model, usage)
+
+
+def _text(request: Mapping[str, Any]) -> str:
+    """All that a request says, as one text."""
+    said = [request.get("system"), *(message.get("content") for message in request.get("messages", ()))]
+    texts: list[str] = []
+    for part in said:
+        blocks = part if isinstance(part, list) else [{"text": part}] if part else []
+        texts += [block["text"] for block in blocks if isinstance(block, dict) and isinstance(block.get("text"), str)]
+    return "\n\n".join(texts)
+
+
+def _shown(asked: Asked) -> str:
+    text = asked.prompt if len(asked.prompt) <= SHOWN_MAX else f"{asked.prompt[: SHOWN_MAX - 1]}…"
+    return f"{text!r}{f' of role {asked.role}' if asked.role else ''}"

@@ -1,0 +1,286 @@
+"""A line of a batch's input, judged: a request that can be sent, one that is refused before it is, or no row at all.
+
+The form is that of the Message Batches API: `{"custom_id": "...", "params": {...}}`, where `params` are those of a
+Messages request. Only what is certain to fail is refused here: the rest is the provider's to say.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Collection
+from typing import Any, Final
+
+import msgspec
+
+from cortex.state.events import Row
+
+CUSTOM_ID_CHARACTERS_MAX: Final = 64
+"""As the Message Batches API has it."""
+
+LINE_BYTES_MAX: Final = 32 * 1024 * 1024
+"""The Messages API takes no request over 32 MB (https://platform.claude.com/docs/en/api/overview, request size)."""
+
+FORM: Final = '{"custom_id": "...", "params": {"model": "...", "max_tokens": 100, "messages": [...]}}'
+
+PARAMS: Final[dict[str, tuple[type, ...]]] = {
+    "cache_control": (dict,),
+    "container": (str, dict),
+    "diagnostics": (dict,),
+    "inference_geo": (str,),
+    "max_tokens": (int,),
+    "messages": (list,),
+    "metadata": (dict,),
+    "model": (str,),
+    "output_config": (dict,),
+    "service_tier": (str,),
+    "speed": (str,),
+    "stop_sequences": (list,),
+    "stream": (bool,),
+    "system": (str, list),
+    "thinking": (dict,),
+    "tool_choice": (dict,),
+    "tools": (list,),
+    "user_profile_id": (str,),
+}
+"""What a request may hold, and of which kind: `MessageCreateParams` of the anthropic SDK 2.12, less the one in
+`HEADERS`. A test compares the names with the SDK that is installed."""
+
+HEADERS: Final = frozenset({"workspace_id"})
+"""Arguments of the SDK that travel as headers: in a request's body the provider knows them not."""
+
+ROLES: Final = ("user", "assistant", "system")
+"""Those of `MessageParam` of the anthropic SDK 2.12."""
+
+_OWN_TOOLS: Final = ("bash_", "computer_", "memory_", "text_editor_")
+"""Tools of the provider's making that whoever asks runs. What the provider runs itself (web search, web fetch, code
+execution, tool search) is billed by the use, or reads more than was sent."""
+
+_KINDS: Final[dict[type, str]] = {
+    str: "a string", int: "a whole number", float: "a number", bool: "true or false", list: "a list",
+    dict: "an object", type(None): "null",
+}  # fmt: skip
+
+_decode: Final = msgspec.json.Decoder().decode
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class BadLine(ValueError):
+    """This line is no row and can have no result line. The message says why, and the way out."""
+
+
+class _Refused(ValueError):
+    """This row is not sent. The message is its result's."""
+
+
+class RowRules:
+    """What a row must be, and what it is made to be.
+
+    `model`, when given, replaces the rows' own. `output_tokens_max`, when given, bounds their `max_tokens` and stands
+    in where a row has none. `also_known` are names of further parameters, for a provider that takes more than the SDK.
+    `capped`: what may be billed beyond the price of the request's tokens is refused.
+    """
+
+    def __init__(
+        self, *, model: str | None = None, output_tokens_max: int | None = None, also_known: Collection[str] = (),
+        capped: bool = False,
+    ) -> None:  # fmt: skip
+        self.model = model
+        self.output_tokens_max = output_tokens_max
+        self.capped = capped
+        self._kinds: dict[str, tuple[type, ...]] = {**dict.fromkeys(also_known, ()), **PARAMS}
+
+    def read(self, line: bytes) -> Row:
+        """The row in this line: a request to send, or `refusal` says why it is not sent. Raises `BadLine`."""
+        if len(line) > LINE_BYTES_MAX:
+            raise BadLine(f"longer than {LINE_BYTES_MAX >> 20} MB, which no provider takes: split the request")
+        try:
+            found = _decode(line)
+        except (ValueError, RecursionError) as error:
+            found, unsendable = _second_look(line, error)
+        else:
+            unsendable = ""
+        if type(found) is not dict:
+            raise BadLine(f"is {_KINDS[type(found)]}; a row is {FORM}")
+        key = _key(found)
+        try:
+            if unsendable:
+                raise _Refused(unsendable)
+            _check_custom_id(found["custom_id"])
+            return self._request(key, _params(found))
+        except _Refused as refused:
+            return Row(key, refusal=str(refused))
+
+    def _request(self, key: str, params: dict[str, Any]) -> Row:
+        for name, value in params.items():
+            kinds = self._kinds.get(name)
+            if kinds is None:
+                raise _Refused(self._unknown(name))
+            if kinds and value is not None and type(value) not in kinds:
+                wanted = " or ".join(_KINDS[kind] for kind in kinds)
+                raise _Refused(f"{name} is {_shown(value)}: it must be {wanted}")
+        if params.pop("stream", None):
+            raise _Refused("stream is true: a result line holds a whole message; leave stream out")
+        _check_messages(params.get("messages"))
+        if self.capped and (dearer := _priced_apart(params)):
+            raise _Refused(f"{dearer}: not billed by tokens alone, so --max-cost could be passed; drop it, or run such "
+                           "rows under another --job without --max-cost")
+        if self.model is not None:
+            params["model"] = self.model
+        elif not params.get("model"):
+            raise _Refused("model is missing: name one in params, or give --model for all rows")
+        params["max_tokens"] = tokens = self._max_tokens(params.get("max_tokens"))
+        # By name at the top, so that a request has one form. Below, order is the author's: in a schema it has meaning.
+        return Row(key, _encode({name: params[name] for name in sorted(params)}), tokens)
+
+    def _max_tokens(self, asked: int | None) -> int:
+        bound = self.output_tokens_max
+        if asked is None:
+            if bound is None:
+                raise _Refused("max_tokens is missing: say how long a reply may be, or give --max-output-tokens")
+            return bound
+        if asked < 0:
+            raise _Refused(f"max_tokens is {asked}: it must not be negative")
+        return asked if bound is None else min(asked, bound)
+
+    def _unknown(self, name: str) -> str:
+        if name in HEADERS:
+            return f"{name} travels as a header, not in a request: leave it out"
+        near = difflib.get_close_matches(name, self._kinds, n=1)
+        meant = f"did you mean {near[0]}?" if near else "leave it out"
+        return f"{_shown(name)} is no parameter that the anthropic SDK takes: {meant}"
+
+
+def _priced_apart(params: dict[str, Any]) -> str:
+    """What of a request is billed by another measure than the tokens that it may send and get; empty: nothing. Fast
+    mode and a region multiply prices (https://platform.claude.com/docs/en/about-claude/pricing)."""
+    if params.get("speed") not in (None, "standard"):
+        return f"speed is {_shown(params['speed'])}"
+    if params.get("inference_geo") not in (None, "global"):
+        return f"inference_geo is {_shown(params['inference_geo'])}"
+    for tool in params.get("tools") or ():
+        kind = tool.get("type") if type(tool) is dict else None
+        if kind not in (None, "custom") and not str(kind).startswith(_OWN_TOOLS):
+            return f"a tool is of type {_shown(kind)}"
+    return ""
+
+
+def _key(found: dict[str, Any]) -> str:
+    key = found.get("custom_id")
+    if key is None:
+        raise BadLine("has no custom_id: give each row one of its own, a string")
+    if type(key) is str and key.isascii():
+        return key
+    try:
+        return key if type(key) is str and key.encode() else _encode(key).decode()
+    except UnicodeEncodeError:
+        raise BadLine("custom_id holds half of a character, which cannot be written: give another") from None
+
+
+def _check_custom_id(key: Any) -> None:
+    if type(key) is not str:
+        raise _Refused(f"custom_id is {_shown(key)}: it must be a string, so put it in quotes")
+    if not key:
+        raise _Refused("custom_id is empty: give each row one of its own")
+    if len(key) > CUSTOM_ID_CHARACTERS_MAX:
+        raise _Refused(f"custom_id has {len(key)} characters: at most {CUSTOM_ID_CHARACTERS_MAX}")
+
+
+def _params(found: dict[str, Any]) -> dict[str, Any]:
+    params = found.get("params")
+    if type(params) is dict:
+        return params
+    if "params" in found:
+        raise _Refused(f"params is {_shown(params)}: it must be an object, the Messages request")
+    if "body" in found:
+        raise _Refused("has no params but a body, as in the OpenAI batch format: a row here is " + FORM)
+    raise _Refused(f"has no params: a row is {FORM}")
+
+
+def _check_messages(messages: list[Any] | None) -> None:
+    if not messages:
+        raise _Refused(f"messages is {'missing' if messages is None else 'empty'}: a request needs one at least")
+    for place, message in enumerate(messages):
+        if type(message) is not dict:
+            raise _Refused(f"messages[{place}] is {_shown(message)}: it must be an object with role and content")
+        if message.get("role") not in ROLES:
+            role = _shown(message["role"]) if "role" in message else "missing"
+            raise _Refused(f"messages[{place}].role is {role}: it must be {' or '.join(ROLES[:2])}")
+        content = message.get("content")
+        if type(content) is list:
+            wrong = [block for block in content if type(block) is not dict]
+            if wrong:
+                raise _Refused(f"messages[{place}].content holds {_shown(wrong[0])}: its blocks must be objects")
+        elif type(content) is not str:
+            said = _shown(content) if "content" in message else "missing"
+            raise _Refused(f"messages[{place}].content is {said}: it must be a string or a list of blocks")
+
+
+def _shown(value: Any) -> str:
+    """A value in a message: short, and on one line."""
+    if type(value) in (dict, list):
+        return _KINDS[type(value)]
+    text = json.dumps(value)
+    return text if len(text) <= 40 else f"{text[:36]}..."
+
+
+# ------------------------------------------------------------------------------------------------ what is no JSON
+
+
+def decoded(line: bytes) -> Any:
+    """The JSON value in a line. Raises `BadLine` with what is wrong with it."""
+    if len(line) > LINE_BYTES_MAX:
+        raise BadLine(f"longer than {LINE_BYTES_MAX >> 20} MB, which no provider takes")
+    try:
+        return _decode(line)
+    except (ValueError, RecursionError) as error:
+        _, unsendable = _second_look(line, error)
+        raise BadLine(unsendable) from None
+
+
+def _second_look(line: bytes, error: Exception) -> tuple[Any, str]:
+    """A line that our decoder refused: its value and why it cannot be sent, where it is JSON all the same.
+
+    JSON by its grammar may hold half of a surrogate pair (text that was cut inside a character, then escaped) and
+    numbers beyond any machine's; neither can be sent, but such a row has a name, so it gets its result line.
+    """
+    try:
+        text = line.decode()
+    except UnicodeDecodeError as wrong:
+        raise BadLine(not_utf8(line, wrong.start)) from None
+    try:
+        found = json.loads(text, parse_constant=_no_constant)
+    except RecursionError:
+        raise BadLine("is nested too deeply to be a request") from None
+    except ValueError as wrong:
+        raise BadLine(_not_json(text, wrong)) from None
+    if type(error) is RecursionError:
+        raise BadLine("is nested too deeply to be a request")
+    try:
+        json.dumps(found, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return found, "holds half of a character (a lone surrogate such as \\ud83d): text was cut inside one"
+    return found, "holds a number that is too large to be sent"
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def not_utf8(line: bytes, place: int) -> str:
+    """What is wrong with a line whose byte at this place is no UTF-8."""
+    return (
+        f"byte {place + 1} (0x{line[place]:02x}) is not UTF-8: save the file as UTF-8, "
+        "e.g. with iconv -f LATIN1 -t UTF-8"
+    )
+
+
+def _not_json(text: str, wrong: ValueError) -> str:
+    if not isinstance(wrong, json.JSONDecodeError):
+        return f"invalid JSON: {wrong}"
+    said = wrong.msg[0].lower() + wrong.msg[1:]
+    if wrong.msg == "Extra data":
+        return f"invalid JSON: more follows the first value at character {wrong.pos + 1}; write one object a line"
+    if wrong.pos >= len(text.rstrip()) or wrong.msg.startswith("Unterminated string"):
+        return f"invalid JSON: the line ends too early ({said}); write one whole object a line"
+    return f"invalid JSON: {said} at character {wrong.pos + 1}"

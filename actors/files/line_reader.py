@@ -1,0 +1,247 @@
+"""An input file as lines, from any place on: gzip by suffix, a standard input or pipe kept in a file of its own first.
+
+Any size in flat memory: one line is held, and of a line that is too long only its beginning.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import io
+import os
+import stat
+import sys
+import zlib
+from pathlib import Path
+from typing import BinaryIO, Final, Protocol, cast
+
+from actors.files.batch_request import LINE_BYTES_MAX
+from actors.files.errors import SourceError
+from actors.files.paths import READ_BYTES, is_remote
+
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+_BAD_GZIP: Final = (EOFError, zlib.error, gzip.BadGzipFile)
+
+
+class Digest(Protocol):
+    """What of `hashlib` is used here."""
+
+    def update(self, some: bytes, /) -> None: ...
+
+
+class InputFile:
+    """A file that is open for as long as it is needed: one that takes its name later is not mistaken for it."""
+
+    def __init__(self, path: str, spool: Path, stdin: BinaryIO | None = None) -> None:
+        self.name = "standard input" if path == "-" else path
+        self._path = path
+        self._spool = spool
+        self._stdin = stdin
+        self._fd = -1
+        self.place = Path(path)
+        """The regular file that is read, once it is open."""
+
+    def open(self) -> None:
+        """Open it, once. Raises `SourceError`."""
+        if self._fd >= 0:
+            return
+        try:
+            path = self.place = self._found()
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise SourceError(f"{self.name}: no such file (looked in {Path.cwd()})") from None
+        except (OSError, ValueError) as error:
+            raise SourceError(f"{self.name} cannot be read: {_why(error)}") from None
+
+    def _found(self) -> Path:
+        """The regular file to read: the path itself, or the spool that its stream was kept in."""
+        if self._path == "-":
+            keep(self._stdin if self._stdin is not None else _standard_input(), self._spool, self.name)
+            return self._spool
+        if is_remote(self._path):
+            from actors.files.object_store import fetch
+
+            fetch(self._path, self._spool)
+            return self._spool
+        path = Path(self._path)
+        try:
+            mode = path.stat().st_mode
+        except FileNotFoundError:
+            if self._spool.exists():  # a pipe that an earlier run has read
+                return self._spool
+            raise
+        if stat.S_ISDIR(mode):
+            raise SourceError(f"{self.name} is a folder: name a file in it")
+        if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+            with path.open("rb") as stream:
+                keep(stream, self._spool, self.name)
+            return self._spool
+        if not stat.S_ISREG(mode):
+            raise SourceError(f"{self.name} is a device: give a file, or - for standard input")
+        return path
+
+    def stamp(self) -> tuple[int, int]:
+        """Changes whenever somebody writes into the file."""
+        found = os.fstat(self._fd)
+        return found.st_size, found.st_mtime_ns
+
+    def lines(self, position: int = 0, digest: Digest | None = None) -> Lines:
+        """Its lines from a position on, in bytes after decompression. Raises `SourceError` where it is shorter."""
+        os.lseek(self._fd, 0, os.SEEK_SET)
+        file = io.FileIO(self._fd, closefd=False)
+        if not self._path.lower().endswith(".gz"):
+            if position > os.fstat(self._fd).st_size:
+                raise _shorter(self.name)
+            return Lines(io.BufferedReader(cast(io.RawIOBase, file), READ_BYTES), self.name, position, digest)
+        if os.pread(self._fd, 2, 0) not in (b"", _GZIP_MAGIC):
+            raise SourceError(f"{self.name} is not gzip, whatever its name says: name it without .gz")
+        plain = gzip.GzipFile(fileobj=io.BufferedReader(file, READ_BYTES), mode="rb")
+        return Lines(io.BufferedReader(cast(io.RawIOBase, plain), READ_BYTES), self.name, position, digest)
+
+    def reading(self, position: int = 0, digest: Digest | None = None) -> Lines:
+        """The same: a line is a piece."""
+        return self.lines(position, digest)
+
+    def digest(self) -> str:
+        """Of the whole content after decompression."""
+        digest = hashlib.blake2b(digest_size=16)
+        lines = self.lines(digest=digest)
+        while lines.next() is not None:
+            pass
+        return digest.hexdigest()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class Lines:
+    """One reading of a file, a line at a time."""
+
+    def __init__(self, stream: io.BufferedReader, name: str, position: int, digest: Digest | None) -> None:
+        self._stream = stream
+        self._name = name
+        self._digest = digest
+        self.position = 0
+        """Where the next line begins."""
+        self.number = 0
+        """Which one the latest line was, from 1 on, counted from where reading began."""
+        if not position:
+            return
+        try:
+            self.position = stream.seek(position)
+        except (*_BAD_GZIP, OSError) as error:
+            raise self._damaged(error) from None
+        if self.position < position:
+            raise _shorter(name)
+
+    def next(self) -> bytes | None:
+        """The next line with its end; None after the last. One over `LINE_BYTES_MAX` comes cut, a byte over it."""
+        try:
+            line = self._stream.readline(LINE_BYTES_MAX + 1)
+            if not line:
+                return None
+            self.position += len(line)
+            if self._digest is not None:
+                self._digest.update(line)
+            if len(line) > LINE_BYTES_MAX:
+                rest = line
+                while rest and not rest.endswith(b"\n"):
+                    rest = self._stream.readline(READ_BYTES)
+                    self._took(rest)
+        except (*_BAD_GZIP, OSError) as error:
+            raise self._damaged(error) from None
+        self.number += 1
+        return line
+
+    def _took(self, some: bytes) -> None:
+        self.position += len(some)
+        if self._digest is not None:
+            self._digest.update(some)
+
+    def head(self) -> bytes:
+        """Some of the bytes that come next, without taking them."""
+        try:
+            return self._stream.peek(64)[:64]
+        except (*_BAD_GZIP, OSError) as error:
+            raise self._damaged(error) from None
+
+    def peek(self) -> bytes:
+        """Some more of what comes next, without taking it."""
+        return self._stream.peek(1)
+
+    def at_end(self) -> bool:
+        """Whether no line is left."""
+        return not self.head()
+
+    def _damaged(self, error: Exception) -> SourceError:
+        where = f"{self._name}: somewhere after line {self.number}"
+        if isinstance(error, EOFError):
+            return SourceError(f"{where}, its gzip ends too early: it was cut; fetch or make it again")
+        if isinstance(error, _BAD_GZIP):
+            said = "something else follows it" if "Not a gzipped" in str(error) else "its checksum or form is wrong"
+            return SourceError(f"{where}, its gzip is damaged ({said}): fetch or make it again")
+        return SourceError(f"{where}, it cannot be read: {_why(error)}")
+
+
+def _shorter(name: str) -> SourceError:
+    return SourceError(f"{name} is shorter than when it was read before: put back what it held, or start another job")
+
+
+# -------------------------------------------------------------------------------------------------------- the spool
+
+
+def keep(stream: BinaryIO | None, spool: Path, name: str) -> None:
+    """Keep all that a stream holds in a file that is private to its user.
+
+    What an earlier run kept there is the same, or nothing new is given (an empty stream, a terminal): then it stays.
+    Another input in its place would be another job's: raises `SourceError`, as where there is no room.
+    """
+    kept = spool.exists()
+    if stream is None or (kept and stream.isatty()):
+        if not kept:
+            raise SourceError(f"{name} is closed: pipe the input in, or name a file")
+        return
+    part = spool.with_name(spool.name + ".part")
+    try:
+        spool.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            part.unlink()  # of a run that was killed; made anew, so that its mode is surely ours
+        try:
+            taken = _copy(stream, part)
+            if not kept:
+                os.replace(part, spool)
+            elif taken and not _same(part, spool):
+                raise SourceError(f"{name} is not what this job began with: give another --job or another output")
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        raise SourceError(f"{name} cannot be kept in {spool}: {_why(error)}") from None
+
+
+def _copy(stream: BinaryIO, part: Path) -> int:
+    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as kept:
+        while some := stream.read(READ_BYTES):
+            kept.write(some)
+        kept.flush()
+        os.fsync(kept.fileno())
+        return kept.tell()
+
+
+def _same(one: Path, other: Path) -> bool:
+    with one.open("rb") as first, other.open("rb") as second:
+        while (some := first.read(READ_BYTES)) == second.read(READ_BYTES):
+            if not some:
+                return True
+    return False
+
+
+def _standard_input() -> BinaryIO | None:
+    return sys.stdin.buffer if sys.stdin is not None else None
+
+
+def _why(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

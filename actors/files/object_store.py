@@ -1,0 +1,138 @@
+"""Files elsewhere: s3://, gs://, az:// and whatever else ``fsspec`` knows. Fetched whole, and put there whole.
+
+Credentials are the store's own: its standard variables and files. None of them is ever shown.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from pathlib import Path
+from typing import Any, Final
+
+from actors.files.errors import SinkError, SourceError
+from actors.files.paths import READ_BYTES, is_remote, protocol_of
+
+_EXTRAS: Final = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "az": "azure", "abfs": "azure", "abfss": "azure"}
+"""Protocol -> our extra that installs what it needs."""
+_SECRET: Final = re.compile(r"(?i)((?:key|secret|token|signature|sig|password|credential)[\w-]*\W{1,6})[^\s,;&'\")}]+")
+_SECRET_NAME: Final = re.compile(r"(?i)key|secret|token|sas|password|credential|connection_string")
+_SECRET_CHARACTERS_MIN: Final = 8
+_SAID_MAX: Final = 200
+PROBE: Final = ".part"
+"""Ending of the name under which it is tried whether a store takes anything."""
+
+
+class StoreRefusal(Exception):
+    """The store cannot be used, or refuses. The message is one clear line."""
+
+
+def fetch(path: str, target: Path) -> None:
+    """Have the whole of it in a file that is private to its user. Raises ``SourceError``."""
+    part = target.with_name(target.name + ".part")
+    try:
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        part.unlink(missing_ok=True)
+        with _refusals(path, "cannot be read"):
+            store, where = _store(path)
+            fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with open(fd, "wb") as near, store.open(where, "rb") as far:
+                while some := far.read(READ_BYTES):
+                    near.write(some)
+                near.flush()
+                os.fsync(near.fileno())
+        os.replace(part, target)
+    except StoreRefusal as refusal:
+        raise SourceError(str(refusal)) from None
+    except OSError as error:
+        raise SourceError(f"{path} cannot be kept in {target}: {error.strerror or error}") from None
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def put(source: Path, path: str) -> None:
+    """Put the whole of a file there. Raises ``SinkError``."""
+    try:
+        with _refusals(path, "cannot be written"):
+            store, where = _store(path)
+            store.put_file(str(source), where)
+    except StoreRefusal as refusal:
+        raise SinkError(str(refusal)) from None
+
+
+def try_out(path: str) -> None:
+    """Put nothing there and take it away again: a store that refuses says so now. Raises ``SinkError``."""
+    try:
+        with _refusals(path, "cannot be written"):
+            store, where = _store(path)
+            store.pipe_file(where + PROBE, b"")
+    except StoreRefusal as refusal:
+        raise SinkError(str(refusal)) from None
+    with contextlib.suppress(Exception):  # who may write may not always delete
+        store.rm_file(where + PROBE)
+
+
+def there(path: str) -> bool:
+    """Whether something of this name is there. Raises ``SinkError``, also where nothing could be written."""
+    try:
+        with _refusals(path, "cannot be looked at"):
+            store, where = _store(path)
+            return bool(store.exists(where))
+    except StoreRefusal as refusal:
+        raise SinkError(str(refusal)) from None
+
+
+def _store(path: str) -> tuple[Any, str]:
+    try:
+        import fsspec
+    except ModuleNotFoundError:
+        raise StoreRefusal(_missing(path)) from None
+    try:
+        found: tuple[Any, str] = fsspec.core.url_to_fs(path, **_options(path))
+    except ImportError:
+        raise StoreRefusal(_missing(path)) from None
+    except ValueError as error:
+        known = "s3://, gs://, az:// or a path"
+        raise StoreRefusal(f"{path}: {_line(error)}: give {known}") from None
+    return found
+
+
+def _options(path: str) -> dict[str, Any]:
+    return {"skip_instance_cache": True, "use_listings_cache": False} if protocol_of(path) in ("s3", "s3a") else {}
+
+
+def _missing(path: str) -> str:
+    extra = _EXTRAS.get(protocol_of(path))
+    if extra is None:
+        return f"{path}: nothing that reads {protocol_of(path)}:// is installed (pip install fsspec, and its driver)"
+    return f"{path}: {protocol_of(path)}:// needs its driver: pip install 'cortex-bounded-calls[{extra}]'"
+
+
+class _refusals(contextlib.AbstractContextManager[None]):
+    """Whatever a store's driver raises (each has errors of its own), as one clear line without a secret."""
+
+    def __init__(self, path: str, what: str) -> None:
+        self._path = path
+        self._what = what
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is None or isinstance(error, StoreRefusal) or not isinstance(error, Exception):
+            return
+        if isinstance(error, FileNotFoundError):
+            raise StoreRefusal(f"{self._path}: there is no such object, or no such bucket") from None
+        said = _line(error)
+        if isinstance(error, PermissionError) or "credential" in said.lower() or "denied" in said.lower():
+            said += ": see to the credentials in the store's own variables or files"
+        raise StoreRefusal(f"{self._path} {self._what}: {said}") from None
+
+
+def _line(error: Exception) -> str:
+    said = " ".join((str(error) or type(error).__name__).split())
+    for name, value in os.environ.items():
+        if _SECRET_NAME.search(name) and len(value) >= _SECRET_CHARACTERS_MIN:
+            said = said.replace(value, "…")
+    return _SECRET.sub(r"\1…", said)[:_SAID_MAX]
+
+
+__all__ = ["fetch", "is_remote", "put", "there", "try_out"]

@@ -1,0 +1,1 @@
+"""Sinks of results: JSON Lines, tables, recovery of a partial file."""

@@ -1,0 +1,245 @@
+"""Results as a table: CSV or Parquet, whole or not there at all, and anywhere that ``fsspec`` writes to.
+
+Neither form can be cut back and written on. So rows are first kept as JSON Lines in a file beside (hidden, or in the
+state folder where the table goes elsewhere), which is cut back, certain and resumed like any file of results; when a
+run ends, the table is made of that file in one piece and takes its name at once. Killed at any moment, all that is lost
+is that work: the next run makes the table again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import gzip
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from actors.files.columns import Columns, arrow_column, arrow_schema, cell, flat
+from actors.files.errors import SinkError
+from actors.files.object_store import put, there, try_out
+from actors.files.paths import adopt, is_remote, rows_of_others
+from actors.files.sinks.jsonl_sink import FileSink, is_written, why
+from actors.files.table_reader import CSV, NO_PARQUET, PARQUET, form_of
+
+ROWS_AT_ONCE: Final = 20_000
+OWNER: Final = b"cortex"
+"""Key of the metadata by which a Parquet file of a job is known again."""
+
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class TableSink:
+    """The face of ``FileSink``. ``rows_path``: where rows are kept until the table is made. ``job``: whose it is.
+    ``copy``: it is not the job's own output."""
+
+    cuts_back = True
+
+    def __init__(
+        self, path: str, rows_path: Path, columns: Columns, *, job: str, flatten: bool = False, overwrite: bool = False,
+        keep_off: Iterable[str] = (), copy: bool = False,
+    ) -> None:  # fmt: skip
+        self.name = path
+        self._remote = path if is_remote(path) else ""
+        self._path = rows_path.with_name(rows_path.name + "-" + Path(path).name) if self._remote else Path(path)
+        self._rows_path = rows_path
+        self._columns = columns
+        self._job = job
+        self._flatten = flatten
+        self._overwrite = overwrite
+        self._form = form_of(path)
+        self._rows = FileSink(str(rows_path), overwrite=True)
+        self._target = FileSink(str(self._path), overwrite=overwrite, keep_off=keep_off)
+        self._open = self._tried = False
+        self._copy = copy
+
+    def check(self) -> None:
+        """Raise ``SinkError`` where nothing can be written."""
+        if self._form == PARQUET:
+            try:
+                import pyarrow.parquet  # noqa: F401 - before anything is asked
+            except ModuleNotFoundError:
+                raise SinkError(f"{self.name}: {NO_PARQUET}") from None
+        if self._remote:
+            if not self._tried:
+                try_out(self._remote)
+            self._tried = True
+            return
+        self._target.check()
+        if self._path.exists() and not self._target.cuts_back:
+            raise SinkError(f"{self.name} is no regular file: a table can be written to one alone")
+
+    def open(self, rows: int, size_bytes: int, own: bool) -> int:
+        """As ``FileSink.open``, of the rows that are kept beside. Raises ``SinkError``."""
+        self.check()
+        if not own and not self._overwrite and self.there():
+            raise SinkError(f"{self.name} exists: give --overwrite to write over it, or name another output")
+        if own:
+            adopt(self._rows_path)
+        else:
+            self.see_alone()
+            for other in rows_of_others(self._rows_path):
+                other.unlink(missing_ok=True)
+        self._rows_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        kept = self._rows.open(rows if own else 0, size_bytes if own else 0, True)
+        self._open = True
+        return kept
+
+    def begun(self) -> bool:
+        """Whether rows are kept for it: of one that stands there without any it is not known who made it."""
+        adopt(self._rows_path)
+        return self._rows_path.exists() or not self.there()
+
+    def see_alone(self) -> None:
+        """Nobody else makes a table of this name; ``overwrite`` takes it from a job at rest. Raises ``SinkError``."""
+        for other in rows_of_others(self._rows_path):
+            if is_written(other):
+                raise SinkError(f"{self.name} is being written by another job: name another output")
+            if not self._overwrite:
+                raise SinkError(
+                    f"{self.name} is the output of another job, which has not ended: resume that, name another output, "
+                    "or give --overwrite"
+                )
+
+    def there(self) -> bool:
+        """Whether something stands there already. Raises ``SinkError`` where a store refuses."""
+        return there(self._remote) if self._remote else self._path.exists()
+
+    def write(self, values: Sequence[Any]) -> None:
+        """Keep rows. Raises as ``FileSink.write``."""
+        self._rows.write([flat(value) for value in values] if self._flatten else values)
+
+    def flush(self) -> tuple[int, int]:
+        """As ``FileSink.flush``."""
+        return self._rows.flush()
+
+    def close(self) -> None:
+        """Make the table of the rows. Raises ``SinkError``; the rows are kept, so that it can be made again."""
+        if not self._open:
+            return
+        self._open = False
+        self._rows.close()
+        part = self._path.with_name(f".{self._path.name}.part")
+        try:
+            self._make(part)
+            with part.open("rb+") as whole:
+                os.fsync(whole.fileno())
+            if self._remote:
+                put(part, self._remote)
+            else:
+                os.replace(part, self._path)
+        except OSError as error:
+            raise SinkError(f"{self.name} cannot be written: {why(error)}: make room, then resume") from None
+        finally:
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+            if self._copy:  # it is made again from the journal
+                self.forget()
+
+    def abandon(self) -> None:
+        """Let go of the rows without making a table of them: the one that may stand there is left as it is."""
+        self._open = False
+        self._rows.close()
+        if self._copy:
+            self.forget()
+
+    def forget(self) -> None:
+        """The job is over: the rows beside are needed no more."""
+        with contextlib.suppress(OSError):
+            self._rows_path.unlink(missing_ok=True)
+
+    def holds(self, rows: int) -> bool:
+        """Whether the table is there, ours, and has so many rows."""
+        if self._remote:
+            return self.there()
+        if not self._path.exists():
+            return False
+        try:
+            if self._form == PARQUET:
+                import pyarrow.parquet
+
+                found = pyarrow.parquet.ParquetFile(str(self._path)).metadata
+                return found.num_rows == rows and (found.metadata or {}).get(OWNER) == self._job.encode()
+            return self._csv_holds(rows)
+        except (OSError, ValueError, csv.Error, EOFError):
+            return False
+
+    def _csv_holds(self, rows: int) -> bool:
+        width, last = len(self._columns.names), ""
+
+        def texts(file: Iterable[str]) -> Iterator[str]:
+            nonlocal last
+            for last in file:  # noqa: UP028 - how the last one ends is looked at below
+                yield last
+
+        with _opened(self._path, "rt") as file:
+            found = [len(cells) == width for cells in csv.reader(texts(file), delimiter=_delimiter(self._path))]
+        return len(found) == rows + 1 and all(found) and last.endswith("\n")
+
+    def _make(self, part: Path) -> None:
+        make: Callable[[Path], None] = {CSV: self._csv, PARQUET: self._parquet}.get(self._form, self._lines)
+        make(part)
+
+    def _chunks(self) -> Iterator[list[dict[str, Any]]]:
+        with self._rows_path.open("rb") as lines:
+            while some := [_decode(line) for line in islice(lines, ROWS_AT_ONCE)]:
+                yield some
+
+    def _chunks_by_column(self, names: list[str]) -> Iterator[dict[str, list[Any]]]:
+        """The same: of each of these columns its values, null where a row has none."""
+        rename = {f"c{place}": name for place, name in enumerate(dict.fromkeys(names))}
+        try:
+            row = msgspec.defstruct("Row", [(each, Any, None) for each in rename], rename=rename, gc=False)
+        except ValueError:  # a quote, a backslash or a control character in a name, which msgspec does not take
+            for rows in self._chunks():
+                yield {name: [each.get(name) for each in rows] for name in names}
+            return
+        decode, takers = msgspec.json.Decoder(row).decode, [(name, attrgetter(each)) for each, name in rename.items()]
+        with self._rows_path.open("rb") as lines:
+            while some := list(map(decode, islice(lines, ROWS_AT_ONCE))):
+                yield {name: list(map(taken, some)) for name, taken in takers}
+
+    def _csv(self, part: Path) -> None:
+        names = [name for name, _ in self._columns.names]
+        csv.field_size_limit(1 << 30)
+        with _opened(part, "wt", self._path) as file:
+            table = csv.writer(file, delimiter=_delimiter(self._path), lineterminator="\n")
+            table.writerow(names)
+            for rows in self._chunks():
+                table.writerows([[cell(row.get(name)) for name in names] for row in rows])
+
+    def _parquet(self, part: Path) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        schema = arrow_schema(self._columns)
+        with pq.ParquetWriter(part, schema.with_metadata({OWNER: self._job.encode()}), compression="zstd") as table:
+            for values in self._chunks_by_column(schema.names):
+                try:
+                    columns = [arrow_column(values[field.name], field.type) for field in schema]
+                except (pa.ArrowException, ValueError, TypeError) as error:
+                    said = " ".join(str(error).split())[:200]
+                    raise SinkError(f"{self.name}: a value does not fit its column: {said}; write .jsonl") from None
+                table.write_table(pa.Table.from_arrays(columns, schema=schema))
+
+    def _lines(self, part: Path) -> None:
+        with self._rows_path.open("rb") as lines, _opened(part, "wb", self._path) as file:
+            shutil.copyfileobj(lines, file)
+
+
+def _delimiter(path: Path) -> str:
+    return "\t" if path.name.lower().removesuffix(".gz").endswith(".tsv") else ","
+
+
+def _opened(path: Path, mode: str, named: Path | None = None) -> Any:
+    """The file, packed where its name, or the one that it will have, says so."""
+    text = {} if mode.endswith("b") else {"encoding": "utf-8", "newline": ""}
+    if (named or path).name.lower().endswith(".gz"):
+        return gzip.open(path, mode, **text)  # type: ignore[call-overload]
+    return open(path, mode, **text)  # type: ignore[call-overload]

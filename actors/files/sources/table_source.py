@@ -1,0 +1,251 @@
+"""The rows of a table, each with the columns that its prompt needs: what cannot be asked is told before anything is."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Collection, Sequence
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import msgspec
+
+from actors.files.batch_request import CUSTOM_ID_CHARACTERS_MAX, BadLine, decoded
+from actors.files.errors import SourceError
+from actors.files.sources.row_source import Check, Reading, RowSource, Survey
+from actors.files.table_reader import CSV, JSONL, PARQUET, Bad, TableFile
+from cortex.state.events import Row
+from cortex.values.template import Template, shown
+
+COLUMNS_MAX: Final = 5_000
+_SHOWN_MAX: Final = 8
+
+_encode: Final = msgspec.json.Encoder().encode
+
+_KINDS: Final[dict[type, str]] = {
+    str: "text", int: "integer", float: "number", bool: "boolean", list: "json", dict: "json",
+}  # fmt: skip
+LARGE: Final = "large"
+"""A whole number of more than 64 bits: a column that has one is text."""
+_WORDS: Final = {
+    "text": "text", "integer": "a whole number", LARGE: "a whole number", "number": "a number",
+    "boolean": "true or false", "json": "a list or an object",
+}  # fmt: skip
+
+
+_NUMBERS: Final = frozenset({"integer", "number", LARGE})
+
+
+class TableSource(RowSource):
+    """A table: CSV, JSON Lines of objects, or Parquet.
+
+    ``prompt`` names the columns that are read. ``id``: the column by which results are known; where ``numbered`` it is
+    a column of ours, the rows' numbers from 1. ``with_input``: all columns are read, for the results hold them too;
+    then none may be named like one of ``taken``. ``whole_types``: where a column's values are of several kinds, no file
+    of one type a column can hold them (Parquet). ``called``: what errors call it, in place of its path.
+    """
+
+    def __init__(
+        self, path: str, *, prompt: Template, id: str, numbered: bool, with_input: bool, spool: Path,  # noqa: A002
+        taken: Collection[str] = (), whole_types: bool = False, stdin: BinaryIO | None = None, called: str = "",
+    ) -> None:  # fmt: skip
+        self._table = TableFile(path, spool, stdin, called)
+        super().__init__(self._table)
+        self._prompt = prompt
+        self._id = id
+        self._numbered = numbered
+        self._with_input = with_input
+        self._taken = frozenset(taken) | ({id} if numbered else set())
+        self._whole_types = whole_types
+        self._wanted = list(dict.fromkeys(([] if numbered else [id]) + list(prompt.columns)))
+        self._keep: Callable[[list[str]], Sequence[str]] | None = None
+        """The cells of a CSV record that are kept."""
+        self._kinds: dict[str, dict[str, int]] = {}
+        """Of JSON Lines: column -> kind of value -> where it stood first."""
+        self.named = id
+
+    wants = "row"
+
+    @property
+    def noun(self) -> str:  # type: ignore[override]
+        """What people count its rows by."""
+        return "row" if self._table.form == PARQUET else "line"
+
+    # -- the check ---------------------------------------------------------------------------------------------------
+
+    def begin(self, reading: Reading) -> None:
+        """The columns that are needed must be there. Raises ``SourceError``."""
+        self._kinds = {}
+        if self._table.columns is not None:
+            self._require(self._table.columns)
+
+    def check(self) -> Check:
+        """As ``RowSource.check``; of JSON Lines the columns are known when all lines are."""
+        new = self._checked is None
+        check = super().check()
+        if new and self._table.form == JSONL:
+            self._require(list(self._kinds))
+            self._refuse_mixed()
+        return check
+
+    def _require(self, columns: list[str]) -> None:
+        name = self._table.name
+        for each in self._wanted:
+            if each not in columns:
+                near = difflib.get_close_matches(each, columns, n=1)
+                shown_columns = ", ".join(columns[:_SHOWN_MAX]) + (", …" if len(columns) > _SHOWN_MAX else "")
+                hint = f"did you mean {near[0]}?" if near else f"its columns are {shown_columns}"
+                what = "--id names" if each not in self._prompt.columns else "the prompt names"
+                raise SourceError(f"{name} has no column {each!r}, which {what}: {hint}")
+        if self._numbered and self._id in self._prompt.columns:
+            raise SourceError(
+                f"the prompt names the column {self._id!r}, and so are the numbers of rows called: give --id COLUMN"
+            )
+        if self._with_input:
+            both = next((each for each in columns if each in self._taken), None)
+            if both is not None:
+                raise SourceError(
+                    f"{name} has a column {both!r}, and so have the results: rename it, or leave --with-input out"
+                )
+        kept = [each for each in columns if self._with_input or each in self._wanted]
+        if len(kept) > COLUMNS_MAX:
+            raise SourceError(f"{name} has {len(kept):,} columns: at most {COLUMNS_MAX:,}")
+        if self._table.form == PARQUET:
+            self._table.only = kept
+        if self._table.form == CSV:
+            self._keep = _cells_at([columns.index(each) for each in kept])
+            self._names = kept
+
+    def _refuse_mixed(self) -> None:
+        if not self._whole_types:
+            return
+        for name, kinds in self._kinds.items():
+            if name not in self._result_columns():
+                continue
+            (one, here), *others = kinds.items() or [("text", 0)]
+            alike = _NUMBERS if one in _NUMBERS else {one}
+            other, there = next(((kind, at) for kind, at in others if kind not in alike), ("", 0))
+            if other:
+                raise SourceError(
+                    f"{self._table.name}: column {name!r} holds {_WORDS[one]} on line {here} and {_WORDS[other]} on "
+                    f"line {there}, and a Parquet column has one type: make them alike, or write .jsonl or .csv"
+                )
+
+    def _result_columns(self) -> list[str]:
+        return list(self._kinds) if self._with_input else [] if self._numbered else [self._id]
+
+    def columns(self) -> tuple[list[tuple[str, str]], Any]:
+        """The columns that results have of the input, the id first: (name, kind), and an Arrow schema or None."""
+        if self._table.form == JSONL:
+            found = {name: _joined(self._kinds.get(name, {})) for name in self._result_columns()}
+        else:
+            kind = "arrow" if self._table.form == PARQUET else "text"
+            names = (self._table.columns or []) if self._with_input else [] if self._numbered else [self._id]
+            found = dict.fromkeys(names, kind)
+        own = {self._id: "integer" if self._numbered else found.pop(self._id)}
+        return list((own | found).items()), self._table.arrow
+
+    def empty(self, position: int) -> str:
+        """What is said of a table without rows."""
+        if self._table.columns is not None:
+            return "is empty: it has columns and no row"
+        return super().empty(position)
+
+    def unusable(self, survey: Survey) -> str:
+        """Why no row of it can be asked."""
+        first = survey.first_problem
+        bad = survey.first_bad
+        if type(bad) is tuple and type(bad[1]) is bytes and bad[1].lstrip().startswith(b"["):
+            return "is a JSON array; write one object a line, e.g. with jq -c '.[]'"
+        if self._table.form == JSONL and self._kinds:
+            self._require(list(self._kinds))
+        return f"holds no row that can be asked; {self.noun} {first.line}: {first.said}"
+
+    # -- rows --------------------------------------------------------------------------------------------------------
+
+    def seek(self, position: int) -> None:
+        """As ``RowSource.seek``. Where rows are known by their numbers, those before are counted again."""
+        if not self._numbered or self._table.form == PARQUET:
+            super().seek(position)
+            return
+        self.check()
+        reading = self._reading = self._table.reading()
+        while reading.position < position and reading.next() is not None:
+            pass
+        if position and reading.position != position:
+            raise SourceError(f"{self._table.name} is not as it was read before: put it back, or start another job")
+
+    def judge(self, piece: Any, number: int) -> Row | None:
+        """The row in this piece. Raises ``BadLine``."""
+        at, found = piece
+        if type(found) is list:
+            assert self._keep is not None
+            row: dict[str, Any] = dict(zip(self._names, self._keep(found)))  # noqa: B905 - as many, and a third faster
+        else:
+            row = self._row(found, number)
+        if self._numbered:
+            key, row = str(at), {self._id: at, **row}
+        else:
+            value = row.get(self._id)
+            key = value.strip() if type(value) is str else ""
+            key = key or self._key(value)
+        body = _encode(row)
+        if len(key) > CUSTOM_ID_CHARACTERS_MAX:
+            said = f"{self._id} has {len(key)} characters: at most {CUSTOM_ID_CHARACTERS_MAX}"
+            return Row(key, body, refusal=said)
+        columns = self._prompt.columns
+        for name in columns:
+            value = row.get(name)
+            if value is not None and (type(value) is not str or (value and not value.isspace())):
+                return Row(key, body)
+        names = ", ".join(dict.fromkeys(columns))
+        return Row(key, body, refusal=f"there is nothing to ask: {names} {'is' if ',' not in names else 'are'} empty")
+
+    def _row(self, found: Any, number: int) -> dict[str, Any]:
+        """The columns that are kept of a line of JSON, or of a row of Parquet."""
+        if type(found) is bytes:
+            found = decoded(found)
+            if type(found) is not dict:
+                raise BadLine("is no object: a row is {\"column\": value, …}")
+            self._see(found, number)
+        elif type(found) is Bad:
+            raise BadLine(found.said)
+        if self._with_input:
+            return dict(found)
+        return {name: found.get(name) for name in self._wanted}
+
+    def _see(self, row: dict[str, Any], number: int) -> None:
+        """Which columns there are, and of what kinds."""
+        if self._checked is not None:
+            return
+        for name, value in row.items():
+            kinds = self._kinds.get(name)
+            if kinds is None:
+                kinds = self._kinds[name] = {}
+            if value is not None:
+                kind = _KINDS[type(value)]
+                if kind == "integer" and not -(1 << 63) <= value < 1 << 63:
+                    kind = LARGE
+                if kind not in kinds:
+                    kinds[kind] = number
+
+    def _key(self, value: Any) -> str:
+        """What a row is known by whose id is no text, or a blank one."""
+        if value is None or type(value) is str:
+            raise BadLine(f"has no {self._id}: give each row one, or leave --id out to have them numbered")
+        if type(value) is not int:
+            raise BadLine(f"{self._id} is {shown(value)[:40]}: an id is text or a whole number")
+        return str(value)
+
+
+def _cells_at(places: list[int]) -> Callable[[list[str]], Sequence[str]]:
+    """What takes the cells of a record at these places."""
+    return itemgetter(*places) if len(places) > 1 else lambda cells: [cells[place] for place in places]
+
+
+def _joined(kinds: dict[str, int]) -> str:
+    """One kind for a column's values."""
+    found = set(kinds)
+    if found and found <= _NUMBERS:
+        return "number" if "number" in found else "text" if LARGE in found else "integer"
+    return found.pop() if len(found) == 1 else "json" if found else "text"

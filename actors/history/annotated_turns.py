@@ -1,0 +1,267 @@
+"""A job's journal, turn by turn, with what each event was about.
+
+Where the job's program is still what it was, its turns are taken again, and everything is known: which route an attempt
+went to, what it was reserved, whose goal it served, what was asked. Where it has changed, or is gone, what the events
+alone tell is all there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from actors.common.gc_tuning import unwatched
+from actors.journal.errors import never_began
+from actors.journal.journal import Folder, Journal, NoSuchJob
+from actors.programs import loader
+from cortex.journal import codec
+from cortex.loop.step import step
+from cortex.state import commands, events
+from cortex.state.program import Program
+from cortex.state.state import Flight, Goal, State, flight_key
+from cortex.values.display import simulated
+from cortex.values.limits import Route, Terms
+from cortex.values.reply import Usage
+from policies.estimates.price import cost_nusd
+from policies.failures.failure import Failure, FailureKind
+
+Ending = events.Answered | events.Recalled | events.Broke
+_ENDING = (events.Answered, events.Recalled, events.Broke)
+
+
+class Settled(msgspec.Struct):
+    """One attempt that has ended; or a call that needed none, since its reply was remembered."""
+
+    event: Ending
+    at_s: float
+    goal: Goal | None = None
+    """As it stands after the turn. None: K has forgotten it, or was never read."""
+    flight: Flight | None = None
+    place: int = 0
+    """Which of the job's routes."""
+    known_nusd: int = 0
+    assumed_nusd: int = 0
+    """What it stays charged for though nobody reported it; below zero where its reply came late after all."""
+    counts: bool = True
+    """False: the reply came for what was answered already."""
+    late: bool = False
+    """The attempt had been given up for lost, and was counted then."""
+
+    @property
+    def elapsed_s(self) -> float:
+        """How long the request took; 0 where nothing was sent, or nobody knows."""
+        return 0.0 if isinstance(self.event, events.Recalled) else max(0.0, self.event.elapsed_s)
+
+    @property
+    def waited_s(self) -> float:
+        """How long it was at its branch before it was sent."""
+        return 0.0 if isinstance(self.event, events.Recalled) else max(0.0, self.event.waited_s)
+
+    @property
+    def begun_s(self) -> float:
+        """When the request was sent, seconds since 1970."""
+        return self.at_s - self.elapsed_s
+
+    @property
+    def by(self) -> str:
+        """The branch; empty where none made the attempt."""
+        return "" if isinstance(self.event, events.Recalled) else self.event.by
+
+
+class Step(msgspec.Struct):
+    """One turn."""
+
+    seq: int
+    turn: events.Turn
+    settled: list[Settled]
+    left: list[Flight]
+    """Attempts that were under way when the job ended: they stay charged in full."""
+    out: list[commands.Command]
+    """What the turn led to; empty where the events alone are read."""
+
+
+class Reading:
+    """One journal, from the turn that last opened the job to the last one that was there when reading began."""
+
+    def __init__(self, name: str, source: Journal) -> None:
+        """Raises ``NoSuchJob`` where no turn opens it."""
+        self.name = name
+        self.seq = source.seq
+        self._source = source
+        self._after = source.opened_at()
+        first = next(source.turns(self._after), None)
+        terms = codec.opening(first[1]) if first is not None else None
+        if first is None or terms is None:
+            raise NoSuchJob(never_began(name))
+        self.opened = first[1]
+        self.terms: Terms = terms
+        self.begin_s = float(first[1].at_s)
+        self.end_s = float(next(turn.at_s for _, turn in source.turns(self.seq - 1)))
+        self.turns = self.seq - self._after
+        self.k: State | None = None
+        """As of the turn that was read last; None where the events alone are read."""
+        self.program, self.same = _program(terms)
+        if self.program is not None and not self.same and not self._as_before():
+            self.program = None
+
+    @property
+    def changed(self) -> bool:
+        """Whether the program does other than it did, or is gone: then K is not read."""
+        return self.program is None
+
+    @property
+    def account(self) -> codec.Account | None:
+        """What the journal itself says that the job came to, whatever its program is by now."""
+        blob = self._source.account(self.seq)
+        return codec.decode_account(blob) if blob else None
+
+    def steps(self) -> Iterator[Step]:
+        """Turn by turn, as often as it is wanted."""
+        with unwatched():
+            if self.program is None:
+                yield from self._alone()
+            else:
+                yield from self._replayed(self.program)
+
+    def _turns(self) -> Iterator[tuple[int, events.Turn]]:
+        for seq, turn in self._source.turns(self._after):
+            if seq > self.seq:
+                return
+            yield seq, turn
+
+    def _as_before(self) -> bool:
+        """Whether a program that reads otherwise than it did (a comment, another release) asks all the same."""
+        assert self.program is not None
+        with unwatched():
+            return all(
+                each.flight is None or (each.flight.sent or each.flight.hash) == each.event.hash
+                for one in self._replayed(self.program) for each in one.settled
+                if isinstance(each.event, events.Answered)
+            )  # fmt: skip
+
+    def _alone(self) -> Iterator[Step]:
+        self.terms = _terms(self.opened)
+        for seq, turn in self._turns():
+            settled = []
+            for batch in turn.batches:
+                for event in batch:
+                    if isinstance(event, _ENDING):
+                        settled.append(self._guessed(event, turn.at_s))
+                    elif isinstance(event, events.LimitsSet) and event.route is not None:
+                        self.terms = msgspec.structs.replace(self.terms, route=event.route)
+            yield Step(seq, turn, settled, [], [])
+
+    def _guessed(self, event: Ending, at_s: float) -> Settled:
+        """Which route it went to is told by the model that answered."""
+        routes = self.terms.routes
+        if not isinstance(event, events.Answered):
+            return Settled(event, at_s)
+        names = [route.model for route in routes]
+        place = names.index(event.reply.model) if event.reply.model in names else 0
+        return Settled(event, at_s, place=place, known_nusd=_cost(routes[place], event.reply.usage))
+
+    def _replayed(self, program: Program) -> Iterator[Step]:
+        k = self.k = codec.open_job(_terms(self.opened))
+        live: dict[int, Flight] = {}
+        for seq, turn in self._turns():
+            met: list[Settled] = []
+            before: dict[int, Goal] = {}
+            for batch in turn.batches:
+                for event in batch:
+                    if isinstance(event, _ENDING) and (goal := k.goals.get(event.goal)) is not None:
+                        before[event.goal] = goal
+                        if isinstance(event, events.Answered) and goal.assumed and event.attempt in goal.assumed:
+                            met.append(_late(k, event, turn.at_s, goal))
+            late = {(each.event.goal, _attempt(each.event)) for each in met}
+            for batch in turn.batches:
+                for event in batch:
+                    if isinstance(event, _ENDING) and (event.goal, _attempt(event)) not in late:
+                        met += _settled(k, event, turn.at_s, before.get(event.goal), live)
+            out = step(k, program, turn)
+            for command in out:
+                if isinstance(command, commands.Call):
+                    key = flight_key(command.goal, command.attempt)
+                    if key in k.flights:
+                        live[key] = k.flights[key]
+            left = [live.pop(key) for key in [*live] if key not in k.flights] if len(live) != len(k.flights) else []
+            if left and any(isinstance(event, events.Rejoined) for batch in turn.batches for event in batch):
+                met += [_died(k, flight, turn.at_s) for flight in left]
+                left = []
+            self.terms = k.terms
+            yield Step(seq, turn, met, left, out)
+
+
+def readings(folder: Folder, job: str) -> list[Reading]:
+    """The job's, and those of its child jobs that have begun. Raises ``NoSuchJob``; touches no journal."""
+    found = [Reading(job, folder.journal(job))]
+    for name in sorted(name for name in folder.jobs() if name.startswith(f"{job}~")):
+        try:
+            found.append(Reading(name, folder.journal(name)))
+        except NoSuchJob:
+            continue  # it was named and never began
+    return found
+
+
+def _terms(opened: events.Turn) -> Terms:
+    terms = codec.opening(opened)
+    assert terms is not None, "a reading begins with an opening"
+    return terms
+
+
+def _program(terms: Terms) -> tuple[Program | None, bool]:
+    """The program, and whether it is byte for byte what it was."""
+    try:
+        same = loader.fingerprint(terms.program, terms.params_json) == terms.fingerprint
+        return loader.load(terms.program, terms.params_json), same
+    except ValueError:
+        return None, False
+
+
+def _attempt(event: Ending) -> int:
+    return 0 if isinstance(event, events.Recalled) else event.attempt
+
+
+def _cost(route: Route, usage: Usage) -> int:
+    if route.price is None:
+        return 0
+    return cost_nusd(route.price, usage)
+
+
+def priced(route: Route) -> bool:
+    """Whether what calls cost there is known; the simulated provider takes nothing."""
+    return route.price is not None or simulated(route)
+
+
+def _late(k: State, event: events.Answered, at_s: float, goal: Goal) -> Settled:
+    """The reply of an attempt that was given up for lost: what it really cost takes the place of what was supposed."""
+    assert goal.assumed is not None
+    missing = goal.assumed[event.attempt]
+    if missing.route < 0:
+        return Settled(event, at_s, goal, late=True)
+    known = _cost(k.terms.routes[missing.route], event.reply.usage)
+    return Settled(event, at_s, goal, None, missing.route, known, -missing.charge.nusd, late=True)
+
+
+def _settled(k: State, event: Ending, at_s: float, goal: Goal | None, live: dict[int, Flight]) -> list[Settled]:
+    if isinstance(event, events.Recalled):
+        flight = live.pop(flight_key(goal.id, goal.tries), None) if goal is not None else None
+        return [Settled(event, at_s, goal, flight, flight.route if flight is not None else 0)] if goal else []
+    flight = live.pop(flight_key(event.goal, event.attempt), None)
+    if isinstance(event, events.Broke):
+        if flight is None:
+            return []  # it came again, or after the answer
+        paid = event.failure.may_be_billed
+        return [Settled(event, at_s, goal, flight, flight.route, 0, flight.charge.nusd if paid else 0)]
+    if flight is None:
+        return [Settled(event, at_s, goal, counts=False)]
+    return [Settled(event, at_s, goal, flight, flight.route, _cost(k.terms.routes[flight.route], event.reply.usage))]
+
+
+def _died(k: State, flight: Flight, at_s: float) -> Settled:
+    """An attempt that went down with its branch, or with the run before."""
+    event = events.Broke(
+        flight.goal, flight.sample, flight.attempt, Failure(FailureKind.LOST, "its channel, branch or node died"),
+        elapsed_s=max(0.0, at_s - flight.asked_at_s),
+    )  # fmt: skip
+    return Settled(event, at_s, k.goals.get(flight.goal), flight, flight.route, 0, flight.charge.nusd)

@@ -1,0 +1,190 @@
+"""The calls of a job, one after the other, as its journal has them: what was asked, and what came of it.
+
+They are read by taking the job's turns again with its program, as it was last opened. Where the program has changed
+since, its turns can be taken no more: then the replies are all that is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from actors.history.catalog import program_of
+from actors.journal.errors import never_began
+from actors.journal.journal import Folder, Journal, NoSuchJob
+from cortex.journal import codec
+from cortex.loop.step import step
+from cortex.state import commands, events
+from cortex.state.program import Program
+from cortex.state.state import Flight, Goal, State, flight_key
+from cortex.values.display import simulated, text_of
+from cortex.values.limits import Route
+from cortex.values.reply import Reply
+from policies.estimates.price import cost_nusd
+
+
+class CallLine(msgspec.Struct, kw_only=True):
+    """One call. What is not known is None.
+
+    ``status``: ``answered``, ``remembered`` (nothing was paid), ``shared`` (an equal call was under way, and both took
+    its reply), ``failed``, or ``open``.
+    """
+
+    job: str
+    goal: int
+    sample: str
+    question: str
+    """Hash of endpoint, model, prompt, parameters and sample: 32 hex digits."""
+    status: str
+    kind: str | None = None
+    """Of its goal."""
+    constructor: str | None = None
+    model: str | None = None
+    role: str | None = None
+    """The role that it has, where that was given a model of its own."""
+    failure: str | None = None
+    """Kind of its last failure, where it has one."""
+    attempts: int | None = None
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_creation_tokens: int = 0
+    cost_usd: float | None = None
+    asked_at_s: float | None = None
+    """When it was asked first, seconds since 1970."""
+    elapsed_s: float | None = None
+    """Of the attempt that was answered."""
+    prompt: str | None = None
+    reply: str | None = None
+
+
+def calls_of(folder: Folder, job: str, text: bool = True, children: bool = True) -> Iterator[CallLine]:
+    """The calls of a job and of its child jobs, since it was last opened. Raises ``NoSuchJob``."""
+    names = [job]
+    if children:
+        names += sorted(name for name in folder.jobs() if name.startswith(f"{job}~"))
+    for name in names:
+        source = folder.journal(name)
+        try:
+            if name == job and source.seq == 0:
+                raise NoSuchJob(never_began(job))
+            yield from _Reading(name, source, text).calls()
+        finally:
+            source.close()
+
+
+def changed(folder: Folder, job: str) -> bool:
+    """Whether the program of a job is another now than it was when the job was last opened, or is gone."""
+    source = folder.journal(job)
+    try:
+        _, turn = next(source.turns(source.opened_at()))
+        terms = codec.opening(turn)
+        assert terms is not None, "a generation begins with its opening"
+        return program_of(terms) is None
+    finally:
+        source.close()
+
+
+class _Reading:
+    """One journal read."""
+
+    def __init__(self, name: str, source: Journal, text: bool) -> None:
+        self._name, self._source, self._text = name, source, text
+        self._open: dict[tuple[int, str], CallLine] = {}
+        self._k: State
+        self._program: Program | None = None
+
+    def calls(self) -> Iterator[CallLine]:
+        """Each as soon as it is settled; those that never were come last."""
+        for _, turn in self._source.turns(self._source.opened_at()):
+            terms = codec.opening(turn)
+            if terms is not None:
+                self._program = program_of(terms)
+                self._k = codec.open_job(terms)
+            for batch in turn.batches:
+                for event in batch:
+                    if isinstance(event, (events.Answered, events.Recalled)):
+                        yield from self._answered(event)
+                    elif isinstance(event, events.Broke):
+                        self._broke(event)
+            if self._program is not None:
+                for command in step(self._k, self._program, turn):
+                    if isinstance(command, commands.Call):
+                        self._asked(command, turn.at_s)
+        yield from self._open.values()
+
+    def _asked(self, call: commands.Call, at_s: float) -> None:
+        goal = self._k.goals.get(call.goal)
+        line = self._open.get((call.goal, call.sample))
+        if line is None:
+            line = self._open[call.goal, call.sample] = CallLine(
+                job=self._name, goal=call.goal, sample=call.sample, question=call.hash.hex(), status="open",
+                kind=goal.kind if goal is not None else None, role=self._role(goal),
+                constructor=goal.constructor if goal is not None else None, attempts=0, asked_at_s=at_s,
+                prompt=text_of(call.body) if self._text else None,
+            )  # fmt: skip
+        line.attempts = (line.attempts or 0) + 1
+        line.model = self._k.terms.routes[call.route].model
+
+    def _role(self, goal: Goal | None) -> str | None:
+        """The role that this goal's call has, where one was given a model of its own; several may share one."""
+        lane = goal.lane if goal is not None else 0
+        return ", ".join(role for role, own in self._k.terms.roles.items() if lane and own == lane) or None
+
+    def _broke(self, event: events.Broke) -> None:
+        line = self._open.get((event.goal, event.sample))
+        if line is not None:
+            line.status, line.failure = "failed", str(event.failure.kind)
+
+    def _answered(self, event: events.Answered | events.Recalled) -> Iterator[CallLine]:
+        line = self._open.pop((event.goal, event.sample), None)
+        remembered = isinstance(event, events.Recalled)
+        reply = event.reply
+        assert reply is not None, "the store fills it in"
+        if line is None:
+            if self._program is not None:
+                return  # it came again, or too late
+            line = CallLine(job=self._name, goal=event.goal, sample=event.sample, question=event.hash.hex(), status="")
+        flight = self._flight(event) if self._program is not None else None
+        self._reply(line, "remembered" if remembered else "answered", reply)
+        line.model = line.model or reply.model
+        if isinstance(event, events.Answered):
+            line.elapsed_s = event.elapsed_s
+            line.input_tokens, line.output_tokens = reply.usage.input_tokens, reply.usage.output_tokens
+            line.cache_read_tokens = reply.usage.cache_read_tokens
+            line.cache_creation_tokens = reply.usage.cache_creation_tokens
+            route = self._k.terms.routes[flight.route if flight is not None else 0]
+            line.cost_usd = _cost_usd(route, reply)
+        elif line.attempts:
+            line.attempts -= 1  # nothing was sent
+            line.cost_usd = 0.0
+        yield line
+        for goal_id in flight.followers if flight is not None else ():
+            yield self._shared(goal_id, line)
+
+    def _reply(self, line: CallLine, status: str, reply: Reply) -> None:
+        line.status, line.failure = status, None
+        line.reply = reply.text if self._text else None
+
+    def _shared(self, goal_id: int, line: CallLine) -> CallLine:
+        goal = self._k.goals.get(goal_id)
+        return msgspec.structs.replace(
+            line, goal=goal_id, status="shared", kind=goal.kind if goal is not None else None, attempts=0,
+            sample=goal.sample if goal is not None else line.sample, input_tokens=0, output_tokens=0,
+            cache_read_tokens=0, cache_creation_tokens=0, cost_usd=0.0,
+        )  # fmt: skip
+
+    def _flight(self, event: events.Answered | events.Recalled) -> Flight | None:
+        goal = self._k.goals.get(event.goal)
+        attempt = event.attempt if isinstance(event, events.Answered) else goal.tries if goal is not None else 0
+        return self._k.flights.get(flight_key(event.goal, attempt))
+
+
+def _cost_usd(route: Route, reply: Reply) -> float | None:
+    if route.price is None:
+        return 0.0 if simulated(route) else None
+    return cost_nusd(route.price, reply.usage) / 1e9
+
+
+__all__ = ["CallLine", "calls_of", "changed"]

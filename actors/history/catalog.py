@@ -1,0 +1,265 @@
+"""What the journals of a state folder tell of their jobs, read without touching them and without a runtime."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from actors.common.gc_tuning import unwatched
+from actors.common.process_owner import Owner
+from actors.history import final_state
+from actors.journal.errors import never_began
+from actors.journal.journal import Folder, Journal, NoSuchJob, TextGone
+from actors.ports.telemetry import Watches
+from actors.programs import loader
+from actors.programs.loader import load
+from cortex.journal import codec
+from cortex.state import events
+from cortex.state.program import Program
+from cortex.state.state import State
+from cortex.values.limits import Terms
+
+LATEST = ("wish", "config", "limits")
+"""Places that a later run may say otherwise: these stand beside the journal as it said them."""
+
+
+def note_latest(source: Journal, terms: Terms | None) -> None:
+    """Write down what a run was told of these; nothing where its channel was only started again."""
+    for name in LATEST if terms is not None else ():
+        assert terms is not None
+        said = terms.places.get(name, "").encode()
+        if name != "limits" or said != (source.meta(name) or b""):
+            source.set_meta(name, said)
+
+
+def last_owner(folder: Folder, job: str) -> Owner | None:
+    """Who began the latest run of a job; None for a job that never began."""
+    if not folder.has(job):
+        return None
+    source = folder.journal(job)
+    try:
+        blob = source.meta("owner")
+    finally:
+        source.close()
+    return msgspec.json.decode(blob, type=Owner) if blob else None
+
+
+def forgotten(folder: Folder, job: str) -> bytes:
+    """The figures of a job whose prompts and replies were removed, as JSON; empty where they were not."""
+    if not folder.has(job):
+        return b""
+    source = folder.journal(job, forgotten_too=True)
+    try:
+        return source.meta("forgotten") or b""
+    finally:
+        source.close()
+
+
+def last_places(folder: Folder, job: str, terms: Terms) -> dict[str, str]:
+    """The places of a job, with what its latest run was told of the model: that may have changed since it opened."""
+    source = folder.journal(job)
+    try:
+        latest = {name: (source.meta(name) or b"").decode() for name in LATEST}
+    finally:
+        source.close()
+    return {**terms.places, **{name: said for name, said in latest.items() if said}}
+
+
+def last_terms(folder: Folder, job: str) -> Terms | None:
+    """The terms under which a job was last opened; None for one that never was."""
+    if not folder.has(job):
+        return None
+    source = folder.journal(job)
+    try:
+        for _, turn in source.turns(source.opened_at()):
+            return codec.opening(turn)
+        return None
+    except TextGone:
+        snapshot = source.latest_snapshot()
+        return codec.decode_state(snapshot[1]).terms if snapshot else None
+    finally:
+        source.close()
+
+
+def program_of(terms: Terms, strict: bool = True) -> Program | None:
+    """The program of a job; None where it is gone, or another now than the one that took the job's turns.
+
+    Not ``strict``: a ready one of another release will do.
+    """
+    try:
+        if loader.is_ready(terms.program) and not strict:
+            return loader.load(terms.program, terms.params_json)
+        same = loader.fingerprint(terms.program, terms.params_json) == terms.fingerprint
+        return loader.load(terms.program, terms.params_json) if same else None
+    except ValueError:
+        return None
+
+
+def last_turn_s(folder: Folder, job: str) -> float:
+    """When something last happened in a job, seconds since 1970; 0 where nothing did. Raises ``StoreError``."""
+    source = folder.journal(job)
+    try:
+        return next((turn.at_s for _, turn in source.turns(source.seq - 1)), 0.0)
+    finally:
+        source.close()
+
+
+def in_use(folder: Folder, job: str) -> str:
+    """Who works on a job now, as one line that says what to do; empty where nobody does."""
+    return said_in_use(folder, job) if folder.is_held(job) else ""
+
+
+def said_in_use(folder: Folder, job: str) -> str:
+    """The line for a job that another run holds."""
+    owner = last_owner(folder, job)
+    whom = f"process {owner.pid} on {owner.host}" if owner is not None else "another run that is just beginning"
+    return f"job {job} is in use by {whom}: wait for it, end it with `cortex cancel {job}`, or give another --job"
+
+
+class Told(msgspec.Struct):
+    """What a job's journal tells. ``untold``: what it cannot, and why, in one line; empty where it tells all."""
+
+    k: State
+    answer: Any = None
+    untold: str = ""
+
+
+def told(folder: Folder, job: str, k: State | None = None) -> Told:
+    """K and the answer of a job: as they were when it ended, if it has, K's goals perhaps left out; else by the program
+    that took its turns, as long as that is what it was; else what the journal alone tells. ``k``: where that is known.
+    Raises ``NoSuchJob``."""
+    source = folder.journal(job)
+    try:
+        with source.as_it_is():
+            ended = final_state.read(source, rest=True)
+            if ended is not None:
+                return Told(k or ended.k, ended.answer)
+            terms = k.terms if k is not None else last_terms(folder, job)
+            if terms is None:
+                raise NoSuchJob(never_began(job))
+            program = program_of(terms, strict=False)
+            if program is None:
+                return Told(k or by_events(source), untold=untold(job))
+    finally:
+        source.close()
+    k = k or last_state(folder, job)
+    return Told(k, _answer(k, program))
+
+
+def untold(job: str) -> str:
+    """Why a job is told of in part."""
+    return (
+        f"the program of {job} has changed since, or is gone: what that alone can tell is left out (its answer and its "
+        "results, which of its rows failed)"
+    )
+
+
+def as_it_was(terms: Terms) -> Program:
+    """The program of a job. Raises ``NoSuchProgram`` where it is not the one that took the job's turns."""
+    program = program_of(terms, strict=False)
+    if program is None:
+        raise loader.NoSuchProgram(untold(terms.job))
+    return program
+
+
+def _answer(k: State, program: Program) -> Any:
+    if k.outcome not in ("complete", "partial"):
+        return None
+    with contextlib.suppress(Exception):  # an author's code may raise anything, above all on half of what it needs
+        return msgspec.to_builtins(program.answer(k))
+    return None
+
+
+def by_events(source: Journal) -> State:
+    """What can be said of K without the program that took its turns: the last snapshot, and since then what events say
+    by themselves. How many rows failed, and which, they do not. Raises ``NoSuchJob``."""
+    snapshot = source.latest_snapshot()
+    k = codec.decode_state(snapshot[1]) if snapshot else None
+    for _, turn in source.turns(snapshot[0] if snapshot is not None else source.opened_at()):
+        terms = codec.opening(turn)
+        if terms is not None:
+            k = codec.open_job(terms)
+            k.began_at_s = turn.at_s
+        if k is not None:
+            k.at_s = max(k.at_s, turn.at_s)
+            for batch in turn.batches:
+                for event in batch:
+                    _hear(k, event)
+    if k is None:
+        raise NoSuchJob(never_began(source.job))
+    codec.put_right(k, source.account(source.seq))
+    return k
+
+
+def _hear(k: State, event: events.Event) -> None:
+    tally = k.tally
+    if isinstance(event, (events.Answered, events.Recalled)):
+        tally.calls += 1
+    elif isinstance(event, events.Broke):
+        tally.failures[event.failure.kind] = tally.failures.get(event.failure.kind, 0) + 1
+    elif isinstance(event, events.Fed) and event.start == k.position:
+        k.position, k.source_ended = event.position, event.ended
+        tally.rows_read += sum(row.place < 0 for row in event.rows)
+        tally.rows_refused += sum(row.place < 0 and bool(row.refusal) for row in event.rows)
+    elif isinstance(event, events.Written):
+        k.written_rows, k.written_bytes = event.rows, event.size_bytes
+    elif isinstance(event, events.LimitsSet):
+        k.terms = msgspec.structs.replace(k.terms, limits=event.limits, route=event.route or k.terms.route)
+    elif isinstance(event, (events.Opened, events.Rejoined)):
+        k.epoch = max(k.epoch, event.epoch)
+        k.source_ended = k.source_ended and not (isinstance(event, events.Opened) and event.terms.streams)
+
+
+def last_state(folder: Folder, job: str) -> State:
+    """K of a job as its journal has it, read without touching it. Raises ``NoSuchJob``; ``NoSuchProgram`` where the job
+    has not ended and its program is gone."""
+    source = folder.journal(job)
+    try:
+        with source.as_it_is():
+            if (ended := final_state.read(source)) is not None:
+                return ended.k
+            last = source.seq
+            k = replayed(source, lambda terms: load(terms.program, terms.params_json), last)
+            if k is None:
+                raise NoSuchJob(never_began(job))
+            codec.put_right(k, source.account(last))
+            return k
+    finally:
+        source.close()
+
+
+def differs(k: State, program: Program) -> str:
+    """How the program is another than the one that took the job's turns, if so."""
+    with unwatched():
+        return k.differs or program.remade(k)
+
+
+def replayed(
+    source: Journal, program: Callable[[Terms], Program], upto: int | None = None, watch: Watches | None = None
+) -> State | None:
+    """K from the last snapshot and what came after it, to a turn or to the last one; None where no turn opens it.
+
+    ``watch`` sees each turn that is replayed, with what it led to.
+    """
+    if watch is not None:
+        watch.begin(source)
+    snapshot = source.latest_snapshot()
+    after = snapshot[0] if snapshot is not None else source.opened_at()
+    if snapshot is None and after == source.seq:
+        return None  # it never began, or died between noting its opening and writing it
+    at = after
+
+    def turns() -> Iterator[events.Turn]:
+        nonlocal at
+        for at, turn in source.turns(after):
+            if upto is None or at <= upto:
+                yield turn
+
+    with unwatched():
+        k = codec.decode_state(snapshot[1]) if snapshot else None
+        if watch is None or not watch.reminded:
+            return codec.replay(k, turns(), program)
+        return codec.replay(k, turns(), program, seen=lambda turn, out, k: watch.again(at, turn, out, k))

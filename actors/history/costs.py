@@ -1,0 +1,262 @@
+"""Who spent what, and when: from the journals of a state folder alone, without replaying one.
+
+Every turn says what its job had come to by then (``cortex.journal.codec.Account``), so that two of them tell what was
+spent between: a few turns are read of each job, however long it is. Where turns are gone, what the job had come to at
+the end of each day, in UTC, was kept: beside the journal of a job that keeps no text, among the figures of one that was
+forgotten, and beside all jobs (``spent.jsonl``) of one that was removed. A bill does not shrink when a journal is
+deleted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from actors.common.errors import ClearError
+from actors.history.catalog import last_terms
+from actors.journal.journal import Folder, Journal, StoreError
+from cortex.journal.codec import Account, decode_account
+from cortex.values.limits import Terms
+from policies.limits.slices import DAY_S, day_of
+
+KEPT = "spent"
+"""Beside the turns: the marks of those that have left. Beside the jobs: a line for each that was removed."""
+OWN = "own_from"
+"""Beside the turns of a fork: the number of the last one that it took over. What those spent, another job did."""
+
+
+class Spent(msgspec.Struct):
+    """Money in 1e-9 USD, and counts."""
+
+    known_nusd: int = 0
+    assumed_nusd: int = 0
+    rows: int = 0
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+    def add(self, other: Spent, sign: int = 1) -> None:
+        """The sum, field by field."""
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(self, name) + sign * getattr(other, name))
+
+
+class Mark(msgspec.Struct):
+    """What a job had come to by the last turn of a day."""
+
+    at_s: float
+    spent: Spent
+
+
+class Bill(msgspec.Struct):
+    """What one job has spent since a moment."""
+
+    job: str
+    labels: dict[str, str]
+    model: str
+    spent: Spent
+    priced: bool = True
+    """Whether what its calls cost is known."""
+    gone: str = ""
+    """``removed`` or ``forgotten``."""
+
+
+class _Removed(msgspec.Struct):
+    """What a line holds."""
+
+    job: str
+    began_at_s: float
+    labels: dict[str, str]
+    model: str
+    priced: bool
+    marks: list[Mark]
+
+
+def bills(folder: Folder, since_s: float) -> tuple[list[Bill], list[str]]:
+    """What every job of a state folder has spent since a moment, those that were removed too; and the names of jobs
+    that cannot be read. Child jobs are a part of their parents' bills."""
+    found, unread, there = [], [], {}
+    for job in folder.jobs():
+        if "~" in job:
+            continue
+        try:
+            bill, there[job] = _bill(folder, job, since_s)
+        except (ClearError, ValueError, KeyError, msgspec.MsgspecError):
+            unread.append(job)
+            continue
+        if bill is not None:
+            found.append(bill)
+    for each in _removed(folder):
+        if there.get(each.job) != each.began_at_s:  # else it was not removed after all
+            spent = _between(each.marks, since_s)
+            found.append(Bill(each.job, each.labels, each.model, spent, each.priced, "removed"))
+    return found, unread
+
+
+def _bill(folder: Folder, job: str, since_s: float) -> tuple[Bill | None, float]:
+    """A job's bill, and when it began."""
+    source = folder.journal(job, forgotten_too=True)
+    try:
+        if blob := source.meta("forgotten"):
+            facts: dict[str, Any] = msgspec.json.decode(blob)
+            marks = msgspec.convert(facts.get("spent") or [_total(facts)], list[Mark])
+            bill = Bill(job, facts["labels"], facts["route"].partition(" at ")[0], _between(marks, since_s))
+            bill.priced, bill.gone = facts["cost_usd"] is not None, "forgotten"
+            return bill, float(facts["began_at_s"])
+        began_at_s = source.first_at_s()
+        spent = _latest(source)
+        spent.add(_by(source, since_s), -1)
+    finally:
+        source.close()
+    terms = last_terms(folder, job)
+    if terms is None:
+        return None, began_at_s
+    spent.rows = max(0, spent.rows)
+    return Bill(job, terms.labels, terms.route.model, spent, priced(terms)), began_at_s
+
+
+def priced(terms: Terms) -> bool:
+    """Whether what calls cost is known on every route; the simulated provider takes nothing."""
+    return all(route.price is not None or route.endpoint.startswith("sim:") for route in terms.routes)
+
+
+def _total(facts: dict[str, Any]) -> dict[str, Any]:
+    """The only mark of a job that was forgotten by an earlier release."""
+    spent = Spent(
+        facts["known_nusd"], facts["assumed_nusd"], facts["rows_succeeded"] + facts["rows_failed"], facts["paid_calls"],
+        facts["input_tokens"] + facts["cache_read_tokens"] + facts["cache_creation_tokens"], facts["output_tokens"],
+    )  # fmt: skip
+    return {"at_s": facts["last_turn_at_s"], "spent": msgspec.to_builtins(spent)}
+
+
+# -- one journal -----------------------------------------------------------------------------------------------------
+
+
+def _of(account: Account) -> Spent:
+    ledger = account.ledger
+    read = ledger.input_tokens + ledger.cache_read_tokens + ledger.cache_creation_tokens
+    return Spent(
+        ledger.known_nusd, ledger.assumed_nusd, account.rows, ledger.paid_calls, read, ledger.output_tokens
+    )
+
+
+def _latest(source: Journal) -> Spent:
+    """What a job has come to."""
+    if blob := source.account(source.seq):
+        return _of(decode_account(blob))
+    kept = _kept(source)
+    return kept[-1].spent if kept else Spent()
+
+
+def _by(source: Journal, at_s: float) -> Spent:
+    """What a job had come to before a moment; of a fork at least what it took over."""
+    own = int(source.meta(OWN) or 0)
+    seq = max(_last_before(source, at_s), own)
+    blob = source.account(seq) if seq else b""
+    if blob:
+        return _of(decode_account(blob))
+    return max((mark for mark in _kept(source) if mark.at_s < at_s), key=lambda mark: mark.at_s, default=_NOTHING).spent
+
+
+def _at_s(source: Journal, seq: int) -> float | None:
+    """When a turn was, or the one before it; None where there is none."""
+    return next((at_s for at_s, _ in source.heads(seq, count=1)), None)
+
+
+def _last_before(source: Journal, at_s: float) -> int:
+    """Number of the last turn before a moment, by halves, for time never goes back; 0 where none is there any more."""
+    gone = source.dropped()
+    low, high = gone, source.seq
+    while low < high:
+        middle = (low + high + 1) // 2
+        there_s = _at_s(source, middle)
+        low, high = (middle, high) if there_s is not None and there_s < at_s else (low, middle - 1)
+    return low if low > gone else 0
+
+
+_NOTHING = Mark(0.0, Spent())
+
+
+def _kept(source: Journal) -> list[Mark]:
+    blob = source.meta(KEPT)
+    return msgspec.json.decode(blob, type=list[Mark]) if blob else []
+
+
+def _between(marks: list[Mark], since_s: float) -> Spent:
+    """What marks tell of the time since a moment: a day counts whole, at its last turn."""
+    spent = Spent()
+    if marks:
+        spent.add(marks[-1].spent)
+        before = [mark for mark in marks if mark.at_s < since_s]
+        if before:
+            spent.add(before[-1].spent, -1)
+    return spent
+
+
+def marks_of(source: Journal, upto: int | None = None) -> list[Mark]:
+    """What a job had come to at the end of each of its days, as far as its turns and what was kept of them tell."""
+    marks = {day_of(mark.at_s): mark for mark in _kept(source)}
+    last = source.seq if upto is None else upto
+    at_s = _at_s(source, last)
+    own = int(source.meta(OWN) or 0)
+    while last and at_s is not None:
+        if blob := source.account(last):
+            spent = _of(decode_account(blob))
+            if own and (base := source.account(own)):
+                spent.add(_of(decode_account(base)), -1)
+            marks[day_of(at_s)] = Mark(at_s, spent)
+        last = _last_before(source, float(day_of(at_s) * DAY_S))
+        at_s = _at_s(source, last)
+    return [marks[day] for day in sorted(marks)]
+
+
+def keep(source: Journal, upto: int) -> None:
+    """Turns up to this one are about to leave the journal: what they tell of its money stays."""
+    source.set_meta(KEPT, msgspec.json.encode(marks_of(source, upto)))
+
+
+# -- jobs that are gone ----------------------------------------------------------------------------------------------
+
+
+def marks_in(folder: Folder, job: str) -> list[Any]:
+    """The marks of a job, for its figures."""
+    source = folder.journal(job)
+    try:
+        return list(msgspec.to_builtins(marks_of(source)))
+    finally:
+        source.close()
+
+
+def note_removal(folder: Folder, job: str) -> None:
+    """A job is about to be removed: what it spent stays in the folder. One that cannot be read is removed all the same.
+
+    Raises ``StoreError``.
+    """
+    with contextlib.suppress(ClearError, ValueError, KeyError, msgspec.MsgspecError):
+        bill, began_at_s = _bill(folder, job, 0.0)
+        if bill is None or bill.spent == Spent():
+            return
+        source = folder.journal(job, forgotten_too=True)
+        try:
+            blob = source.meta("forgotten")
+            kept = msgspec.json.decode(blob).get("spent", []) if blob else []
+            marks = msgspec.convert(kept, list[Mark]) if blob else marks_of(source)
+        finally:
+            source.close()
+        line = _Removed(job, began_at_s, bill.labels, bill.model, bill.priced, marks)
+        folder.add_line(KEPT, msgspec.json.encode(line))
+
+
+def _removed(folder: Folder) -> Iterator[_Removed]:
+    """Jobs that were removed, each once. Raises ``StoreError`` for a line that is none."""
+    found: dict[tuple[str, float], _Removed] = {}
+    for place, line in folder.lines(KEPT):
+        try:
+            each = msgspec.json.decode(line, type=_Removed)
+        except (msgspec.MsgspecError, ValueError):
+            raise StoreError(f"{place} is damaged: remove that line") from None
+        found[each.job, each.began_at_s] = each
+    yield from found.values()

@@ -1,0 +1,228 @@
+"""The lines of a job's results, read out of its journal in the order in which its sink has them.
+
+Each time that failed rows are opened again the list becomes another (``cortex.goals.result_list``): so the turns
+between two such moments are a part by themselves. What a later part took back is left out. Without input order the
+parts follow each other; with it they are merged, each of them being in order by itself.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Generator, Iterator
+from typing import NamedTuple
+
+from actors.history import final_state
+from actors.journal.errors import TextGone
+from actors.journal.journal import Journal
+from actors.programs import loader
+from cortex.journal import codec
+from cortex.loop.step import step
+from cortex.programs.shards import Shards
+from cortex.state import commands, events
+from cortex.state.program import Program
+from cortex.state.state import State
+from cortex.values.limits import Terms
+
+Load = Callable[[Terms], Program]
+PAGE_TURNS = 16
+"""Turns that are read together: a turn may hold a window of rows, which is up to 8 MB."""
+
+
+class Part(NamedTuple):
+    """Turns after one number, to another: none where it is the last part, and may grow."""
+
+    after: int
+    upto: int | None
+
+
+def opens_again(source: Journal, batch: list[events.Event]) -> bool:
+    """Whether the next turn, which takes these events, opens failed rows again: whoever reads is told beforehand."""
+    opens = any(type(event) is events.Reopened for event in batch)
+    if opens:
+        source.will_reopen()
+    return opens
+
+
+def parts_of(source: Journal) -> tuple[list[Part], list[events.Reopened]]:
+    """The parts of the journal as it is now, and what opens each of them but the first."""
+    found = source.reopenings()
+    starts = [source.opened_at(), *(seq - 1 for seq, _ in found)]
+    ends: list[int | None] = [*starts[1:], None]
+    return [Part(*pair) for pair in zip(starts, ends, strict=True)], [event for _, event in found]
+
+
+def lines(source: Journal, load: Load, index: int = 0) -> Generator[commands.Emit | None, None, None]:
+    """The results from an index on, numbered as they stand in the list now; None wherever the journal has no more at
+    this moment: asked again, it is looked at again."""
+    if names := shard_names(source, load):
+        yield from _together(source, load, names, index)
+        return
+    ended = final_state.read(source)
+    if ended is not None and ended.lines is not None:
+        yield from ended.lines[index:]
+        return
+    parts, reopened = parts_of(source)
+    if not reopened:
+        yield from _Reading(source, load, parts[0], index).emits()
+        return
+    ordered = reopened[-1].ordered
+    found = _merged(source, load, parts, reopened) if ordered else _chained(source, load, parts, reopened)
+    for place, line in found:
+        if line is None or place >= index:
+            yield line and commands.Emit(place, line.value, line.failed, line.row, line.kind, line.order)
+
+
+def shard_names(source: Journal, load: Load) -> list[str]:
+    """The child jobs that the rows of this job are dealt to, in the order in which they are; none where it asks them
+    itself."""
+    found = _opening(source)
+    if found is None or found[0].program != loader.place_of(Shards):
+        return []
+    program = load(found[0])
+    count = program.shards if isinstance(program, Shards) else 0
+    return [f"{source.job}~{found[1] + number}" for number in range(count)]
+
+
+def _opening(source: Journal) -> tuple[Terms, int] | None:
+    """The terms under which a job was last opened, and its first goal; its first shard where the turn itself has left,
+    as the job keeps no text."""
+    try:
+        for _, turn in source.turns(source.opened_at()):
+            opened = [one for batch in turn.batches for one in batch if isinstance(one, events.Opened)]
+            return (opened[0].terms, opened[0].first_goal) if opened else None
+    except TextGone:
+        if snapshot := source.latest_snapshot():
+            k = codec.decode_state(snapshot[1])
+            return k.terms, min(k.shards, default=0)
+    return None
+
+
+def _together(source: Journal, load: Load, names: list[str], index: int) -> Generator[commands.Emit | None, None, None]:
+    """Those of all shards: in rounds where input order was asked for, else one shard after the other."""
+    found = _opening(source)
+    program = load(found[0]) if found is not None else None
+    ordered = isinstance(program, Shards) and program.of.ordered
+    opened: list[Journal | None] = [None] * len(names)
+    streams: list[Iterator[commands.Emit | None]] = [iter(())] * len(names)
+
+    def line_of(number: int) -> commands.Emit | None:
+        if opened[number] is None:
+            if source.folder is None or not source.folder.has(names[number]):
+                return None  # it has not begun
+            found = opened[number] = source.folder.journal(names[number])
+            streams[number] = lines(found, load)
+        return next(streams[number], None)
+
+    place = turn = 0
+    try:
+        while True:
+            looked = 0
+            while looked < len(names):
+                line = line_of(turn)
+                if line is not None:
+                    looked = 0
+                    if place >= index:
+                        yield commands.Emit(place, line.value, line.failed, line.row, line.kind)
+                    place += 1
+                if ordered and line is None and not _ended(source):
+                    break
+                if ordered or line is None:
+                    turn = (turn + 1) % len(names)
+                    looked += line is None
+            yield None
+    finally:
+        for each in opened:
+            if each is not None:
+                each.close()
+
+
+def _ended(source: Journal) -> bool:
+    """Whether the job has ended for good: a row that is missing will not come."""
+    blob = source.account(source.seq)
+    return bool(blob) and codec.decode_account(blob).outcome in ("failed", "cancelled")
+
+
+class _Reading:
+    """A replay of one part; it goes on where the journal has grown. ``k`` is K after what was read."""
+
+    def __init__(self, source: Journal, load: Load, part: Part, index: int = 0) -> None:
+        self._source, self._load, self._part = source, load, part
+        first = part.after <= source.opened_at()
+        snapshot = source.latest_snapshot(index, part.upto) if first else source.latest_snapshot(upto=part.after)
+        self._after = snapshot[0] if snapshot else source.opened_at()
+        self._index = index
+        self.k: State | None = codec.decode_state(snapshot[1]) if snapshot else None
+
+    def emits(self) -> Iterator[commands.Emit | None]:
+        """What was given out in this part; None at the journal's end, if this part has none."""
+        program = self._load(self.k.terms) if self.k is not None else None
+        while True:
+            before = self._after
+            for seq, turn in self._source.page(self._after, PAGE_TURNS):
+                if self._part.upto is not None and seq > self._part.upto:
+                    return
+                self._after = seq
+                terms = codec.opening(turn)
+                if terms is not None or self.k is None:
+                    assert terms is not None, "a generation begins with its opening"
+                    self.k = codec.open_job(terms)
+                    program = self._load(terms)
+                assert program is not None
+                for command in step(self.k, program, turn):
+                    if type(command) is commands.Emit and seq > self._part.after and command.index >= self._index:
+                        yield command
+            if self._after > before:
+                continue
+            if self._part.upto is not None:
+                return
+            yield None
+
+    @property
+    def over(self) -> bool:
+        """Whether the job has ended for good: a line that is missing will not come."""
+        return self.k is not None and self.k.outcome in ("failed", "cancelled")
+
+
+def _chained(
+    source: Journal, load: Load, parts: list[Part], reopened: list[events.Reopened]
+) -> Iterator[tuple[int, commands.Emit | None]]:  # fmt: skip
+    """As they came. An index of a part is one of the list as it was then: what each later part took back is out."""
+    for number, part in enumerate(parts):
+        later = [event.lines for event in reopened[number:]]
+        for line in _Reading(source, load, part).emits():
+            place = line.index if line is not None else 0
+            for gone in later:
+                at = bisect_left(gone, place)
+                if line is not None and at < len(gone) and gone[at] == place:
+                    break
+                place -= at
+            else:
+                yield place, line
+
+
+def _merged(
+    source: Journal, load: Load, parts: list[Part], reopened: list[events.Reopened]
+) -> Iterator[tuple[int, commands.Emit | None]]:  # fmt: skip
+    """By their place in the input. One that is missing is waited for, unless the job has ended for good."""
+    gone = [{order for event in reopened[number:] for order in event.lines} for number in range(len(parts))]
+    readings = [_Reading(source, load, part) for part in parts]
+    streams = [reading.emits() for reading in readings]
+    heads: dict[int, commands.Emit] = {}
+    place = order = 0
+
+    def fill() -> None:
+        for number, stream in enumerate(streams):
+            while number not in heads and (line := next(stream, None)) is not None:
+                if line.order not in gone[number]:
+                    heads[number] = line
+
+    while True:
+        fill()
+        first = min(heads, key=lambda number: heads[number].order, default=-1)
+        if first < 0 or (heads[first].order != order and not readings[-1].over):
+            yield place, None
+            continue
+        line = heads.pop(first)
+        order = line.order + 1
+        yield place, line
+        place += 1

@@ -1,0 +1,110 @@
+"""The events of a journal, as plain facts about one goal."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from actors.inspection.decisions import Facts, failure_facts, plain_json
+from actors.jobs.wait_reasons import named
+from cortex.state import events
+from cortex.state.state import State, flight_key
+from cortex.values.limits import Route
+from cortex.values.reply import Reply
+from policies.estimates.price import cost_nusd, usd
+
+OF_THE_JOB = (events.Rejoined, events.Resumed, events.Stopped, events.LimitsSet)
+"""Events that concern every goal that lives."""
+
+
+def concerned(event: events.Event, k: State | None, goals: Collection[int]) -> int:
+    """Which of these goals an event is about; 0: none of them. Without K only what the event itself names is known."""
+    named_goal = getattr(event, "goal", 0)
+    if named_goal in goals:
+        return int(named_goal)
+    if k is None:
+        return 0
+    if isinstance(event, (events.Answered, events.Broke)):
+        flight = k.flights.get(flight_key(event.goal, event.attempt))
+        return next((each for each in flight.followers if each in goals), 0) if flight is not None else 0
+    if isinstance(event, events.Recalled):
+        asked = [k.flights.get(flight_key(event.goal, k.goals[event.goal].tries))] if event.goal in k.goals else []
+        return next((each for flight in asked if flight is not None for each in flight.followers if each in goals), 0)
+    if isinstance(event, events.Told):
+        waiting = (k.goals.get(each) for each in k.expected.get(event.name, ()))
+        return next((goal.id for goal in waiting if goal is not None and goal.id in goals), 0)
+    if isinstance(event, events.Intended):
+        return next((key >> 20 for key in event.keys if key >> 20 in goals), 0)
+    return 0
+
+
+def about_submissions(event: events.Event, numbers: Collection[int]) -> bool:
+    """Whether an event is about one of these submissions, without naming their calls."""
+    return not isinstance(event, events.Intended) and getattr(event, "number", 0) in numbers
+
+
+def event_facts(event: events.Event, k: State | None, routes: tuple[Route, ...]) -> tuple[str, Facts]:
+    """What happened, in a word, and all that is known of it."""
+    what = str(type(event).__struct_config__.tag)
+    match event:
+        case events.Answered() | events.Broke():
+            return what, _came(event, k, routes)
+        case events.Recalled():
+            return what, {"sample": event.sample, "reply": reply_facts(event.reply, None)}
+        case events.Observed():
+            return what, {
+                "value": plain_json(event.value), "failure": failure_facts(event.failure) or None,
+                "elapsed_s": event.elapsed_s, "by": event.by, "attempt": event.attempt,
+            }  # fmt: skip
+        case events.Returned():
+            return what, {
+                "value": plain_json(event.answer), "failure": failure_facts(event.failure) or None,
+                "partial": event.partial, "known_usd": usd(event.known_nusd), "assumed_usd": usd(event.assumed_nusd),
+                "tokens": event.input_tokens + event.output_tokens,
+            }  # fmt: skip
+        case events.Told():
+            return what, {"who": event.who, "name": event.name, "value": plain_json(event.value)}
+        case events.Made():
+            return "written_down", {"kind": event.kind, "value": plain_json(event.value)}
+        case events.Intended():
+            return what, {"number": event.number, "requests": len(event.keys)}
+        case _:
+            return what, dict(_fields(event))
+
+
+def _fields(event: events.Event) -> Iterator[tuple[str, Any]]:
+    """What is short and worth saying of an event about the job, or about a submission."""
+    for name in ("number", "name", "who", "how", "story"):
+        value = getattr(event, name, "")
+        if value:
+            yield name, value
+    failure = getattr(event, "failure", None)
+    if failure is not None:
+        yield "failure", failure_facts(failure)
+
+
+def _came(event: events.Answered | events.Broke, k: State | None, routes: tuple[Route, ...]) -> Facts:
+    flight = k.flights.get(flight_key(event.goal, event.attempt)) if k is not None else None
+    route = routes[flight.route] if flight is not None and flight.route < len(routes) else None
+    facts: Facts = {
+        "sample": event.sample, "attempt": event.attempt, "elapsed_s": event.elapsed_s, "waited_s": event.waited_s,
+        "by": event.by, "route": named(route) if route is not None else "",
+        "asked_at_s": flight.asked_at_s if flight is not None else None,
+    }  # fmt: skip
+    if isinstance(event, events.Broke):
+        return {**facts, **failure_facts(event.failure)}
+    return {**facts, "reply": reply_facts(event.reply, route if route is not None else routes[0])}
+
+
+def reply_facts(reply: Reply | None, route: Route | None) -> Facts:
+    """A reply: its text, its usage, and what it cost at a route's price (None: unknown, or nothing was paid)."""
+    if reply is None:
+        return {}
+    usage = reply.usage
+    paid = cost_nusd(route.price, usage) if route is not None and route.price is not None else None
+    return {
+        "text": reply.text, "stop_reason": reply.stop_reason, "model": reply.model,
+        "input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens,
+        "cache_read_tokens": usage.cache_read_tokens, "cache_creation_tokens": usage.cache_creation_tokens,
+        "cost_usd": None if paid is None else usd(paid), "body": reply.body.decode(errors="replace"),
+    }  # fmt: skip

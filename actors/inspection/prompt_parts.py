@@ -1,0 +1,131 @@
+"""What a prompt was made of, part by part, and what of it was sent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from cortex.values.conversation import Conversation, ToolDef, ToolResult
+from cortex.values.prompt import Part, Prompt
+from cortex.values.reply import Text, ToolUse
+from policies.estimates.tokens import Estimate, tokens_bound
+
+
+def prompt_facts(
+    before: Prompt | Conversation, sent: Prompt | Conversation | None, estimate: Estimate, seen: dict[str, Any]
+) -> dict[str, Any]:
+    """Its constructor, its parts with their sizes, what was left out, and the bounds that it was held against.
+
+    ``sent``: as it was after fitting; None where it could not be made to fit. Tokens are the estimate's, as calibrated
+    at that time; ``tokens_bound`` is never below the truth.
+    """
+    text = before.text()
+    whole = sent if sent is not None else before
+    return {
+        "constructor": before.constructor,
+        "prompt_tokens_max": seen["tokens_max"],
+        "parts_max": seen.get("parts_max"),
+        "tokens_bound_before": tokens_bound(text),
+        "tokens_estimated_before": estimate.tokens(len(text.encode())),
+        "bytes": len(whole.text().encode()),
+        "tokens_estimated": estimate.tokens(len(whole.text().encode())),
+        "tokens_bound": tokens_bound(whole.text()),
+        "fits": sent is not None,
+        "left_out": list(whole.left_out),
+        "parts": _parts(before, sent, estimate) if sent is not None else _none_sent(before, estimate),
+    }
+
+
+def _parts(before: Any, sent: Any, estimate: Estimate) -> list[dict[str, Any]]:
+    if isinstance(before, Prompt):
+        return _prompt_parts(before, sent, estimate)
+    kept = {block.use: block for block in sent.parts if isinstance(block, ToolResult)} if sent is not None else {}
+    told = [_part("system", "", before.system, estimate)] if before.system else []
+    for block in before.parts:
+        fact = _part(_role(block), _title(block), _spoken(block), estimate)
+        if isinstance(block, ToolResult) and block.use in kept and kept[block.use].text != block.text:
+            fact |= {"fate": "cut", "bytes_sent": len(kept[block.use].text.encode())}
+        told.append(fact)
+    return told
+
+
+def _none_sent(before: Any, estimate: Estimate) -> list[dict[str, Any]]:
+    return [{**part, "fate": "not sent", "bytes_sent": 0} for part in _parts(before, before, estimate)]
+
+
+def _prompt_parts(before: Prompt, sent: Prompt | None, estimate: Estimate) -> list[dict[str, Any]]:
+    """Parts stand in the same order before and after: those in between that are missing were dropped."""
+    left = list(sent.parts) if sent is not None else list(before.parts)
+    told = []
+    for part in before.parts:
+        fact = _part(str(part.role), part.title, part.text, estimate)
+        fact |= {"priority": part.priority, "rule": str(part.rule)}
+        if left and _same(part, left[0]):
+            kept = left.pop(0)
+            if kept.text != part.text:
+                fact |= {"fate": "cut", "bytes_sent": len(kept.text.encode())}
+        else:
+            fact |= {"fate": "left out", "bytes_sent": 0}
+        told.append(fact)
+    return told
+
+
+def _same(part: Part, kept: Part) -> bool:
+    """Whether ``kept`` is this part, whole or its head."""
+    named = (part.role, part.title, part.priority, part.rule) == (kept.role, kept.title, kept.priority, kept.rule)
+    return named and part.text.startswith(kept.text)
+
+
+def _part(role: str, title: str, text: str, estimate: Estimate) -> dict[str, Any]:
+    size = len(text.encode())
+    return {
+        "role": role, "title": title, "bytes": size, "bytes_sent": size, "tokens": estimate.tokens(size, framing=0),
+        "fate": "sent", "begins": text[:80],
+    }  # fmt: skip
+
+
+def _role(block: Any) -> str:
+    known = ((ToolDef, "tool"), (ToolResult, "tool result"), (Text, "text"), (ToolUse, "tool use"))
+    return next((role for kind, role in known if isinstance(block, kind)), "block")
+
+
+def _title(block: Any) -> str:
+    return str(getattr(block, "name", "") or getattr(block, "use", ""))
+
+
+def _spoken(block: Any) -> str:
+    if isinstance(block, (Text, ToolResult)):
+        return block.text
+    return msgspec.json.encode(block).decode()
+
+
+def request_text(body: bytes) -> dict[str, Any]:
+    """A request as text: its system text and its messages; and its other fields, as they are."""
+    try:
+        request = msgspec.json.decode(body, type=dict[str, Any])
+    except msgspec.DecodeError:
+        return {"messages": [{"role": "", "text": body.decode(errors="replace")}], "parameters": {}}
+    said = [
+        {"role": str(each.get("role", "")), "text": _content(each.get("content", ""))}
+        for each in request.pop("messages", ()) if isinstance(each, dict)
+    ]  # fmt: skip
+    system = request.pop("system", None)
+    if system:
+        said.insert(0, {"role": "system", "text": _content(system)})
+    return {"messages": said, "parameters": request}
+
+
+def _content(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n".join(_block_text(block) for block in content) if isinstance(content, list) else str(content)
+
+
+def _block_text(block: Any) -> str:
+    if isinstance(block, dict):
+        for name in ("text", "content"):
+            if isinstance(block.get(name), str):
+                return str(block[name])
+        return msgspec.json.encode(block).decode()
+    return str(block)

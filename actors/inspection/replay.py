@@ -1,0 +1,66 @@
+"""A job's turns taken again, from the nearest snapshot, with somebody who listens to every decision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from actors.common.gc_tuning import unwatched
+from actors.inspection.span import Span
+from actors.journal.journal import Journal
+from cortex.journal import codec
+from cortex.loop.step import step
+from cortex.state import commands, events
+from cortex.state.decision_hook import Tell, listen
+from cortex.state.state import State
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """One turn that was taken again. Until ``take`` is called K is as it was before."""
+
+    seq: int
+    turn: events.Turn
+    k: State
+    take: Callable[[], list[commands.Command]]
+
+
+def begun(source: Journal, span: Span, upto: int, good: Callable[[State], bool] = lambda k: True) -> tuple[int, State]:
+    """K to begin with: the latest snapshot up to a turn that is ``good`` for it, else K before anything happened."""
+    for seq, blob in source.snapshots(span.after, upto):
+        k = codec.decode_state(blob)
+        if good(k):
+            return seq, k
+    return span.after, codec.open_job(span.terms)
+
+
+def taken_again(source: Journal, span: Span, start: tuple[int, State], tell: Tell, upto: int) -> Iterator[Taken]:
+    """Every turn after the start, up to one. The program must be there. What is told, is told inside of ``take``."""
+    program = span.program
+    assert program is not None, "only its own program takes a job's turns again"
+    after, k = start
+    ill: list[Exception] = []
+
+    def told(goal: int, what: str, seen: dict[str, Any]) -> None:
+        try:
+            tell(goal, what, seen)
+        except Exception as error:  # inside of a step it would be taken for the program's
+            ill.append(error)
+
+    listen(k, told)
+    with unwatched():
+        for seq, turn in source.turns(after):
+            if seq > upto:
+                return
+            done: list[list[commands.Command]] = []
+
+            def take(turn: events.Turn = turn, done: list[list[commands.Command]] = done) -> list[commands.Command]:
+                if not done:
+                    done.append(step(k, program, turn))
+                    if ill:
+                        raise ill[0]
+                return done[0]
+
+            yield Taken(seq, turn, k, take)
+            take()

@@ -1,0 +1,137 @@
+"""What of a job is asked about: a goal by its number, a call by its id, a row by its key."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from actors.common.errors import ClearError
+from actors.history.catalog import last_terms, program_of
+from actors.inspection.span import Span
+from actors.journal.errors import never_began
+from actors.journal.journal import Journal
+from cortex.journal import codec
+from cortex.state import events
+
+_EXPLICIT = re.compile(r"(goal|row|call):(.+)", re.DOTALL)
+_CALL = re.compile(r"(\d+)/(.+)", re.DOTALL)
+
+
+class NoSubject(ClearError):
+    """Nothing in the job is named so, or more than one thing. The message is one clear line."""
+
+
+class Subject(msgspec.Struct, frozen=True, kw_only=True):
+    """What is meant. Of goal and row, one is given; a row that was refused has no goal."""
+
+    goal: int = 0
+    row: str = ""
+    sample: str = ""
+    """One call of the goal; empty: all of them."""
+    fed_at: int = 0
+    """The turn in which the row was read."""
+    refusal: str = ""
+
+
+def spans(source: Journal, whole: bool = False) -> list[Span]:
+    """The job's beginnings, the first one first: the last alone, unless the ``whole`` journal is wanted."""
+    _find_ancestors(source)
+    found: list[Span] = []
+    for seq, turn in source.openings() if whole else _last_opening(source):
+        opened = next(event for batch in turn.batches for event in batch if isinstance(event, events.Opened))
+        if found:
+            found[-1] = msgspec.structs.replace(found[-1], upto=seq - 1)
+        program = program_of(opened.terms)
+        found.append(Span(seq - 1, source.seq, opened.terms, opened.first_goal, program))
+    if not found:
+        raise NoSubject(never_began(source.job))
+    return found
+
+
+def _find_ancestors(source: Journal) -> None:
+    """A child job's program may stand in a file that is found only through the program of the job that began it."""
+    ends = [place for place, letter in enumerate(source.job) if letter == "~"]
+    for name in (source.job[:end] for end in ends):
+        terms = last_terms(source.folder, name) if source.folder is not None else None
+        if terms is not None:
+            program_of(terms)
+
+
+def _last_opening(source: Journal) -> Iterator[tuple[int, events.Turn]]:
+    for seq, turn in source.turns(source.opened_at()):
+        if codec.opening(turn) is not None:
+            yield seq, turn
+        return
+
+
+def subject_of(source: Journal, text: str) -> tuple[Subject, Span]:
+    """What is meant by a text, and the span of the journal that tells of it. Raises ``NoSubject``."""
+    job = source.job
+    explicit = _EXPLICIT.fullmatch(text)
+    how, name = (explicit[1], explicit[2]) if explicit else ("", text)
+    last = spans(source)[0]
+    found: list[Subject] = []
+    if how in ("", "goal") and name.isdecimal() and int(name):
+        found.append(Subject(goal=int(name)))
+    if how in ("", "call") and (call := _CALL.fullmatch(name.removeprefix(f"{job}/"))):
+        found.append(Subject(goal=int(call[1]), sample=call[2]))
+    if how in ("", "row"):
+        found += _rows(source, last, name)
+    if not found:
+        raise NoSubject(f"{job} has no goal, call or row {text!r}: `cortex inspect {job} --failed` lists what failed")
+    if [each.sample for each in found] == ["", ""] and _goal_of(source, last, found[1]) == found[0].goal:
+        found.pop()  # the goal of this number is that of the row of this key
+    if len(found) > 1:
+        forms = " or ".join(_form(each, name) for each in found)
+        raise NoSubject(f"{name!r} may be more than one thing in {job}: give {forms}")
+    return found[0], _span(source, last, found[0])
+
+
+def _goal_of(source: Journal, span: Span, row: Subject) -> int:
+    """The goal that a row became; 0 where it became none, or its program cannot take the turn again in which it did."""
+    from actors.inspection.replay import begun, taken_again
+
+    if span.program is None or row.refusal:
+        return 0
+    for taken in taken_again(source, span, begun(source, span, row.fed_at - 1), _unheard, row.fed_at):
+        before = taken.k.next_goal
+        taken.take()
+        if taken.seq == row.fed_at:
+            made = (goal for goal in range(before, taken.k.next_goal) if goal in taken.k.goals)
+            return next((goal for goal in made if taken.k.goals[goal].row == row.row), 0)
+    return 0
+
+
+def _unheard(goal: int, what: str, seen: dict[str, Any]) -> None:
+    """Only what K holds after the turn is looked at."""
+
+
+def _form(subject: Subject, name: str) -> str:
+    kind = "row" if subject.row else "call" if subject.sample else "goal"
+    return f"{kind}:{name}"
+
+
+def _span(source: Journal, last: Span, subject: Subject) -> Span:
+    if subject.row or subject.goal >= last.first_goal:
+        return last
+    return [each for each in spans(source, whole=True) if each.first_goal <= subject.goal][-1]
+
+
+def _rows(source: Journal, last: Span, key: str) -> list[Subject]:
+    """The row of this key, as it was read since the job was last opened: the last time, if it was asked again."""
+    if not last.terms.streams:
+        return []
+    position = 0
+    found: list[Subject] = []
+    for seq, turn in source.turns_with((b"fed", key.encode()), last.after):
+        for batch in turn.batches:
+            for event in batch:
+                if isinstance(event, events.Fed) and event.start >= position:
+                    position = event.position
+                    row = next((row for row in event.rows if row.key == key), None)
+                    if row is not None:
+                        found = [Subject(row=key, fed_at=seq, refusal=row.refusal)]
+    return found

@@ -1,0 +1,166 @@
+"""The turns of a journal, each in a line; and which goals of it have failed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from actors.inspection.decisions import failure_facts
+from actors.inspection.replay import begun, taken_again
+from actors.inspection.span import Span
+from actors.journal.journal import Journal
+from cortex.journal import codec
+from cortex.state import events
+from cortex.state.state import Status
+from cortex.values.display import clipped
+from cortex.values.election import VOTE
+from policies.failures.failure import RULES, Failure
+
+_SAID_CHARACTERS = 60
+
+
+def turns_of(source: Journal, after: int) -> Iterator[dict[str, Any]]:
+    """Every turn after a number: when it was, which events it held, what happened; and how the job ended with it."""
+    outcome = ""
+    for seq, turn in source.turns(after):
+        flat = [event for batch in turn.batches for event in batch]
+        said = list(_said(flat))
+        if turn.account:
+            before, outcome = outcome, codec.decode_account(turn.account).outcome
+            if outcome and outcome != before:
+                said.append(f"the job ends: {outcome}")
+        yield {"turn": seq, "at_s": turn.at_s, "events": dict(Counter(map(_tag, flat))), "said": said}
+
+
+def _tag(event: events.Event) -> str:
+    return str(type(event).__struct_config__.tag)
+
+
+def _said(flat: list[events.Event]) -> Iterator[str]:
+    """What happened in a turn: each event by itself where it is the only one of its kind, else their number."""
+    for type_ in dict.fromkeys(map(type, flat)):
+        some = [event for event in flat if type(event) is type_]
+        yield _one(some[0]) if len(some) == 1 else f"{len(some):,} {_NAMES.get(type_, _tag(some[0]) + ' events')}"
+
+
+_NAMES: dict[type, str] = {
+    events.Answered: "calls answered", events.Recalled: "calls answered from memory", events.Broke: "attempts failed",
+    events.Made: "goals made", events.Observed: "tool runs over", events.Returned: "child jobs ended",
+    events.Fed: "windows of rows", events.Granted: "grants", events.Told: "answers from outside",
+    events.Reported: "reports of shards",
+}  # fmt: skip
+
+
+def _one(event: events.Event) -> str:
+    match event:
+        case events.Answered() | events.Recalled():
+            text = f": {clipped(event.reply.text, _SAID_CHARACTERS)!r}" if event.reply is not None else ""
+            remembered = " from memory" if isinstance(event, events.Recalled) else ""
+            return f"goal {event.goal} answered{remembered}{text}"
+        case events.Broke():
+            return f"goal {event.goal} failed an attempt: {_failed(event.failure)}"
+        case events.Made(value=[place, preview, *_]):
+            return f"goal {event.goal} made: {event.kind} {clipped(str(preview), _SAID_CHARACTERS)!r} at {place}"
+        case events.Made():
+            return f"goal {event.goal} made: {event.kind}"
+        case events.Observed():
+            came = _failed(event.failure) if event.failure else clipped(repr(event.value), _SAID_CHARACTERS)
+            return f"goal {event.goal}: its tool run is over: {came}"
+        case events.Returned():
+            came = _failed(event.failure) if event.failure else clipped(repr(event.answer), _SAID_CHARACTERS)
+            if event.report is not None:
+                return f"shard {event.goal} ended" + (f": {came}" if event.failure else "")
+            return f"goal {event.goal}: its child job ended: {came}"
+        case events.Fed():
+            return f"{len(event.rows):,} rows read" + (", the last ones" if event.ended else "")
+        case events.Told():
+            return f"{event.who} answered {event.name}: {clipped(repr(event.value), _SAID_CHARACTERS)}"
+        case events.Stopped():
+            return f"{event.how} by {event.who}"
+        case events.LimitsSet():
+            return f"bounds set by {event.who or 'a new run'}"
+        case events.Reopened():
+            return f"{len(event.keys):,} failed rows are asked again by {event.who}"
+        case events.Opened():
+            return "the job begins" + (" anew" if event.carried is not None else "")
+        case _:
+            return _SIMPLE.get(type(event), _tag(event))
+
+
+_SIMPLE: dict[type, str] = {
+    events.Rejoined: "another run goes on with it", events.Resumed: "resumed", events.Granted: "leave to ask",
+    events.Leased: "slices of its budgets", events.Written: "output written", events.Ticked: "time passed",
+    events.Reported: "a shard says what it has come to",
+}  # fmt: skip
+
+
+def _failed(failure: Failure) -> str:
+    return clipped(f"{failure.kind}: {failure.message}", 2 * _SAID_CHARACTERS)
+
+
+# -- what failed -----------------------------------------------------------------------------------------------------
+
+
+def failures_of(source: Journal, span: Span) -> Iterator[dict[str, Any]]:
+    """Goals that failed for good, and rows that were refused, in the order in which that was decided; without rows that
+    were asked again since then."""
+    again = [(seq, set(event.keys)) for seq, event in source.reopenings()]
+    for each in _failures(source, span):
+        if not any(each["turn"] < seq and each["row"] in keys for seq, keys in again):
+            yield each
+
+
+def _failures(source: Journal, span: Span) -> Iterator[dict[str, Any]]:
+    if span.program is None:
+        yield from _failed_by_events(source, span)
+        return
+    found: list[dict[str, Any]] = []
+    now: list[Any] = [0, 0.0, None]
+
+    def tell(goal_id: int, what: str, seen: dict[str, Any]) -> None:
+        if what == "ended" and seen["status"] == Status.FAILED:
+            goal = now[2].goals[goal_id]
+            if goal.kind != VOTE:
+                found.append({
+                    "goal": goal_id, "row": goal.row, "kind": goal.kind, "attempts": goal.tries, "turn": now[0],
+                    "at_s": now[1], "failure": failure_facts(seen["failure"]),
+                })  # fmt: skip
+        elif what == "event" and isinstance(seen["event"], events.Fed):
+            found.extend(_refused(seen["event"], now[2].position, now[0], now[1]))
+
+    for taken in taken_again(source, span, begun(source, span, span.after), tell, span.upto):
+        now[:] = taken.seq, taken.turn.at_s, taken.k
+        taken.take()
+        yield from found
+        found.clear()
+
+
+def _refused(event: events.Fed, position: int, seq: int, at_s: float) -> Iterator[dict[str, Any]]:
+    if event.start != position:
+        return  # the same window twice
+    for row in event.rows:
+        if row.refusal:
+            failure = {"kind": "rejected", "message": row.refusal, "sent": False}
+            named = {"goal": 0, "row": row.key, "kind": "row", "attempts": 0}
+            yield {**named, "turn": seq, "at_s": at_s, "failure": failure}
+
+
+def _failed_by_events(source: Journal, span: Span) -> Iterator[dict[str, Any]]:
+    """Goals whose last word in the journal is a failure that is not tried again as it is."""
+    last: dict[int, dict[str, Any]] = {}
+    position = 0
+    for seq, turn in source.turns(span.after):
+        for batch in turn.batches:
+            for event in batch:
+                if isinstance(event, events.Broke):
+                    last[event.goal] = {
+                        "goal": event.goal, "row": "", "kind": "", "attempts": event.attempt, "turn": seq,
+                        "at_s": turn.at_s, "failure": failure_facts(event.failure),
+                    }  # fmt: skip
+                elif isinstance(event, (events.Answered, events.Recalled)):
+                    last.pop(event.goal, None)
+                elif isinstance(event, events.Fed):
+                    yield from _refused(event, position, seq, turn.at_s)
+                    position = event.position
+    yield from (each for each in last.values() if RULES[each["failure"]["kind"]].again != "hold")

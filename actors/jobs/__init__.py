@@ -1,0 +1,1 @@
+"""Job records: specification, opening message, limits, summary, wait reasons."""

@@ -1,0 +1,176 @@
+"""A job's bounds from what its user says of them: on the command line, in Python, in the middle of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from actors.common.units import clock, duration_s, share, time_at_s
+from cortex.values.limits import Limits
+from policies.estimates.price import nusd, usd_text
+
+NONE = "none"
+"""What a user writes to take a bound away."""
+
+
+def bounded(limits: Limits, asked: Mapping[str, Any], now_s: float) -> Limits:
+    """These limits with what was asked for in their place. ``asked``: values by the name of their option; texts or
+    numbers; None where nothing was said, ``none`` where a bound is taken away.
+
+    Raises ``ValueError`` with one line that names the option.
+    """
+    said: dict[str, Any] = {}
+    for name, value in asked.items():
+        if value in (None, "", False):
+            continue
+        field, read, cleared = _READ[name]
+        if isinstance(value, str) and value.strip().lower() == NONE and cleared is not _NEVER:
+            said[field] = cleared
+            continue
+        try:
+            said[field] = time_at_s(value, now_s) if name == "deadline" else read(value)
+        except ValueError as error:
+            raise ValueError(f"{option(name)}: {error}") from None
+    if said.get("concurrency", 0) > limits.window_rows:
+        said["window_rows"] = said["concurrency"]
+    found = msgspec.structs.replace(limits, **said)
+    _refuse_contradictions(found, asked)
+    return found
+
+
+def _refuse_contradictions(limits: Limits, asked: Mapping[str, Any]) -> None:
+    """Bounds that each make sense, but not together."""
+    hedge_s, goal_s = limits.hedge_after_s, limits.goal_timeout_s
+    if hedge_s is not None and goal_s is not None and hedge_s >= goal_s:
+        raise ValueError(f"--hedge {hedge_s:g}s is not below --goal-timeout {goal_s:g}s: nothing would ever be hedged")
+    tokens, output = limits.max_job_tokens, limits.output_tokens_max
+    if asked.get("max_output_tokens") and tokens is not None and tokens <= output:
+        raise ValueError(
+            f"--max-job-tokens {tokens} leaves no room for one reply of --max-output-tokens {output} and its prompt"
+        )
+
+
+def changes(before: Limits, after: Limits) -> list[str]:
+    """What is different, for people: ``--max-cost $20 (was $5)``."""
+    told = []
+    for name, (field, _, _) in _READ.items():
+        then, now = getattr(before, field), getattr(after, field)
+        if then != now:
+            told.append(f"{option(name)} {_shown(name, now)} (was {_shown(name, then)})")
+    return told
+
+
+def in_words(limits: Limits) -> dict[str, str]:
+    """The bounds that a user may set and that differ from the default, by option, for people."""
+    usual = Limits()
+    return {
+        option(name): _shown(name, getattr(limits, field))
+        for name, (field, _, _) in _READ.items()
+        if getattr(limits, field) != getattr(usual, field)
+    }
+
+
+def shown_bound(name: str, limits: Limits) -> str:
+    """One bound for people, by its option."""
+    return _shown(name, getattr(limits, _READ[name][0]))
+
+
+def option(name: str) -> str:
+    """A name as the command line has it."""
+    return "--" + name.replace("_", "-")
+
+
+def _shown(name: str, value: Any) -> str:
+    if value is None:
+        return NONE
+    if name == "max_cost":
+        return usd_text(value)
+    if name == "deadline":
+        return clock(value)
+    if name in ("goal_timeout", "hedge", "wait_blocked"):
+        return f"{value:g}s"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+# -- one value -----------------------------------------------------------------------------------------------------
+
+
+def _money(value: str | float) -> int:
+    try:
+        amount = nusd(str(value).strip().removeprefix("$"))
+    except ValueError:
+        amount = 0
+    if amount <= 0:
+        raise ValueError(f"{value!r}: give an amount of USD above zero, like 2.50")
+    return amount
+
+
+def _count(value: str | int) -> int:
+    text = str(value).strip().replace("_", "")
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"{value!r}: give a whole number above zero")
+    return int(text)
+
+
+def _rate(value: str | float) -> float:
+    return _positive(value, "a number a minute above zero, like 50")
+
+
+def _weight(value: str | float) -> float:
+    return _positive(value, "a number above zero; 1 is usual, 2 gets twice the share")
+
+
+def _positive(value: str | float, form: str) -> float:
+    try:
+        found = float(value)
+    except ValueError:
+        found = 0.0
+    if not 0 < found < float("inf"):
+        raise ValueError(f"{value!r}: give {form}")
+    return found
+
+
+def _headroom(value: str | float) -> float:
+    return share(value, below_one=True)
+
+
+def _failed(value: str | float) -> float:
+    """Failed rows that end a job: a count from 1, or a share below 1. ``1`` is one row, ``100%`` makes no sense."""
+    text = str(value).strip()
+    found = 0.0
+    try:
+        found = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        pass
+    whole = found >= 1 and found == int(found) and not text.endswith("%") if found < float("inf") else False
+    if not (whole or 0 < found < 1):
+        raise ValueError(f"{value!r}: give a count of rows from 1, or a share below 1, like 200, 0.1 or 10%")
+    return found
+
+
+_NEVER = object()
+"""The bound cannot be taken away."""
+
+_READ: dict[str, tuple[str, Callable[[Any], Any], Any]] = {
+    "max_cost": ("max_cost_nusd", _money, None),
+    "max_job_tokens": ("max_job_tokens", _count, None),
+    "max_output_tokens": ("output_tokens_max", _count, _NEVER),
+    "prompt_tokens_max": ("prompt_tokens_max", _count, None),
+    "concurrency": ("concurrency", _count, _NEVER),
+    "rpm": ("requests_per_min", _rate, None),
+    "itpm": ("input_tokens_per_min", _rate, None),
+    "otpm": ("output_tokens_per_min", _rate, None),
+    "headroom": ("headroom", _headroom, 0.0),
+    "priority": ("priority", _weight, _NEVER),
+    "deadline": ("deadline_at_s", float, None),
+    "goal_timeout": ("goal_timeout_s", duration_s, None),
+    "max_failed": ("max_failed", _failed, None),
+    "warm_prefix": ("warm_prefix", bool, False),
+    "hedge": ("hedge_after_s", duration_s, None),
+    "wait_blocked": ("blocked_wait_s", duration_s, 0.0),
+}
+"""Option -> field, how a value is read, what it is when it was taken away."""
+
+OPTIONS = tuple(_READ)

@@ -1,0 +1,144 @@
+"""How a run of a job begins: who owns it, and which events the new incarnation of its channel puts first."""
+
+from __future__ import annotations
+
+import copy
+
+import msgspec
+
+from actors.common.errors import ClearError
+from actors.common.process_owner import Owner
+from cortex.goals.result_list import may_reopen
+from cortex.journal.codec import decode_account, encode_account
+from cortex.state import events
+from cortex.state.state import State
+from cortex.values.ledger import Ledger
+from cortex.values.limits import Route, Terms
+from policies.failures.failure import Failure, FailureKind
+
+CHILD = "child"
+"""The cluster of a job that another one runs."""
+
+
+class Opening(msgspec.Struct, frozen=True, kw_only=True):
+    """What a driver tells a channel when a run begins."""
+
+    terms: Terms
+    owner: Owner
+    who: str = ""
+    decided: tuple[tuple[int, str], ...] = ()
+    """What a person says of submissions that code could not decide about: (number, the provider's id of its batch), the
+    id empty where it was never submitted."""
+    reopened: events.Reopened | None = None
+    """Rows that failed and are to be asked again."""
+    notify: str = ""
+    """The URL that is told how the job fares. It may be a secret: it is written nowhere."""
+
+
+def changed(old: Terms, new: Terms) -> bool:
+    """Whether the new run asks something else: another program, other parameters, release, endpoint or model, or other
+    models for its roles."""
+    then, now = ((terms.fingerprint, _asked(terms.route), _cast(terms)) for terms in (old, new))
+    return then != now
+
+
+def _asked(route: Route) -> tuple[str, str]:
+    return route.endpoint, route.model
+
+
+def _cast(terms: Terms) -> dict[str, tuple[str, str]]:
+    """What each role asks that has a model of its own."""
+    return {role: _asked(terms.role_routes[lane - 1]) for role, lane in terms.roles.items() if lane}
+
+
+def resuming_batch(
+    k: State | None, opening: Opening | None, epoch: int, held: tuple[tuple[int, int], ...],
+    account: bytes = b"",
+) -> tuple[list[events.Event], bool]:  # fmt: skip
+    """The first events of a new incarnation, and whether K begins anew. Raises ``ClearError`` for what must wait.
+
+    ``account`` is what the journal says that the job had come to: K, replayed with a program that has changed, knows
+    of that only what this one would have asked, too.
+    """
+    blob = account or (encode_account(k) if k is not None else b"")
+    known = decode_account(blob) if blob else None
+    if k is not None and known is not None and opening is not None:
+        _refuse_to_lose(k, known.in_batches, opening.terms)
+    again = _reopening(opening)
+    if opening is not None and (k is None or _afresh(opening) or changed(_then(k.terms, again), opening.terms)):
+        carried = _carried(known.ledger) if known is not None else None
+        return [events.Opened(opening.terms, epoch, known.next_goal if known is not None else 1, carried)], True
+    batch: list[events.Event] = [events.Rejoined(epoch, held)]
+    if k is not None and opening is not None:
+        now = opening.terms
+        if again is not None and k.edition < again.edition:  # else the same message comes twice
+            if not may_reopen(k, again):
+                raise ClearError(f"job {k.terms.job} is not any more as it was: look at it, and say it again")
+            batch.append(again)
+        if (k.terms.limits, k.terms.routes) != (now.limits, now.routes):
+            if held and k.terms.fallbacks != now.fallbacks:
+                raise ClearError("calls of its last run are still under way: give other fallbacks when they are home")
+            batch.append(_set(now, opening.who))
+        batch += [_decided(number, name, opening.who) for number, name in opening.decided]
+        if again is not None or k.outcome == "partial" or k.stopping or k.paused is not None:
+            batch.append(events.Resumed(opening.who))
+    return batch, False
+
+
+def _afresh(opening: Opening) -> bool:
+    """Whether all is asked anew. What is there of a child job was asked by this very run of its parent, since one that
+    begins anew gives its child jobs other names."""
+    return opening.terms.fresh and opening.owner.cluster != CHILD
+
+
+def _reopening(opening: Opening | None) -> events.Reopened | None:
+    """Which failed rows are asked again, with the route where that is another model's."""
+    again = opening.reopened if opening is not None else None
+    if again is None or opening is None or not again.model:
+        return again
+    return msgspec.structs.replace(again, route=opening.terms.route)
+
+
+def _then(terms: Terms, again: events.Reopened | None) -> Terms:
+    """What the new run is compared with: another model for rows that are asked again makes no other job."""
+    return terms if again is None or again.route is None else msgspec.structs.replace(terms, route=again.route)
+
+
+def rekeyed_batch(terms: Terms, who: str, credentials: tuple[str, ...]) -> list[events.Event]:
+    """The same routes under another key, whose fingerprint stands here for each, and leave to try them."""
+    pairs = zip(terms.routes, credentials, strict=True)
+    routes = tuple(msgspec.structs.replace(route, credential=credential) for route, credential in pairs)
+    return [_set(terms.with_routes(routes), who), events.Resumed(who)]
+
+
+def _set(now: Terms, who: str) -> events.LimitsSet:
+    return events.LimitsSet(who, now.limits, now.route, now.fallbacks, now.role_routes)
+
+
+def _refuse_to_lose(k: State, requests: int, now: Terms) -> None:
+    """What is with the provider was paid for at the price of its road, and belongs to the program that asked it."""
+    if not requests or now.fresh:
+        return
+    job = k.terms.job
+    there = f"{requests:,} requests of {job} are in message batches with the provider"
+    if changed(k.terms, now):
+        ways = f"put that back and resume, or cortex cancel {job}, or ask all anew with --fresh"
+        raise ClearError(f"{there}, and its program, parameters, release or model have changed: {ways}")
+    if [route.via for route in k.terms.routes] != [route.via for route in now.routes]:
+        raise ClearError(f"{there}: leave --via as it was until they are home")
+
+
+def _decided(number: int, name: str, who: str) -> events.Event:
+    if name:
+        return events.Submitted(number, name, who)
+    said = Failure(FailureKind.LOST, f"{who} says that it was never submitted", sent=False)
+    return events.Unsubmitted(number, said, who or "a person")
+
+
+def _carried(ledger: Ledger) -> Ledger:
+    """What was spent before; what was reserved stays charged, since nobody will tell any more."""
+    kept = copy.copy(ledger)
+    kept.assumed_nusd += kept.reserved_nusd
+    kept.assumed_tokens += kept.reserved_tokens
+    kept.reserved_nusd = kept.reserved_tokens = 0
+    return kept

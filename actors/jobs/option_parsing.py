@@ -1,0 +1,166 @@
+"""What a user writes, as values: durations, times, shares, a fallback. The command line and Python read them alike.
+
+Each raises ``ValueError`` with one clear line that shows the form.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+
+import msgspec
+
+from actors.providers.credentials.clouds import PROVIDERS, TAKES
+from actors.providers.credentials.credential import CredentialError, checked_url, without_password
+from actors.routing.routes import Wish
+from actors.simulator.faults import FAULTS
+from actors.simulator.settings import SettingsError, SimulatorSettings, settings_from
+from policies.estimates.price import PRICE_FORM, parse_price
+
+_LABEL = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}")
+_ROLE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,39}")
+_PRICES = ("input", "output", "cache_read", "cache_creation", "cache_creation_1h")
+ROLE_FORM = "write NAME=MODEL, like judge=claude-opus-4-5; the name begins with a letter and holds no blank"
+LABEL_FORM = "write NAME=VALUE, like team=search; the name begins with a letter and holds no blank"
+LABEL_VALUE_MAX = 200
+LABELS_MAX = 16
+FALLBACK_FORM = (
+    "write MODEL, MODEL@https://HOST, PROVIDER:MODEL,region=REGION, or MODEL,input=3,output=15 (USD per million tokens)"
+)
+PROVIDER_FORM = "write anthropic, bedrock,region=REGION, vertex,region=REGION,project=PROJECT or foundry,resource=NAME"
+_PLACES = ("region", "project", "resource")
+
+
+def simulated(pairs: list[str]) -> SimulatorSettings | None:
+    """Settings and faults of the simulated provider, as ``name=value``; None for none."""
+    if not pairs:
+        return None
+    fields = SimulatorSettings.__struct_fields__
+    named = []
+    for pair in pairs:
+        name = pair.partition("=")[0].strip().replace("-", "_")
+        if name == "keys":
+            raise ValueError("keys: in one process nobody asks for a key; it is a setting of `cortex simulate`")
+        fault = name in FAULTS and name not in fields
+        named.append(f"fault.{name}={pair.partition('=')[2]}" if fault else pair)
+    try:
+        return settings_from(named)
+    except SettingsError as error:
+        said = str(error)
+        raise ValueError(said + (f"; faults: {', '.join(FAULTS)}" if "; known: seed" in said else "")) from None
+
+
+def role(text: str) -> tuple[str, Wish]:
+    """A role and its model, from ``NAME=MODEL`` and what else ``fallback`` takes."""
+    name, equals, model = (piece.strip() for piece in text.partition("="))
+    if not equals or not model:
+        raise ValueError(f"{text!r}: {ROLE_FORM}")
+    return role_name(name), fallback(model)
+
+
+def label(name: str, value: str) -> tuple[str, str]:
+    """A label of a job, if it can be one."""
+    name, value = str(name).strip(), str(value).strip()
+    if not _LABEL.fullmatch(name) or not value:
+        raise ValueError(f"{f'{name}={value}' if value else name!r:.80}: {LABEL_FORM}")
+    if len(value) > LABEL_VALUE_MAX or not value.isprintable():
+        raise ValueError(f"{name}: a label's value is one line of at most {LABEL_VALUE_MAX} characters")
+    return name, value
+
+
+def labels(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Labels of a job; few, since each stands on every span of it."""
+    found: dict[str, str] = {}
+    for name, value in (label(*pair) for pair in pairs):
+        if name in found:
+            raise ValueError(f"{name} is given twice")
+        found[name] = value
+    if len(found) > LABELS_MAX:
+        raise ValueError(f"{len(found)} labels: give at most {LABELS_MAX}")
+    return found
+
+
+def role_name(name: str) -> str:
+    """The name of a role, if it can be one."""
+    if not _ROLE.fullmatch(name):
+        raise ValueError(f"{name!r}: {ROLE_FORM}")
+    return name
+
+
+def fallback(text: str) -> Wish:
+    """A route to fall back to, from ``[PROVIDER:]MODEL[@URL][,region=…][,price-as=…][,input=…,output=…]``; ``sim``
+    takes the simulator's settings too."""
+    head, *pairs = (piece.strip() for piece in text.split(","))
+    model, at, url = head.partition("@http")
+    url = f"http{url}" if at else ""
+    prefix, colon, rest = model.partition(":")
+    named = prefix if colon and prefix in PROVIDERS else ""
+    model = rest.strip() if named else model
+    where, pairs = _said(pairs, (*_PLACES, "price_as"))
+    if not model:
+        raise ValueError(f"{text!r} names no model: {FALLBACK_FORM}")
+    prices = ",".join(pair for pair in pairs if pair.partition("=")[0].strip() in _PRICES)
+    others = [pair for pair in pairs if pair.partition("=")[0].strip() not in _PRICES]
+    if others and model != "sim":
+        raise ValueError(f"{text!r}: cannot read {others[0]!r}: {FALLBACK_FORM}")
+    if "://" in model:
+        raise ValueError(f"{model.partition('@')[0]!r}: an address begins with http:// or https://: {FALLBACK_FORM}")
+    if url and model in ("sim", "local"):
+        raise ValueError(f"{text!r}: {model} has no address")
+    if model in ("sim", "local") and (named or any(name in where for name in _PLACES)):
+        raise ValueError(f"{text!r}: {model} asks no provider")
+    try:
+        url = checked_url("the address", url)
+        if named:
+            _refuse_place(named, where)
+        if prices and "price_as" in where:
+            raise ValueError("price-as= and a price: give one of them")
+        if prices:
+            parse_price(prices)
+        found = simulated(others)
+    except (CredentialError, ValueError) as error:
+        said = str(error) if PRICE_FORM in str(error) or others else f"{error}: {FALLBACK_FORM}"
+        raise ValueError(f"{without_password(model)}: {said}") from None
+    if without_password(url) != url:
+        raise ValueError(f"{model}: its address holds a password, which would be kept with the job")
+    wish = Wish(model=model, base_url=url, price=prices, simulated=found, provider=named)
+    return msgspec.structs.replace(wish, **where)
+
+
+def provider(text: str) -> dict[str, str]:
+    """A provider and where it is asked, as fields of a ``Wish``, from ``NAME[,region=…][,project=…][,resource=…]``;
+    nothing from nothing."""
+    name, *pairs = (piece.strip() for piece in text.split(","))
+    if not name and not any(pairs):
+        return {}
+    if name.lower() not in PROVIDERS:
+        near = difflib.get_close_matches(name.lower(), PROVIDERS, n=1)
+        raise ValueError(f"{name!r} is none: {f'did you mean {near[0]}?' if near else PROVIDER_FORM}")
+    said, others = _said(pairs, _PLACES)
+    if others:
+        raise ValueError(f"cannot read {others[0]!r}: {PROVIDER_FORM}")
+    _refuse_place(name.lower(), said)
+    return {"provider": name.lower(), **said}
+
+
+def _said(pairs: list[str], names: tuple[str, ...]) -> tuple[dict[str, str], list[str]]:
+    """What is said under these names, and the pairs that say something else."""
+    said: dict[str, str] = {}
+    others = []
+    for pair in pairs:
+        name, equals, value = (piece.strip() for piece in pair.partition("="))
+        if (name := name.replace("-", "_")) not in names or not equals:
+            others.append(pair)
+        elif not value or name in said:
+            raise ValueError(f"{pair!r}: {'it is given twice' if value else 'it says nothing'}")
+        else:
+            said[name] = value
+    return said, others
+
+
+def _refuse_place(name: str, said: dict[str, str]) -> None:
+    """Not every provider has regions, projects, resources."""
+    for place in _PLACES:
+        if place in said and place not in TAKES[name]:
+            raise ValueError(f"{name} has no {place}: {PROVIDER_FORM}")

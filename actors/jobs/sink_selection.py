@@ -1,0 +1,77 @@
+"""Selection of a sink by the form of the results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from actors.files.columns import PLAIN, Columns, columns_of, decoded
+from actors.files.errors import SinkError
+from actors.files.paths import is_remote, rows_of
+from actors.files.sinks.jsonl_sink import FileSink
+from actors.files.sinks.table_sink import TableSink
+from actors.files.sources.table_source import TableSource
+from actors.files.table_reader import CSV, PARQUET, form_of, misspelt_form
+from actors.jobs.spec import Order, whole
+from actors.journal.journal import Folder
+from cortex.programs.batch import Batch
+from cortex.programs.table import REQUEST_ID, Table
+
+TABLE = "table"
+COLUMNS = "columns"
+"""Among an order's places: the columns of its results, where these are a table."""
+SHARDS = "cortex.programs.shards:Shards"
+"""Of what stands in no ``COLUMNS``, it is ``batch`` that these share."""
+FOREIGN = (".xlsx", ".xls", ".ods", ".feather", ".arrow", ".avro", ".orc", ".db", ".sqlite", ".xml", ".zip")
+"""Endings of forms that are neither read nor written here: under such a name nobody looks for JSON Lines."""
+
+
+def is_table(path: str) -> bool:
+    """Whether results under this name are made whole: a table of CSV or Parquet, or an object elsewhere."""
+    return is_remote(path) or form_of(path) in (CSV, PARQUET)
+
+
+def note_columns(order: Order, source: Any) -> None:
+    """Keep with the order what its results consist of. The source has been checked."""
+    if not isinstance(order.program, Table):
+        return
+    given, arrow = [(REQUEST_ID, "text")], None
+    if isinstance(source, TableSource):
+        given, arrow = source.columns()
+    order.places[COLUMNS] = columns_of(order.program, given, arrow).encoded()
+
+
+def results_sink(
+    folder: Folder, job: str, output: str, input_path: str, overwrite: bool, places: Mapping[str, str], program: str,
+    own: bool,
+) -> FileSink | TableSink | None:  # fmt: skip
+    """Where results go; None where nobody asked for them. ``own``: it is the job's output, not a copy."""
+    if not output:
+        return None
+    keep_off = () if input_path in ("", "-") else (input_path,)
+    refuse_form(output)
+    if not is_table(output):
+        return FileSink(output, overwrite=overwrite, keep_off=keep_off)
+    columns = PLAIN if form_of(output) not in (CSV, PARQUET) else _columns(places, program, output)
+    flatten = columns is PLAIN and form_of(output) in (CSV, PARQUET)
+    rows = rows_of(folder.path, whole(output), job, copy=not own)
+    return TableSink(
+        output, rows, columns, job=job, flatten=flatten, overwrite=overwrite, keep_off=keep_off,
+        copy=not own,
+    )  # fmt: skip
+
+
+def refuse_form(output: str) -> None:
+    """Results are written in four forms. Raises ``SinkError``."""
+    if output.lower().endswith(FOREIGN):
+        raise SinkError(f"{output}: results are written as .csv, .tsv, .parquet or .jsonl: name one of these")
+    if meant := misspelt_form(output):
+        raise SinkError(f"{output}: is {meant} meant? Results are written as .csv, .tsv, .parquet or .jsonl")
+
+
+def _columns(places: Mapping[str, str], program: str, output: str) -> Columns:
+    if COLUMNS in places:
+        return decoded(places[COLUMNS])
+    if program not in (Batch.name, SHARDS):
+        raise SinkError(f"{output}: results of {program} are no table: name a file that ends in .jsonl")
+    return PLAIN

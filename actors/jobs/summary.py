@@ -1,0 +1,80 @@
+"""What a job came to, as the figures that people and programs read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from actors.jobs.limit_options import in_words
+from actors.jobs.wait_reasons import standing
+from cortex.goals import shards
+from cortex.state.state import State
+from cortex.values.limits import Route
+from policies.estimates.price import usd
+
+
+def summary(k: State) -> dict[str, Any]:
+    """The fields of ``--json``; money in USD, times in seconds."""
+    tally, ledger = k.tally, k.ledger
+    own, *others = k.terms.routes
+    priced = own.price is not None and all(_priced(route) for route in others)
+    return {
+        "job": k.terms.job,
+        "outcome": k.outcome or "running",
+        "why": k.why,
+        "awaited": k.awaited(),
+        "rows": tally.rows_read if k.terms.streams or k.shards else tally.succeeded + tally.failed,
+        "rows_expected": _counted(k.terms.places.get("rows", "")),
+        "rows_succeeded": tally.succeeded,
+        "rows_failed": tally.failed,
+        "rows_refused": tally.rows_refused,
+        "rows_failed_by_kind": {str(kind): count for kind, count in sorted(tally.failed_for_good.items())},
+        "failed_said": tally.failed_said,
+        "failed_row": tally.failed_row,
+        "calls": tally.calls,
+        "attempts": ledger.attempts,
+        "failures": {str(kind): count for kind, count in sorted(tally.failures.items())},
+        "paid_calls": ledger.paid_calls,
+        "reused_calls": ledger.reused_calls,
+        "paid_again": ledger.paid_again,
+        "input_tokens": ledger.input_tokens,
+        "output_tokens": ledger.output_tokens,
+        "cache_read_tokens": ledger.cache_read_tokens,
+        "cache_creation_tokens": ledger.cache_creation_tokens,
+        "cost_usd": usd(ledger.known_nusd) if priced else None,
+        "cost_assumed_usd": usd(ledger.assumed_nusd) if priced else None,
+        "max_cost_usd": usd(cap) if (cap := k.terms.limits.max_cost_nusd) is not None else None,
+        "max_job_tokens": k.terms.limits.max_job_tokens,
+        "known_nusd": ledger.known_nusd,
+        "assumed_nusd": ledger.assumed_nusd,
+        "batches": [
+            {"number": made.number, "batch": made.name, "requests": len(made.keys), "state": str(made.stand)}
+            for made in k.submissions.values()
+        ],
+        "assumed_tokens": ledger.assumed_tokens,
+        "goals_live": k.live,
+        "results": shards.results(k) if k.shards else k.emitted,
+        "results_written": k.written_rows,
+        "bytes_written": k.written_bytes,
+        "position": k.position,
+        "source_ended": k.source_ended,
+        "elapsed_s": round(k.at_s - k.began_at_s, 3) if k.began_at_s else 0.0,
+        "output": k.terms.places.get("output", ""),
+        "labels": k.terms.labels,
+        "limits": in_words(k.terms.limits),
+        "limits_by": k.terms.limits_by,
+        "limits_at_s": k.terms.limits_at_s,
+        "epoch": k.epoch,
+        "began_at_s": k.began_at_s,
+        "last_turn_at_s": k.at_s,
+        **standing(k),
+    }
+
+
+def _counted(text: str) -> int:
+    """Rows of the whole input, as they were counted when the job began; 0 where it has none."""
+    return int(text) if text.isdecimal() else 0
+
+
+def _priced(route: Route) -> bool:
+    """Whether what calls cost there is known; the simulated provider takes nothing."""
+    return route.price is not None or route.endpoint.startswith("sim:")

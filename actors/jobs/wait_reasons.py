@@ -1,0 +1,191 @@
+"""Why a job waits and where its calls go now, from K alone: for the live line, for ``status``, for programs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from cortex.admission.budget_slices import unheard
+from cortex.scheduler.reports import PACED_BY
+from cortex.state.goals import Goal, Status
+from cortex.state.route_share import Share
+from cortex.state.state import State
+from cortex.values.limits import BATCHES, Route
+from policies.failures.failure import FailureKind
+from policies.limits.pace import due_at_s
+
+WORDS_MAX = 160
+"""The line of a running job says it in a few words; a provider may have many."""
+
+
+def standing(k: State) -> dict[str, Any]:
+    """Fields for ``status``: where calls go, what is free, why it waits, until when."""
+    place = _place(k)
+    return {
+        "waits": "; ".join(waits(k)),
+        "route": named(k.terms.routes[place]) + (f" (fallback {place})" if place else ""),
+        "routes": [_route(k, each, route) for each, route in enumerate(k.terms.routes)],
+        "permits": k.permits,
+        "in_flight": len(k.flights),
+        "deadline_at_s": k.terms.limits.deadline_at_s,
+        "paused_until_s": k.paused_until_s,
+        "sleeps_until_s": sleeps_until_s(k),
+        "unauthorised": any(_refused(share) for share in k.shares),
+    }
+
+
+def _refused(share: Share) -> bool:
+    """Whether the provider refuses the key here, and another one has not been tried yet."""
+    return share.blocked is not None and share.blocked.kind == FailureKind.UNAUTHORISED and not share.trying
+
+
+def _route(k: State, place: int, route: Route) -> dict[str, Any]:
+    share = k.shares[place]
+    return {
+        "route": named(route), "roles": roles_at(k, place), "permits": share.permits, "in_flight": share.in_flight,
+        "why": share.why,
+        "failing": _short(share.failing.message) if share.failing is not None else "",
+        "failing_since_s": share.failing_s, "stands_still": stands_still(share),
+        "probed_at_s": share.again_at_s if share.again_at_s > k.at_s else 0.0,
+        "held_until_s": share.hold_until_s if share.hold_until_s > k.at_s else 0.0,
+    }  # fmt: skip
+
+
+def roles_at(k: State, place: int) -> list[str]:
+    """The roles that are asked of this route alone."""
+    lane = k.terms.lane_at(place)
+    return [role for role, its in k.terms.roles.items() if its == lane] if lane else []
+
+
+def named(route: Route) -> str:
+    """A route for people: model and address, without what is secret or long."""
+    endpoint = route.endpoint.removeprefix("https://").removeprefix("http://")
+    by = " by batches" if route.via == BATCHES else ""
+    return f"{route.model} at {endpoint}{by}"
+
+
+def waits(k: State) -> list[str]:
+    """Why not all that could be asked is being asked, in a few words each; empty where nothing is the matter."""
+    if k.outcome:
+        return []
+    said = [{"drain": "draining", "cancel": "cancelling"}.get(k.stopping, "")]
+    if k.paused is not None:
+        until_s = k.paused_until_s
+        until = f" until {time_of_day(until_s)}" if until_s else ""
+        said.append(f"{k.paused.kind}{until}: {_short(k.paused.message)}")
+    elif k.purse is not None and (k.purse.said or k.purse.lacks_nusd):
+        word = "waits to hear of the budgets of its labels" if unheard(k) else "waits for a slice of its budget"
+        said.append(_short(f"over_budget: {k.purse.said}") if k.purse.said else word)
+    elif k.hold_until_s > k.at_s:
+        said.append(f"the provider says to wait until {time_of_day(k.hold_until_s)}")
+    place, fallbacks = _place(k), len(k.terms.fallbacks)
+    for each, share in enumerate(k.shares):
+        if place < each <= fallbacks or not (each <= fallbacks or _busy(k, k.terms.lane_at(each))):
+            continue
+        if share.why and not share.why.startswith(PACED_BY):
+            why = _when(k, each)
+            said.append(why if len(k.shares) == 1 else f"{_who(k, each)}: {why}")
+        if each > fallbacks and share.blocked is not None and k.paused is None:
+            said.append(f"{_who(k, each)}: {share.blocked.kind}: {_short(share.blocked.message)}")
+    if place:
+        said.append(f"on the fallback {k.terms.routes[place].model}")
+    if _paced(k, place):
+        why = k.shares[place].why
+        said.append(why if why.startswith(PACED_BY) else "paced")
+    if k.expected and (names := k.awaited()):
+        said.append(f"waits for an answer: {', '.join(names[:5])}")
+    if until_s := sleeps_until_s(k):
+        said.append(f"sleeps until {time_of_day(until_s)}")
+    again_at_s = _again_at_s(k)
+    if again_at_s and not any(said):
+        failing = k.shares[place].failing
+        last = f": the last attempt failed: {_short(failing.message)}" if failing is not None else ""
+        said.append(f"tries again at {time_of_day(again_at_s)}{last}")
+    if k.live and not k.permits and not any(said):
+        said.append("waits for permits")
+    return [each for each in said if each]
+
+
+def sleeps_until_s(k: State) -> float:
+    """When the next of the goals that its program made for later is due, where nothing else goes on; else 0."""
+    goal = _next_due(k)
+    return goal.due_at_s if goal is not None and not goal.broken and not goal.tries else 0.0
+
+
+def _again_at_s(k: State) -> float:
+    """When a call that failed is asked again, where nothing else goes on; else 0."""
+    goal = _next_due(k)
+    return goal.due_at_s if goal is not None and (goal.broken or goal.tries) else 0.0
+
+
+def _next_due(k: State) -> Goal | None:
+    """The next goal that only time opens, where nothing is in flight, at a worker, or ready to be asked."""
+    if not k.resting or k.outcome or k.flights or k.errands or k.offered:
+        return None
+    due = [k.goals[goal_id] for at_s, goal_id in k.delayed if _rests(k, goal_id, at_s)]
+    return min(due, key=lambda goal: goal.due_at_s, default=None)
+
+
+def _rests(k: State, goal_id: int, due_at_s: float) -> bool:
+    goal = k.goals.get(goal_id)
+    return goal is not None and goal.status == Status.OPEN and goal.due_at_s == due_at_s > k.at_s
+
+
+def _who(k: State, place: int) -> str:
+    """The model in this place, with the roles that it has."""
+    roles = roles_at(k, place)
+    return k.terms.routes[place].model + (f" ({', '.join(roles)})" if roles else "")
+
+
+def _busy(k: State, lane: int) -> bool:
+    """Whether a role has calls that wait, or are out."""
+    return bool(k.parked.get(lane)) or any(k.shares[place].in_flight for place in k.terms.lane_places(lane))
+
+
+def stands_still(share: Share) -> bool:
+    """Whether nothing is asked on a route because nothing came back from it: its breaker is not closed."""
+    return share.failing is not None and share.why.startswith(_BREAKER)
+
+
+_BREAKER = ("the breaker is ", "half open")
+"""What the cortex says of a route whose breaker is not closed begins so (``cortex.scheduler.leases``)."""
+
+
+def _when(k: State, place: int) -> str:
+    """Why a share is small, and until when, where that is known: an open breaker names its next look, and what went
+    wrong in place of how often it did."""
+    share = k.shares[place]
+    said = share.why
+    if stands_still(share) and share.failing is not None:
+        since = time_of_day(share.failing_s)
+        where = named(k.terms.routes[place])
+        said = f"{said.partition(':')[0]}: no reply from {where} since {since}: {_short(share.failing.message)}"
+    if share.again_at_s <= k.at_s:
+        return said
+    return f"{said}; it is probed at {time_of_day(share.again_at_s)}"
+
+
+def _place(k: State) -> int:
+    """The route that the job's own calls go to now: the first with a permit, else the one that most are out on."""
+    places = k.terms.lane_places(0)
+    for place in places:
+        if k.shares[place].permits and k.shares[place].starts:
+            return place
+    return max(places, key=lambda place: (k.shares[place].in_flight, -place))
+
+
+def _paced(k: State, place: int) -> bool:
+    """Whether only the rate holds the next call back."""
+    paces = (k.pace, k.shares[place].pace)
+    return bool(k.wishes) and any(pace is not None and due_at_s(pace) > k.at_s for pace in paces)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= WORDS_MAX else text[: WORDS_MAX - 1] + "…"
+
+
+def time_of_day(at_s: float) -> str:
+    """A moment of these days, local time."""
+    moment = datetime.fromtimestamp(at_s, UTC).astimezone()
+    today = datetime.now(UTC).astimezone().date()
+    return moment.strftime("%H:%M:%S" if moment.date() == today else "%Y-%m-%d %H:%M")

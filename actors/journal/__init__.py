@@ -1,0 +1,1 @@
+"""Journal of a job over a storage backend, the reply index, the state folder."""

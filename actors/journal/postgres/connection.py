@@ -1,0 +1,171 @@
+"""A connection to the database that is made again when it is lost.
+
+Every statement that goes over it may be sent twice: it only reads, or sets what it sets, or looks whether it was done.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import psycopg
+
+from actors.journal.journal import StoreError, Unreachable
+from actors.journal.postgres.errors import plain
+
+T = TypeVar("T")
+Rows = list[tuple[Any, ...]]
+Given = Sequence[Any] | Mapping[str, Any]
+
+AGAIN_S = 1.0
+"""A database that could not be reached is left alone for so long: whoever asks meanwhile is told at once."""
+_IDLE_MAX = 4
+_ABOUT_US = """
+SELECT set_config('tcp_keepalives_idle', '10', false), set_config('tcp_keepalives_interval', '5', false),
+       set_config('tcp_keepalives_count', '3', false), set_config('idle_in_transaction_session_timeout', '60s', false),
+       CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', false) END
+"""
+"""The server lets go of what we hold within half a minute when this host is gone; and a commit is one."""
+
+_known: set[str] = set()
+"""Those that have answered this process before: when they do not, it may pass."""
+_idle: list[tuple[int, str, psycopg.Connection[Any]]] = []
+"""Connections that nobody uses now, with their process and what they were made with: looking at a job opens its journal
+several times. The one that was left last is taken first."""
+_idle_alone = threading.Lock()
+
+
+class Link:
+    """``conninfo``: as libpq takes it; ``address``: as people are told it. ``begin`` is run on each new connection,
+    which is then not shared."""
+
+    def __init__(
+        self, conninfo: str, address: str, begin: Callable[[psycopg.Connection[Any]], None] | None = None
+    ) -> None:
+        self.address = address
+        self._conninfo = conninfo
+        self._begin = begin
+        self._alone = threading.RLock()
+        self._connection: psycopg.Connection[Any] | None = None
+        self._pinned = False
+        self._away: tuple[float, str] | None = None
+
+    def rows(self, statement: str, given: Given = ()) -> Rows:
+        """What a statement returns. Raises ``StoreError``."""
+        return self._asked(lambda connection: ran(connection, statement, given).fetchall())
+
+    def count(self, statement: str, given: Given = ()) -> int:
+        """How many rows a statement has changed, all of them durable. Raises ``StoreError``."""
+        return self._asked(lambda connection: ran(connection, statement, given).rowcount)
+
+    def together(self, statements: Sequence[tuple[str, Given]]) -> list[int]:
+        """So many rows were changed by each of these: all are done or none. Raises ``StoreError``."""
+
+        return self.transaction(
+            lambda connection: [ran(connection, statement, given).rowcount for statement, given in statements]
+        )
+
+    def transaction(self, run: Callable[[psycopg.Connection[Any]], T]) -> T:
+        """What this does is done whole or not at all. It may be run twice. Raises ``StoreError``."""
+
+        def whole(connection: psycopg.Connection[Any]) -> T:
+            with connection.transaction():
+                return run(connection)
+
+        return self._asked(whole)
+
+    def _asked(self, ask: Callable[[psycopg.Connection[Any]], T]) -> T:
+        with self._alone:
+            for last in (False, True):
+                connection = self._connected()
+                try:
+                    return ask(connection)
+                except psycopg.Error as error:
+                    if connection.closed:
+                        self._connection = None
+                    if last or self._pinned or not connection.closed:
+                        raise plain(error, self.address, self._conninfo in _known) from None
+        raise AssertionError("one of the two has ended it")
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        if self._connection is not None:
+            return self._connection
+        if self._pinned:
+            raise Unreachable(f"the database {self.address} was away in the middle of a reading")
+        if self._begin is None and (idle := _taken(self._conninfo)) is not None:
+            self._connection = idle
+            return idle
+        if self._away is not None and time.monotonic() < self._away[0]:
+            raise Unreachable(self._away[1])
+        try:
+            made = psycopg.connect(self._conninfo, autocommit=True)
+            made.execute(_ABOUT_US)
+            if self._begin is not None:
+                self._begin(made)
+        except psycopg.Error as error:
+            wrong = plain(error, self.address, self._conninfo in _known)
+            if isinstance(wrong, Unreachable):
+                self._away = (time.monotonic() + AGAIN_S, str(wrong))
+            raise wrong from None
+        self._connection, self._away = made, None
+        _known.add(self._conninfo)
+        return made
+
+    @contextlib.contextmanager
+    def pinned(self) -> Iterator[None]:
+        """All that is read meanwhile is of one moment; where the connection is lost, so is that."""
+        with self._alone:
+            self._asked(lambda connection: ran(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"))
+            self._pinned = True
+            try:
+                yield
+            finally:
+                self._pinned = False
+                if self._connection is not None:
+                    with contextlib.suppress(StoreError):
+                        self._asked(lambda connection: ran(connection, "ROLLBACK"))
+
+    def close(self, last: str = "") -> None:
+        """Let go of it; ``last`` is said before, as long as it is there."""
+        with self._alone:
+            connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        with contextlib.suppress(psycopg.Error):
+            if last:
+                ran(connection, last)
+        if self._begin is None and connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
+            with _idle_alone:
+                _idle.append((os.getpid(), self._conninfo, connection))
+                for _, _, oldest in _idle[:-_IDLE_MAX]:
+                    oldest.close()
+                del _idle[:-_IDLE_MAX]
+        else:
+            connection.close()
+
+
+def _taken(conninfo: str) -> psycopg.Connection[Any] | None:
+    mine = (os.getpid(), conninfo)
+    with _idle_alone:
+        place = next((at for at in reversed(range(len(_idle))) if _idle[at][:2] == mine), None)
+        return None if place is None else _idle.pop(place)[2]
+
+
+def ran(connection: psycopg.Connection[Any], statement: str, given: Given = ()) -> psycopg.Cursor[Any]:
+    """One statement. Raises ``psycopg.Error``."""
+    cursor = connection.cursor(binary=True)
+    return cursor.execute(statement.encode(), given or None)
+
+
+@atexit.register
+def close_idle() -> None:
+    """End the connections that nobody uses."""
+    while _idle:
+        pid, _, connection = _idle.pop()
+        if pid == os.getpid():
+            connection.close()

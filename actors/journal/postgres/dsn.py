@@ -1,0 +1,77 @@
+"""What a database's address may say, of ``--state`` as of ``--limits``, and how a connection is made.
+
+Whatever it leaves out libpq finds in its usual places: PGPASSWORD, PGPASSFILE or ~/.pgpass, PGSERVICE, PGSSLMODE,
+PGSSLROOTCERT, PGSSLCERT and PGSSLKEY, …
+
+https://www.postgresql.org/docs/current/libpq-envars.html
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from actors.journal.journal import StoreError
+
+try:
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+except ImportError as missing:
+    said = "a database needs the extra postgres: pip install 'cortex-bounded-calls[postgres]'"
+    raise StoreError(f"{said} ({missing})") from None
+
+SECRETS = ("password", "sslpassword")
+DEFAULTS = {
+    "fallback_application_name": "cortex",
+    "client_encoding": "UTF8",  # else what a database of the encoding SQL_ASCII returns is bytes
+    "connect_timeout": "10",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "30000",  # ms
+}
+"""What holds where neither the address nor the environment says otherwise: a server whose host is gone is given up
+after half a minute, not after the system's two hours."""
+_VARIABLES = {"connect_timeout": "PGCONNECT_TIMEOUT"}
+
+
+def conninfo_of(address: str, environ: Mapping[str, str]) -> str:
+    """What libpq is given for an address. Raises ``StoreError``; a password in the address is never told on."""
+    if _holds_secret(address):
+        raise StoreError(
+            "the address of the database holds a password, which would stand in the list of processes: give it in "
+            "PGPASSWORD, or in ~/.pgpass or the file that PGPASSFILE names"
+        )
+    try:
+        given = conninfo_to_dict(address)
+        own = {name: value for name, value in DEFAULTS.items() if name not in given}
+        own = {name: value for name, value in own.items() if _VARIABLES.get(name, "") not in environ}
+        whole: Mapping[str, Any] = {**own, **given}
+        return make_conninfo("", **whole)
+    except ProgrammingError as error:
+        raise StoreError(f"{address}: {str(error).strip()}") from None
+
+
+def _holds_secret(address: str) -> bool:
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        parts = urlsplit(address.replace("[", "").replace("]", ""))
+    user = parts.netloc.rpartition("@")[0]
+    named = {name for name, value in parse_qsl(parts.query) if value}
+    return bool(user.partition(":")[2]) or not named.isdisjoint(SECRETS)
+
+
+def own_folder(address: str, environ: Mapping[str, str]) -> Path:
+    """Where files of this machine stand that belong to jobs of a database: spooled input, spans, half-made tables."""
+    name = blake2b(address.encode(), digest_size=8).hexdigest()
+    home = Path(environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
+    there = next((each for each in (home, *home.parents) if each.exists()), home)
+    if os.access(there, os.W_OK | os.X_OK):
+        return home / "cortex" / name
+    return Path(tempfile.gettempdir()) / f"cortex-{os.getuid()}" / name

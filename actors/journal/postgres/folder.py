@@ -1,0 +1,259 @@
+"""The journals of many jobs in a PostgreSQL database, which stands in for a state folder.
+
+Its tables are in the first schema of the connection's ``search_path``. Files of a machine stay on that machine: input
+that was read from standard input, spans, and rows of a table that is not whole yet.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import weakref
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from actors.journal.journal import Folder, Journal, NoSuchJob, StoreError, checked_name
+from actors.journal.postgres.connection import Link, ran
+from actors.journal.postgres.dsn import conninfo_of, own_folder
+from actors.journal.postgres.job_lock import hold, is_held, key_of
+from actors.journal.postgres.key_values import TableRegister
+from actors.journal.postgres.migrations import bring_up, is_there
+from actors.journal.postgres.reply_index import TableIndex
+from actors.journal.postgres.storage import TableStorage, made, size_bytes
+
+if TYPE_CHECKING:  # where it is missing, it is said in one line
+    from psycopg import Connection
+
+_MAKING = "+"
+"""Before the name of a journal that is being made: no job's begins so."""
+_LINE = "+"
+"""Before the name of a line that stays when jobs are removed."""
+_ASK_AT_ONCE = 10_000
+_NOTE = "SELECT value FROM cortex_notes WHERE kind = %s AND name = %s"
+
+
+class DatabaseFolder(Folder):
+    """As ``Folder`` has it."""
+
+    remote = True
+
+    def __init__(self, address: str | Path) -> None:
+        self.address = str(address)
+        self._conninfo = conninfo_of(self.address, os.environ)
+        self.path = own_folder(self.address, os.environ)
+        self._link = Link(self._conninfo, self.address)
+        weakref.finalize(self, self._link.close)
+        self._schema = ""
+        self._there = False
+
+    def prepare(self) -> DatabaseFolder:
+        """Make the tables, or bring those of an older release to this one's. Raises ``StoreError``."""
+        bring_up(self._link, self._conninfo)
+        try:
+            (self.path / "jobs").mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            said = f"cannot use {self.path} for files of this machine: {error.strerror}; set XDG_STATE_HOME"
+            raise StoreError(said) from None
+        return self
+
+    def _ready(self) -> bool:
+        """Whether the tables are there. Raises ``StoreError`` for those of another release."""
+        if not self._there:
+            self._there = is_there(self._link)
+        return self._there
+
+    # -- journals --------------------------------------------------------------------------------------------------
+
+    def journal(self, job: str, *, create: bool = False, forgotten_too: bool = False) -> Journal:
+        """A job's journal, over a connection of its own."""
+        checked_name(job)
+        if not self._ready():
+            raise NoSuchJob(f"no job {job!r} in {self.address}; `cortex jobs` lists what is there")
+        if create:
+            made(self._link, job)
+        storage = TableStorage(Link(self._conninfo, self.address), job)
+        try:
+            return Journal(storage, folder=self, forgotten_too=forgotten_too)
+        except BaseException:
+            storage.close()
+            raise
+
+    @contextlib.contextmanager
+    def making(self, job: str) -> Iterator[Journal]:
+        """Under another name, until it is whole."""
+        name = _MAKING + checked_name(job)
+        self._remove(name)
+        made(self._link, name)
+        new = Journal(TableStorage(Link(self._conninfo, self.address), job, name), folder=self)
+        try:
+            yield new
+            self._link.count("UPDATE cortex_jobs SET name = %s WHERE name = %s", (job, name))
+        finally:
+            new.close()
+            self._remove(name)
+
+    def has(self, job: str) -> bool:
+        """Whether it has a row."""
+        checked_name(job)
+        return self._ready() and bool(self._link.rows("SELECT 1 FROM cortex_jobs WHERE name = %s", (job,)))
+
+    def jobs(self) -> list[str]:
+        """Names of all jobs, the latest written first."""
+        if not self._ready():
+            return []
+        asked = "SELECT name FROM cortex_jobs WHERE left(name, 1) <> %s ORDER BY changed_at DESC"
+        return [str(name) for (name,) in self._link.rows(asked, (_MAKING,))]
+
+    def changed_s(self, job: str) -> float:
+        """When its last turn was appended, by the server's clock."""
+        asked = "SELECT extract(epoch FROM changed_at)::float8 FROM cortex_jobs WHERE name = %s"
+        rows = self._link.rows(asked, (job,)) if self._ready() else []
+        return float(rows[0][0]) if rows else 0.0
+
+    def mark(self, job: str) -> Hashable:
+        """Its epoch and last turn."""
+        asked = "SELECT id, epoch, seq FROM cortex_jobs WHERE name = %s"
+        rows = self._link.rows(asked, (job,)) if self._ready() else []
+        return tuple(rows[0]) if rows else ()
+
+    def size_bytes(self, job: str) -> int:
+        """Bytes of its turns and snapshots."""
+        return size_bytes(self._link, job) if self._ready() else 0
+
+    def free_bytes(self) -> int | None:
+        """A server does not tell."""
+        return None
+
+    def remove(self, job: str) -> None:
+        """Remove its rows and the notes about it."""
+        self._remove(checked_name(job))
+        self._link.count("DELETE FROM cortex_notes WHERE name = %s", (job,))
+
+    def _remove(self, name: str) -> None:
+        asked = "DELETE FROM cortex_turns WHERE job IN (SELECT id FROM cortex_jobs WHERE name = %s)"
+        self._link.together([(asked, (name,)), ("DELETE FROM cortex_jobs WHERE name = %s", (name,))])
+
+    def backup(self, to: Path) -> None:
+        """Its server has tools that know how."""
+        raise StoreError(
+            f"a database is copied by its own tools, with jobs running: pg_dump --format=custom --file={to} "
+            f"'{self.address}', and pg_restore to bring it back"
+        )
+
+    # -- who works on what -----------------------------------------------------------------------------------------
+
+    def hold(self, job: str) -> contextlib.AbstractContextManager[None]:
+        """A lock of a session of its own."""
+        return hold(self._conninfo, self.address, self._key(checked_name(job)))
+
+    def is_held(self, job: str) -> bool:
+        """Whether a session has that lock."""
+        return is_held(self._link, self._key(job))
+
+    def _key(self, job: str) -> int:
+        if not self._schema:
+            self._schema = str(self._link.rows("SELECT coalesce(current_schema()::text, '')")[0][0])
+        return key_of(self._schema, job)
+
+    # -- replies ---------------------------------------------------------------------------------------------------
+
+    def index(self) -> TableIndex:
+        """The index of remembered replies."""
+        return TableIndex(Link(self._conninfo, self.address))
+
+    def whose(self, question: bytes) -> tuple[str, int]:
+        """Who has paid for a reply."""
+        asked = "SELECT job, seq FROM cortex_replies WHERE hash = %s"
+        rows = self._link.rows(asked, (question,)) if self._ready() else []
+        return (str(rows[0][0]), int(rows[0][1])) if rows else ("", 0)
+
+    def unremember(self, jobs: Sequence[str]) -> None:
+        """Take the replies of these jobs out of the index."""
+        names = (list(jobs),)
+        tables = ("cortex_replies", "cortex_indexed")
+        self._link.together([(f"DELETE FROM {table} WHERE job = ANY(%s)", names) for table in tables])
+
+    def remembered(self, questions: Sequence[bytes]) -> set[bytes]:
+        """Those that a reply is remembered to."""
+        if not self._ready():
+            return set()
+        asked = "SELECT hash FROM cortex_replies WHERE hash = ANY(%s::bytea[])"
+        parts = (list(questions[start : start + _ASK_AT_ONCE]) for start in range(0, len(questions), _ASK_AT_ONCE))
+        return {bytes(hash_) for part in parts for (hash_,) in self._link.rows(asked, (part,))}
+
+    def remembers(self) -> bool:
+        """Whether the index holds anything."""
+        return self._ready() and bool(self._link.rows("SELECT 1 FROM cortex_replies LIMIT 1"))
+
+    # -- what all jobs share -------------------------------------------------------------------------------------------
+
+    def register(self, kind: str) -> TableRegister:
+        """Rows of the table of notes."""
+        return TableRegister(kind, lambda: Link(self._conninfo, self.address), self._ready)
+
+    def add_line(self, kind: str, line: bytes) -> None:
+        """A row of the table of notes; once, however often it is sent."""
+        self.put_note(kind, _LINE + blake2b(line, digest_size=16).hexdigest(), line)
+
+    def lines(self, kind: str) -> Iterable[tuple[str, bytes]]:
+        """Those rows."""
+        asked = "SELECT name, value FROM cortex_notes WHERE kind = %s ORDER BY changed_at, name"
+        rows = self._link.rows(asked, (kind,)) if self._ready() else []
+        return [(f"cortex_notes ({kind}, {name}) in {self.address}", bytes(value)) for name, value in rows]
+
+    # -- notes -----------------------------------------------------------------------------------------------------
+
+    def note(self, kind: str, name: str) -> bytes | None:
+        """What a row holds."""
+        rows = self._link.rows(_NOTE, (kind, name)) if self._ready() else []
+        return bytes(rows[0][0]) if rows else None
+
+    def note_mark(self, kind: str, name: str) -> Hashable:
+        """When it was changed."""
+        asked = "SELECT extract(epoch FROM changed_at)::float8 FROM cortex_notes WHERE kind = %s AND name = %s"
+        return tuple(self._link.rows(asked, (kind, name))) if self._ready() else ()
+
+    def notes(self, kind: str) -> list[str]:
+        """The names of rows of this kind."""
+        asked = "SELECT name FROM cortex_notes WHERE kind = %s ORDER BY name"
+        return [str(name) for (name,) in self._link.rows(asked, (kind,))] if self._ready() else []
+
+    def put_note(self, kind: str, name: str, value: bytes) -> None:
+        """Put a row there."""
+        self._link.count(
+            "INSERT INTO cortex_notes (kind, name, value) VALUES (%s, %s, %s) ON CONFLICT (kind, name) "
+            "DO UPDATE SET value = excluded.value, changed_at = clock_timestamp()", (kind, name, value),
+        )  # fmt: skip
+
+    def swap_note(self, kind: str, name: str, before: bytes | None, value: bytes) -> bool:
+        """Put a row there only in place of the one that was seen."""
+        if before is None:
+            swap = "INSERT INTO cortex_notes (value, kind, name) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
+        else:
+            swap = (
+                "UPDATE cortex_notes SET value = %s, changed_at = clock_timestamp() "
+                "WHERE kind = %s AND name = %s AND value = %s"
+            )
+        given = (value, kind, name) if before is None else (value, kind, name, before)
+        tries = 0
+
+        def run(connection: Connection[Any]) -> bool:
+            nonlocal tries
+            tries += 1
+            if ran(connection, swap, given).rowcount == 1:
+                return True
+            # What was sent before may have been done, and only its confirmation lost.
+            return tries > 1 and ran(connection, _NOTE, (kind, name)).fetchall() == [(value,)]
+
+        return self._link.transaction(run)
+
+    def drop_note(self, kind: str, name: str) -> None:
+        """Remove the row."""
+        if self._ready():
+            self._link.count("DELETE FROM cortex_notes WHERE kind = %s AND name = %s", (kind, name))
+
+    def place_of_note(self, kind: str, name: str) -> str:
+        """The table's name."""
+        return f"cortex_notes ({kind}) in {self.address}"

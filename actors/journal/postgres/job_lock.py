@@ -1,0 +1,82 @@
+"""Who works on a job at this moment: an advisory lock of a session that lives as long as its holder.
+
+The server lets go of it when that process ends, however it ends, and within half a minute when its host is gone. Where
+the session itself is lost, because the server was started again, it is taken again as soon as that answers, or as
+whoever has it meanwhile lets go; the epoch keeps writers apart until then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import Any
+
+import psycopg
+
+from actors.journal.journal import Held, StoreError
+from actors.journal.postgres.connection import Link
+
+BEAT_S = 5.0
+"""How often the holder looks whether it still has it."""
+_TRIES = 20
+_TRY_AGAIN_S = 0.05  # the session of a process that has just died ends a moment later
+_TAKE = "SELECT pg_try_advisory_lock(%s)"
+_HELD = """
+SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted
+AND classid = %s::bigint::oid AND objid = %s::bigint::oid
+AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+
+
+def key_of(schema: str, job: str) -> int:
+    """The number of a job's lock: those of a database are shared by all that use it."""
+    return int.from_bytes(blake2b(f"cortex {schema} {job}".encode(), digest_size=8).digest(), "big", signed=True)
+
+
+@contextlib.contextmanager
+def hold(conninfo: str, address: str, key: int) -> Iterator[None]:
+    """Hold it as long as the block runs. Raises ``Held``, or ``StoreError``."""
+    first, ours = True, False
+
+    def take(connection: psycopg.Connection[Any]) -> None:
+        nonlocal ours
+        ours = False  # what an earlier session had went with it
+        for _ in range(_TRIES if first else 1):
+            row = connection.execute(_TAKE, (key,)).fetchone()
+            ours = row is not None and bool(row[0])
+            if ours:
+                return
+            time.sleep(_TRY_AGAIN_S if first else 0)
+        if first:
+            connection.close()
+            raise Held
+
+    link = Link(conninfo, address, begin=take)
+    link.rows("SELECT 1")
+    first = False
+    over = threading.Event()
+
+    def beat() -> None:
+        nonlocal ours
+        while not over.wait(BEAT_S):
+            with contextlib.suppress(StoreError):
+                if ours:
+                    link.rows("SELECT 1")
+                else:  # somebody was quicker, for a moment or for longer
+                    ours = bool(link.rows(_TAKE, (key,))[0][0])
+
+    beating = threading.Thread(target=beat, name="cortex-hold", daemon=True)
+    beating.start()
+    try:
+        yield
+    finally:
+        over.set()
+        link.close("SELECT pg_advisory_unlock_all()")
+
+
+def is_held(link: Link, key: int) -> bool:
+    """Whether somebody holds it now."""
+    return bool(link.rows(_HELD, ((key >> 32) & 0xFFFFFFFF, key & 0xFFFFFFFF)))

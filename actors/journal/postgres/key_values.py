@@ -1,0 +1,61 @@
+"""Small values in rows of the table of notes, changed by one process at a time: an advisory lock keeps others out."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import psycopg
+
+from actors.journal.postgres.connection import Link, ran
+
+T = TypeVar("T")
+
+_READ = "SELECT name, value FROM cortex_notes WHERE kind = %s ORDER BY name"
+_NOW = "SELECT extract(epoch FROM clock_timestamp())::float8"
+_ALONE = "SELECT pg_advisory_xact_lock(hashtextextended('cortex ' || current_schema() || ' ' || %s, 0))"
+_PUT = (
+    "INSERT INTO cortex_notes (kind, name, value) VALUES (%s, %s, %s) ON CONFLICT (kind, name) "
+    "DO UPDATE SET value = excluded.value, changed_at = clock_timestamp()"
+)
+_DROP = "DELETE FROM cortex_notes WHERE kind = %s AND name = %s"
+
+
+class TableRegister:
+    """As ``Register`` has it. ``linked`` makes a connection for a while; ``ready``: whether the tables are there."""
+
+    def __init__(self, kind: str, linked: Callable[[], Link], ready: Callable[[], bool]) -> None:
+        self._kind, self._linked, self._ready = kind, linked, ready
+
+    def read(self) -> dict[str, bytes]:
+        """All that stand there."""
+        if not self._ready():
+            return {}
+        with contextlib.closing(self._linked()) as link:
+            return {str(name): bytes(value) for name, value in link.rows(_READ, (self._kind,))}
+
+    def change(self, how: Callable[[dict[str, bytes]], tuple[Mapping[str, bytes | None], T]]) -> T:
+        """In one transaction."""
+        return self.change_at(lambda there, at_s: how(there))
+
+    def now_s(self) -> float:
+        """The server's time, in seconds since 1970."""
+        with contextlib.closing(self._linked()) as link:
+            return float(link.rows(_NOW)[0][0])
+
+    def change_at(self, how: Callable[[dict[str, bytes], float], tuple[Mapping[str, bytes | None], T]]) -> T:
+        """``how`` is told the server's time too; nobody's turn that comes later has an earlier one."""
+
+        def run(connection: psycopg.Connection[Any]) -> T:
+            ran(connection, _ALONE, (self._kind,))
+            at_s = float(ran(connection, _NOW).fetchall()[0][0])
+            there = {str(name): bytes(value) for name, value in ran(connection, _READ, (self._kind,)).fetchall()}
+            changed, answer = how(there, at_s)
+            for name, value in changed.items():
+                given = (self._kind, name)
+                ran(connection, _DROP if value is None else _PUT, given if value is None else (*given, value))
+            return answer
+
+        with contextlib.closing(self._linked()) as link:
+            return link.transaction(run)

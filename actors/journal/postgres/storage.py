@@ -1,0 +1,299 @@
+"""One job's journal in PostgreSQL: a row a turn, one statement and so one commit a turn.
+
+That statement changes the job's own row, from the turn before to this one, and only while the epoch in it is the
+writer's: so a writer whose epoch is over appends nothing, whatever it had on the way, and a turn whose commit was never
+confirmed is appended once, however often it is sent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from actors.journal.journal import Fenced, NoSuchJob, StoreError
+from actors.journal.postgres.connection import Link
+from cortex.journal.snapshots import HEAD_BYTES, Span
+
+PAGE_BYTES = 4_000_000
+PAGE_TURNS = 16
+"""Turns that are read together at first; afterwards, as many as are expected to make so many bytes."""
+PAGE_TURNS_MAX = 4_096
+
+_MINE = "SELECT id FROM cortex_jobs WHERE id = %(job)s AND (%(epoch)s = 0 OR epoch = %(epoch)s) FOR SHARE"
+_NEXT = """
+WITH mine AS (
+    UPDATE cortex_jobs SET seq = %(last)s, size = size + %(size)s, changed_at = clock_timestamp()
+    WHERE id = %(job)s AND epoch = %(epoch)s AND seq = %(before)s RETURNING id
+)
+"""
+_APPEND = _NEXT + "INSERT INTO cortex_turns (job, seq, blob) SELECT id, %(last)s, %(blob)b FROM mine"
+_APPEND_MANY = f"""{_NEXT}
+INSERT INTO cortex_turns (job, seq, blob)
+SELECT id, each.seq, each.blob FROM mine, unnest(%(seqs)s::bigint[], %(blobs)s::bytea[]) AS each (seq, blob)
+"""
+_TAKE = """
+WITH taken AS (
+    UPDATE cortex_jobs SET epoch = greatest(epoch + 1, %(least)s), changed_at = clock_timestamp()
+    WHERE id = %(job)s RETURNING id, epoch
+), kept AS (
+    INSERT INTO cortex_meta (job, key, value) SELECT id, 'owner', %(owner)s FROM taken
+    ON CONFLICT (job, key) DO UPDATE SET value = excluded.value
+)
+SELECT epoch FROM taken
+"""
+_META = f"""
+WITH mine AS ({_MINE})
+INSERT INTO cortex_meta (job, key, value) SELECT id, %(key)s, %(value)s FROM mine
+ON CONFLICT (job, key) DO UPDATE SET value = excluded.value
+"""
+_PIECE = "piece "
+_KEEP = f"""
+WITH mine AS ({_MINE}), gone AS (
+    DELETE FROM cortex_meta WHERE job IN (SELECT id FROM mine) AND starts_with(key, '{_PIECE}') AND NOT EXISTS (
+        SELECT 1 FROM unnest(%(firsts)s::text[], %(lasts)s::text[]) AS kept (first, last)
+        WHERE key COLLATE "C" BETWEEN first AND last
+    )
+)
+SELECT count(*) FROM mine
+"""
+_SNAPSHOT = f"""
+WITH mine AS ({_MINE})
+INSERT INTO cortex_snapshots (job, seq, emitted, blob) SELECT id, %(seq)s, %(emitted)s, %(blob)s FROM mine
+ON CONFLICT (job, seq) DO UPDATE SET emitted = excluded.emitted, blob = excluded.blob
+"""
+_OLD_SNAPSHOTS = f"""
+WITH mine AS ({_MINE})
+DELETE FROM cortex_snapshots WHERE job IN (SELECT id FROM mine) AND seq < (
+    SELECT min(seq) FROM (
+        SELECT seq FROM cortex_snapshots WHERE job = %(job)s ORDER BY seq DESC LIMIT %(keep)s
+    ) AS newest
+)
+"""
+
+
+def _piece(generation: int, number: int) -> str:
+    """The fact that a piece is. Names are in the order in which pieces were made, compared as bytes."""
+    return f"{_PIECE}{generation:010d} {number:010d}"
+
+
+def made(link: Link, name: str) -> None:
+    """Have a job of this name there."""
+    link.count("INSERT INTO cortex_jobs (name) VALUES (%s) ON CONFLICT DO NOTHING", (name,))
+
+
+class TableStorage:
+    """As ``Storage`` has it. ``name``: under which it stands, where that is not the job's."""
+
+    remote = True
+
+    def __init__(self, link: Link, job: str, name: str = "") -> None:
+        """Raises ``NoSuchJob``."""
+        self.job = job
+        self._link = link
+        rows = link.rows("SELECT id FROM cortex_jobs WHERE name = %s", (name or job,))
+        if not rows:
+            link.close()
+            raise NoSuchJob(f"no job {job!r} in {link.address}; `cortex jobs` lists what is there")
+        self._id = int(rows[0][0])
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._link.close()
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    def _fenced(self) -> Fenced:
+        return Fenced(f"{self.job}: another run has taken the job over")
+
+    def take_epoch(self, owner: bytes, least: int = 1) -> int:
+        """The next epoch. It waits for a turn that is being committed, and none is after it."""
+        rows = self._link.rows(_TAKE, {"job": self._id, "owner": owner, "least": least})
+        if not rows:
+            raise NoSuchJob(f"job {self.job!r} was removed")
+        return int(rows[0][0])
+
+    def newest_epoch(self) -> int:
+        """The last epoch that was taken."""
+        rows = self._link.rows("SELECT epoch FROM cortex_jobs WHERE id = %s", (self._id,))
+        return int(rows[0][0]) if rows else 0
+
+    def append(self, epoch: int, seq: int, blobs: Sequence[bytes]) -> None:
+        """Commit turns. What was sent before and never confirmed is looked for."""
+        given: dict[str, Any] = {
+            "job": self._id, "epoch": epoch, "before": seq - 1, "last": seq + len(blobs) - 1,
+            "size": sum(map(len, blobs)),
+        }  # fmt: skip
+        if len(blobs) == 1:
+            statement, given["blob"] = _APPEND, blobs[0]
+        else:
+            statement = _APPEND_MANY
+            given |= {"seqs": list(range(seq, seq + len(blobs))), "blobs": list(blobs)}
+        if self._link.count(statement, given) == len(blobs):
+            return
+        there = [blob for _, blob in self.turns(seq - 1, seq + len(blobs) - 1)]
+        if there == list(blobs):
+            return
+        if self.newest_epoch() == epoch:
+            raise StoreError(f"{self.job}: there is another turn {seq} in {self._link.address} already")
+        raise self._fenced()
+
+    def put_snapshot(self, seq: int, emitted: int, blob: bytes, keep: int, epoch: int) -> None:
+        """Keep a snapshot, and remove old ones."""
+        given = {"job": self._id, "epoch": epoch, "seq": seq, "emitted": emitted, "blob": blob}
+        old = [(_OLD_SNAPSHOTS, {"job": self._id, "epoch": epoch, "keep": keep})] if keep else []
+        if self._link.together([(_SNAPSHOT, given), *old])[0] != 1:
+            raise self._fenced()
+
+    def set_meta(self, key: str, value: bytes, epoch: int) -> None:
+        """Keep a small fact."""
+        self._mine(_META, epoch, key=key, value=value)
+
+    def put_piece(self, generation: int, number: int, blob: bytes, epoch: int) -> None:
+        """Keep a piece, as a fact."""
+        self.set_meta(_piece(generation, number), blob, epoch)
+
+    def keep_pieces(self, spans: Sequence[Span], epoch: int) -> None:
+        """Remove the others."""
+        firsts = [_piece(span.generation, span.first) for span in spans]
+        lasts = [_piece(span.generation, span.last) for span in spans]
+        given = {"job": self._id, "epoch": epoch, "firsts": firsts, "lasts": lasts}
+        if not self._link.rows(_KEEP, given)[0][0]:
+            raise self._fenced()
+
+    def _mine(self, statement: str, epoch: int, **given: Any) -> None:
+        if self._link.count(statement, {"job": self._id, "epoch": epoch, **given}) != 1:
+            raise self._fenced()
+
+    # -- removing --------------------------------------------------------------------------------------------------
+
+    def zero_what_goes(self) -> None:
+        """PostgreSQL writes over nothing: the room of removed rows is used again after a vacuum."""
+
+    def drop(self, upto: int, first_at_s: float, shrink: bool, epoch: int) -> None:
+        """Remove turns. The epoch cannot change meanwhile: its row is held."""
+        given = {"job": self._id, "epoch": epoch, "upto": upto}
+        first = {**given, "value": b"%r" % first_at_s}
+        counts = self._link.together([
+            (_META, {**given, "key": "dropped", "value": b"%d" % upto}),
+            (f"WITH mine AS ({_MINE}) INSERT INTO cortex_meta (job, key, value) SELECT id, 'first_at_s', %(value)s "
+             "FROM mine ON CONFLICT DO NOTHING", first),
+            (f"WITH mine AS ({_MINE}), gone AS (DELETE FROM cortex_turns WHERE seq <= %(upto)s AND job IN "
+             "(SELECT id FROM mine) RETURNING octet_length(blob) AS size) UPDATE cortex_jobs SET size = size - "
+             "coalesce((SELECT sum(size) FROM gone), 0) WHERE id = %(job)s AND epoch = %(epoch)s", given),
+            (f"WITH mine AS ({_MINE}) DELETE FROM cortex_snapshots WHERE seq < %(upto)s AND job IN "
+             "(SELECT id FROM mine)", given),
+            (f"WITH mine AS ({_MINE}) DELETE FROM cortex_meta WHERE starts_with(key, '{_PIECE}') AND job IN "
+             "(SELECT id FROM mine)", given),
+        ])  # fmt: skip
+        if counts[0] != 1:
+            raise self._fenced()
+        if shrink:
+            self._vacuum()
+
+    def forget(self, figures: bytes, epoch: int) -> None:
+        """Remove all rows, and have the room that they took used again."""
+        given = {"job": self._id, "epoch": epoch}
+        counts = self._link.together([
+            (_META, {**given, "key": "forgotten", "value": figures}),
+            (f"WITH mine AS ({_MINE}) DELETE FROM cortex_turns WHERE job IN (SELECT id FROM mine)", given),
+            (f"WITH mine AS ({_MINE}) DELETE FROM cortex_snapshots WHERE job IN (SELECT id FROM mine)", given),
+            (f"WITH mine AS ({_MINE}) DELETE FROM cortex_meta WHERE key NOT IN ('format', 'forgotten') AND job IN "
+             "(SELECT id FROM mine)", given),
+            ("UPDATE cortex_jobs SET size = 0, seq = 0 WHERE id = %(job)s AND epoch = %(epoch)s", given),
+        ])  # fmt: skip
+        if counts[0] != 1:
+            raise self._fenced()
+        self._vacuum()
+
+    def _vacuum(self) -> None:
+        """Where it is not ours to do, autovacuum comes round."""
+        with contextlib.suppress(StoreError):
+            self._link.count("VACUUM cortex_turns, cortex_snapshots, cortex_meta")
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def meta(self, key: str) -> bytes | None:
+        """A small fact."""
+        rows = self._link.rows("SELECT value FROM cortex_meta WHERE job = %s AND key = %s", (self._id, key))
+        return bytes(rows[0][0]) if rows else None
+
+    def last(self) -> int:
+        """The number of the last turn that was appended."""
+        rows = self._link.rows("SELECT seq FROM cortex_jobs WHERE id = %s", (self._id,))
+        return int(rows[0][0]) if rows else 0
+
+    def turns(
+        self, after: int, upto: int | None = None, *, down: bool = False, count: int | None = None,
+        holding: Sequence[bytes] = (),
+    ) -> Iterator[tuple[int, bytes]]:  # fmt: skip
+        """Turns, page after page, up to the last one that was there at first."""
+        upto = self.last() if upto is None and count is None else upto
+        low, high = after, (1 << 62) if upto is None else upto
+        left, page = (1 << 62) if count is None else count, PAGE_TURNS
+        where = "".join(" AND position(%s::bytea IN blob) > 0" for _ in holding)
+        statement = (
+            f"SELECT seq, blob FROM cortex_turns WHERE job = %s AND seq > %s AND seq <= %s{where} "
+            f"ORDER BY seq {'DESC' if down else 'ASC'} LIMIT %s"
+        )
+        while left > 0 and low < high:
+            asked = min(left, page)
+            rows = self._link.rows(statement, (self._id, low, high, *holding, asked))
+            yield from ((int(seq), bytes(blob)) for seq, blob in rows)
+            if len(rows) < asked:
+                return
+            left -= asked
+            low, high = (low, rows[-1][0] - 1) if down else (rows[-1][0], high)
+            mean = 1 + sum(len(blob) for _, blob in rows) // asked
+            page = max(PAGE_TURNS, min(PAGE_TURNS_MAX, PAGE_BYTES // mean))
+
+    def snapshots(self, after: int, upto: int, emitted_max: int, count: int | None) -> Iterator[tuple[int, bytes]]:
+        """Snapshots, the last one first, each when it is asked for: one may be large."""
+        while count is None or count > 0:
+            rows = self._link.rows(
+                "SELECT seq, blob FROM cortex_snapshots WHERE job = %s AND seq > %s AND seq <= %s AND emitted <= %s "
+                "ORDER BY seq DESC LIMIT 1", (self._id, after, upto, emitted_max),
+            )  # fmt: skip
+            if not rows:
+                return
+            upto = int(rows[0][0]) - 1
+            count = None if count is None else count - 1
+            yield upto + 1, bytes(rows[0][1])
+
+    def heads(self, after: int) -> list[tuple[int, bytes]]:
+        """The first bytes of snapshots."""
+        asked = (
+            f"SELECT seq, substring(blob FROM 1 FOR {HEAD_BYTES}) FROM cortex_snapshots WHERE job = %s AND seq > %s "
+            "ORDER BY seq DESC"
+        )
+        return [(int(seq), bytes(head)) for seq, head in self._link.rows(asked, (self._id, after))]
+
+    def piece(self, generation: int, number: int) -> bytes | None:
+        """A piece."""
+        return self.meta(_piece(generation, number))
+
+    def count_pieces(self, span: Span | None) -> int:
+        """How many there are."""
+        asked = f"SELECT count(*) FROM cortex_meta WHERE job = %s AND starts_with(key, '{_PIECE}')"
+        if span is None:
+            return int(self._link.rows(asked, (self._id,))[0][0])
+        given = (self._id, _piece(span.generation, span.first), _piece(span.generation, span.last))
+        return int(self._link.rows(f'{asked} AND key COLLATE "C" BETWEEN %s AND %s', given)[0][0])
+
+    def as_it_is(self) -> contextlib.AbstractContextManager[None]:
+        """All that is read meanwhile is of one moment."""
+        return self._link.pinned()
+
+    def size_bytes(self) -> int:
+        """Bytes of its turns and snapshots."""
+        return size_bytes(self._link, self.job)
+
+
+def size_bytes(link: Link, job: str) -> int:
+    """Bytes of a job's turns and snapshots, as they were given."""
+    rows = link.rows(
+        "SELECT size + coalesce((SELECT sum(octet_length(blob)) FROM cortex_snapshots WHERE job = id), 0)::bigint + "
+        "coalesce((SELECT sum(octet_length(value)) FROM cortex_meta WHERE job = id AND "
+        f"starts_with(key, '{_PIECE}')), 0)::bigint FROM cortex_jobs WHERE name = %s", (job,),
+    )  # fmt: skip
+    return int(rows[0][0]) if rows else 0

@@ -1,0 +1,275 @@
+"""A state folder on a disk of this machine: private to its user, never under version control, never on a network file
+system."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import glob
+import os
+import shutil
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from actors.common.file_systems import NETWORK_FILE_SYSTEMS, file_system
+from actors.journal.journal import Folder, Journal, StoreError
+from actors.journal.sqlite.backup import backup
+from actors.journal.sqlite.job_lock import hold, is_held
+from actors.journal.sqlite.key_values import FileRegister
+from actors.journal.sqlite.reply_index import FileIndex, anything, known, unremember, whose
+from actors.journal.sqlite.storage import FileStorage
+
+BESIDE = (".sqlite-wal", ".sqlite-shm", ".control", ".lock")
+"""What may stand beside a journal, ``NAME.sqlite``; the lock goes last."""
+
+
+class FileFolder(Folder):
+    """As ``Folder`` has it."""
+
+    def __init__(self, address: str | Path) -> None:
+        self.path = Path(os.path.realpath(os.path.expanduser(address)))
+        self.address = str(self.path)
+
+    def prepare(self) -> FileFolder:
+        """Make the folder, with modes for its owner alone. Raises ``StoreError`` where it cannot serve."""
+        kind = file_system(self.path)
+        if kind in NETWORK_FILE_SYSTEMS:
+            raise StoreError(
+                f"{self.path} is on a network file system ({kind}), where a journal is not safe: give a local --state"
+            )
+        try:
+            (self.path / "jobs").mkdir(mode=0o700, parents=True, exist_ok=True)
+            ignore = self.path / ".gitignore"
+            if not ignore.exists():
+                ignore.write_text("*\n")
+        except OSError as error:
+            raise self._unusable(error) from None
+        return self
+
+    def _unusable(self, error: OSError) -> StoreError:
+        return StoreError(f"cannot use {self.path} as state folder: {error.strerror}")
+
+    # -- journals --------------------------------------------------------------------------------------------------
+
+    def journal_path(self, job: str) -> Path:
+        """Where a job's journal stands. Raises ``StoreError`` for a name that cannot be a file's."""
+        return self.beside(job, ".sqlite")
+
+    def journal(self, job: str, *, create: bool = False, forgotten_too: bool = False) -> Journal:
+        """A job's journal."""
+        storage = FileStorage(self.journal_path(job), create=create)
+        return Journal(storage, folder=self, forgotten_too=forgotten_too)
+
+    @contextlib.contextmanager
+    def making(self, job: str) -> Iterator[Journal]:
+        """A file of its own, which takes the journal's place at the end."""
+        part = self.beside(job, ".part")
+        try:
+            made = Journal(FileStorage(part, create=True))
+            try:
+                yield made
+            finally:
+                made.close()
+            os.replace(part, self.journal_path(job))
+        finally:
+            for left in (part, Path(f"{part}-wal"), Path(f"{part}-shm")):
+                left.unlink(missing_ok=True)
+
+    def has(self, job: str) -> bool:
+        """Whether its file is there."""
+        return self.journal_path(job).exists()
+
+    def jobs(self) -> list[str]:
+        """Names of all jobs, the latest written first."""
+        found = (self.path / "jobs").glob("*.sqlite")
+        return [path.stem for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)]
+
+    def changed_s(self, job: str) -> float:
+        """When its file was last written."""
+        return max((at_ns for at_ns, _ in self._stamps(job)), default=0) / 1e9
+
+    def mark(self, job: str) -> Hashable:
+        """Times and sizes of its files."""
+        return self._stamps(job)
+
+    def _stamps(self, job: str) -> tuple[tuple[int, int], ...]:
+        found = []
+        for suffix in (".sqlite", ".sqlite-wal"):
+            with contextlib.suppress(OSError):
+                stat = self.beside(job, suffix).stat()
+                if stat.st_size:
+                    found.append((stat.st_mtime_ns, stat.st_size))
+        return tuple(found)
+
+    def size_bytes(self, job: str) -> int:
+        """Bytes on disk."""
+        total = 0
+        for path in self._files(job):
+            with contextlib.suppress(OSError):
+                total += path.stat().st_size
+        return total
+
+    def free_bytes(self) -> int | None:
+        """Free on the disk."""
+        try:
+            return shutil.disk_usage(self.path / "jobs").free
+        except OSError:
+            return None
+
+    def _files(self, job: str) -> list[Path]:
+        """The journal first, the lock last."""
+        live = self._note("live", job)
+        return [self.journal_path(job), live, *self._halves(live), *(self.beside(job, suffix) for suffix in BESIDE)]
+
+    def remove(self, job: str) -> None:
+        """Remove its files."""
+        for path in self._files(job):
+            path.unlink(missing_ok=True)
+
+    def backup(self, to: Path) -> None:
+        """Database for database, then the other files."""
+        backup(self.path, to)
+
+    # -- who works on what -----------------------------------------------------------------------------------------
+
+    def hold(self, job: str) -> contextlib.AbstractContextManager[None]:
+        """A lock on a file, which the system gives back when this process dies."""
+        return hold(self.beside(job, ".lock"))
+
+    def is_held(self, job: str) -> bool:
+        """Whether that file is locked."""
+        return is_held(self.beside(job, ".lock"))
+
+    # -- replies ---------------------------------------------------------------------------------------------------
+
+    def index(self) -> FileIndex:
+        """The index of remembered replies."""
+        return FileIndex(self._replies)
+
+    def whose(self, question: bytes) -> tuple[str, int]:
+        """Who has paid for a reply."""
+        return whose(self._replies, question)
+
+    def unremember(self, jobs: Sequence[str]) -> None:
+        """Take the replies of these jobs out of the index."""
+        unremember(self._replies, jobs)
+
+    def remembered(self, questions: Sequence[bytes]) -> set[bytes]:
+        """Those that a reply is remembered to; nothing is made where no index is."""
+        return known(self._replies, questions)
+
+    def remembers(self) -> bool:
+        """Whether the index holds anything."""
+        return anything(self._replies)
+
+    @property
+    def _replies(self) -> Path:
+        return self.path / "replies.sqlite"
+
+    # -- notes: a small file each, put in place whole ------------------------------------------------------------------
+
+    def _note(self, kind: str, name: str) -> Path:
+        if kind == "live":
+            return self.path / kind / f"{name}.json"
+        return self.path / f"{kind}.json" if not name else self.beside(name, f".{kind}")
+
+    @staticmethod
+    def _halves(path: Path) -> Iterator[Path]:
+        return path.parent.glob(f".{glob.escape(path.name)}.*")
+
+    def note(self, kind: str, name: str) -> bytes | None:
+        """What stands in the file. Raises ``StoreError`` where it cannot be read."""
+        path = self._note(kind, name)
+        try:
+            return path.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise StoreError(f"{path}: {error.strerror}") from None
+
+    def note_mark(self, kind: str, name: str) -> Hashable:
+        """Its time and size."""
+        try:
+            stat = self._note(kind, name).stat()
+        except OSError:
+            return 0, 0
+        return stat.st_mtime_ns, stat.st_size
+
+    def notes(self, kind: str) -> list[str]:
+        """The names of files of this kind."""
+        found = self._note(kind, "any")
+        return sorted(path.stem for path in found.parent.glob(f"*{found.suffix}"))
+
+    def put_note(self, kind: str, name: str, value: bytes) -> None:
+        """Write it beside its place, then put it there."""
+        path = self._note(kind, name)
+        part = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            try:
+                with os.fdopen(os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
+                    file.write(value)
+                os.replace(part, path)
+            finally:
+                part.unlink(missing_ok=True)
+        except OSError as error:
+            raise StoreError(f"{path}: {error.strerror}") from None
+
+    def swap_note(self, kind: str, name: str, before: bytes | None, value: bytes) -> bool:
+        """One writer at a time, by a lock on the folder that it stands in."""
+        path = self._note(kind, name)
+        try:
+            handle = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise StoreError(f"{path}: {error.strerror}") from None
+        try:
+            with contextlib.suppress(OSError):  # a file system without such locks
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            if self.note(kind, name) != before:
+                return False
+            self.put_note(kind, name, value)
+            return True
+        finally:
+            os.close(handle)
+
+    def place_of_note(self, kind: str, name: str) -> str:
+        """Its path."""
+        return str(self._note(kind, name))
+
+    def drop_note(self, kind: str, name: str) -> None:
+        """Remove the file, and what a writer that was killed left beside it."""
+        path = self._note(kind, name)
+        try:
+            for each in (path, *self._halves(path)):
+                each.unlink(missing_ok=True)
+        except NotADirectoryError:
+            return
+        except OSError as error:
+            raise StoreError(f"{path}: {error.strerror}") from None
+
+    # -- what all jobs share -------------------------------------------------------------------------------------------
+
+    def register(self, kind: str) -> FileRegister:
+        """A file of its own."""
+        return FileRegister(self.path / f"{kind}.sqlite")
+
+    def add_line(self, kind: str, line: bytes) -> None:
+        """One more line of a file."""
+        path = self.path / f"{kind}.jsonl"
+        try:
+            handle = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX)
+                os.write(handle, line + b"\n")
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            raise StoreError(f"{path}: {error.strerror}") from None
+
+    def lines(self, kind: str) -> Iterable[tuple[str, bytes]]:
+        """Those of the file."""
+        path = self.path / f"{kind}.jsonl"
+        with contextlib.suppress(FileNotFoundError):
+            return [(f"{path} line {number}", line) for number, line in enumerate(path.read_bytes().splitlines(), 1)]
+        return []

@@ -1,0 +1,74 @@
+"""Small values of a state folder in a SQLite file, whose transactions keep those who change them apart."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from actors.journal.journal import StoreError
+from actors.journal.sqlite.wal import BUSY_S, write_ahead
+
+T = TypeVar("T")
+
+
+class FileRegister:
+    """As ``Register`` has it. The file, its table has its name, is there once something was put into it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._table = path.stem
+
+    def read(self) -> dict[str, bytes]:
+        """All that stand there."""
+        if not self._path.exists():
+            return {}
+        with self._open() as db:
+            return self._read(db)
+
+    def now_s(self) -> float:
+        """This machine's."""
+        return time.time()
+
+    def change(self, how: Callable[[dict[str, bytes]], tuple[Mapping[str, bytes | None], T]]) -> T:
+        """Under the write lock."""
+        with self._open() as db, _writing(db):
+            changed, answer = how(self._read(db))
+            for name, value in changed.items():
+                if value is None:
+                    db.execute(f"DELETE FROM {self._table} WHERE name = ?", (name,))
+                else:
+                    db.execute(f"INSERT OR REPLACE INTO {self._table} VALUES (?, ?)", (name, value))
+            return answer
+
+    def _read(self, db: sqlite3.Connection) -> dict[str, bytes]:
+        return dict(db.execute(f"SELECT name, blob FROM {self._table} ORDER BY name"))
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        table = f"{self._table} (name TEXT PRIMARY KEY, blob BLOB NOT NULL)"
+        try:
+            with contextlib.closing(sqlite3.connect(self._path, isolation_level=None, timeout=BUSY_S)) as db:
+                self._path.chmod(0o600)
+                write_ahead(db)
+                db.execute("PRAGMA synchronous=FULL")
+                db.execute(f"CREATE TABLE IF NOT EXISTS {table} WITHOUT ROWID")
+                yield db
+        except (sqlite3.Error, OSError, msgspec.MsgspecError) as error:
+            raise StoreError(f"cannot use {self._path}: {error}") from None
+
+
+@contextlib.contextmanager
+def _writing(db: sqlite3.Connection) -> Iterator[None]:
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        db.execute("ROLLBACK")
+        raise

@@ -1,0 +1,262 @@
+"""One job's journal in a SQLite file: write-ahead log, ``synchronous=FULL``, one commit a turn."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+
+from actors.journal.journal import DiskFull, Fenced, NoSuchJob, StoreError
+from actors.journal.sqlite.wal import BUSY_S, write_ahead
+from cortex.journal.snapshots import HEAD_BYTES, Span
+
+WAL_PAGES = 250
+"""After so many pages (1 MB) the write-ahead log is folded in and written over from its beginning. To write over what
+is there costs a disk half of what it costs to make a file longer, so the sooner it is there, the better; SQLite's own
+1,000 pages make short chains of commits a tenth to a quarter slower."""
+
+_APPEND = "INSERT INTO turns SELECT ?, ? FROM meta WHERE key = 'epoch' AND value = ?"
+_OLD_SNAPSHOTS = """
+DELETE FROM snapshots WHERE seq < (SELECT min(seq) FROM (SELECT seq FROM snapshots ORDER BY seq DESC LIMIT ?))
+"""
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS turns (seq INTEGER PRIMARY KEY, blob BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS snapshots (seq INTEGER PRIMARY KEY, emitted INTEGER NOT NULL, blob BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS pieces (place INTEGER PRIMARY KEY, blob BLOB NOT NULL);
+"""
+
+
+def _place(generation: int, number: int) -> int:
+    """Of a piece, in its table: as they were made."""
+    return generation << 32 | number
+
+
+def _places(span: Span) -> tuple[int, int]:
+    """Of the first and the last."""
+    return _place(span.generation, span.first), _place(span.generation, span.last)
+
+
+class FileStorage:
+    """As ``Storage`` has it."""
+
+    remote = False
+
+    def __init__(self, path: Path, *, create: bool = False, db: sqlite3.Connection | None = None) -> None:
+        """``db``: where it stands if not in a file at ``path``, which then only names it. Raises ``StoreError``."""
+        if db is None and not create and not path.exists():
+            raise NoSuchJob(f"no job {path.stem!r} in {path.parent.parent}; `cortex jobs` lists what is there")
+        self.path = path
+        self.job = path.stem
+        self._lock = threading.Lock()
+        """One thread writes: a channel may commit in one, while its notices are noted in the event loop."""
+        try:
+            if create and db is None:
+                os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+            self._db = db or sqlite3.connect(path, isolation_level=None, timeout=BUSY_S, check_same_thread=False)
+            write_ahead(self._db)
+            self._db.execute("PRAGMA synchronous=FULL")
+            self._db.execute("PRAGMA fullfsync=ON")  # macOS: else what is flushed may stand in the disk's own memory
+            self._db.execute(f"PRAGMA wal_autocheckpoint={WAL_PAGES}")
+            self._db.executescript(_SCHEMA)
+        except (sqlite3.Error, OSError) as error:
+            raise plain(error, path) from None
+
+    def close(self) -> None:
+        """Fold the write-ahead log in and let go of the file."""
+        with self._lock, contextlib.suppress(sqlite3.Error):
+            self._db.close()
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _writing(self, epoch: int = 0) -> Iterator[None]:
+        with self._lock:
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+                if epoch and self.meta("epoch") != b"%d" % epoch:
+                    raise self._fenced()
+                yield
+                self._db.execute("COMMIT")
+            except BaseException as error:
+                with contextlib.suppress(sqlite3.Error):
+                    self._db.execute("ROLLBACK")
+                if isinstance(error, (sqlite3.Error, OSError)):
+                    raise plain(error, self.path) from None
+                raise
+
+    def _fenced(self) -> Fenced:
+        return Fenced(f"{self.job}: another run has taken the job over")
+
+    def take_epoch(self, owner: bytes, least: int = 1) -> int:
+        """The next epoch, under the write lock."""
+        with self._writing():
+            found = self.meta("epoch")
+            epoch = max(least, int(found) + 1 if found is not None else 1)
+            facts = [("epoch", b"%d" % epoch), ("owner", owner)]
+            self._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", facts)
+        return epoch
+
+    def newest_epoch(self) -> int:
+        """The last epoch that was taken."""
+        return int(self.meta("epoch") or 0)
+
+    def append(self, epoch: int, seq: int, blobs: Sequence[bytes]) -> None:
+        """Commit turns, on disk when this returns."""
+        if len(blobs) != 1:
+            with self._writing():
+                self._appended(epoch, seq, blobs)
+        else:  # a statement alone is a transaction of its own, and half the work of BEGIN, SELECT, INSERT, COMMIT
+            try:
+                with self._lock:  # else it might become a part of another thread's transaction, and not be on disk yet
+                    self._appended(epoch, seq, blobs)
+            except (sqlite3.Error, OSError) as error:
+                raise plain(error, self.path) from None
+
+    def _appended(self, epoch: int, first: int, blobs: Sequence[bytes]) -> None:
+        """The epoch is read under the write lock, by the statement that writes."""
+        for seq, blob in enumerate(blobs, first):
+            if self._db.execute(_APPEND, (seq, blob, b"%d" % epoch)).rowcount != 1:
+                raise self._fenced()
+
+    def put_snapshot(self, seq: int, emitted: int, blob: bytes, keep: int, epoch: int) -> None:
+        """Keep a snapshot, and remove old ones: the next one is written where they stood."""
+        with self._writing(epoch):
+            self._db.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", (seq, emitted, blob))
+            if keep:
+                self._db.execute(_OLD_SNAPSHOTS, (keep,))
+
+    def put_piece(self, generation: int, number: int, blob: bytes, epoch: int) -> None:
+        """Keep a piece."""
+        with self._writing(epoch):
+            self._db.execute("INSERT OR REPLACE INTO pieces VALUES (?, ?)", (_place(generation, number), blob))
+
+    def keep_pieces(self, spans: Sequence[Span], epoch: int) -> None:
+        """Remove the others."""
+        others = "".join(" AND NOT place BETWEEN ? AND ?" for _ in spans)
+        with self._writing(epoch):
+            self._db.execute(f"DELETE FROM pieces WHERE TRUE{others}", [*chain.from_iterable(map(_places, spans))])
+
+    def set_meta(self, key: str, value: bytes, epoch: int) -> None:
+        """Keep a small fact."""
+        with self._writing(epoch):
+            self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+
+    # -- removing --------------------------------------------------------------------------------------------------
+
+    def zero_what_goes(self) -> None:
+        """What is deleted from now on is written over."""
+        self._db.execute("PRAGMA secure_delete=ON")
+
+    def drop(self, upto: int, first_at_s: float, shrink: bool, epoch: int) -> None:
+        """Remove turns, and make the file small where no more will come."""
+        with self._writing():
+            if self.meta("epoch") != b"%d" % epoch:
+                raise self._fenced()
+            self._db.execute("INSERT OR IGNORE INTO meta VALUES ('first_at_s', ?)", (b"%r" % first_at_s,))
+            self._db.execute("DELETE FROM turns WHERE seq <= ?", (upto,))
+            self._db.execute("DELETE FROM snapshots WHERE seq < ?", (upto,))
+            self._db.execute("DELETE FROM pieces")
+            self._db.execute("INSERT OR REPLACE INTO meta VALUES ('dropped', ?)", (b"%d" % upto,))
+        with contextlib.suppress(sqlite3.Error):  # whoever reads at this moment is in the way: the next time, then
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            if shrink:
+                self._db.execute("VACUUM")
+                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def forget(self, figures: bytes, epoch: int) -> None:
+        """Remove all turns and snapshots from the file, not only from its tables."""
+        with self._writing(epoch):
+            for table in ("turns", "snapshots", "pieces"):
+                self._db.execute(f"DELETE FROM {table}")
+            self._db.execute("DELETE FROM meta WHERE key NOT IN ('format', 'epoch')")
+            self._db.execute("INSERT INTO meta VALUES ('forgotten', ?)", (figures,))
+        try:
+            for statement in ("PRAGMA wal_checkpoint(TRUNCATE)", "VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"):
+                self._db.execute(statement).fetchall()
+        except sqlite3.Error as error:
+            raise plain(error, self.path) from None
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def meta(self, key: str) -> bytes | None:
+        """A small fact."""
+        row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        return bytes(row[0]) if row else None
+
+    def last(self) -> int:
+        """The largest number of a turn."""
+        found: int = self._db.execute("SELECT coalesce(max(seq), 0) FROM turns").fetchone()[0]
+        return found
+
+    def turns(
+        self, after: int, upto: int | None = None, *, down: bool = False, count: int | None = None,
+        holding: Sequence[bytes] = (),
+    ) -> Iterator[tuple[int, bytes]]:  # fmt: skip
+        """Turns, one after the other, as they are when the first is asked for."""
+        where = "seq > ?" + (" AND seq <= ?" if upto is not None else "") + " AND instr(blob, ?) > 0" * len(holding)
+        asked = f"SELECT seq, blob FROM turns WHERE {where} ORDER BY seq{' DESC' if down else ''}"
+        given = (after, *(() if upto is None else (upto,)), *holding)
+        if count is not None:
+            yield from self._db.execute(f"{asked} LIMIT ?", (*given, count)).fetchall()
+            return
+        rows = iter(self._db.cursor().execute(asked, given).fetchone, None)  # no cursor for a generator to close late
+        yield from rows
+
+    def snapshots(self, after: int, upto: int, emitted_max: int, count: int | None) -> Iterator[tuple[int, bytes]]:
+        """Snapshots, the last one first."""
+        rows = self._db.cursor().execute(
+            "SELECT seq, blob FROM snapshots WHERE seq > ? AND seq <= ? AND emitted <= ? ORDER BY seq DESC LIMIT ?",
+            (after, upto, emitted_max, -1 if count is None else count),
+        )
+        yield from ((seq, bytes(blob)) for seq, blob in rows)
+
+    def heads(self, after: int) -> list[tuple[int, bytes]]:
+        """The first bytes of snapshots."""
+        asked = f"SELECT seq, substr(blob, 1, {HEAD_BYTES}) FROM snapshots WHERE seq > ? ORDER BY seq DESC"
+        return self._db.execute(asked, (after,)).fetchall()
+
+    def piece(self, generation: int, number: int) -> bytes | None:
+        """A piece."""
+        row = self._db.execute("SELECT blob FROM pieces WHERE place = ?", (_place(generation, number),)).fetchone()
+        return bytes(row[0]) if row else None
+
+    def count_pieces(self, span: Span | None) -> int:
+        """How many there are."""
+        where, given = ("WHERE place BETWEEN ? AND ?", _places(span)) if span is not None else ("", ())
+        found: int = self._db.execute(f"SELECT count(*) FROM pieces {where}", given).fetchone()[0]
+        return found
+
+    @contextlib.contextmanager
+    def as_it_is(self) -> Iterator[None]:
+        """All that is read meanwhile is of one moment."""
+        self._db.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._db.execute("ROLLBACK")
+
+    def size_bytes(self) -> int:
+        """Bytes on disk, write-ahead log included."""
+        paths = (self.path, self.path.with_name(self.path.name + "-wal"))
+        return sum(path.stat().st_size for path in paths if path.exists())
+
+
+FULL = ("disk is full", "disk I/O error", "No space left")
+"""What SQLite, or the system, says of a disk without room."""
+
+
+def plain(error: Exception, path: Path) -> StoreError:
+    """What is wrong with a journal's file, as one line."""
+    said = str(error)
+    if any(word in said for word in FULL):
+        return DiskFull(f"the disk that holds {path} is full ({said}): make room, then resume")
+    if "locked" in said:
+        return StoreError(f"{path.stem} is locked by another run that does not answer")
+    if "not a database" in said or "malformed" in said:
+        return StoreError(f"{path} is no journal, or is damaged: {said}")
+    return StoreError(f"cannot use {path}: {said}")

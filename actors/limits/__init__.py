@@ -1,0 +1,1 @@
+"""Limits kept outside jobs: budgets, operator overrides, shared accounts."""

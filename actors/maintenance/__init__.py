@@ -1,0 +1,1 @@
+"""Changes to jobs that are not running: fork, removal, retry, offline edits, cancelled batches."""

@@ -1,0 +1,47 @@
+"""Message batches of a job that nobody runs: cancelled at the provider, by whoever has the key."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from actors.channel.batches.orders import passes
+from actors.routing.model_factory import encode, make_model
+from actors.routing.routes import Wish, destination
+from cortex.values.limits import Limits
+from policies.failures.failure import Failure, FailureKind
+
+TRIES_MAX = 3
+PAUSE_S = 1.0
+
+
+async def withdraw(wish: Wish, limits: Limits, environ: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+    """Ask for no further request of these batches, all of one route, to be worked off. Why not, by name, for those
+    where that failed.
+
+    Raises ``SetupError`` where there is no key.
+    """
+    found = destination(wish, limits, environ)
+    try:
+        model = make_model(encode(found.arming))
+        try:
+            left = {}
+            for name in names:
+                failure = await _cancelled(getattr(model, "batches"), name)  # noqa: B009 - not every model has them
+                if failure is not None and failure.kind != FailureKind.LOST:  # a simulated one died with its process
+                    left[name] = failure.message
+            return left
+        finally:
+            await model.close()
+    finally:
+        found.close()
+
+
+async def _cancelled(batches: object, name: str) -> Failure | None:
+    failure: Failure | None = None
+    for tried in range(TRIES_MAX):
+        await asyncio.sleep(PAUSE_S * tried)
+        failure = await batches.cancel(name)  # type: ignore[attr-defined]
+        if failure is None or not passes(failure):
+            return failure
+    return failure

@@ -1,0 +1,175 @@
+"""A job that goes on from the middle of another: the first turns of a journal, under a new name.
+
+What those turns had under way does not come along: a call is taken back (its reply, if the first job got one, is
+remembered), a tool run that has come back since brings its result, a child job is begun anew over remembered replies.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+import msgspec
+
+from actors.common.errors import ClearError
+from actors.common.process_owner import owner_record, this_owner
+from actors.history.costs import OWN
+from actors.jobs.spec import whole
+from actors.journal.journal import Folder, Journal
+from actors.programs import loader
+from cortex.journal import codec
+from cortex.loop.step import step
+from cortex.state import commands, events
+from cortex.state.program import Program
+from cortex.state.state import State
+from cortex.values.limits import Terms
+from policies.failures.failure import Failure, FailureKind
+
+_TURNS_AT_ONCE = 500
+
+
+class CannotFork(ClearError):
+    """There is no job to be made of these turns. The message is one clear line."""
+
+
+class Fork(msgspec.Struct, frozen=True, kw_only=True):
+    """What to fork, where, and what of it is another."""
+
+    job: str
+    at: int
+    """The last turn that it takes over."""
+    name: str
+    """Of the new job."""
+    output: str = ""
+    program: str = ""
+    """Where another version of the program is; empty: the job's own, as it is now."""
+
+
+def fork(folder: Folder, wanted: Fork) -> State:
+    """Make the new job; K as it stands there. Raises ``CannotFork`` or ``StoreError``."""
+    source = folder.journal(wanted.job)
+    try:
+        with folder.hold(wanted.name):
+            if folder.has(wanted.name):
+                raise CannotFork(f"there is a job {wanted.name} already: give another --job")
+            if not 1 <= wanted.at <= source.seq:
+                raise CannotFork(f"{wanted.job} has turns 1 to {source.seq:,}, and no turn {wanted.at:,}")
+            with folder.making(wanted.name) as made:
+                return _made(folder, source, made, wanted)
+    finally:
+        source.close()
+
+
+def _made(folder: Folder, source: Journal, made: Journal, wanted: Fork) -> State:
+    before = _terms(source, wanted.at)
+    program, terms = _program(before, wanted)
+    made.take_epoch(owner_record(this_owner("inline")), least=source.newest_epoch() + 1)
+    blobs = _renamed(source.blobs(wanted.at), made, wanted.name, terms)
+    while some := list(islice(blobs, _TURNS_AT_ONCE)):
+        made.append(some)
+    k = codec.replay(None, (turn for _, turn in made.turns(made.opened_at())), program)
+    if differs := k.differs or program.remade(k):
+        raise CannotFork(f"its program has changed, and not only in what comes after turn {wanted.at:,}: {differs}")
+    _keep_input(folder, k, wanted)
+    _bring_to_rest(k, program, source, made, wanted)
+    made.set_meta(OWN, str(made.seq).encode())
+    made.set_meta("wish", terms.places.get("wish", "").encode())
+    made.snapshot(made.seq, k.emitted, codec.encode_state(k))
+    return k
+
+
+def _terms(source: Journal, at: int) -> Terms:
+    """The terms under which the job ran in this turn."""
+    found: Terms | None = None
+    opened_at = source.opened_at()
+    for seq, turn in source.turns(opened_at if opened_at < at else 0):
+        if seq > at:
+            break
+        found = codec.opening(turn) or found
+    assert found is not None, "a journal begins with an opening"
+    return found
+
+
+def _program(before: Terms, wanted: Fork) -> tuple[Program, Terms]:
+    """The program that the fork goes on with, and its terms. Raises ``CannotFork`` where that cannot be told to fit."""
+    where = loader.place_of(loader.find(wanted.program)) if wanted.program else before.program
+    program = loader.load(where, before.params_json)
+    now = loader.fingerprint(where, before.params_json)
+    if now != before.fingerprint and not program.traced:
+        raise CannotFork(
+            f"the program of {wanted.job} has changed since, and only a flow can be checked to have done the same: put "
+            f"it back, or run it as it is now under another --job (no equal question is paid again)"
+        )
+    places = {**before.places, "output": whole(wanted.output)}
+    return program, msgspec.structs.replace(
+        before, job=wanted.name, origin=before.drawn_as, program=where, fingerprint=now, places=places
+    )
+
+
+def _renamed(blobs: Iterable[tuple[int, bytes]], made: Journal, name: str, last: Terms) -> Iterator[bytes]:
+    """The same turns as those of another job, with nothing written to its output yet."""
+    for seq, blob in blobs:
+        turn = codec.decode_turn(blob)
+        opened = codec.opening(turn)
+        if opened is not None:
+            made.set_meta("opened_at", str(seq - 1).encode())
+        if opened is None and not any(type(event) is events.Written for batch in turn.batches for event in batch):
+            yield blob
+            continue
+        batches = [[_of_another(event, name, last) for event in batch] for batch in turn.batches]
+        yield codec.encode_turn(turn.at_s, map(codec.encode_batch, batches), turn.account)
+
+
+def _of_another(event: events.Event, name: str, last: Terms) -> events.Event:
+    if isinstance(event, events.Opened):
+        same = event.terms.params_json == last.params_json
+        terms = last if same else msgspec.structs.replace(event.terms, job=name, origin=last.origin)
+        return msgspec.structs.replace(event, terms=terms)
+    return events.Written(0, 0) if isinstance(event, events.Written) else event  # places within a turn stay
+
+
+def _bring_to_rest(k: State, program: Program, source: Journal, made: Journal, wanted: Fork) -> None:
+    """Settle what was under way, and rest: the next turn is that of whoever resumes it."""
+    if k.outcome:
+        return
+    if k.submissions:
+        requests = sum(len(submission.keys) for submission in k.submissions.values())
+        raise CannotFork(
+            f"at turn {wanted.at:,} {requests:,} requests of {wanted.job} were with the provider in message batches: "
+            "fork before or after that"
+        )
+    batch: list[events.Event] = [events.Stopped(f"the fork of {wanted.job} at turn {wanted.at}", "drain")]
+    taken_back = Failure(FailureKind.LOST, "its job was forked while it was under way", sent=False)
+    batch += [events.Broke(each.goal, each.sample, each.attempt, taken_back) for each in list(k.flights.values())]
+    batch += _came_back_since(k, source, wanted.at)
+    turn = events.Turn(k.at_s, (tuple(batch),))
+    step(k, program, turn)
+    made.append([codec.encode_turn(turn.at_s, map(codec.encode_batch, turn.batches), codec.encode_account(k))])
+
+
+def _came_back_since(k: State, source: Journal, at: int) -> Iterator[events.Event]:
+    """What tool runs that were under way have brought since."""
+    awaited = {
+        (task.goal, task.attempt) for task in k.errands.values()
+        if isinstance(task.command, commands.RunTool) and not task.due_at_s
+    }  # fmt: skip
+    for _, turn in source.turns(at) if awaited else ():
+        if codec.opening(turn) is not None or not awaited:
+            return
+        for batch in turn.batches:
+            for event in batch:
+                if isinstance(event, events.Observed) and (event.goal, event.attempt) in awaited:
+                    awaited.discard((event.goal, event.attempt))
+                    yield event
+
+
+def _keep_input(folder: Folder, k: State, wanted: Fork) -> None:
+    """Rows that came on standard input are kept for the new job too. Raises ``CannotFork`` where they are gone."""
+    if not k.terms.streams or k.terms.places.get("input") != "-":
+        return
+    spool, own = (folder.beside(name, ".input") for name in (wanted.job, wanted.name))
+    if spool.exists():
+        shutil.copyfile(spool, own)
+    elif not k.source_ended:
+        raise CannotFork(f"{wanted.job} read its rows from standard input, and they are gone: fork where all were read")

@@ -1,0 +1,169 @@
+"""Events for the journal of a job that nobody runs: no channel, no call, one turn."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from itertools import islice, takewhile
+from typing import Any
+
+from actors.common.process_owner import owner_record, this_owner
+from actors.history import final_state
+from actors.history.catalog import as_it_was, last_state, said_in_use
+from actors.history.redaction import Thinning
+from actors.history.result_history import lines, shard_names
+from actors.history.results import Projection
+from actors.journal.journal import Folder, Held, Journal, StoreError
+from actors.programs import loader
+from cortex.goals import shards
+from cortex.journal import codec
+from cortex.loop.step import step
+from cortex.state import events
+from cortex.state.commands import Emit
+from cortex.state.program import Program
+from cortex.state.state import State
+from cortex.values.limits import Limits, Terms
+from policies.failures.failure import Failure, FailureKind
+
+
+def amend(folder: Folder, job: str, batch_of: Callable[[int, State], list[events.Event]]) -> State:
+    """Take the job's epoch and append what ``batch_of`` makes of it and of K; K after that. Raises ``StoreError``."""
+    try:
+        with folder.hold(job):
+            source = folder.journal(job)
+            try:
+                return _amended(source, batch_of)
+            finally:
+                source.close()
+    except Held:
+        raise StoreError(said_in_use(folder, job)) from None
+
+
+def _amended(source: Journal, batch_of: Callable[[int, State], list[events.Event]]) -> State:
+    epoch = source.take_epoch(owner_record(this_owner("inline")))
+    ended = final_state.read(source)
+    if ended is not None and final_state.stands(ended.k.outcome, batch := batch_of(epoch, ended.k)):
+        turn = _turn(ended.k, batch)
+        final_state.fold(ended.k, turn)
+        _append(source, ended.k, turn)
+        return ended.k
+    snapshot = source.latest_snapshot()
+    k = codec.decode_state(snapshot[1]) if snapshot else None
+    turns = (turn for _, turn in source.turns(snapshot[0] if snapshot else source.opened_at()))
+    k = codec.replay(k, turns, loaded)
+    codec.put_right(k, source.account(source.seq))
+    turn, program = _turn(k, batch_of(epoch, k)), loaded(k.terms)
+    step(k, program, turn)
+    seq = _append(source, k, turn)
+    Thinning(source, k).look(k, seq)
+    if k.outcome and final_state.wanted(k):
+        final_state.write(source, k, program, seq, ended.lines if ended is not None else None)
+    return k
+
+
+def _turn(k: State, batch: list[events.Event]) -> events.Turn:
+    return events.Turn(max(k.at_s, time.time()), (tuple(batch),))
+
+
+def _append(source: Journal, k: State, turn: events.Turn) -> int:
+    batches = map(codec.encode_batch, turn.batches)
+    return source.append([codec.encode_turn(turn.at_s, batches, codec.encode_account(k))])
+
+
+def loaded(terms: Terms) -> Program:
+    """The program that a job runs."""
+    return loader.load(terms.program, terms.params_json)
+
+
+def cancel(folder: Folder, job: str, who: str) -> State:
+    """End for good a job that nobody runs, its shards first. Raises ``StoreError``."""
+    reports = {}
+    for name in shards_in(folder, job):
+        if folder.has(name):
+            reports[int(name.rpartition("~")[2])] = shards.report(cancel(folder, name, who), 1)
+
+    def cancelling(epoch: int, k: State) -> list[events.Event]:
+        gone = Failure(FailureKind.CANCELLED, f"cancelled by {who}", sent=False)
+        tasks = {task.goal: task.attempt for task in k.errands.values() if task.is_shard}
+        home = [events.Returned(*each, None, failure=gone, report=reports.get(each[0])) for each in tasks.items()]
+        said = [events.Reported(goal, report) for goal, report in reports.items() if goal not in tasks]
+        return [events.Rejoined(epoch), events.Stopped(who, "cancel"), *home, *said]
+
+    return amend(folder, job, cancelling)
+
+
+def shards_in(folder: Folder, job: str) -> list[str]:
+    """The shards of a job; none where it has none."""
+    with closing(folder.journal(job)) as source:
+        return shard_names(source, loaded)
+
+
+def _parts(folder: Folder, job: str) -> tuple[int, ...]:
+    """How many results each shard of a job has."""
+    return tuple(last_state(folder, name).emitted if folder.has(name) else 0 for name in shards_in(folder, job))
+
+
+def set_limits(folder: Folder, job: str, who: str, limits: Limits) -> State:
+    """Change the bounds of a job that nobody runs. Raises ``StoreError``."""
+
+    def setting(epoch: int, k: State) -> list[events.Event]:
+        return [events.Rejoined(epoch), events.LimitsSet(who, limits)]
+
+    return amend(folder, job, setting)
+
+
+def answer(folder: Folder, job: str, who: str, answers: dict[str, Any]) -> State:
+    """Answer what a job that nobody runs waits for. Raises ``StoreError``."""
+
+    def answering(epoch: int, k: State) -> list[events.Event]:
+        return [events.Rejoined(epoch), *(events.Told(who, name, value) for name, value in answers.items())]
+
+    return amend(folder, job, answering)
+
+
+def copy_results(
+    folder: Folder, job: str, sink: Any, rows: int = 0, size_bytes: int = 0, own: bool = False
+) -> int:
+    """Write a job's results, as far as its journal has them, into a sink that holds ``rows`` of them already.
+
+    ``own``: the sink is the job's own output, so the journal is told how much stands there. The number of results.
+    """
+    reader: Projection | None = None
+    try:
+        index = sink.open(rows, size_bytes, own)
+        if index > 0 and (parts := _parts(folder, job)) and index < sum(parts):
+            index = sink.open(0, 0, own)  # nobody knows which results of which shard these are
+        reader = Projection(folder.journal(job), as_it_was, index)
+        while some := reader.read():
+            sink.write([value for _, value in some])
+        written = sink.flush()
+    except BaseException:
+        sink.abandon()
+        raise
+    finally:
+        if reader is not None:
+            reader.close()
+        sink.close()
+    if own and written != (rows, size_bytes):
+        amend(folder, job, lambda epoch, k: [events.Written(written[0], written[1], _parts(folder, job))])
+    return int(written[0])
+
+
+def copy_some(
+    folder: Folder, job: str, sink: Any, pick: Callable[[Iterator[Emit]], Iterator[Emit]], together: int = 1_000
+) -> int:  # fmt: skip
+    """Write those of a job's results that ``pick`` lets through into a sink. How many these are."""
+    source = folder.journal(job)
+    try:
+        sink.open(0, 0, False)
+        found = pick(takewhile(lambda line: line is not None, lines(source, as_it_was)))  # type: ignore[arg-type]
+        while some := [line.value for line in islice(found, together)]:
+            sink.write(some)
+        return int(sink.flush()[0])
+    except BaseException:
+        sink.abandon()
+        raise
+    finally:
+        source.close()
+        sink.close()

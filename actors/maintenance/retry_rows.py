@@ -1,0 +1,146 @@
+"""Rows that failed: which they are, and the source that gives them to their job once more.
+
+Both are read out of the job's journal: the input may be gone by now.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from actors.common.errors import ClearError
+from actors.files.sources.row_source import WINDOW_BYTES_MAX, Window
+from actors.history.result_history import Load, lines
+from actors.journal.journal import Folder, Journal
+from actors.ports.rows import Source
+from cortex.state import events
+from cortex.values.prompt import with_model
+
+
+class NothingFailed(ClearError):
+    """The job has no failed row of the kinds that were named."""
+
+
+def reopening(
+    source: Journal, load: Load, kinds: Collection[str], *, who: str, position: int, model: str = "",
+    output_tokens_max: int = 0, requests: bool = True,
+) -> events.Reopened:  # fmt: skip
+    """The event that opens a job's failed rows again, those of some kinds; of all where none is named.
+
+    ``position``: how far the source was read. ``requests``: whether rows are whole requests. Raises
+    ``NothingFailed``.
+    """
+    found = []
+    for line in lines(source, load):
+        if line is None:
+            break
+        if line.row and (not kinds or line.kind in kinds):
+            found.append(line)
+    if not found:
+        raise NothingFailed("no row failed" + (f" of kind {' or '.join(sorted(kinds))}" if kinds else ""))
+    before = source.reopenings()
+    last = before[-1][1] if before else None
+    model = model or (last.model if last else "")
+    output_tokens_max = output_tokens_max or (last.output_tokens_max if last else 0)
+    return events.Reopened(
+        who, len(before) + 1, tuple(line.row for line in found), tuple(line.index for line in found),
+        dict(sorted(Counter(line.kind for line in found).items())), position, ordered=found[0].order >= 0, model=model,
+        output_tokens_max=output_tokens_max, requests=requests,
+    )  # fmt: skip
+
+
+class Rows:
+    """A job's rows: those of its source, and once failed ones were opened again, these, as they stand in the journal.
+
+    Their positions go on from where reading had ended before: one a row, in the order of the input. ``source`` may be
+    gone by then.
+    """
+
+    def __init__(self, folder: Folder, job: str, source: Source | None = None) -> None:
+        self._folder = folder
+        self._job = job
+        self._source = source
+        self._journal: Journal | None = None
+        self._reopened: events.Reopened | None = None
+        self._rows: Iterator[events.Row] = iter(())
+        self._position = 0
+
+    def seek(self, position: int) -> None:
+        """Go on there."""
+        self._let_go()
+        self._journal = self._folder.journal(self._job)
+        found = self._journal.reopenings()
+        self._reopened = found[-1][1] if found else None
+        if self._reopened is None:
+            assert self._source is not None, "only what was opened again needs no source"
+            self._source.seek(position)
+            return
+        self._rows = self._read(self._journal, self._reopened)
+        self._position = max(position, self._reopened.base)
+        for _ in islice(self._rows, self._position - self._reopened.base):
+            pass
+
+    def read(self, rows_max: int) -> Any:
+        """The next rows."""
+        again = self._reopened
+        if again is None:
+            assert self._source is not None
+            return self._source.read(rows_max)
+        rows: list[events.Row] = []
+        size = 0
+        while len(rows) < rows_max and size < WINDOW_BYTES_MAX and (row := next(self._rows, None)) is not None:
+            rows.append(row)
+            size += len(row.body)
+        self._position += len(rows)
+        return Window(tuple(rows), self._position, self._position >= again.base + len(again.keys))
+
+    def close(self) -> None:
+        """Let go of journal and source."""
+        self._let_go()
+        if self._source is not None:
+            self._source.close()
+
+    def _let_go(self) -> None:
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
+
+    @staticmethod
+    def _read(source: Journal, again: events.Reopened) -> Iterator[events.Row]:
+        """Each row of the source once: a window that came twice was taken once, rows fed again are no others."""
+        wanted = set(again.keys)
+        place, position = -1, 0
+        for _, turn in source.turns(source.opened_at()):
+            for event in (event for batch in turn.batches for event in batch):
+                if type(event) is not events.Fed or event.start != position:
+                    continue
+                position = event.position
+                for row in event.rows:
+                    if row.place >= 0:
+                        continue
+                    place += 1
+                    if row.key in wanted:
+                        wanted.discard(row.key)
+                        yield _as_asked(row, place, again)
+            if not wanted:
+                return
+
+
+def _as_asked(row: events.Row, place: int, again: events.Reopened) -> events.Row:
+    body, tokens = row.body, row.output_tokens_max
+    if again.model and again.requests:
+        body = with_model(body, again.model)
+    if again.output_tokens_max:
+        tokens = again.output_tokens_max
+        body = _with_tokens(body, tokens) if again.requests else body
+    return msgspec.structs.replace(row, body=body, output_tokens_max=tokens, place=place)
+
+
+def _with_tokens(body: bytes, tokens: int) -> bytes:
+    """The same request for a reply of at most so many tokens; its members stay in their order."""
+    request: dict[str, Any] = msgspec.json.decode(body)
+    return msgspec.json.encode({**request, "max_tokens": tokens})

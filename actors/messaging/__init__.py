@@ -1,0 +1,1 @@
+"""Messages between actors: inbox entries, payloads, acknowledged reports."""

@@ -1,0 +1,83 @@
+"""How a branch or a worker tells the cortex what it does: numbered reports, each sent again until it was heard."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from actors.ports.runtime import Runtime
+from cortex.scheduler.reports import Report
+
+REPORT_S = 0.25
+"""Between two reports, until the cortex says how often it wants them."""
+URGENT_S = 0.02
+"""Between two reports at the least, however urgent."""
+AGAIN_S = 1.0
+"""How long to wait before a report that nobody heard is sent again."""
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+class Reporter:
+    """``made`` gives the report of this number; ``more`` says whether there will be anything to report after it.
+
+    While nothing happens nothing is said: the last report tells that its sender has become idle.
+    """
+
+    def __init__(self, runtime: Runtime, made: Callable[[int], Report], more: Callable[[], bool]) -> None:
+        self._runtime = runtime
+        self._cortex = runtime.peer("cortex")
+        self._made = made
+        self._more = more
+        self._number = 0
+        self._wanted_s = REPORT_S
+        self._told_s = float("-inf")
+        self._urgent = asyncio.Event()
+        self._telling: asyncio.Task[None] | None = None
+
+    def stir(self) -> None:
+        """There is something to report, soon."""
+        if self._telling is None or self._telling.done():
+            self._telling = asyncio.get_running_loop().create_task(self._tell())
+
+    def at_once(self) -> None:
+        """There is something to report that others wait for."""
+        self._urgent.set()
+        self.stir()
+
+    async def close(self) -> None:
+        """Say no more."""
+        if self._telling is not None:
+            self._telling.cancel()
+            await asyncio.gather(self._telling, return_exceptions=True)
+
+    async def _tell(self) -> None:
+        while True:
+            await self._pause()
+            self._urgent.clear()
+            self._number += 1
+            self._told_s = self._runtime.monotonic_s()
+            blob = _encoder.encode(self._made(self._number))
+            while not await self._heard(blob):  # noqa: ASYNC110 - nobody says when a cortex is back
+                await asyncio.sleep(AGAIN_S)
+            if not self._more():
+                return
+
+    async def _pause(self) -> None:
+        try:
+            async with asyncio.timeout(self._wanted_s):  # in 3.11 wait_for may swallow a cancellation
+                await self._urgent.wait()
+        except TimeoutError:
+            return
+        early_s = self._told_s + URGENT_S - self._runtime.monotonic_s()
+        if early_s > 0:
+            await asyncio.sleep(early_s)
+
+    async def _heard(self, blob: bytes) -> bool:
+        try:
+            self._wanted_s = max(URGENT_S, float(await self._cortex.ask("report", blob)))
+        except Exception:  # away, gone, or coming back: whoever is the cortex next shall hear it
+            return False
+        return True

@@ -1,0 +1,1 @@
+"""Monitors of a running job: throughput, stalls, deadlines, webhooks."""

@@ -1,0 +1,1 @@
+"""Shared parts of telemetry: conventions, settings, exporter noise, timers."""

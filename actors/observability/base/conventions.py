@@ -1,0 +1,348 @@
+"""The only place that knows what OpenTelemetry's conventions call things.
+
+Those for generative AI are in development still, in a repository of their own
+(https://github.com/open-telemetry/semantic-conventions-genai); when a name moves, it moves here. A test compares the
+names with the registry that `opentelemetry-semantic-conventions` ships. What has no name there is called ``cortex.*``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+import msgspec
+
+from cortex.tracing.spans import Ids, Span, What, goal_of
+
+OPERATION: Final = "gen_ai.operation.name"
+PROVIDER: Final = "gen_ai.provider.name"
+REQUEST_MODEL: Final = "gen_ai.request.model"
+REQUEST_MAX_TOKENS: Final = "gen_ai.request.max_tokens"
+RESPONSE_MODEL: Final = "gen_ai.response.model"
+FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
+INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
+"""All tokens of the prompt: the Messages API counts those read from and written to its cache apart, and the
+convention's rule for it is to add them up."""
+OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
+CACHE_READ_TOKENS: Final = "gen_ai.usage.cache_read.input_tokens"
+CACHE_CREATION_TOKENS: Final = "gen_ai.usage.cache_creation.input_tokens"
+TOKEN_TYPE: Final = "gen_ai.token.type"
+WORKFLOW_NAME: Final = "gen_ai.workflow.name"
+AGENT_NAME: Final = "gen_ai.agent.name"
+TOOL_NAME: Final = "gen_ai.tool.name"
+TOOL_CALL_ID: Final = "gen_ai.tool.call.id"
+INPUT_MESSAGES: Final = "gen_ai.input.messages"
+OUTPUT_MESSAGES: Final = "gen_ai.output.messages"
+SYSTEM_INSTRUCTIONS: Final = "gen_ai.system_instructions"
+SESSION: Final = "session.id"
+"""By which viewers group the traces of one run: here, the job."""
+ERROR_TYPE: Final = "error.type"
+SERVER_ADDRESS: Final = "server.address"
+SERVER_PORT: Final = "server.port"
+HTTP_STATUS: Final = "http.response.status_code"
+
+OPERATION_DURATION: Final = "gen_ai.client.operation.duration"
+TOKEN_USAGE: Final = "gen_ai.client.token.usage"
+
+CHAT: Final = "chat"
+EXECUTE_TOOL: Final = "execute_tool"
+INVOKE_AGENT: Final = "invoke_agent"
+INVOKE_WORKFLOW: Final = "invoke_workflow"
+PLAN: Final = "plan"
+
+JOB: Final = "cortex.job.id"
+GOAL_ID: Final = "cortex.goal.id"
+ROW_KEY: Final = "cortex.row.key"
+SAMPLE: Final = "cortex.sample"
+ATTEMPT: Final = "cortex.attempt"
+WAITED: Final = "cortex.waited"
+
+VARYING: Final = frozenset(
+    {ATTEMPT, CACHE_CREATION_TOKENS, CACHE_READ_TOKENS, GOAL_ID, INPUT_TOKENS, OUTPUT_TOKENS, REQUEST_MAX_TOKENS,
+     ROW_KEY, SAMPLE, WAITED}
+)  # fmt: skip
+"""What one call has and the next has otherwise. It is said first, so that the rest is one piece."""
+
+INTERNAL, CLIENT = 1, 3
+"""Kinds of spans, as OTLP numbers them."""
+
+Value = str | bool | int | float | tuple[str, ...]
+Attributes = list[tuple[str, Value]]
+
+_PROVIDERS: Final = (
+    ("anthropic.com", "anthropic"),
+    ("amazonaws.com", "aws.bedrock"),
+    ("googleapis.com", "gcp.vertex_ai"),
+    ("services.ai.azure.com", "azure.ai.inference"),
+)
+_CLOUDS: Final = {"bedrock": "aws.bedrock", "vertex": "gcp.vertex_ai", "foundry": "azure.ai.inference"}
+"""By the scheme of a route's endpoint. Where it has an address of its own, that follows a plus sign."""
+
+
+class Told(NamedTuple):
+    """A span in the words of the conventions."""
+
+    trace_id: int
+    span_id: int
+    parent_id: int
+    """0: it is the first of its trace."""
+    name: str
+    kind: int
+    begin_ns: int
+    end_ns: int
+    failed: bool
+    attributes: Attributes
+    links: tuple[tuple[int, int], ...]
+    remote: bool = False
+    """Whether its parent was written by another process."""
+
+
+class Job(NamedTuple):
+    """What all spans of a job have in common."""
+
+    ids: Ids
+    common: Attributes
+    launched_by: tuple[int, int] | None = None
+    """Of a child job: trace and span, in its parent's traces, below which it runs."""
+
+    def trace_id(self, trace: int) -> int:
+        """Of one of its traces; what tells of a child job itself is a part of its parent's."""
+        if self.launched_by is not None and not goal_of(trace):
+            return self.launched_by[0]
+        return self.ids.trace_id(trace)
+
+
+def job_of(name: str, ids: Ids, labels: tuple[tuple[str, str], ...] = (), traceparent: str = "") -> Job:
+    """A job as its spans tell of it. ``labels``: its user's, by name."""
+    common: Attributes = [(JOB, name), (SESSION, name.partition("~")[0])]
+    common += [(f"cortex.label.{key}", value) for key, value in labels]
+    return Job(ids, common, parsed_traceparent(traceparent))
+
+
+def parsed_traceparent(header: str) -> tuple[int, int] | None:
+    """Trace and span that a W3C header names; None where it names none, or one that is not told of."""
+    parts = header.split("-")
+    if len(parts) < 4 or parts[3][-1:] not in ("1", "3", "5", "7", "9", "b", "d", "f"):
+        return None
+    return int(parts[1], 16), int(parts[2], 16)
+
+
+@lru_cache(64)
+def provider_of(endpoint: str) -> str:
+    """Who answers there, as the convention names them. Whoever speaks the Messages API elsewhere is taken for it; what
+    answers in this process, the simulator say, has a name of ours."""
+    if (cloud := endpoint.partition("://")[0]) in _CLOUDS:
+        return _CLOUDS[cloud]
+    if "://" not in endpoint:
+        return f"cortex.{endpoint.partition(':')[0]}"
+    return next((name for host, name in _PROVIDERS if host in endpoint), "anthropic")
+
+
+def address_of(endpoint: str) -> str:
+    """The address in a route's endpoint; of a cloud's own, which only the SDK knows, none."""
+    return endpoint.partition("+")[2] if endpoint.partition("://")[0] in _CLOUDS else endpoint
+
+
+@lru_cache(64)
+def server_of(endpoint: str) -> Sequence[tuple[str, Value]]:
+    """Where calls go: host, and port where it is not the usual one."""
+    parts = urlsplit(address_of(endpoint))
+    if not parts.hostname:
+        return []
+    found: Attributes = [(SERVER_ADDRESS, parts.hostname)]
+    if parts.port is not None:
+        found.append((SERVER_PORT, parts.port))
+    return found
+
+
+def told(span: Span, job: Job) -> Told:
+    """A span in the convention's words."""
+    ids, facts = job.ids, span.facts
+    name, kind, attributes = _SAID[span.what](span, facts)
+    if span.failed:
+        attributes.append((ERROR_TYPE, span.failed))
+    attributes += job.common
+    parent_id, remote = ids.span_id(span.above) if span.above else 0, False
+    if job.launched_by is not None and span.what is What.JOB:
+        parent_id, remote = job.launched_by[1], True
+    links = tuple([(job.trace_id(trace), ids.span_id(key)) for trace, key in span.links]) if span.links else ()
+    return Told(
+        job.trace_id(span.trace), ids.span_id(span.key), parent_id, name, kind, int(span.begin_s * 1e9),
+        int(span.end_s * 1e9), bool(span.failed), attributes, links, remote,
+    )  # fmt: skip
+
+
+Said = tuple[str, int, Attributes]
+
+
+def _goal(span: Span, facts: dict[str, Any]) -> Said:
+    said: Attributes = [(GOAL_ID, facts["goal"])]
+    if "row" in facts:
+        said.append((ROW_KEY, facts["row"]))
+    said.append(("cortex.goal.kind", span.name))
+    if "status" in facts:
+        said.append(("cortex.goal.status", facts["status"]))
+    if "part" in facts:
+        said.append(("cortex.goal.part", facts["part"]))
+    if facts.get("tools"):  # calls and tools in turn, until the goal is met
+        return f"{INVOKE_AGENT} {span.name}", INTERNAL, [*said, (OPERATION, INVOKE_AGENT), (AGENT_NAME, span.name)]
+    return f"goal {span.name}", INTERNAL, said
+
+
+def _select(span: Span, facts: dict[str, Any]) -> Said:
+    said: Attributes = [("cortex.route", facts.get("route", 0))]
+    if span.name:
+        said.append(("cortex.constructor", span.name))
+    return "select", INTERNAL, said
+
+
+def _call(span: Span, facts: dict[str, Any]) -> Said:
+    endpoint = facts["endpoint"]
+    said: Attributes = [(GOAL_ID, facts["goal"]), (SAMPLE, facts["sample"])]
+    if facts["max_tokens"]:
+        said.append((REQUEST_MAX_TOKENS, facts["max_tokens"]))
+    if "input" in facts:
+        said += [(INPUT_TOKENS, facts["input"]), (OUTPUT_TOKENS, facts["output"])]
+        if facts["cache_read"]:
+            said.append((CACHE_READ_TOKENS, facts["cache_read"]))
+        if facts["cache_creation"]:
+            said.append((CACHE_CREATION_TOKENS, facts["cache_creation"]))
+    said += [
+        (OPERATION, CHAT), (PROVIDER, provider_of(endpoint)), (REQUEST_MODEL, facts["asked_model"]),
+        ("cortex.attempts", facts["attempts"]),
+    ]  # fmt: skip
+    said += server_of(endpoint)
+    if "model" in facts:
+        said += [(RESPONSE_MODEL, facts["model"]), (FINISH_REASONS, (facts["stop"],))]
+    if facts.get("reused"):
+        said.append(("cortex.reused", True))
+    if "prompt" in facts:
+        said += asked(facts["prompt"])
+    if "reply" in facts:
+        said += answered(facts["reply"])
+    return f"{CHAT} {facts['asked_model']}", CLIENT, said
+
+
+def _attempt(span: Span, facts: dict[str, Any]) -> Said:
+    said: Attributes = [(ATTEMPT, facts["attempt"])]
+    if facts.get("by"):
+        said += [(WAITED, waited_s(facts["waited_s"])), ("cortex.branch", facts["by"])]
+    said.append(("cortex.route", facts["route"]))
+    if facts.get("status"):
+        said.append((HTTP_STATUS, facts["status"]))
+    if facts.get("error"):
+        said.append(("cortex.provider.error", facts["error"]))
+    said += [(f"cortex.{name}", facts[name]) for name in ("probe", "abandoned", "sent") if name in facts]
+    return "attempt", CLIENT, said
+
+
+def waited_s(seconds: float) -> float:
+    """To the microsecond: ``round`` says the same, but goes by way of decimal digits."""
+    return int(seconds * 1e6 + 0.5) / 1e6
+
+
+def _absorb(span: Span, facts: dict[str, Any]) -> Said:
+    if "goals" in facts:  # the reply was a plan: more goals
+        said: Attributes = [(OPERATION, PLAN), (AGENT_NAME, span.name), ("cortex.goals", facts["goals"])]
+        return f"{PLAN} {span.name}", INTERNAL, said
+    return "absorb", INTERNAL, []
+
+
+def _tool(span: Span, facts: dict[str, Any]) -> Said:
+    said: Attributes = [(OPERATION, EXECUTE_TOOL), (TOOL_NAME, span.name), (GOAL_ID, facts["goal"])]
+    if "id" in facts:
+        said.append((TOOL_CALL_ID, facts["id"]))
+    if facts.get("by"):
+        said.append(("cortex.worker", facts["by"]))
+    return f"{EXECUTE_TOOL} {span.name}", INTERNAL, said
+
+
+def _child(span: Span, facts: dict[str, Any]) -> Said:
+    return f"child {short(span.name)}", INTERNAL, [(GOAL_ID, facts["goal"]), ("cortex.program", span.name)]
+
+
+def _join(span: Span, facts: dict[str, Any]) -> Said:
+    return "join", INTERNAL, [(GOAL_ID, facts["goal"]), ("cortex.goals", facts["goals"])]
+
+
+def _episode(span: Span, facts: dict[str, Any]) -> Said:
+    said: Attributes = [(f"cortex.{name}", facts[name]) for name in ("why", "route") if name in facts]
+    return span.name, INTERNAL, said
+
+
+def _job(span: Span, facts: dict[str, Any]) -> Said:
+    program = short(span.name)
+    said: Attributes = [
+        (OPERATION, INVOKE_WORKFLOW), (WORKFLOW_NAME, program), ("cortex.program", span.name),
+        ("cortex.outcome", facts["outcome"]), ("cortex.run", facts["run"]), ("cortex.calls", facts["calls"]),
+        ("cortex.attempts", facts["attempts"]), (INPUT_TOKENS, facts["input"]), (OUTPUT_TOKENS, facts["output"]),
+        ("cortex.cost.known_usd", facts["cost_nusd"] / 1e9), ("cortex.cost.assumed_usd", facts["assumed_nusd"] / 1e9),
+        ("cortex.rows.succeeded", facts["succeeded"]), ("cortex.rows.failed", facts["rows_failed"]),
+    ]  # fmt: skip
+    if facts["why"]:
+        said.append(("cortex.why", facts["why"]))
+    return f"{INVOKE_WORKFLOW} {program}", INTERNAL, said
+
+
+def short(program: str) -> str:
+    """A program's name without its module."""
+    return program.rpartition(":")[2].rpartition(".")[2] or program
+
+
+_SAID: dict[What, Callable[[Span, dict[str, Any]], Said]] = {
+    What.GOAL: _goal, What.PART: _goal, What.SELECT: _select, What.CALL: _call, What.ATTEMPT: _attempt,
+    What.ABSORB: _absorb, What.TOOL: _tool, What.CHILD: _child, What.JOIN: _join, What.EPISODE: _episode,
+    What.JOB: _job,
+}  # fmt: skip
+
+
+# -- what was asked and answered, where that may be told --------------------------------------------------------------
+
+
+def asked(body: bytes) -> Attributes:
+    """A request in the convention's form of messages."""
+    try:
+        fields = msgspec.json.decode(body)
+        messages = [{"role": one["role"], "parts": _parts(one["content"])} for one in fields["messages"]]
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return []
+    said: Attributes = [(INPUT_MESSAGES, _json(messages))]
+    if fields.get("system"):
+        said.append((SYSTEM_INSTRUCTIONS, _json(_parts(fields["system"]))))
+    return said
+
+
+def answered(body: bytes) -> Attributes:
+    """A reply in the same form."""
+    try:
+        fields = msgspec.json.decode(body)
+        said = {"role": "assistant", "parts": _parts(fields["content"]), "finish_reason": fields["stop_reason"]}
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return []
+    return [(OUTPUT_MESSAGES, _json([said]))]
+
+
+def _parts(content: Any) -> list[dict[str, Any]]:
+    if isinstance(content, str):
+        return [{"type": "text", "content": content}]
+    return [_part(block) for block in content]
+
+
+def _part(block: dict[str, Any]) -> dict[str, Any]:
+    match block["type"]:
+        case "text":
+            return {"type": "text", "content": block["text"]}
+        case "thinking":
+            return {"type": "reasoning", "content": block.get("thinking", "")}
+        case "tool_use":
+            return {"type": "tool_call", "id": block["id"], "name": block["name"], "arguments": block["input"]}
+        case "tool_result":
+            return {"type": "tool_call_response", "id": block["tool_use_id"], "response": block.get("content")}
+        case other:
+            return {"type": other}
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

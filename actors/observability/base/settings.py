@@ -1,0 +1,223 @@
+"""How this process tells of itself, read once from the standard `OTEL_*` variables.
+
+See https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/ and, for OTLP,
+https://opentelemetry.io/docs/specs/otel/protocol/exporter/. Where nothing is said, spans are kept in the state folder.
+Headers may hold a key: they are handed on in a call, never in an environment, and nothing prints them.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import unquote
+
+import msgspec
+
+from actors.providers.credentials.credential import without_password
+
+FILE: Final = "file"
+"""Our own name of an exporter, beside the standard `otlp`, `console` and `none`: lines of OTLP JSON, in the state
+folder."""
+GRPC: Final = "grpc"
+HTTP: Final = "http/protobuf"
+SIGNALS: Final = ("traces", "metrics", "logs")
+HEADERS: Final = ("OTEL_EXPORTER_OTLP_HEADERS", *(f"OTEL_EXPORTER_OTLP_{name.upper()}_HEADERS" for name in SIGNALS))
+"""Variables that may hold a key."""
+SAMPLERS: Final = frozenset(
+    {"always_on", "always_off", "traceidratio", "parentbased_always_on", "parentbased_always_off",
+     "parentbased_traceidratio"}
+)  # fmt: skip
+TIMEOUT_S: Final = 10.0
+BATCH_SPANS: Final = 4_096
+"""The standard says 512; a request costs as much as the encoding of some hundred spans."""
+QUEUE_SPANS: Final = 32_768
+"""The standard says 2,048, for a program whose spans end one by one. Here those of a whole turn come at once."""
+DELAY_S: Final = 1.0
+
+_PORTS: Final = {GRPC: 4317, HTTP: 4318}
+_EXPORTERS: Final = frozenset({"otlp", "console", "none", FILE, "prometheus"})
+_CAPTURE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+_CAPTURED: Final = {
+    "": False, "false": False, "no_content": False, "event_only": False, "true": True, "span_only": True,
+    "span_and_event": True,
+}  # fmt: skip
+
+
+def before_grpc() -> None:
+    """Said before gRPC is imported, unless the user has said otherwise: its handlers of forks are not wanted here.
+
+    With them a process that is forked from one with a channel open now and then dies before it has begun
+    (grpc/grpc#43055), and so begins what Ray starts, by ``preexec_fn``. Nothing of ours uses gRPC after a fork.
+    """
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+
+class Signal(msgspec.Struct, frozen=True, kw_only=True):
+    """Where one kind of telemetry goes."""
+
+    exporters: tuple[str, ...] = ()
+    endpoint: str = ""
+    """Whole: for HTTP with its path."""
+    protocol: str = HTTP
+    headers: tuple[tuple[str, str], ...] = ()
+    """Sent along with each export. May hold a key."""
+    timeout_s: float = TIMEOUT_S
+
+    def __repr__(self) -> str:
+        where = without_password(self.endpoint) or "-"
+        return f"Signal({','.join(self.exporters) or 'none'}, {where}, {len(self.headers)} headers)"
+
+    def __rich_repr__(self) -> list[tuple[str, str]]:
+        return [("told", repr(self))]
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the environment says of telemetry. Encodes with msgspec, for a call to another process."""
+
+    traces: Signal = Signal()
+    metrics: Signal = Signal()
+    logs: Signal = Signal()
+    service: str = "cortex"
+    resource: tuple[tuple[str, str], ...] = ()
+    """Attributes of whatever this process tells, besides its service's name; they serve as a job's labels too."""
+    sampler: str = ""
+    """One of ``SAMPLERS``; empty: nobody said, and ours decides."""
+    ratio: float = 1.0
+    """Share of traces that the ratio samplers keep."""
+    propagators: tuple[str, ...] = ()
+    """What is sent to the provider with each attempt; nothing unless it was asked for."""
+    captures: bool = False
+    """Whether prompts and replies may be told."""
+    batch_spans: int = BATCH_SPANS
+    queue_spans: int = QUEUE_SPANS
+    delay_s: float = DELAY_S
+    """Between two exports, at the latest."""
+    complaints: tuple[str, ...] = ()
+    """What was not understood, a line each; it was taken as if it had not been said."""
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str]) -> Settings:
+        """What these variables say. Never raises: as the standard has it, what is not understood is complained of."""
+        read = _Reader(environ)
+        disabled = read.flag("OTEL_SDK_DISABLED")
+        sampler = read.one_of("OTEL_TRACES_SAMPLER", SAMPLERS)
+        resource = dict(read.pairs("OTEL_RESOURCE_ATTRIBUTES"))
+        named = resource.pop("service.name", "")
+        signals = {} if disabled else {name: _signal(read, name) for name in SIGNALS}
+        propagators = () if disabled else read.words("OTEL_PROPAGATORS")
+        return cls(
+            **signals,
+            service=read.text("OTEL_SERVICE_NAME") or named or "cortex",
+            resource=tuple(resource.items()),
+            sampler=sampler,
+            ratio=read.number("OTEL_TRACES_SAMPLER_ARG", 1.0, 0.0, 1.0) if "ratio" in sampler else 1.0,
+            propagators=tuple(name for name in propagators if name != "none"),
+            captures=_captures(read),
+            batch_spans=int(read.number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", BATCH_SPANS, 1, 1e6)),
+            queue_spans=int(read.number("OTEL_BSP_MAX_QUEUE_SIZE", QUEUE_SPANS, 1, 1e7)),
+            delay_s=read.number("OTEL_BSP_SCHEDULE_DELAY", 1000 * DELAY_S, 1, 1e9) / 1000,
+            complaints=tuple(read.complaints),
+        )
+
+    def with_headers(self, headers: Mapping[str, tuple[tuple[str, str], ...]]) -> Settings:
+        """The same, with headers by signal that came in a call."""
+        changed = {name: msgspec.structs.replace(getattr(self, name), headers=headers[name]) for name in headers}
+        return msgspec.structs.replace(self, **changed)
+
+    def headers(self) -> dict[str, tuple[tuple[str, str], ...]]:
+        """What may be secret, by signal, to be handed on in a call; empty where there is nothing."""
+        return {name: found for name in SIGNALS if (found := getattr(self, name).headers)}
+
+
+def _signal(read: _Reader, name: str) -> Signal:
+    upper = name.upper()
+
+    def either(what: str) -> str:
+        return read.text(f"OTEL_EXPORTER_OTLP_{upper}_{what}") or read.text(f"OTEL_EXPORTER_OTLP_{what}")
+
+    protocol = either("PROTOCOL") or HTTP
+    if protocol not in _PORTS:
+        read.complain(f"OTEL_EXPORTER_OTLP_PROTOCOL is {protocol!r}: give {HTTP} or {GRPC}")
+        protocol = HTTP
+    own, base = read.text(f"OTEL_EXPORTER_OTLP_{upper}_ENDPOINT"), read.text("OTEL_EXPORTER_OTLP_ENDPOINT")
+    exporters = read.words(f"OTEL_{upper}_EXPORTER")
+    for unknown in [each for each in exporters if each not in _EXPORTERS]:
+        read.complain(f"OTEL_{upper}_EXPORTER names {unknown!r}: give {', '.join(sorted(_EXPORTERS))}")
+    if not exporters:
+        exporters = ("otlp",) if own or base else (FILE,) if name == "traces" else ()
+    endpoint = base or f"http://localhost:{_PORTS[protocol]}"
+    if protocol == HTTP:
+        endpoint = f"{endpoint.rstrip('/')}/v1/{name}"
+    header_name = f"OTEL_EXPORTER_OTLP_{upper}_HEADERS"
+    headers = read.pairs(header_name) if read.text(header_name) else read.pairs(HEADERS[0])
+    timeout_ms = f"OTEL_EXPORTER_OTLP_{upper}_TIMEOUT"
+    timeout_ms = timeout_ms if read.text(timeout_ms) else "OTEL_EXPORTER_OTLP_TIMEOUT"
+    return Signal(
+        exporters=tuple(each for each in exporters if each in _EXPORTERS - {"none"}),
+        endpoint=own or endpoint, protocol=protocol, headers=tuple((key.lower(), value) for key, value in headers),
+        timeout_s=read.number(timeout_ms, 1000 * TIMEOUT_S, 1, 1e9) / 1000,
+    )  # fmt: skip
+
+
+def _captures(read: _Reader) -> bool:
+    said = read.text(_CAPTURE).lower()
+    if said not in _CAPTURED:
+        read.complain(f"{_CAPTURE} is {said!r}: give NO_CONTENT or SPAN_ONLY")
+    return _CAPTURED.get(said, False)
+
+
+class _Reader:
+    """Reads variables; complains of a bad one by name, and never shows what a header holds."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self.complaints: list[str] = []
+
+    def complain(self, line: str) -> None:
+        if line not in self.complaints:
+            self.complaints.append(line)
+
+    def text(self, name: str) -> str:
+        return self._environ.get(name, "").strip()
+
+    def words(self, name: str) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(word.strip().lower() for word in self.text(name).split(",") if word.strip()))
+
+    def flag(self, name: str) -> bool:
+        said = self.text(name).lower()
+        if said not in ("", "true", "false"):
+            self.complain(f"{name} is {said!r}: give true or false")
+        return said == "true"
+
+    def one_of(self, name: str, known: frozenset[str]) -> str:
+        said = self.text(name).lower()
+        if said and said not in known:
+            self.complain(f"{name} is {said!r}: give one of {', '.join(sorted(known))}")
+            return ""
+        return said
+
+    def number(self, name: str, default: float, least: float, most: float) -> float:
+        said = self.text(name)
+        if not said:
+            return default
+        try:
+            found = float(said)
+        except ValueError:
+            found = math.nan
+        if not least <= found <= most:
+            self.complain(f"{name} is {said!r}: give a number from {least:g} to {most:g}")
+            return default
+        return found
+
+    def pairs(self, name: str) -> tuple[tuple[str, str], ...]:
+        found: dict[str, str] = {}
+        for part in self.text(name).split(","):
+            key, equals, value = part.partition("=")
+            key = unquote(key).strip()
+            if equals and key:
+                found[key] = unquote(value).strip()
+            elif part.strip():
+                self.complain(f"{name}: a part of it is no KEY=VALUE")
+        return tuple(found.items())

@@ -1,0 +1,88 @@
+"""How long the parts of a turn take, seen from outside: the core reads no clock.
+
+What comes is absorbed before a program is first asked whether it is satisfied, and it is asked what it wants next after
+that; so two looks at a clock, in the middle of a step, tell its parts apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from actors.ports.telemetry import Took
+from cortex.loop.step import step
+from cortex.state import commands, events
+from cortex.state.program import Program
+from cortex.state.state import State
+
+_FOLDED = (events.Answered, events.Recalled, events.Observed, events.Returned, events.Told)
+
+
+class Stopwatch:
+    """Of one channel. ``clock``: seconds that never go back."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._program: Program | None = None
+        self._timed: Program
+        self._since_s = self._taken_since_s = self._began_s = self._stepped_s = 0.0
+        self.asked_s = self.selected_s = 0.0
+        self._waiting = False
+
+    def arrived(self) -> None:
+        """Something is there for the next turn."""
+        if not self._waiting:
+            self._waiting, self._since_s = True, self._clock()
+
+    def step(self, k: State, program: Program, turn: events.Turn, left: bool) -> commands.Decided:
+        """Take the turn; ``left``: not all that was there is taken."""
+        if program is not self._program:
+            self._program, self._timed = program, cast(Program, _Timed(program, self, self._clock))
+        self._began_s = now_s = self._clock()
+        if not self._waiting:
+            self._since_s = now_s
+        self._taken_since_s, self._since_s, self._waiting = self._since_s, now_s, left
+        self.asked_s = self.selected_s = 0.0
+        out = step(k, self._timed, turn)
+        self._stepped_s = self._clock()
+        return out
+
+    def over(self, turn: events.Turn) -> Took:
+        """It is on disk."""
+        now_s, took = self._clock(), Took()
+        took.at_s = turn.at_s
+        took.step_s, took.commit_s = self._stepped_s - self._began_s, now_s - self._stepped_s
+        took.waited_s = now_s - self._taken_since_s
+        for batch in turn.batches:
+            if batch and type(batch[0]) in _FOLDED:
+                took.absorb_s = (self.asked_s or self._stepped_s) - self._began_s
+                break
+        if self.selected_s:
+            took.select_s = self._stepped_s - self.selected_s
+        return took
+
+
+class _Timed:
+    """A program that notes when it is first asked. All else is as the program has it."""
+
+    def __init__(self, program: Program, watch: Stopwatch, clock: Callable[[], float]) -> None:
+        self._program, self._watch, self._clock = program, watch, clock
+        for name in vars(Program):  # found without a detour, since they are asked for all the time
+            if not name.startswith("_") and name not in ("select", "satisfied"):
+                setattr(self, name, getattr(program, name))
+        self._select, self._satisfied = program.select, program.satisfied
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._program, name)
+
+    def satisfied(self, k: State) -> bool:
+        """What came is absorbed by now."""
+        if not self._watch.asked_s:
+            self._watch.asked_s = self._clock()
+        return self._satisfied(k)
+
+    def select(self, k: State) -> Any:
+        """The next calls are chosen from now on."""
+        if not self._watch.selected_s:
+            self._watch.selected_s = self._clock()
+        return self._select(k)

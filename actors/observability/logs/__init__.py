@@ -1,0 +1,1 @@
+"""Logs: formatting, job events, Ray actor logs, OTLP export."""

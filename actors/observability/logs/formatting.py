@@ -1,0 +1,161 @@
+"""Logs: what deserves a line, as a line of text on a terminal and one JSON object a line elsewhere.
+
+A record says what happened in fixed words, and names what it is about in fields: job, goal, call, kind, node, epoch.
+It holds no prompt, no reply and no key: what a provider, a program or an exception said is never logged, at no level;
+of an exception its type and where it was raised. Loggers of others are heard from ``warning`` on alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, TextIO
+
+import msgspec
+
+from actors.common.errors import ClearError
+from actors.providers.credentials.credential import Credential
+
+OURS: Final = "cortex"
+LEVELS: Final = ("debug", "info", "warning", "error")
+FORMS: Final = ("text", "json")
+FIELDS: Final = "fields"
+"""The attribute of a record that holds its fields."""
+_MARK: Final = "cortex_handler"
+
+
+class LogError(ClearError):
+    """No such format, no such level."""
+
+
+class Redaction:
+    """Takes keys out of a line: those that it knows, and all that look like one."""
+
+    def __init__(self) -> None:
+        self._each: list[Callable[[str], str]] = [Credential().redactor()]
+
+    def know(self, credential: Credential) -> None:
+        """This one, too."""
+        self._each.append(credential.redactor())
+
+    def __call__(self, line: str) -> str:
+        for redact in self._each:
+            line = redact(line)
+        return line
+
+
+redaction = Redaction()
+"""Of this process."""
+logging.getLogger(OURS).addHandler(logging.NullHandler())  # a program that uses us as a library says what it wants
+
+
+def said(message: str, **fields: Any) -> dict[str, Any]:
+    """The arguments of a logging call: ``_log.info(**said("the job ended", job=job))``."""
+    return {"msg": message, "extra": {FIELDS: {name: each for name, each in fields.items() if each not in ("", None)}}}
+
+
+class Form(logging.Formatter):
+    """Writes records. ``always``: fields of every record of this process: actor, node."""
+
+    def __init__(self, form: str, always: Mapping[str, str] | None = None) -> None:
+        super().__init__()
+        self.form, self._always = form, dict(always or {})
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line."""
+        found = facts(record, self._always)
+        if self.form == "json":
+            return redaction(msgspec.json.encode(found, enc_hook=str).decode())
+        return redaction(text_of(found))
+
+
+def text_of(found: Mapping[str, Any]) -> str:
+    """The fields of a record as a line for people."""
+    head = [str(found[name]) for name in ("time", "level", "message") if name in found]
+    named = " ".join(
+        f"{name}={value}" for name, value in found.items() if name not in ("time", "level", "logger", "message")
+    )
+    return " ".join(" ".join([*head, f"({named})" if named else ""]).split())
+
+
+def line_of(message: str, logger: str, level: int = logging.INFO) -> str:
+    """One JSON object."""
+    record = logging.LogRecord(logger, level, "", 0, "%s", (message,), None)
+    return Form("json").format(record)
+
+
+def facts(record: logging.LogRecord, always: Mapping[str, str]) -> dict[str, Any]:
+    """A record as fields. Of an exception: its type, and the places that it came through."""
+    at = datetime.fromtimestamp(record.created, UTC)
+    found: dict[str, Any] = {
+        "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"), "level": record.levelname.lower(),
+        "logger": record.name, "message": record.getMessage(), **always, **getattr(record, FIELDS, {}),
+    }  # fmt: skip
+    if record.exc_info and record.exc_info[0] is not None:
+        found["exception"] = record.exc_info[0].__name__
+        frames = traceback.extract_tb(record.exc_info[2])
+        found["at"] = " < ".join(f"{frame.name} {frame.filename}:{frame.lineno}" for frame in reversed(frames[-8:]))
+    return found
+
+
+def checked(form: str, level: str, terminal: bool) -> tuple[str, int]:
+    """The format and the level that are meant; where nothing was said, what fits where the lines go.
+
+    Raises ``LogError``.
+    """
+    if form and form not in FORMS:
+        raise LogError(f"--log-format {form}: give {' or '.join(FORMS)}")
+    if level and level.lower() not in LEVELS:
+        raise LogError(f"--log-level {level}: give {', '.join(LEVELS)}")
+    level = level.lower() or ("info" if form == "json" else "warning")
+    return form or ("text" if terminal else "json"), logging.getLevelNamesMapping()[level.upper()]
+
+
+class _Standard(logging.StreamHandler[TextIO]):
+    """Standard error as it is when a line is written: a live bar takes its place, and shows lines above itself."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+
+    @property
+    def stream(self) -> TextIO:  # type: ignore[override]
+        return sys.stderr
+
+
+def begin(form: str, level: str, always: Mapping[str, str] | None = None, stream: TextIO | None = None) -> None:
+    """Have this process write its logs. Called by the command line and by actors' processes alone: in a program that
+    uses us as a library the logs are its own affair. Raises ``LogError``."""
+    form, number = checked(form, level, (stream or sys.stderr).isatty())
+    handler = logging.StreamHandler(stream) if stream is not None else _Standard()
+    handler.setFormatter(Form(form, always))
+    handler.setLevel(number)
+    setattr(handler, _MARK, True)
+    others, ours = logging.getLogger(), logging.getLogger(OURS)
+    for logger in (others, ours):
+        for old in [each for each in logger.handlers if hasattr(each, _MARK)]:
+            logger.removeHandler(old)
+        logger.addHandler(handler)
+    ours.setLevel(number)
+    ours.propagate = False
+    if others.level < logging.WARNING:
+        others.setLevel(logging.WARNING)
+
+
+def form_here() -> str:
+    """In which form this process writes its logs; empty where it does not."""
+    for handler in logging.getLogger(OURS).handlers:
+        if hasattr(handler, _MARK) and isinstance(handler.formatter, Form):
+            return handler.formatter.form
+    return ""
+
+
+def begin_of_actor(name: str, node: str, environ: Mapping[str, str]) -> None:
+    """The same in an actor's process: JSON, from ``info`` on, unless the variables say otherwise."""
+    try:
+        begin(environ.get("CORTEX_LOG_FORMAT") or "json", environ.get("CORTEX_LOG_LEVEL") or "info",
+              {"actor": name, "node": node})  # fmt: skip
+    except LogError:
+        begin("json", "info", {"actor": name, "node": node})

@@ -1,0 +1,255 @@
+"""What of a job, and of the cluster, deserves a line in the log."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from actors.jobs.wait_reasons import named, stands_still
+from actors.monitoring.stall_detector import TOLD_AFTER_S
+from actors.observability.base.settings import Settings
+from actors.observability.logs.formatting import said
+from actors.observability.metrics.job_meter import Sampled, nobody
+from cortex.scheduler import protocol
+from cortex.scheduler.state import Cluster
+from cortex.state import commands, events
+from cortex.state.route_share import Share
+from cortex.state.state import State
+from policies.failures.failure import FailureKind
+
+FAILURES_S: Final = 10.0
+"""Failures are told together, so often at most."""
+
+_log = logging.getLogger("cortex.job")
+_cluster = logging.getLogger("cortex.cluster")
+_RARE: Final = frozenset(
+    {events.Opened, events.Rejoined, events.LimitsSet, events.Stopped, events.Resumed, events.Told, events.Doubted,
+     events.Reopened}
+)
+
+
+class JobLog:
+    """A watch of one job. ``monotonic_s``: seconds that never go back. ``sampled``: where an attempt is traced."""
+
+    def __init__(
+        self, job: str, monotonic_s: Callable[[], float] = time.monotonic, sampled: Sampled = nobody
+    ) -> None:
+        self._job, self._monotonic_s, self._sampled = job, monotonic_s, sampled
+        self._k: State | None = None
+        self._failures: dict[str, int] = {}
+        self._next_s = 0.0
+        self._paused: object = None
+        self._outcome = self._halted = ""
+        self._still: dict[int, float] = {}
+        """Routes that were told to stand still, by their place, and since when."""
+
+    def turn(self, seq: int, turn: events.Turn, out: list[commands.Command], k: State) -> None:
+        """Look at what is rare; count what is not."""
+        if self._k is None:
+            self._failures = dict(k.tally.failures)
+        self._k = k
+        for batch in turn.batches:
+            if batch and type(batch[0]) in _RARE:
+                for event in batch:
+                    self._rare(event, k)
+        if k.paused is not self._paused:
+            self._pause(k)
+        for place, share in enumerate(k.shares):
+            if share.failing is not None or place in self._still:
+                self._look_on(place, share)
+        if k.halted != self._halted:
+            self._halted = k.halted
+            if k.halted:
+                self._say("too much failed: nothing new is begun", why=_first(k.halted))
+        if k.tally.failures != self._failures and (k.outcome or self._monotonic_s() >= self._next_s):
+            self._fail(k)
+        if k.outcome != self._outcome:
+            self._end(k)
+        if _log.isEnabledFor(logging.DEBUG):
+            self._each(turn)
+
+    def close(self) -> None:
+        """The channel ends."""
+        if self._k is not None and not self._k.outcome:
+            self._say("the channel ends, and the job goes on elsewhere or later")
+
+    # -- what there is to say --------------------------------------------------------------------------------------
+
+    def _say(self, message: str, level: int = logging.INFO, **fields: Any) -> None:
+        epoch = self._k.epoch if self._k is not None else None
+        _log.log(level, **said(message, job=self._job, epoch=epoch, **fields))
+
+    def _rare(self, event: events.Event, k: State) -> None:
+        if isinstance(event, events.Opened):
+            self._say(
+                "the job begins", event="job.begun", program=event.terms.program, model=event.terms.route.model,
+                release=event.terms.fingerprint[:12],
+            )  # fmt: skip
+        elif isinstance(event, events.Rejoined):
+            self._say("the channel is back", event="job.rejoined", held=len(event.held))
+        elif isinstance(event, events.LimitsSet):
+            changed = msgspec.to_builtins(event.limits)
+            usual = msgspec.to_builtins(type(event.limits)())
+            now = {name: value for name, value in changed.items() if value != usual[name]}
+            self._say("limits were set", event="job.set", who=event.who, limits=now)
+        elif isinstance(event, events.Stopped):
+            self._say("the job was told to stop", event=f"job.{event.how}", who=event.who, how=event.how)
+        elif isinstance(event, events.Resumed):
+            self._say("the job was told to go on", event="job.resumed", who=event.who)
+        elif isinstance(event, events.Reopened):
+            self._say(
+                "failed rows are asked again", event="job.reopened", who=event.who, rows=len(event.keys),
+                kinds=event.kinds,
+            )  # fmt: skip
+        elif isinstance(event, events.Told):
+            approval = event.name.startswith("approve:")
+            self._say("an answer was given", event="job.approved" if approval else "job.answered", who=event.who)
+        elif isinstance(event, events.Doubted):
+            self._say("what came of a message batch nobody heard", logging.WARNING, submission=event.number)
+
+    def _pause(self, k: State) -> None:
+        failure, self._paused = k.paused, k.paused
+        if failure is None:
+            self._say("the job goes on", event="job.unblocked")
+            return
+        self._say(
+            "the budget is reached" if failure.kind == "over_budget" else "the job is blocked",
+            event="job.blocked", kind=str(failure.kind), status=failure.status or None, error_type=failure.error_type,
+        )  # fmt: skip
+
+    def _look_on(self, place: int, share: Share) -> None:
+        """A route from which nothing comes back, and its first reply after that. What a provider says may quote a
+        prompt; what was never sent cannot."""
+        k, failure = self._k, share.failing
+        assert k is not None
+        if failure is None:
+            waited_s = round(k.at_s - self._still.pop(place), 3)
+            where = named(k.terms.routes[place])
+            self._say("a route replies again", event="job.goes_on", route=where, waited_s=waited_s)
+        elif place not in self._still and stands_still(share) and k.at_s - share.failing_s >= TOLD_AFTER_S:
+            self._still[place] = share.failing_s
+            self._say(
+                "the job waits: no reply from a route", logging.WARNING, event="job.waits",
+                route=named(k.terms.routes[place]), kind=str(failure.kind), status=failure.status or None,
+                error=failure.message if not failure.sent else None, since_s=share.failing_s,
+            )  # fmt: skip
+
+    def _end(self, k: State) -> None:
+        self._outcome = k.outcome
+        if not k.outcome:
+            return
+        tally, ledger = k.tally, k.ledger
+        self._say(  # no warning, however it ended: whoever runs it is told by name
+            "the job has ended", event="job.ended", outcome=k.outcome, why=_first(k.why),
+            rows_succeeded=tally.succeeded, rows_failed=tally.failed, calls=tally.calls, attempts=ledger.attempts,
+            cost_usd=ledger.known_nusd / 1e9 if k.terms.route.price is not None else None,
+            elapsed_s=round(k.at_s - k.began_at_s, 3),
+        )  # fmt: skip
+
+    def _fail(self, k: State) -> None:
+        self._next_s = self._monotonic_s() + FAILURES_S
+        now = dict(k.tally.failures)
+        more = {str(kind): count - self._failures.get(kind, 0) for kind, count in now.items()}
+        self._failures = now
+        self._say("attempts failed", event="job.failures", failures={kind: n for kind, n in more.items() if n > 0})
+
+    def _each(self, turn: events.Turn) -> None:
+        k = self._k
+        for batch in turn.batches:
+            for event in batch:
+                if isinstance(event, events.Broke):
+                    failure = event.failure
+                    trace = (self._sampled(k, event) if k is not None else None) or ("", "")
+                    self._say(
+                        "an attempt failed", logging.DEBUG, goal=event.goal, attempt=event.attempt,
+                        call=f"{self._job}/{event.goal}/{event.sample}" if event.sample.isdecimal() else None,
+                        kind=str(failure.kind), status=failure.status or None, branch=event.by,
+                        elapsed_s=round(event.elapsed_s, 3), trace_id=trace[0], span_id=trace[1],
+                    )  # fmt: skip
+
+
+def _first(why: str) -> str:
+    """Of why a job stopped its first word, if that is one of ours; what follows may quote a row, or a reply."""
+    word = why.partition(":")[0].partition(" ")[0]
+    return word if word in _WORDS else "said by the program" if why else ""
+
+
+_WORDS: Final = {*FailureKind, "deadline", "cancel", "drain", "condemned", "max_failed", "alike", "waits"}
+
+
+class ClusterLog:
+    """Looks on at the cortex."""
+
+    def __init__(self, state: Cluster) -> None:
+        self._state = state
+        self._limits: dict[str, int] = {}
+
+    def step(self, event: protocol.Event, out: list[protocol.Command]) -> None:
+        """Look at what was decided."""
+        for order in out:
+            if isinstance(order, protocol.Moved):
+                self._moved(order)
+            elif isinstance(order, protocol.Kill):
+                _cluster.warning(**said("an actor is ended by force", event="actor.killed", subject=order.subject,
+                                        why=order.why))  # fmt: skip
+            elif isinstance(order, protocol.Start):
+                again = bool(self._state.members[order.name].past[0])
+                _cluster.log(
+                    logging.WARNING if again else logging.INFO,
+                    **said("an actor is started" + (" again" if again else ""), event="actor.started",
+                           subject=order.name),
+                )  # fmt: skip
+            elif isinstance(order, protocol.Condemn):
+                message = "a job is stopped: its channel keeps dying"
+                _cluster.error(**said(message, event="job.condemned", job=order.job))
+        if isinstance(event, protocol.Died):
+            known = event.subject in self._state.members or event.subject.startswith("channel:")
+            if known:
+                message = "an actor is gone" if event.gone else "an actor is not heard of"
+                _cluster.warning(**said(message, event="actor.lost", subject=event.subject, node=event.node))
+        elif isinstance(event, protocol.Capped):
+            _cluster.info(**said("a pool was bounded by hand", event="pool.limited", who=event.who, pool=event.pool,
+                                 caps=msgspec.to_builtins(event.caps)))  # fmt: skip
+        elif isinstance(event, protocol.Drain):
+            _cluster.info(**said("a node or an actor was told to drain", event="actor.drained", who=event.who,
+                                 subject=event.subject))  # fmt: skip
+        elif isinstance(event, protocol.Reported):
+            self._cut()
+
+    def _moved(self, order: protocol.Moved) -> None:
+        again = order.old == "half-open"  # a probe has failed: nothing that was not told
+        level = logging.WARNING if order.new == "open" and not again else logging.INFO
+        words = {"open": "a breaker opened", "closed": "a breaker closed"}.get(order.new, "a breaker is half open")
+        _cluster.log(level, **said(words, event="breaker.moved", subject=order.subject, was=order.old))
+
+    def _cut(self) -> None:
+        for name, pool in self._state.pools.items():
+            now, before = pool.allowed.concurrency, self._limits.get(name, 0)
+            if now < before and not pool.caps.concurrency:
+                _cluster.info(**said("a limit was cut", event="pool.cut", pool=name, limit=now, was=before))
+            self._limits[name] = now
+
+
+class Logs:
+    """The part of a process's telemetry that writes its logs."""
+
+    def __init__(self, sampled: Sampled = nobody) -> None:
+        self._sampled = sampled
+
+    def watch(self, job: str, folder: str) -> JobLog:
+        """Somebody to write of this job."""
+        return JobLog(job, sampled=self._sampled)
+
+    def oversee(self, state: Cluster) -> ClusterLog:
+        """Somebody to write of the cluster."""
+        return ClusterLog(state)
+
+    def take(self, settings: Settings) -> None:
+        """Nothing is sent from here."""
+
+    def close(self) -> None:
+        """Nothing waits."""

@@ -1,0 +1,156 @@
+"""Log records sent to a collector, where one is named: ``OTEL_LOGS_EXPORTER=otlp``.
+
+The same records as on standard error, with the same fields as attributes; what operators do has an event's name. Kept
+in a queue of the SDK's, bounded, which lets go of the oldest while the collector is down.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+from opentelemetry._logs import LogRecord, SeverityNumber
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, LogRecordExporter, LogRecordExportResult
+from opentelemetry.sdk.resources import Resource
+
+from actors.observability.base.settings import GRPC, Settings, Signal, before_grpc
+from actors.observability.logs.formatting import FIELDS, OURS, facts, redaction
+from actors.providers.credentials.credential import without_password
+from cortex import __version__
+
+_SEVERITY: Final = {
+    logging.DEBUG: SeverityNumber.DEBUG, logging.INFO: SeverityNumber.INFO, logging.WARNING: SeverityNumber.WARN,
+    logging.ERROR: SeverityNumber.ERROR, logging.CRITICAL: SeverityNumber.FATAL,
+}  # fmt: skip
+CLOSE_MS: Final = 3_000
+_log = logging.getLogger("cortex.observing.logs")
+_SILENT: Final = "cortex.observing"
+"""What we say of telemetry itself is not sent by it."""
+
+
+def exporter_of(signal: Signal) -> LogRecordExporter:
+    """The SDK's own exporter."""
+    given: dict[str, Any] = {"endpoint": signal.endpoint, "headers": dict(signal.headers), "timeout": signal.timeout_s}
+    if signal.protocol == GRPC:
+        before_grpc()
+        from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter as Grpc
+
+        return Grpc(**given)
+    from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter as Http
+
+    return Http(**given)
+
+
+class _Once(LogRecordExporter):
+    """Says once that the collector does not answer, in place of the exporter's own lines with every try."""
+
+    def __init__(self, make: Callable[[], LogRecordExporter], where: str) -> None:
+        self._make, self._where = make, where
+        self._exporter: LogRecordExporter | None = None
+        self._down = False
+        self._thread = 0
+        for name in ("http._log_exporter", "grpc.exporter"):
+            logging.getLogger(f"opentelemetry.exporter.otlp.proto.{name}").addFilter(self._others)
+
+    def _others(self, record: logging.LogRecord) -> bool:
+        return record.thread != self._thread
+
+    def export(self, batch: Any) -> LogRecordExportResult:
+        """Send them."""
+        self._thread = threading.get_ident()
+        try:
+            self._exporter = self._exporter or self._make()
+            found = self._exporter.export(batch)
+        except Exception:
+            found = LogRecordExportResult.FAILURE
+        well = found is LogRecordExportResult.SUCCESS
+        if not well and not self._down:
+            _log.warning("log records do not reach %s: they are let go of", self._where)
+        self._down = not well
+        return found
+
+    def force_flush(self, timeout_millis: int = 10_000) -> bool:
+        """Nothing is held here."""
+        return True
+
+    def shutdown(self) -> None:
+        """No more will come."""
+        if self._exporter is not None:
+            self._exporter.shutdown()  # type: ignore[no-untyped-call]
+
+
+class Sending(logging.Handler):
+    """Turns records into OpenTelemetry's. ``always``: fields of every record of this process."""
+
+    def __init__(self, settings: Settings, make: Callable[[], LogRecordExporter], always: dict[str, str]) -> None:
+        super().__init__()
+        resource = Resource.create({**dict(settings.resource), "service.name": settings.service})
+        self._provider = LoggerProvider(resource=resource, shutdown_on_exit=False)
+        where = without_password(settings.logs.endpoint)
+        self._provider.add_log_record_processor(BatchLogRecordProcessor(_Once(make, where)))
+        self._logger = self._provider.get_logger(OURS, __version__)
+        self._always = always
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Into the queue."""
+        if record.name.startswith(_SILENT):
+            return
+        try:
+            found = facts(record, self._always)
+            event = str(getattr(record, FIELDS, {}).get("event", "")) or None
+            attributes = {
+                _named(name): value if isinstance(value, (str, int, float, bool)) else redaction(str(value))
+                for name, value in found.items() if name not in ("time", "level", "message", "event")
+            }  # fmt: skip
+            self._logger.emit(
+                LogRecord(
+                    timestamp=int(record.created * 1e9), severity_text=record.levelname,
+                    severity_number=_SEVERITY.get(record.levelno, SeverityNumber.UNSPECIFIED),
+                    body=redaction(record.getMessage()), attributes=attributes,
+                    event_name=f"cortex.{event}" if event else None,
+                )
+            )  # fmt: skip
+        except Exception:  # a log line is not worth more than the job
+            self.handleError(record)
+
+    def close(self) -> None:
+        """Send what waits, in a bounded time."""
+        closing = threading.Thread(target=self._provider.shutdown, daemon=True)
+        closing.start()
+        closing.join(CLOSE_MS / 1000)
+        super().close()
+
+
+def _named(name: str) -> str:
+    return {"job": "cortex.job.id", "logger": "log.logger"}.get(name, f"cortex.{name}")
+
+
+class LogExports:
+    """The part of a process's telemetry that sends its logs."""
+
+    def __init__(self, settings: Settings, always: dict[str, str]) -> None:
+        self._settings = settings
+        self._handler = Sending(settings, lambda: exporter_of(self._settings.logs), always)
+        ours = logging.getLogger(OURS)
+        ours.addHandler(self._handler)
+        ours.setLevel(min(ours.level or logging.WARNING, logging.INFO))
+
+    def watch(self, job: str, folder: str) -> None:
+        """What is written of a job is sent, whoever writes it."""
+        return
+
+    def oversee(self, state: object) -> None:
+        """So for the cluster."""
+        return
+
+    def take(self, settings: Settings) -> None:
+        """The same settings, with headers."""
+        self._settings = settings
+
+    def close(self) -> None:
+        """Let out what waits."""
+        logging.getLogger(OURS).removeHandler(self._handler)
+        self._handler.close()

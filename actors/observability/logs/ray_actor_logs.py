@@ -1,0 +1,76 @@
+"""What actors of a private Ray warn of, shown by the driver that they belong to: they write into files of that Ray."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from actors.observability.logs.formatting import form_here, redaction, text_of
+
+LOOK_S = 1.0
+LINES_MAX = 20
+"""Shown at one look; of more than these only how many there were."""
+_LOUD = frozenset({"warning", "error", "critical"})
+
+
+class ActorLogs:
+    """Reads on in the files of a folder. ``form``: ``json``, else lines for people."""
+
+    def __init__(self, folder: str, form: str) -> None:
+        self._folder, self._form = Path(folder), form
+        self._read: dict[Path, int] = {}
+
+    async def run(self) -> None:
+        """Show what is loud, until cancelled."""
+        with contextlib.suppress(asyncio.CancelledError):
+            while True:
+                await asyncio.sleep(LOOK_S)
+                self.show()
+        self.show()
+
+    def show(self) -> None:
+        """Show what is new."""
+        found = [line for path in self._folder.glob("r/session_latest/logs/worker-*.err") for line in self._new(path)]
+        for line in found[:LINES_MAX]:
+            print(line, file=sys.stderr, flush=True)
+        if len(found) > LINES_MAX:
+            more = {"level": "warning", "message": f"{len(found) - LINES_MAX} more warnings of actors"}
+            print(self._shown(more), file=sys.stderr, flush=True)
+
+    def _new(self, path: Path) -> list[str]:
+        try:
+            with path.open("rb") as file:
+                file.seek(self._read.get(path, 0))
+                whole, end, _ = file.read().rpartition(b"\n")
+        except OSError:
+            return []
+        self._read[path] = self._read.get(path, 0) + len(whole) + len(end)
+        said = []
+        for line in whole.splitlines():
+            with contextlib.suppress(msgspec.DecodeError):
+                facts = msgspec.json.decode(line)
+                if isinstance(facts, dict) and facts.get("level") in _LOUD:
+                    said.append(self._shown(facts))
+        return said
+
+    def _shown(self, facts: Mapping[str, object]) -> str:
+        return redaction(msgspec.json.encode(facts).decode() if self._form == "json" else text_of(facts))
+
+
+@contextlib.asynccontextmanager
+async def shown(folder: str) -> AsyncIterator[None]:
+    """While the block lasts; an empty name is no folder. Nowhere where logs are another's affair."""
+    if not folder or not form_here():
+        yield
+        return
+    task = asyncio.create_task(ActorLogs(folder, form_here()).run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,1 @@
+"""Metrics: instruments, samples, the scrape endpoint, OTLP and Ray export."""

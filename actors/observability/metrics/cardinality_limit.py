@@ -1,0 +1,110 @@
+"""A bound on series: what is above it is told together, as one series an instrument.
+
+A series that was shown once is shown as long as it lives, and one that was not is not shown later, so that no line of a
+dashboard comes and goes. Counts of those that are told together are kept when one of them vanishes: their sum, too,
+never decreases. The attribute of such a series is OpenTelemetry's own for this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from actors.observability.metrics.instruments import INSTRUMENTS, JOB, OVERFLOW
+from actors.observability.metrics.samples import Labels, Point, Readings, Spread, spread
+
+SERIES_MAX = 1_000
+"""Of one process, as Prometheus counts them: a histogram is one for each bucket, and two more."""
+
+_TOGETHER: Labels = ((OVERFLOW, "true"),)
+_Key = tuple[str, Labels]
+
+
+class Ceiling:
+    """Holds readings of one process below a bound. Not thread safe."""
+
+    def __init__(self, series_max: int = SERIES_MAX) -> None:
+        self._series_max = series_max - sum(_weight(name) for name in INSTRUMENTS if _adds_up(name))
+        self._shown: dict[_Key, int] = {}
+        """With their weight."""
+        self._used = {False: 0, True: 0}
+        """By the jobs' own, and by the cluster's."""
+        self._past: dict[str, float] = {}
+        self._past_spreads: dict[str, Spread] = {}
+        self._hidden: dict[_Key, Point | Spread] = {}
+        """What is told together, as it was last."""
+
+    def under(self, readings: Readings) -> Readings:
+        """The same, with no more series than the bound. Histograms come last: a job too many loses these first. What
+        is told of the cluster takes no more than half."""
+        every: list[Point | Spread] = [*readings.points, *readings.spreads]
+        now = {(each.name, each.labels): each for each in every}
+        for key in [key for key in self._shown if key not in now]:
+            self._used[_of_cluster(key)] -= self._shown.pop(key)
+        shown: list[Point | Spread] = []
+        hidden: dict[_Key, Point | Spread] = {}
+        for key in sorted(now, key=_rank):
+            if key in self._shown or (key not in self._hidden and self._fits(key)):
+                shown.append(now[key])
+            else:
+                hidden[key] = now[key]
+        for key, last in self._hidden.items():
+            if key not in hidden:
+                self._keep(last)
+        self._hidden = hidden
+        points, spreads = self._together()
+        return Readings(
+            readings.began_s, [*(each for each in shown if isinstance(each, Point)), *points],
+            [*(each for each in shown if isinstance(each, Spread)), *spreads], readings.since_s,
+        )  # fmt: skip
+
+    def _fits(self, key: _Key) -> bool:
+        weight, cluster = _weight(key[0]), _of_cluster(key)
+        free = self._series_max // 2 - self._used[True] if cluster else self._series_max - sum(self._used.values())
+        if weight > free:
+            return False
+        self._shown[key] = weight
+        self._used[cluster] += weight
+        return True
+
+    def _keep(self, last: Point | Spread) -> None:
+        if isinstance(last, Spread):
+            _add(self._past_spreads, (last,))
+        elif INSTRUMENTS[last.name].kind == "counter":
+            self._past[last.name] = self._past.get(last.name, 0) + last.value
+
+    def _together(self) -> tuple[list[Point], list[Spread]]:
+        sums = dict(self._past)
+        spreads: dict[str, Spread] = {}
+        _add(spreads, self._past_spreads.values())
+        for each in self._hidden.values():
+            if isinstance(each, Spread):
+                _add(spreads, (each,))
+            elif _adds_up(each.name):
+                sums[each.name] = sums.get(each.name, 0) + each.value
+        return [Point(name, _TOGETHER, value) for name, value in sums.items()], list(spreads.values())
+
+
+def _add(into: dict[str, Spread], more: Iterable[Spread]) -> None:
+    for each in more:
+        own = into.get(each.name)
+        if own is None:
+            own = into[each.name] = spread(each.name, _TOGETHER)
+        own.counts = [mine + its for mine, its in zip(own.counts, each.counts, strict=True)]
+        own.total += each.total
+
+
+def _weight(name: str) -> int:
+    bounds = INSTRUMENTS[name].bounds
+    return len(bounds) + 3 if bounds else 1
+
+
+def _adds_up(name: str) -> bool:
+    return INSTRUMENTS[name].kind != "gauge"
+
+
+def _of_cluster(key: _Key) -> bool:
+    return all(label != JOB for label, _ in key[1])
+
+
+def _rank(key: _Key) -> tuple[bool, bool]:
+    return bool(INSTRUMENTS[key[0]].bounds), not _of_cluster(key)

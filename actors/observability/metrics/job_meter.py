@@ -1,0 +1,261 @@
+"""One job, as it is measured: what K does not keep, counted turn by turn; and K itself, read when somebody asks.
+
+Histograms are folded from the events of each turn; nothing else is done for a call. Values are gathered and counted
+many at a time, which costs a third of counting them one by one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from urllib.parse import urlsplit
+
+from actors.journal.journal import Folder, StoreError
+from actors.observability.base.conventions import (  # fmt: skip
+    CHAT,
+    OPERATION,
+    OPERATION_DURATION,
+    PROVIDER,
+    REQUEST_MODEL,
+    SERVER_ADDRESS,
+    SERVER_PORT,
+    TOKEN_TYPE,
+    TOKEN_USAGE,
+    address_of,
+    provider_of,
+)
+from actors.observability.metrics.instruments import JOB, PHASE
+from actors.observability.metrics.job_samples import of_job
+from actors.observability.metrics.samples import Exemplar, Labels, Point, Spread, spread
+from actors.ports.telemetry import Took
+from cortex.state import commands, events
+from cortex.state.state import State, flight_key
+from cortex.values.limits import Terms
+
+TURN = "cortex.turn.duration"
+LAG_S = 60.0
+"""So long the longest wait is told."""
+EXEMPLAR_S = 1.0
+"""A bucket's exemplar is changed no more often."""
+GATHERED_MAX = 4_096
+"""Values that wait to be counted."""
+
+Ended = events.Answered | events.Broke
+Sampled = Callable[[State, Ended], tuple[str, str] | None]
+"""Trace and span id of an attempt, where its trace is kept."""
+
+
+def nobody(k: State, event: Ended) -> None:
+    """No trace is kept."""
+    return
+
+
+class _Ends:
+    """Attempts that ended alike: at one route, answered or failed in one way."""
+
+    __slots__ = ("duration", "inputs", "outputs", "seconds", "tokens_in", "tokens_out")
+
+    def __init__(self, own: Labels, kind: str) -> None:
+        self.duration = spread(OPERATION_DURATION, (*own, ("error.type", kind)) if kind else own)
+        self.tokens_in = spread(TOKEN_USAGE, (*own, (TOKEN_TYPE, "input")))
+        self.tokens_out = spread(TOKEN_USAGE, (*own, (TOKEN_TYPE, "output")))
+        self.seconds: list[float] = []
+        self.inputs: list[float] = []
+        self.outputs: list[float] = []
+
+    def answered(self, some: list[events.Answered]) -> None:
+        """Take these in."""
+        self.seconds += [event.elapsed_s for event in some if event.elapsed_s]
+        usages = [event.reply.usage for event in some]
+        self.inputs += [each.input_tokens + each.cache_read_tokens + each.cache_creation_tokens for each in usages]
+        self.outputs += [each.output_tokens for each in usages]
+        if len(self.outputs) > GATHERED_MAX:
+            self.spreads()
+
+    def spreads(self) -> list[Spread]:
+        """Its histograms, all counted."""
+        for values, into in (
+            (self.seconds, self.duration), (self.inputs, self.tokens_in), (self.outputs, self.tokens_out)
+        ):  # fmt: skip
+            if values:
+                into.add_all(values)
+                values.clear()
+        return [each for each in (self.duration, self.tokens_in, self.tokens_out) if any(each.counts)]
+
+
+class JobMeter:
+    """A watch of one job. ``now_s``: seconds since 1970. ``gone``: told when it ends."""
+
+    def __init__(
+        self, job: str, folder: str, now_s: Callable[[], float], gone: Callable[[JobMeter], None],
+        sampled: Sampled = nobody,
+    ) -> None:  # fmt: skip
+        self.job = job
+        self._own: Labels = ((JOB, job),)
+        self._folder = Folder(folder)
+        self._now_s, self._gone, self._sampled = now_s, gone, sampled
+        self._k: State | None = None
+        self._terms: Terms | None = None
+        self._routes: list[Labels] = []
+        self._places: dict[int, int] | None = None
+        """By attempt: the route that it went to, in a job that has several."""
+        self._ends: dict[tuple[int, str], _Ends] = {}
+        self._phases: dict[str, Spread] = {}
+        self._lags: deque[tuple[float, float]] = deque()
+        self._progressed_s = 0.0
+
+    # -- what it sees ----------------------------------------------------------------------------------------------
+
+    def turn(self, seq: int, turn: events.Turn, out: list[commands.Command], k: State) -> None:
+        """Count what came."""
+        if k.terms is not self._terms:
+            self._met(k)
+        self._k = k
+        progress = not self._progressed_s
+        for batch in turn.batches:
+            answered = [event for event in batch if type(event) is events.Answered]
+            if answered:
+                progress = True
+                self._answered(answered, turn.at_s)
+            if len(answered) < len(batch):
+                for event in batch:
+                    if type(event) is events.Broke:
+                        self._broke(event, turn.at_s)
+                    elif type(event) in _PROGRESS:
+                        progress = True
+        if progress:
+            self._progressed_s = turn.at_s
+        if self._places is not None:
+            for command in out:
+                if type(command) is commands.Call:
+                    self._places[flight_key(command.goal, command.attempt)] = command.route
+
+    def took(self, took: Took) -> None:
+        """How long the parts of a turn took."""
+        for phase, seconds in (
+            ("step", took.step_s), ("commit", took.commit_s), ("absorb", took.absorb_s), ("select", took.select_s),
+        ):  # fmt: skip
+            if seconds > 0:
+                found = self._phases.get(phase)
+                if found is None:
+                    found = self._phases[phase] = spread(TURN, (*self._own, (PHASE, phase)))
+                found.add(seconds)
+        lags = self._lags
+        while lags and lags[-1][1] <= took.waited_s:  # only what is longer than all that came after can be told yet
+            lags.pop()
+        lags.append((took.at_s, took.waited_s))
+        if lags[0][0] < took.at_s - LAG_S:
+            lags.popleft()
+
+    def close(self) -> None:
+        """Its series vanish."""
+        self._gone(self)
+
+    # -- what it tells ---------------------------------------------------------------------------------------------
+
+    @property
+    def began_s(self) -> float:
+        """Since when its counters count."""
+        return self._k.began_at_s if self._k is not None else 0.0
+
+    def points(self) -> Iterator[Point]:
+        """Its counters and gauges."""
+        if self._k is None:
+            return
+        yield from of_job(self._k)
+        yield Point("cortex.job.progressed", self._own, self._progressed_s)
+        recent_s = self._now_s() - LAG_S
+        yield Point("cortex.journal.lag", self._own, next((lag for at_s, lag in self._lags if at_s >= recent_s), 0.0))
+        try:
+            yield Point("cortex.journal.size", self._own, self._folder.size_bytes(self.job))
+            free = self._folder.free_bytes()
+        except StoreError:  # it is away, or stands in no file
+            return
+        if free is not None:
+            yield Point("cortex.disk.free", self._own, free)
+
+    def spreads(self) -> Iterator[Spread]:
+        """Its histograms."""
+        for ends in self._ends.values():
+            yield from ends.spreads()
+        yield from self._phases.values()
+
+    # -- parts -----------------------------------------------------------------------------------------------------
+
+    def _met(self, k: State) -> None:
+        """Another journal, or other routes."""
+        self._terms = k.terms
+        self._routes = [labels_of(k.terms, place) for place in range(len(k.terms.routes))]
+        if len(self._routes) == 1:
+            self._places = None
+        elif self._places is None:
+            self._places = {key: flight.route for key, flight in k.flights.items()}
+
+    def _answered(self, some: list[events.Answered], at_s: float) -> None:
+        if self._places is None:
+            self._take(0, some, at_s)
+            return
+        by_place: dict[int, list[events.Answered]] = {}
+        for event in some:
+            by_place.setdefault(self._place(event), []).append(event)
+        for place, those in by_place.items():
+            self._take(place, those, at_s)
+
+    def _take(self, place: int, some: list[events.Answered], at_s: float) -> None:
+        ends = self._of(place, "")
+        ends.answered(some)
+        self._show(ends.duration, some[-1], at_s)
+        if len(some) > 1:
+            self._show(ends.duration, max(some, key=_elapsed_s), at_s)
+
+    def _broke(self, event: events.Broke, at_s: float) -> None:
+        place = 0 if self._places is None else self._place(event)
+        if event.failure.sent and event.elapsed_s > 0:
+            ends = self._of(place, str(event.failure.kind))
+            ends.duration.add(event.elapsed_s)
+            self._show(ends.duration, event, at_s)
+
+    def _of(self, place: int, kind: str) -> _Ends:
+        found = self._ends.get((place, kind))
+        if found is None:
+            found = self._ends[place, kind] = _Ends((*self._own, *self._routes[place]), kind)
+        return found
+
+    def _place(self, event: Ended) -> int:
+        assert self._places is not None
+        place = self._places.pop(flight_key(event.goal, event.attempt), 0)
+        return place if place < len(self._routes) else 0
+
+    def _show(self, into: Spread, event: Ended, at_s: float) -> None:
+        """Have this attempt stand for its bucket, if its trace is kept and no other was shown a moment ago."""
+        if self._sampled is nobody or not event.elapsed_s:
+            return
+        bucket = into.bucket(event.elapsed_s)
+        last = into.exemplars.get(bucket)
+        if last is None or at_s >= last.at_s + EXEMPLAR_S:
+            assert self._k is not None
+            kept = self._sampled(self._k, event)
+            if kept is not None:
+                into.exemplars[bucket] = Exemplar(event.elapsed_s, at_s, *kept)
+
+
+_PROGRESS = frozenset({events.Recalled, events.Observed, events.Returned, events.Collected})
+
+
+def _elapsed_s(event: events.Answered) -> float:
+    return event.elapsed_s
+
+
+def labels_of(terms: Terms, place: int) -> Labels:
+    """A route in the words of the GenAI conventions."""
+    route = terms.routes[place]
+    found = [(OPERATION, CHAT), (PROVIDER, provider_of(route.endpoint)), (REQUEST_MODEL, route.model)]
+    where = urlsplit(address_of(route.endpoint))
+    if where.hostname:
+        found.append((SERVER_ADDRESS, where.hostname))
+        if where.port:
+            found.append((SERVER_PORT, str(where.port)))
+    return tuple(found)
+
+
+__all__ = ["Ended", "JobMeter", "Sampled", "labels_of", "nobody"]

@@ -1,0 +1,64 @@
+"""A job in numbers: readings of its K, which keeps all that is counted, so that no restart loses any of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from actors.observability.metrics.instruments import CERTAINTY as CERTAINTY
+from actors.observability.metrics.instruments import JOB, KIND, LABEL, LABEL_VALUE, OUTCOME, TOKEN_TYPE
+from actors.observability.metrics.samples import Point
+from cortex.state.state import State
+from policies.estimates.price import usd
+
+
+def of_job(k: State) -> Iterator[Point]:
+    """Its counters and gauges. Cheap: nothing here grows with the job."""
+    own = ((JOB, k.terms.job),)
+    tally, ledger, limits = k.tally, k.ledger, k.terms.limits
+
+    def by(name: str, attribute: str, values: dict[str, int]) -> Iterator[Point]:
+        for value, count in values.items():
+            yield Point(name, (*own, (attribute, value)), count)
+
+    yield from by(
+        "cortex.calls", OUTCOME,
+        {"answered": tally.answered, "reused": ledger.reused_calls, "failed": tally.calls_failed},
+    )  # fmt: skip
+    yield from by("cortex.attempts", KIND, {"answered": k.successes, **_by_kind(tally.failures)})
+    refused = tally.rows_refused
+    yield from by(
+        "cortex.rows", OUTCOME, {"succeeded": tally.succeeded, "failed": tally.failed - refused, "refused": refused}
+    )
+    yield from by(
+        "cortex.tokens", TOKEN_TYPE,
+        {
+            "input": ledger.input_tokens, "output": ledger.output_tokens, "cache_read": ledger.cache_read_tokens,
+            "cache_creation": ledger.cache_creation_tokens,
+        },
+    )  # fmt: skip
+    plain: dict[str, float | None] = {
+        "cortex.retries": tally.retries, "cortex.hedges": tally.hedges, "cortex.votes": tally.votes,
+        "cortex.cost": usd(ledger.known_nusd), "cortex.cost.assumed": usd(ledger.assumed_nusd),
+        "cortex.cost.reserved": usd(ledger.reserved_nusd),
+        "cortex.cost.cap": None if limits.max_cost_nusd is None else usd(limits.max_cost_nusd),
+        "cortex.tokens.cap": limits.max_job_tokens, "cortex.tokens.committed": ledger.committed_tokens,
+        "cortex.rows.expected": rows_expected(k),
+        "cortex.calls.in_flight": len(k.flights), "cortex.queue": k.offered, "cortex.permits": k.permits,
+        "cortex.job.deadline": limits.deadline_at_s,
+    }  # fmt: skip
+    for name, value in plain.items():
+        if value is not None:
+            yield Point(name, own, value)
+    for label, text in k.terms.labels.items():  # a series each, to be joined by the job: not as often as all the others
+        yield Point("cortex.job.label", (*own, (LABEL, label), (LABEL_VALUE, text)), 1)
+
+
+def rows_expected(k: State) -> int:
+    """Rows of the whole input where they were counted before the job began, else as many as were read or made."""
+    counted = k.terms.places.get("rows", "")
+    known = k.tally.rows_read if k.terms.streams else k.tally.succeeded + k.tally.failed
+    return max(known, int(counted) if counted.isdecimal() else 0)
+
+
+def _by_kind(failures: dict[str, int]) -> dict[str, int]:
+    return {str(kind): count for kind, count in failures.items()}

@@ -1,0 +1,246 @@
+"""Readings sent to a collector now and then, by the SDK's own exporters.
+
+The SDK's instruments are left out: one call of theirs for each LLM call would cost more than all else that is done for
+it. What is sent is made of the readings, on the SDK's schedule and by its variables; its data model and its exporters
+do the rest. Nothing is kept while the collector is down, since the next readings say it all.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+from opentelemetry.sdk.metrics import Exemplar as Shown
+from opentelemetry.sdk.metrics.export import (
+    AggregationTemporality,
+    Gauge,
+    Histogram,
+    HistogramDataPoint,
+    Metric,
+    MetricExporter,
+    MetricExportResult,
+    MetricsData,
+    NumberDataPoint,
+    ResourceMetrics,
+    ScopeMetrics,
+    Sum,
+)
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+from actors.observability.base.exporter_noise import THREAD, hush
+from actors.observability.base.settings import GRPC, Settings, Signal, before_grpc
+from actors.observability.metrics.instruments import INSTRUMENTS, JOB, Instrument
+from actors.observability.metrics.samples import Labels, Point, Readings, Spread
+from actors.providers.credentials.credential import without_password
+from cortex import __version__
+
+INTERVAL_MS: Final = 60_000.0
+CLOSE_S: Final = 3.0
+"""How long the end of a process waits for the last readings to be sent."""
+
+_log = logging.getLogger("cortex.observing.metrics")
+_EXPORTER_LOGS = (
+    "opentelemetry.exporter.otlp.proto.http.metric_exporter", "opentelemetry.exporter.otlp.proto.grpc.exporter",
+)  # fmt: skip
+
+
+def exporter_of(signal: Signal, name: str) -> MetricExporter:
+    """The exporter of this name, ``otlp`` or ``console``."""
+    if name == "console":
+        from opentelemetry.sdk.metrics.export import ConsoleMetricExporter
+
+        return ConsoleMetricExporter()
+    hush(*_EXPORTER_LOGS)
+    given: dict[str, Any] = {"endpoint": signal.endpoint, "headers": dict(signal.headers), "timeout": signal.timeout_s}
+    if signal.protocol == GRPC:
+        before_grpc()
+        from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as Grpc
+
+        return Grpc(**given)
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter as Http
+
+    return Http(**given)
+
+
+class Exports:
+    """Sends readings every so often, from a thread of its own: whoever is slow there holds up nobody here.
+
+    ``make`` gives the exporter when there is something to send; ``read`` gives None where nothing can be read at the
+    moment. ``where`` names the collector, for the one warning.
+    """
+
+    def __init__(
+        self, make: Callable[[], MetricExporter], read: Callable[[], Readings | None], settings: Settings, where: str,
+        interval_s: float, delta: bool = False,
+    ) -> None:  # fmt: skip
+        self._make, self._read, self._where, self._interval_s = make, read, where, interval_s
+        self._exporter: MetricExporter | None = None
+        self._resource = Resource.create({**dict(settings.resource), "service.name": settings.service})
+        self._delta = _Delta() if delta else None
+        self._down = False
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"{THREAD}-metrics", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Send once more what is to be read, in a bounded time."""
+        self._stop.set()
+        self._thread.join(CLOSE_S)
+        if self._thread.is_alive():  # it is a daemon: it ends with the process, whatever it waits for
+            self._say_down()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._interval_s):
+            self._send()
+        self._send()
+        if self._exporter is not None:
+            self._exporter.shutdown()
+
+    def _send(self) -> None:
+        try:
+            found = self._read()
+            if found is None or not (found.points or found.spreads):
+                return
+            self._exporter = self._exporter or self._make()
+            if self._delta is not None:
+                found = self._delta.since(found)
+            made = otlp(found, self._resource, time.time(), delta=self._delta is not None)
+            well = self._exporter.export(made) is MetricExportResult.SUCCESS
+        except Exception as error:
+            _log.debug("metrics: %s", type(error).__name__)
+            well = False
+        if well and self._down:
+            self._down = False
+            _log.info("metrics reach %s again", self._where)
+        elif not well:
+            self._say_down()
+
+    def _say_down(self) -> None:
+        if not self._down:
+            self._down = True
+            _log.warning(
+                "metrics do not reach %s: jobs go on, and it is tried again every %g s", self._where, self._interval_s
+            )
+
+
+def exports_of(
+    now: Callable[[], Settings], read: Callable[[], Readings | None], environ: Mapping[str, str]
+) -> list[Exports]:  # fmt: skip
+    """One for each exporter that the settings name, made when it is first used: headers may come until then."""
+    made, settings = [], now()
+    for name in settings.metrics.exporters:
+        if name in ("otlp", "console"):
+            where = without_password(settings.metrics.endpoint) if name == "otlp" else "the console"
+            said = environ.get("OTEL_METRIC_EXPORT_INTERVAL", "")
+            interval_s = (float(said) if said.isdecimal() and int(said) else INTERVAL_MS) / 1000
+            delta = environ.get("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "").lower() == "delta"
+            make = partial(_exporter_of_now, now, name)
+            made.append(Exports(make, read, settings, where, interval_s, delta))
+    return made
+
+
+def _exporter_of_now(now: Callable[[], Settings], name: str) -> MetricExporter:
+    return exporter_of(now().metrics, name)
+
+
+class _Delta:
+    """Cumulative readings as what has come since the last ones."""
+
+    def __init__(self) -> None:
+        self._before: dict[tuple[str, Labels], Point | Spread] = {}
+        self._at_s = 0.0
+
+    def since(self, now: Readings) -> Readings:
+        """Counters and histograms since then; all else as it is."""
+        points = [self._point(each) if INSTRUMENTS[each.name].kind == "counter" else each for each in now.points]
+        spreads = [self._spread(each) for each in now.spreads]
+        every: list[Point | Spread] = [*now.points, *_copied(now.spreads)]
+        self._before = {(each.name, each.labels): each for each in every}
+        found = Readings(self._at_s or now.began_s, points, spreads)
+        self._at_s = time.time()
+        return found
+
+    def _point(self, now: Point) -> Point:
+        before = self._before.get((now.name, now.labels))
+        value = now.value - before.value if isinstance(before, Point) and before.value <= now.value else now.value
+        return Point(now.name, now.labels, value)
+
+    def _spread(self, now: Spread) -> Spread:
+        before = self._before.get((now.name, now.labels))
+        if not isinstance(before, Spread) or before.count > now.count:
+            return now
+        counts = [count - then for count, then in zip(now.counts, before.counts, strict=True)]
+        return Spread(now.name, now.labels, counts, now.total - before.total, now.exemplars)
+
+
+def _copied(spreads: list[Spread]) -> list[Spread]:
+    return [Spread(each.name, each.labels, list(each.counts), each.total) for each in spreads]
+
+
+def otlp(readings: Readings, resource: Resource, at_s: float, delta: bool = False) -> MetricsData:
+    """The readings in the SDK's data model."""
+    points: dict[str, list[Point]] = {}
+    for point in readings.points:
+        points.setdefault(point.name, []).append(point)
+    spreads: dict[str, list[Spread]] = {}
+    for each in readings.spreads:
+        spreads.setdefault(each.name, []).append(each)
+    made = _Making(readings, at_s, AggregationTemporality.DELTA if delta else AggregationTemporality.CUMULATIVE)
+    metrics = [made.numbers(INSTRUMENTS[name], some) for name, some in points.items()]
+    metrics += [made.histogram(INSTRUMENTS[name], some) for name, some in spreads.items()]
+    scope = ScopeMetrics(InstrumentationScope("cortex", __version__), metrics, "")
+    return MetricsData([ResourceMetrics(resource, [scope], "")])
+
+
+class _Making:
+    def __init__(self, readings: Readings, at_s: float, temporality: AggregationTemporality) -> None:
+        self._readings, self._at_ns, self._temporality = readings, _ns(at_s), temporality
+
+    def numbers(self, instrument: Instrument, points: list[Point]) -> Metric:
+        """A counter or a gauge."""
+        some = [
+            NumberDataPoint(dict(each.labels), self._since(each.labels), self._at_ns, each.value) for each in points
+        ]
+        found: Gauge | Sum
+        if instrument.kind == "counter":
+            found = Sum(some, self._temporality, is_monotonic=True)
+        elif instrument.kind == "sum":
+            found = Sum(some, AggregationTemporality.CUMULATIVE, is_monotonic=False)
+        else:
+            found = Gauge(some)
+        return Metric(instrument.name, instrument.told, instrument.unit, found)
+
+    def histogram(self, instrument: Instrument, spreads: list[Spread]) -> Metric:
+        """A histogram. The least and the greatest are not known."""
+        began_ns = _ns(self._readings.began_s)
+        some = [
+            HistogramDataPoint(
+                dict(each.labels), began_ns, self._at_ns, each.count, each.total, list(each.counts), each.bounds,
+                None, None, _exemplars(each),  # type: ignore[arg-type]  # optional on the wire
+            )
+            for each in spreads
+        ]  # fmt: skip
+        return Metric(instrument.name, instrument.told, instrument.unit, Histogram(some, self._temporality))
+
+    def _since(self, labels: Labels) -> int:
+        """A job's counters are kept by its journal: they began with it, and not with this process."""
+        if self._temporality is AggregationTemporality.DELTA:
+            return _ns(self._readings.began_s)
+        job = dict(labels).get(JOB, "")
+        return _ns(self._readings.since_s.get(job, self._readings.began_s))
+
+
+def _exemplars(each: Spread) -> list[Shown]:
+    return [
+        Shown({}, kept.value, _ns(kept.at_s), int(kept.span_id, 16), int(kept.trace_id, 16))
+        for kept in each.exemplars.values()
+    ]
+
+
+def _ns(at_s: float) -> int:
+    return int(at_s * 1e9)

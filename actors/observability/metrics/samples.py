@@ -1,0 +1,103 @@
+"""What a process knows in numbers at one moment: plain records that travel between actors, and take every road out."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+
+import msgspec
+
+from actors.observability.metrics.instruments import INSTRUMENTS
+
+Labels = tuple[tuple[str, str], ...]
+"""Attributes and their values, in a fixed order."""
+
+
+class Point(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One number."""
+
+    name: str
+    labels: Labels
+    value: float
+
+
+class Exemplar(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A call that was counted in a bucket, and whose trace is kept."""
+
+    value: float
+    at_s: float
+    trace_id: str
+    span_id: str
+
+
+class Spread(msgspec.Struct, array_like=True):
+    """One histogram: counts by bucket, the last of them unbounded."""
+
+    name: str
+    labels: Labels
+    counts: list[int]
+    total: float = 0.0
+    """The sum of all that was counted."""
+    exemplars: dict[int, Exemplar] = msgspec.field(default_factory=dict)
+    """By bucket, the last one."""
+
+    @property
+    def count(self) -> int:
+        """How many were counted."""
+        return sum(self.counts)
+
+    @property
+    def bounds(self) -> tuple[float, ...]:
+        """Upper bounds of its buckets, each inclusive."""
+        return INSTRUMENTS[self.name].bounds
+
+    def bucket(self, value: float) -> int:
+        """The number of a value's bucket."""
+        return bisect_left(self.bounds, value)
+
+    def add(self, value: float) -> None:
+        """Count one."""
+        self.counts[self.bucket(value)] += 1
+        self.total += value
+
+    def add_all(self, values: list[float]) -> None:
+        """Count many, which are put in order: for so many that is several times quicker than one by one."""
+        values.sort()
+        self.total += sum(values)
+        before = 0
+        for place, bound in enumerate(self.bounds):
+            upto = bisect_right(values, bound)
+            self.counts[place] += upto - before
+            before = upto
+        self.counts[-1] += len(values) - before
+
+
+def spread(name: str, labels: Labels) -> Spread:
+    """An empty one."""
+    return Spread(name, labels, [0] * (len(INSTRUMENTS[name].bounds) + 1))
+
+
+class Readings(msgspec.Struct, array_like=True):
+    """All of them."""
+
+    began_s: float
+    """Since when it is counted here, Unix time."""
+    points: list[Point] = msgspec.field(default_factory=list)
+    spreads: list[Spread] = msgspec.field(default_factory=list)
+    since_s: dict[str, float] = msgspec.field(default_factory=dict)
+    """By job: since when its own counters count, which outlive its channel."""
+
+
+def together(all_of: Iterable[Readings]) -> Readings:
+    """Those of several processes as one; of two of the same name and labels the first counts."""
+    found = list(all_of)
+    points: dict[tuple[str, Labels], Point] = {}
+    spreads: dict[tuple[str, Labels], Spread] = {}
+    for each in found:
+        for point in each.points:
+            points.setdefault((point.name, point.labels), point)
+        for one in each.spreads:
+            spreads.setdefault((one.name, one.labels), one)
+    began_s = min((each.began_s for each in found), default=0.0)
+    since_s = {job: at_s for each in reversed(found) for job, at_s in each.since_s.items()}
+    return Readings(began_s, list(points.values()), list(spreads.values()), since_s)

@@ -1,0 +1,103 @@
+"""``--metrics-listen``: where Prometheus reads what all actors of a run know, in one page."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+from aiohttp import web
+
+from actors.common.errors import ClearError
+from actors.observability.metrics.cardinality_limit import Ceiling
+from actors.observability.metrics.prometheus_text import page
+from actors.observability.metrics.registry import decoded
+from actors.observability.metrics.samples import Readings, together
+from actors.ports.runtime import Runtime
+
+ANSWER_S = 5.0
+"""How long a scrape waits for an actor; who does not answer by then is left out. Prometheus waits for 10 s."""
+
+_log = logging.getLogger("cortex.observing.metrics")
+Ask = Callable[[], Awaitable[list[Readings]]]
+
+
+class ListenError(ClearError):
+    """Nobody can listen there."""
+
+
+def place_of(said: str) -> tuple[str, int]:
+    """``HOST:PORT``, ``:PORT`` (every address) or ``PORT`` (this machine alone). Raises ``ListenError``."""
+    host, colon, port = said.rpartition(":")
+    if not port.isdecimal() or int(port) > 65_535:
+        raise ListenError(f"--metrics-listen {said}: give HOST:PORT")
+    return host.strip("[]") if colon else "127.0.0.1", int(port)
+
+
+class Scraped:
+    """One page, at ``/metrics``, as long as a run goes on."""
+
+    def __init__(self, said: str, resource: Mapping[str, str]) -> None:
+        self._said, self._resource = said, resource
+        self._host, self._port = place_of(said)
+        self._ask: Ask | None = None
+        self._ceiling = Ceiling()
+        self._runner: web.AppRunner | None = None
+
+    async def open(self) -> str:
+        """Listen; where. Raises ``ListenError``."""
+        app = web.Application()
+        app.router.add_get("/metrics", self._answer)
+        app.router.add_get("/", self._way)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        await self._runner.setup()
+        try:
+            site = web.TCPSite(self._runner, self._host or None, self._port)
+            await site.start()
+        except (OSError, UnicodeError) as error:
+            await self.close()
+            said = getattr(error, "strerror", None) or str(error)
+            raise ListenError(f"--metrics-listen {self._said}: {said.lower()}") from None
+        host, port = self._runner.addresses[0][:2]
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
+
+    def serve(self, ask: Ask) -> None:
+        """From now on whoever reads is told what these say."""
+        self._ask = ask
+
+    async def close(self) -> None:
+        """Listen no more."""
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            await runner.cleanup()
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        found = await self._ask() if self._ask is not None else []
+        readings = self._ceiling.under(together(found))
+        body, kind = await asyncio.to_thread(page, readings, self._resource, request.headers.get("Accept", ""))
+        return web.Response(body=body, headers={"Content-Type": kind})
+
+    async def _way(self, request: web.Request) -> web.Response:
+        return web.Response(text="metrics are at /metrics\n")
+
+
+def asking(runtime: Runtime, job: str) -> Ask:
+    """What all who work for a job know: here, or each in its own process."""
+
+    async def of(name: str) -> Readings | None:
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                return decoded(await runtime.peer(name).ask("metrics"))
+        except Exception as error:  # away, gone, or of another release
+            _log.debug("%s tells nothing: %s", name, type(error).__name__)
+            return None
+
+    async def ask() -> list[Readings]:
+        here = decoded(runtime.telemetry.readings())
+        if here is not None:
+            return [here]
+        children = await runtime.names(f"channel:{job}~")
+        found = await asyncio.gather(*map(of, ("cortex", f"channel:{job}", *children)))
+        return [each for each in found if each is not None]
+
+    return ask

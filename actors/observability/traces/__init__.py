@@ -1,0 +1,1 @@
+"""Traces: spans, their encoding, the export queue."""

@@ -1,0 +1,193 @@
+"""Spans on their way out: a bounded queue and one thread a process, which sleeps while there is nothing to do.
+
+The thread does nothing but write and send. Were it to encode, too, the event loop would wait for it at each of its own
+system calls, until the interpreter switches back: 5 ms, where encoding a span takes 5 us.
+
+Nobody waits for it. Where a collector is down the queue fills and then what is new is let go; that is said once.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from actors.observability.traces.exporters import Batch, Exporter, NoExporter
+
+CLOSE_S = 3.0
+"""How long the end of a process waits for what is queued."""
+SPAN_BYTES = 600
+"""Of a span that waits, about: a queue of so many spans is one of so many bytes."""
+
+_log = logging.getLogger("cortex.traces")
+
+
+class Parcel(NamedTuple):
+    """Spans that left the fold together, encoded."""
+
+    job: str
+    folder: str
+    spans: int
+    wire: list[bytes]
+    lines: list[bytes]
+    size_bytes: int
+    done: Callable[[], None]
+    """Told when they are out, or were let go: nobody need tell them again."""
+
+
+class Outbox:
+    """``make`` makes the exporters, in the thread, once there is something to export."""
+
+    def __init__(
+        self, make: Callable[[], list[Exporter]], *, batch_spans: int, queue_spans: int, delay_s: float
+    ) -> None:
+        self._make = make
+        self._batch_spans, self._delay_s = batch_spans, delay_s
+        self._size_max = queue_spans * SPAN_BYTES
+        self._queue: deque[Parcel] = deque()
+        self._size = 0
+        self._spans = 0
+        self._change = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._hurry = self._closing = self._busy = False
+        self._exporters: list[Exporter] | None = None
+        self._down: dict[str, bool] = {}
+        self.let_go = 0
+        """Spans that were dropped, for want of room or since nobody took them."""
+
+    @property
+    def full(self) -> bool:
+        """Whether there is no room: it is not worth while to encode anything."""
+        return self._size >= self._size_max
+
+    def lose(self, count: int) -> None:
+        """So many spans are let go."""
+        self.let_go += count
+
+    def put(self, parcel: Parcel) -> bool:
+        """Have these go out before long. Returns at once; false where there is no room for them."""
+        with self._change:
+            if self._closing or self._size + parcel.size_bytes > self._size_max:
+                self.let_go += parcel.spans
+                return False
+            self._queue.append(parcel)
+            self._size += parcel.size_bytes
+            self._spans += parcel.spans
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="cortex traces", daemon=True)
+                self._thread.start()
+            elif len(self._queue) == 1 or self._spans >= self._batch_spans:
+                self._change.notify_all()
+            return True
+
+    def flush(self, within_s: float = CLOSE_S) -> bool:
+        """Let out what waits. Whether all of it is out; after so long it goes on by itself."""
+        until_s = time.monotonic() + within_s
+        with self._change:
+            if any(self._down.values()):
+                return False  # whoever did not answer before does not now
+            self._hurry = True
+            self._change.notify_all()
+            while self._queue or self._busy:
+                left_s = until_s - time.monotonic()
+                if left_s <= 0 or not self._change.wait(left_s):
+                    return not (self._queue or self._busy)
+            return True
+
+    def close(self) -> None:
+        """The process ends."""
+        self.flush()
+        with self._change:
+            self._closing = True
+            self.let_go += self._spans
+            self._queue.clear()
+            self._spans = self._size = 0
+            self._change.notify_all()
+            thread = self._thread
+        if thread is not None:
+            thread.join(0.5)
+        if self.let_go:
+            _log.warning("%d spans were let go", self.let_go)
+
+    # -- the thread ------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            with self._change:
+                while not self._queue and not self._closing:
+                    self._hurry = False
+                    self._change.wait()
+                if self._closing:
+                    break
+                until_s = time.monotonic() + self._delay_s
+                while self._spans < self._batch_spans and not self._hurry and not self._closing:
+                    left_s = until_s - time.monotonic()
+                    if left_s <= 0:
+                        break
+                    self._change.wait(left_s)
+                taken = self._taken()
+                self._busy = True
+            try:
+                self._export(taken)
+            except Exception:  # nothing of the job hangs on it
+                _log.exception("spans could not be told")
+            with self._change:
+                self._busy = False
+                self._change.notify_all()
+        for exporter in self._exporters or ():
+            exporter.close()
+
+    def _taken(self) -> list[Parcel]:
+        taken: list[Parcel] = []
+        count = 0
+        while self._queue and (not taken or count + self._queue[0].spans <= self._batch_spans):
+            parcel = self._queue.popleft()
+            taken.append(parcel)
+            count += parcel.spans
+            self._size -= parcel.size_bytes
+        self._spans -= count
+        return taken
+
+    def _export(self, taken: list[Parcel]) -> None:
+        if self._exporters is None:
+            try:
+                self._exporters = self._make()
+            except NoExporter as error:
+                self._exporters = []
+                _log.warning("traces go nowhere: %s", error)
+        if self._exporters:
+            batches, count = _joined(taken), sum(parcel.spans for parcel in taken)
+            for exporter in self._exporters:
+                self._delivered(exporter, batches, count)
+        for parcel in taken:
+            parcel.done()
+
+    def _delivered(self, exporter: Exporter, batches: list[Batch], count: int) -> None:
+        said = exporter.export(batches)
+        was_down = self._down.get(exporter.name, False)
+        self._down[exporter.name] = bool(said)
+        if not said:
+            if was_down:
+                _log.warning("traces: %s takes spans again; %d were let go meanwhile", exporter.name, self.let_go)
+            return
+        self.let_go += count
+        if not was_down:
+            _log.warning(
+                "traces: %s takes no spans (%s); the job goes on, and what cannot wait is let go", exporter.name, said
+            )
+
+
+def _joined(taken: list[Parcel]) -> list[Batch]:
+    """Neighbours of one job as one: they make one line of a file."""
+    joined: list[Batch] = []
+    for parcel in taken:
+        last = joined[-1] if joined else None
+        if last is not None and (last.job, last.folder) == (parcel.job, parcel.folder):
+            last.wire.extend(parcel.wire)
+            last.lines.extend(parcel.lines)
+        else:
+            joined.append(Batch(parcel.job, parcel.folder, list(parcel.wire), list(parcel.lines)))
+    return joined

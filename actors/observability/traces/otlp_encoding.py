@@ -1,0 +1,179 @@
+"""Spans as OTLP has them: protobuf for the wire, JSON for a file; https://github.com/open-telemetry/opentelemetry-proto.
+
+Written by hand, since most of a span is what the one before it said, too: an attribute that was seen is not encoded
+again. So a span takes about 5 us; by way of the SDK's span objects and their encoder it takes ten times as long. Tests
+read what is written here with the classes that are generated from OTLP's own definition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from struct import Struct
+from typing import Any
+
+import msgspec
+
+from actors.observability.base.conventions import Attributes, Told, Value
+from cortex import __version__
+
+SCOPE = "cortex"
+SAMPLED = 0x101
+"""W3C flags of a span: it is recorded, and whether its parent is another process's is known."""
+REMOTE = 0x200
+ERROR = 2
+KNOWN_MAX = 4_096
+"""Attributes that are kept encoded."""
+
+_times = Struct("<BQBQ").pack
+_fixed32 = Struct("<BBI").pack
+_double = Struct("<Bd").pack
+
+
+def varint(number: int) -> bytes:
+    """A number as protobuf has it: seven bits a byte, the lowest first."""
+    if number < 0x80:
+        return bytes((number,))
+    if number < 0x4000:  # most are small
+        return bytes((number & 0x7F | 0x80, number >> 7))
+    if number < 0x200000:
+        return bytes((number & 0x7F | 0x80, number >> 7 & 0x7F | 0x80, number >> 14))
+    said = bytearray()
+    number &= 0xFFFFFFFFFFFFFFFF
+    while number >= 0x80:
+        said.append(number & 0x7F | 0x80)
+        number >>= 7
+    said.append(number)
+    return bytes(said)
+
+
+def field(tag: bytes, content: bytes) -> bytes:
+    """A field of a length: text, bytes, or a message inside. ``tag``: its number and type, encoded."""
+    length = len(content)
+    return tag + (bytes((length,)) if length < 0x80 else varint(length)) + content
+
+
+def _any(value: Value) -> bytes:
+    if isinstance(value, str):
+        return field(b"\x0a", value.encode(errors="replace"))
+    if isinstance(value, bool):
+        return b"\x10\x01" if value else b"\x10\x00"
+    if isinstance(value, int):
+        return b"\x18" + varint(value)
+    if isinstance(value, float):
+        return _double(0x21, value)
+    return field(b"\x2a", b"".join(field(b"\x0a", _any(one)) for one in value))
+
+
+def attribute(key: str, value: Value) -> bytes:
+    """A ``KeyValue``."""
+    return field(b"\x0a", key.encode()) + field(b"\x12", _any(value))
+
+
+def link(trace_id: int, span_id: int) -> bytes:
+    """A link of a span."""
+    return field(
+        b"\x6a", b"\x0a\x10" + trace_id.to_bytes(16, "big") + b"\x12\x08" + span_id.to_bytes(8, "big") + _link_flags
+    )
+
+
+class Encoder:
+    """Requests to a collector, and lines of a file. ``resource``: attributes of the process that tells."""
+
+    def __init__(self, resource: Attributes) -> None:
+        self._known: dict[tuple[str, Value], bytes] = {}
+        self._known_json: dict[tuple[str, Value], bytes] = {}
+        self._resource = field(b"\x0a", b"".join(field(b"\x0a", attribute(*one)) for one in resource))
+        self._scope = field(b"\x0a", field(b"\x0a", SCOPE.encode()) + field(b"\x12", __version__.encode()))
+        said = {"attributes": [_key_value(*one) for one in resource]}
+        scope = {"name": SCOPE, "version": __version__}
+        self._line = (
+            b'{"resourceSpans":[{"resource":' + _json(said) + b',"scopeSpans":[{"scope":' + _json(scope) + b',"spans":['
+        )
+
+    def span(self, told: Told) -> bytes:
+        """A span, as a field of its ``ScopeSpans``."""
+        trace_id, span_id, parent_id, _, _, begin_ns, end_ns, *_ = told
+        said = [
+            b"\x0a\x10", trace_id.to_bytes(16, "big"), b"\x12\x08", span_id.to_bytes(8, "big"),
+            b"\x22\x08" + parent_id.to_bytes(8, "big") if parent_id else b"",
+            _times(0x39, begin_ns, 0x41, end_ns), self.common(told),
+        ]  # fmt: skip
+        said += [link(trace, span) for trace, span in told.links]
+        return field(b"\x12", b"".join(said))
+
+    def common(self, told: Told) -> bytes:
+        """What others may say, too: of a span all but ids, times and links."""
+        known, name = self._known, told.name
+        said = [
+            known.get((name, "")) or _kept(known, (name, ""), field(b"\x2a", name.encode(errors="replace"))),
+            bytes((0x30, told.kind)),
+        ]
+        for pair in told.attributes:
+            said.append(known.get(pair) or _kept(known, pair, field(b"\x4a", attribute(*pair))))
+        if told.failed:
+            said.append(_error)
+        said.append(_remote_flags if told.remote else _flags)
+        return b"".join(said)
+
+    def request(self, spans: Sequence[bytes]) -> bytes:
+        """An ``ExportTraceServiceRequest``."""
+        inside = sum(map(len, spans)) + len(self._scope)
+        before = b"\x12" + varint(inside)
+        whole = len(self._resource) + len(before) + inside
+        # put together at once: each copy of a megabyte would keep the interpreter for a millisecond
+        return b"".join((b"\x0a", varint(whole), self._resource, before, self._scope, *spans))
+
+    def json(self, told: Told) -> bytes:
+        """A span as OTLP's JSON has it: ids in hex, times as text."""
+        known = self._known_json
+        trace_id, span_id, parent_id, name, kind, begin_ns, end_ns, failed, attributes, links, remote = told
+        shown = known.get((name, "")) or _kept(known, (name, ""), _json(name))
+        said = [known.get(pair) or _kept(known, pair, _json(_key_value(*pair))) for pair in attributes]
+        parent = b',"parentSpanId":"%016x"' % parent_id if parent_id else b""
+        more = b',"status":{"code":2}' if failed else b""
+        if links:
+            each = (b'{"traceId":"%032x","spanId":"%016x","flags":%d}' % (*link, SAMPLED) for link in links)
+            more += b',"links":[' + b",".join(each) + b"]"
+        return (
+            b'{"traceId":"%032x","spanId":"%016x"%b,"name":%b,"kind":%d,"startTimeUnixNano":"%d",'
+            b'"endTimeUnixNano":"%d","attributes":[%b]%b,"flags":%d}'
+        ) % (
+            trace_id, span_id, parent, shown, kind, begin_ns, end_ns, b",".join(said), more,
+            SAMPLED | REMOTE if remote else SAMPLED,
+        )  # fmt: skip
+
+    def line(self, spans: Iterable[bytes]) -> bytes:
+        """A request as a line of JSON."""
+        return self._line + b",".join(spans) + b"]}]}]}\n"
+
+
+def _kept(known: dict[tuple[str, Value], bytes], pair: tuple[str, Value], blob: bytes) -> bytes:
+    """What is likely to be said again is kept; nothing is that differs from one call to the next."""
+    if len(blob) < 200 and type(pair[1]) is not float and not (type(pair[1]) is int and pair[1] > 255):
+        if len(known) >= KNOWN_MAX:
+            known.clear()
+        known[pair] = blob
+    return blob
+
+
+_json = msgspec.json.encode
+_flags = _fixed32(0x85, 0x01, SAMPLED)
+_remote_flags = _fixed32(0x85, 0x01, SAMPLED | REMOTE)
+_link_flags = Struct("<BI").pack(0x35, SAMPLED)
+_error = field(b"\x7a", b"\x18\x02")
+
+
+def _key_value(key: str, value: Value) -> dict[str, Any]:
+    return {"key": key, "value": _json_any(value)}
+
+
+def _json_any(value: Value) -> dict[str, Any]:
+    if isinstance(value, str):
+        return {"stringValue": value}
+    if isinstance(value, bool):
+        return {"boolValue": value}
+    if isinstance(value, int):
+        return {"intValue": str(value)}
+    if isinstance(value, float):
+        return {"doubleValue": value}
+    return {"arrayValue": {"values": [_json_any(one) for one in value]}}

@@ -1,0 +1,201 @@
+"""Goals that came to one call whose first attempt ended them, on their way to the wire: five spans in one piece.
+
+Nearly all that is sent is that. Of each form all that does not differ is encoded once, from what
+``actors.observability.base.conventions`` says of the first one seen; the rest are ids, times and a few numbers. Tests
+compare both roads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from typing import NamedTuple
+
+from actors.observability.base.conventions import (
+    ATTEMPT,
+    CACHE_CREATION_TOKENS,
+    CACHE_READ_TOKENS,
+    GOAL_ID,
+    INPUT_TOKENS,
+    OUTPUT_TOKENS,
+    REQUEST_MAX_TOKENS,
+    ROW_KEY,
+    SAMPLE,
+    VARYING,
+    WAITED,
+    Job,
+    told,
+)
+from actors.observability.traces.attribute_cache import FORMS_MAX, Number, Text, begun
+from actors.observability.traces.otlp_encoding import Encoder, attribute, field, link, varint
+from cortex.tracing.call_records import Asked, Single, spread
+from cortex.tracing.spans import ODD, Link, Span, What
+
+_64_BITS = (1 << 64) - 1
+_ABOVE, _SPAN = 0x2208, 0x1208
+_BEGIN, _END = 0x39, 0x41
+_place = Struct(">QHQH").pack
+"""The lower half of a trace's id, what a span is part of, and what its own id begins with."""
+_times = Struct("<BQBQ").pack
+_moment = Struct("<BQ").pack
+_root = Struct(">10sQHQ18s").pack
+_PLACE_BYTES, _ROOT_BYTES, _TIMES_BYTES = 20, 46, 18
+_HEAD_BYTES = 10 + _PLACE_BYTES + 8 + _TIMES_BYTES
+"""Of a span's field of a trace, of its place, its id and its times."""
+_LENGTH_BYTES = 3
+"""Of what stands before a span of 128 to 16,383 bytes."""
+_GOAL_STEP = ODD << 24 & _64_BITS
+"""How far the ids of two goals' spans are from each other."""
+_SELECT, _ABSORB, _ATTEMPT, _CALL = (
+    ODD * (1 << 4 | int(what)) & _64_BITS for what in (What.SELECT, What.ABSORB, What.ATTEMPT, What.CALL)
+)
+"""How far the ids of a goal's spans are from its own, where they are of its first attempt."""
+_LOW = [bytes((low | 0x80,)) for low in range(0x80)]
+"""First digits of larger numbers."""
+
+
+class _Form(NamedTuple):
+    """What the goals of one form share, encoded."""
+
+    pack: Callable[..., bytes]
+    """Puts all that comes before the attributes of the call together."""
+    select: bytes
+    """What comes before the choice's place in its trace; and so with the others."""
+    absorb: bytes
+    attempt: bytes
+    call: bytes
+    most: bytes
+    """Of the call's own span, as much as the reply may be long; and its end."""
+    end: bytes
+    goal: bytes
+    """Of the goal's."""
+
+
+class _Goals(dict[int, tuple[bytes, bytes]]):
+    """What stands before the last digit of a goal's number, of 128 or more, and behind it: of the next 128 the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        said = [field(b"\x4a", attribute(GOAL_ID, (1 << 7 * size) - 1)) for size in range(1, 10)]
+        self._before = [b"", *(each[:-size] for size, each in enumerate(said, 1))]
+
+    def __missing__(self, high: int) -> tuple[bytes, bytes]:
+        if len(self) >= FORMS_MAX:
+            self.clear()
+        digits = varint(high)
+        said = self[high] = (self._before[1 + len(digits)], digits)
+        return said
+
+
+class Singles:
+    """Encodes those of one job."""
+
+    def __init__(self, encoder: Encoder, job: Job) -> None:
+        self._encoder, self._job = encoder, job
+        self._low, self._span = job.ids.low, job.ids.span
+        self._trace = b"\x0a\x10" + job.ids.high.to_bytes(8, "big")
+        self._forms: dict[tuple[object, ...], _Form] = {}
+        self._goals, self._goal = _Goals(), Number(GOAL_ID)
+        self._input, self._output = Number(INPUT_TOKENS), Number(OUTPUT_TOKENS)
+        self._cache_read, self._cache_creation = Number(CACHE_READ_TOKENS, True), Number(CACHE_CREATION_TOKENS, True)
+        self._max_tokens = Number(REQUEST_MAX_TOKENS, True)
+        self._sample, self._row = Text(SAMPLE), Text(ROW_KEY)
+        self._before_waited = Number(ATTEMPT)[1] + field(b"\x4a", attribute(WAITED, 0.0))[:-8]
+        self._attempt = Struct(f"<BQBQ{len(self._before_waited)}sd").pack
+        self._moments = (0.0, 0.0, 0.0)
+        self._said_moments = (b"", b"", b"", b"")
+        self._links: tuple[tuple[Link, ...], bytes] = ((), b"")
+
+    def said(self, single: Single) -> bytes:
+        """Five fields of a ``ScopeSpans``; empty where its form has no room for all that is to be said."""
+        goal, asked, event = single.goal, single.asked, single.event
+        reply, by = event.reply, event.by
+        usage, goal_id = reply.usage, goal.id
+        if not by:
+            return b""
+        key = (
+            goal.kind, asked.constructor, asked.model, asked.endpoint, asked.output_tokens_max, by, reply.stop_reason,
+            reply.model,
+        )  # fmt: skip
+        pack, select, absorb, attempt, call, most, end, around = self._forms.get(key) or self._formed(key, single)
+        if goal_id < 0x80:
+            number = self._goal[goal_id]
+        else:
+            before, behind = self._goals[goal_id >> 7]
+            number = before + _LOW[goal_id & 0x7F] + behind
+        cached, made = usage.cache_read_tokens, usage.cache_creation_tokens
+        said = b"".join((
+            number, self._sample(asked.sample), most, self._input[usage.input_tokens + cached + made],
+            self._output[usage.output_tokens], self._caches(cached, made) if cached or made else b"", end,
+        ))  # fmt: skip
+        length = begun[_HEAD_BYTES + len(said)]
+        if len(length) != _LENGTH_BYTES:
+            return b""
+        at_s, end_s = single.absorbed_s, single.end_s
+        if self._moments != (asked.begin_s, asked.asked_s, at_s):
+            self._new_moments(asked, at_s)
+        choosing, asking, absorbing, living = self._said_moments
+        if single.links is not self._links[0]:
+            self._new_links(single.links)
+        rest = number + (self._row(goal.row) if goal.row else b"") + around + self._links[1]
+        trace, low, own = self._trace, self._low + goal_id * ODD & _64_BITS, self._span + goal_id * _GOAL_STEP
+        own_id, call_id = own & _64_BITS or _64_BITS, own + _CALL & _64_BITS or _64_BITS
+        place = _place(low, _ABOVE, own_id, _SPAN)
+        sent = self._attempt(
+            _BEGIN, int(single.begin_s * 1e9), _END, int(end_s * 1e9), self._before_waited,
+            int(event.waited_s * 1e6 + 0.5) / 1e6,  # as ``waited_s`` has it
+        )  # fmt: skip
+        return b"".join((
+            pack(
+                select, place, own + _SELECT & _64_BITS or _64_BITS, choosing,
+                absorb, place, own + _ABSORB & _64_BITS or _64_BITS, absorbing, sent[10:18],
+                attempt, _place(low, _ABOVE, call_id, _SPAN), own + _ATTEMPT & _64_BITS or _64_BITS, sent,
+                call, length, trace, place, call_id, asking, sent[9:18],
+            ),
+            said, begun[_ROOT_BYTES + len(rest)], _root(trace, low, _SPAN, own_id, living), rest,
+        ))  # fmt: skip
+
+    def _caches(self, cached: int, made: int) -> bytes:
+        return self._cache_read[cached] + self._cache_creation[made]
+
+    # -- what many share -------------------------------------------------------------------------------------------
+
+    def _new_moments(self, asked: Asked, at_s: float) -> None:
+        """Those that were asked in one turn, and came in one, share these."""
+        self._moments = (asked.begin_s, asked.asked_s, at_s)
+        begin_ns, asked_ns, at_ns = int(asked.begin_s * 1e9), int(asked.asked_s * 1e9), int(at_s * 1e9)
+        self._said_moments = (
+            _times(_BEGIN, begin_ns, _END, asked_ns), _moment(_BEGIN, asked_ns),
+            _moment(_END, at_ns) + bytes((_BEGIN,)), _times(_BEGIN, begin_ns, _END, at_ns),
+        )  # fmt: skip
+
+    def _new_links(self, links: tuple[Link, ...]) -> None:
+        ids = self._job.ids
+        self._links = (links, b"".join([link(self._job.trace_id(trace), ids.span_id(key)) for trace, key in links]))
+
+    def _formed(self, key: tuple[object, ...], single: Single) -> _Form:
+        select, absorb, attempt, call, goal = (self._same(span) for span in spread((single,)))
+        sent = _TIMES_BYTES + len(self._before_waited) + 8
+        parts = (
+            begun[_HEAD_BYTES + len(select)] + self._trace,
+            select + begun[_HEAD_BYTES + len(absorb)] + self._trace,
+            absorb + begun[_HEAD_BYTES - _TIMES_BYTES + sent + len(attempt)] + self._trace,
+            attempt,
+        )
+        first, second, third, fourth = (len(part) for part in parts)
+        head = f"{_PLACE_BYTES}sQ"
+        pack = Struct(
+            f">{first}s{head}{_TIMES_BYTES}s{second}s{head}10s8s{third}s{head}{sent}s"
+            f"{fourth}s{_LENGTH_BYTES}s{len(self._trace)}s{head}9s9s"
+        ).pack
+        form = _Form(pack, *parts, self._max_tokens[single.asked.output_tokens_max], call, goal)
+        if len(self._forms) >= FORMS_MAX:
+            self._forms.clear()
+        self._forms[key] = form
+        return form
+
+    def _same(self, span: Span) -> bytes:
+        """What all spans of this form say."""
+        one = told(span, self._job)
+        said = [pair for pair in one.attributes if pair[0] not in VARYING]
+        return self._encoder.common(one._replace(attributes=said))

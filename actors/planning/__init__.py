@@ -1,0 +1,1 @@
+"""Planning of a job: inputs of the estimate, sampled rows, row sizes."""

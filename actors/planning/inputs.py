@@ -1,0 +1,136 @@
+"""What a plan needs from outside: prices by both roads, limits set by hand, the account's own, and a sample's job."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import TypeVar
+
+import msgspec
+
+from actors.files.sources.row_source import Check
+from actors.jobs.spec import Order
+from actors.journal.journal import Folder
+from actors.limits import overrides
+from actors.planning.sample_job import Heard
+from actors.routing.routes import FREE, SetupError, Wish, destination, remember
+from cortex.values.limits import BATCHES, MESSAGES, Limits, Route
+from policies.estimates import duration
+from policies.estimates.strata import Stratum, drawn
+from policies.failures.route_choice import pool_name
+from policies.limits.limit import NO_CAPS, Caps
+
+SAMPLE = "sample"
+"""The kind of a sample's job, among its places."""
+LOCAL = "local"
+NO_KEY = "none"
+"""Stands in for a key where there is none. It is never sent: nothing is, but by a sample, which takes its own."""
+N = TypeVar("N", int, float)
+
+
+class Roads(msgspec.Struct, frozen=True):
+    """The route by each road; None where the model takes no message batches."""
+
+    now: Route
+    batches: Route | None
+
+
+def routes(wish: Wish, limits: Limits, environ: Mapping[str, str]) -> Roads:
+    """Where calls would go, and at what price. Without a key, too: then nothing can be asked, but all can be counted.
+
+    Raises ``SetupError`` as a job would.
+    """
+    if wish.model == LOCAL:
+        if wish.via == BATCHES:
+            raise SetupError(f"--via {BATCHES}: {LOCAL} takes no message batches; leave it out")
+        from actors.routing.local_model import LOCAL_CONTEXT_TOKENS, LOCAL_ENDPOINT, LOCAL_MODEL_NAME
+
+        window = LOCAL_CONTEXT_TOKENS
+        return Roads(Route(endpoint=LOCAL_ENDPOINT, model=LOCAL_MODEL_NAME, context_window=window, price=FREE), None)
+    batched: Route | None = None
+    try:
+        batched = _route(msgspec.structs.replace(wish, via=BATCHES), limits, environ)
+    except SetupError:
+        if wish.via == BATCHES:
+            raise
+    return Roads(_route(msgspec.structs.replace(wish, via=MESSAGES), limits, environ), batched)
+
+
+def endpoint_to(wish: Wish, environ: Mapping[str, str]) -> str:
+    """The endpoint of a wish, by which remembered replies are known; the model need not be named yet."""
+    return routes(msgspec.structs.replace(wish, model=wish.model or "any"), Limits(), environ).now.endpoint
+
+
+def _route(wish: Wish, limits: Limits, environ: Mapping[str, str]) -> Route:
+    try:
+        found = destination(wish, limits, environ)
+    except SetupError:  # for want of a key, perhaps; else the same is said again
+        found = destination(wish, limits, {**environ, "ANTHROPIC_API_KEY": NO_KEY})
+    found.close()
+    return found.route
+
+
+def limits_of(folder: Folder, route: Route, limits: Limits, heard: Heard) -> duration.Limits:
+    """All that will hold the job's calls back: its own bounds, the pool's by hand, and what the provider told."""
+    name = pool_name(route.endpoint, route.credential, route.model)
+    own = Caps(
+        concurrency=limits.concurrency, requests_per_min=limits.requests_per_min,
+        input_tokens_per_min=limits.input_tokens_per_min, output_tokens_per_min=limits.output_tokens_per_min,
+        headroom=limits.headroom,
+    )  # fmt: skip
+    each = (own, overrides.read(folder).get(name, NO_CAPS), heard.caps, *_slots(route))
+    return duration.Limits(
+        requests=heard.requests, input_tokens=heard.input_tokens, output_tokens=heard.output_tokens,
+        caps=Caps(
+            concurrency=_least([one.concurrency for one in each]),
+            requests_per_min=_least([one.requests_per_min for one in each]),
+            input_tokens_per_min=_least([one.input_tokens_per_min for one in each]),
+            output_tokens_per_min=_least([one.output_tokens_per_min for one in each]),
+            headroom=max(one.headroom for one in each),
+        ),
+    )  # fmt: skip
+
+
+def _slots(route: Route) -> tuple[Caps, ...]:
+    if route.endpoint != LOCAL:
+        return ()
+    from actors.routing.local_model import LOCAL_SLOTS
+
+    return (Caps(concurrency=2 * LOCAL_SLOTS),)
+
+
+def _least(values: list[N | None]) -> N | None:
+    return min((each for each in values if each is not None), default=None)
+
+
+# -- the sample ----------------------------------------------------------------------------------------------------
+
+
+def seed_of(check: Check) -> int:
+    """The seed that a sample is drawn by: the input's own, so that the same rows are drawn of it each time."""
+    return int(check.digest[:8], 16)
+
+
+def strata_of(sizes: list[int], wanted: int, seed: int) -> tuple[Stratum, ...]:
+    """The rows to ask."""
+    return drawn(sizes, wanted, random.Random(seed).random)
+
+
+def sample_order(order: Order, check: Check, wanted: int) -> Order:
+    """The job that asks a sample's rows, in single calls; its name is another for another input, model or sample.
+
+    It keeps its text, for the job is to find the replies; and no deadline, for it is over long before. Only a quarter
+    of it is asked at once: what the provider tells of its limits is heard while there is something left to ask.
+    """
+    wish = msgspec.structs.replace(order.wish, via=MESSAGES)
+    parts = [check.digest, str(wanted), remember(wish), str(order.limits.output_tokens_max)]
+    name = f"{order.named()[:75]}-sample-{sha256(chr(0).join(parts).encode()).hexdigest()[:8]}"
+    return msgspec.structs.replace(
+        order, job=name, wish=wish, input="", output="", keeps_text=True,
+        limits=msgspec.structs.replace(
+            order.limits, deadline_at_s=None, max_failed=None,
+            concurrency=min(order.limits.concurrency, max(2, wanted // 4)),
+        ),
+        places={**order.places, "kind": SAMPLE, "of": order.named()},
+    )  # fmt: skip

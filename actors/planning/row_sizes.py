@@ -1,0 +1,69 @@
+"""The sizes of all rows, taken while they are checked: what a plan is made of, a few bytes a row."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Final
+
+import msgspec
+
+from cortex.calls.request import question_hash
+from cortex.planning import Rows
+from cortex.programs.batch import Batch
+from cortex.programs.table import Table
+from cortex.state.events import Row
+from policies.estimates.tokens import body_size, body_tokens_bound, tokens_bound
+
+_encode = msgspec.json.Encoder().encode
+_MOST: Final = (1 << 32) - 1
+
+
+class Sizes:
+    """Told of each row that can be sent (``actors.files.sources.row_source.Notice``)."""
+
+    def __init__(self, program: Batch | Table, model: str, output_tokens_max: int, endpoint: str = "") -> None:
+        """``output_tokens_max``: of rows that state none. ``endpoint``: given, the questions are kept, too."""
+        self._program = program
+        self._model = model
+        self._output_tokens_max = output_tokens_max
+        self._endpoint = endpoint
+        self.begin()
+
+    def begin(self) -> None:
+        """From the first row on."""
+        self._sizes, self._bounds, self._outputs = array("I"), array("I"), array("I")
+        self._text_bytes = 0
+        self._frame: tuple[int, int] | None = None
+        self.questions: list[bytes] = []
+        """Their hashes (``cortex.calls.request.question_hash``), where an endpoint was given."""
+
+    def row(self, row: Row) -> None:
+        """One more."""
+        output = row.output_tokens_max or self._output_tokens_max
+        program = self._program
+        if type(program) is Table and program.prompt and not self._endpoint:
+            size, bound = self._framed(program, row.body, output)
+        else:
+            body = row.body if type(program) is Batch else program.request(row.body, self._model, output)  # type: ignore[union-attr]
+            size, bound = body_size(body), body_tokens_bound(body)
+            if self._endpoint:
+                self.questions.append(question_hash(self._endpoint, body, row.key))
+        self._sizes.append(size if size < _MOST else _MOST)
+        self._bounds.append(bound if bound < _MOST else _MOST)
+        self._outputs.append(output)
+        self._text_bytes += len(row.body)
+
+    def _framed(self, program: Table, row: bytes, output: int) -> tuple[int, int]:
+        """Of a table's row. Its requests differ in their text alone, so that all around it is weighed once."""
+        text = _encode(program.asked(row))
+        size, bound = len(text), tokens_bound(text, 0)
+        if self._frame is None:
+            body = program.request(row, self._model, output)
+            self._frame = body_size(body) - size, body_tokens_bound(body) - bound
+        return self._frame[0] + size, self._frame[1] + bound
+
+    def rows(self, known: frozenset[int] = frozenset()) -> Rows:
+        """All of them. ``known``: places of those that nobody need pay for."""
+        return Rows(
+            sizes=self._sizes, bounds=self._bounds, outputs=self._outputs, text_bytes=self._text_bytes, known=known
+        )

@@ -1,0 +1,132 @@
+"""The rows of a sample: given to a job of their own, and what its journal then tells of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, Final
+
+import msgspec
+
+from actors.files.sources.row_source import RowSource, Window
+from actors.journal.journal import Folder
+from cortex.planning import Seen
+from cortex.scheduler.pools import pool_in
+from cortex.state import events
+from cortex.values.reply import Usage
+from policies.estimates.duration import Told
+from policies.failures.failure import FailureKind
+from policies.limits.limit import Caps
+from policies.limits.refill import Refill
+
+READ_ROWS: Final = 5_000
+
+
+class Picked:
+    """Rows that were picked out of a source, as a source of their own. ``places``: theirs among the rows that can be
+    sent, in the order of the input."""
+
+    def __init__(self, source: RowSource, places: Collection[int]) -> None:
+        """Reads them. Raises as the source does."""
+        wanted = set(places)
+        last = max(wanted, default=-1)
+        self.rows: dict[int, events.Row] = {}
+        place = 0
+        while place <= last:
+            window = source.read(READ_ROWS)
+            for row in window.rows:
+                if row.refusal:
+                    continue
+                if place in wanted:
+                    self.rows[place] = row
+                place += 1
+            if window.ended:
+                break
+        self._ordered = tuple(self.rows.values())
+        self._position = 0
+
+    def seek(self, position: int) -> None:
+        """Go on after so many of them."""
+        self._position = position
+
+    def read(self, rows_max: int) -> Any:
+        """The next ones."""
+        some = self._ordered[self._position : self._position + rows_max]
+        self._position += len(some)
+        return Window(some, self._position, self._position >= len(self._ordered))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Heard(msgspec.Struct, frozen=True, kw_only=True):
+    """What the provider told of its limits while the sample ran; None where it told nothing."""
+
+    requests: Told | None = None
+    input_tokens: Told | None = None
+    output_tokens: Told | None = None
+    caps: Caps = Caps()
+    """Set by hand for the pool."""
+
+
+def seen_in(folder: Folder, job: str, places: dict[str, int]) -> tuple[dict[int, Seen], int, Heard]:
+    """What came of the rows, by their places; how many of them were remembered, so that nothing was paid; and what was
+    heard of limits. ``places``: of the rows, by key. Raises ``StoreError``."""
+    found: dict[int, _Row] = {}
+    heard = Heard()
+    source = folder.journal(job)
+    try:
+        for _, turn in source.turns():
+            for event in (each for batch in turn.batches for each in batch):
+                if isinstance(event, events.Granted) and event.route == 0 and event.memo:
+                    heard = _heard(event.memo) or heard
+                elif isinstance(event, (events.Answered, events.Recalled, events.Broke)):
+                    place = places.get(event.sample.partition("\x1f")[0])
+                    if place is not None:
+                        found.setdefault(place, _Row()).take(event)
+    finally:
+        source.close()
+    remembered = sum(each.remembered and not each.paid for each in found.values())
+    return {place: each.seen() for place, each in found.items()}, remembered, heard
+
+
+class _Row:
+    def __init__(self) -> None:
+        self.usages: list[Usage] = []
+        self.elapsed_s: list[float] = []
+        self.attempts = self.reply_bytes = 0
+        self.remembered = self.paid = False
+
+    def take(self, event: events.Answered | events.Recalled | events.Broke) -> None:
+        if isinstance(event, events.Broke):
+            self.attempts += event.failure.kind is not FailureKind.THROTTLED and event.failure.sent
+            return
+        assert event.reply is not None, "the store fills it in"
+        self.attempts += 1
+        self.usages.append(event.reply.usage)
+        self.reply_bytes += len(event.reply.body)
+        if isinstance(event, events.Answered):
+            self.elapsed_s.append(event.elapsed_s)
+            self.paid = True
+        else:
+            self.remembered = True
+
+    def seen(self) -> Seen:
+        return Seen(
+            usages=tuple(self.usages), elapsed_s=tuple(self.elapsed_s), attempts=self.attempts,
+            reply_bytes=self.reply_bytes, answered=bool(self.usages),
+        )  # fmt: skip
+
+
+def _heard(memo: bytes) -> Heard | None:
+    known = pool_in(memo)
+    if known is None:
+        return None
+    limit, caps = known
+    return Heard(
+        requests=_told(limit.requests), input_tokens=_told(limit.input_tokens),
+        output_tokens=_told(limit.output_tokens), caps=caps,
+    )  # fmt: skip
+
+
+def _told(bucket: Refill) -> Told | None:
+    return Told(bucket.per_s, bucket.capacity) if bucket.per_s else None

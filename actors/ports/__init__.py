@@ -1,0 +1,1 @@
+"""Interfaces of the edge: model, message batches, runtime, telemetry, rows."""

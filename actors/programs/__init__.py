@@ -1,0 +1,1 @@
+"""Programs of a user: loading, schemas, fingerprints, saved programs."""

@@ -1,0 +1,151 @@
+"""Telling whether a program has changed: a hash over its source, that of the modules it is made of, and the release."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Iterator
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, Literal, get_origin
+
+import cortex
+from cortex.state.program import Program
+
+
+def fingerprint_of(type_: type[Program], params_json: bytes, cells: dict[str, bytes]) -> str:
+    """24 hex digits. ``cells``: sources of classes that came from a notebook, by name.
+
+    A program is made of the module of its class, those of its bases, and whatever these import from beside them: a
+    prompt kept in the file next to it counts, an installed library does not.
+    """
+    digest = sha256(cortex.__version__.encode() + b"\0" + params_json)
+    seen: set[str] = set()
+    for base in type_.__mro__:
+        if issubclass(base, Program) and base is not Program:
+            _take(base, digest.update, cells, seen)
+    return digest.hexdigest()[:24]
+
+
+def source_of(type_: type, cells: dict[str, bytes]) -> bytes:
+    """Source of the module that defines a class, else of the class alone (a notebook), else its name.
+
+    A script that is run is the module that others import from its file. Of a flow in a notebook it is the function's,
+    with whatever of other cells it speaks of.
+    """
+    if type_.__module__ == "__main__" and type_.__qualname__ in cells:
+        return cells[type_.__qualname__]
+    module = sys.modules.get(type_.__module__)
+    try:
+        if module is not None and _has_file(type_):
+            return inspect.getsource(module).encode()
+        function = getattr(type_, "function", None)
+        if isinstance(function, FunctionType):
+            return "\0".join(_spoken_of(function)).encode()
+        return inspect.getsource(type_).encode()
+    except (OSError, TypeError):
+        return type_.__qualname__.encode()
+
+
+def _has_file(type_: type) -> bool:
+    """Whether a class stands in a module with a file: not in a cell, nor at a prompt."""
+    return type_.__module__ != "__main__" or _folder(sys.modules["__main__"]) is not None
+
+
+def _spoken_of(function: FunctionType) -> Iterator[str]:
+    """Source of a function, then of the functions and classes of other cells that it uses; and what constants are."""
+    waiting: list[Any] = [function]
+    seen: set[int] = set()
+    while waiting:
+        one = waiting.pop(0)
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        inner = getattr(one, "function", None)
+        if isinstance(inner, FunctionType):
+            waiting.append(inner)  # another flow
+            continue
+        try:
+            yield inspect.getsource(one) if isinstance(one, (FunctionType, type)) else repr(one)
+        except (OSError, TypeError):
+            yield one.__qualname__
+        if isinstance(one, FunctionType):
+            names = sorted({name for code in _codes(one.__code__) for name in code.co_names})
+            known = [one.__globals__[name] for name in names if name in one.__globals__]
+            waiting += [each for each in known if _of_a_cell(each, function)]
+
+
+def _of_a_cell(value: Any, function: FunctionType) -> bool:
+    if isinstance(value, (FunctionType, type)):
+        return value.__module__ == function.__module__
+    return isinstance(value, (str, bytes, int, float, bool)) or get_origin(value) is Literal
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+
+
+def modules_of(type_: type[Program]) -> set[str]:
+    """Names of the modules, loaded here, that a program is made of."""
+    own = {
+        base.__module__ for base in type_.__mro__
+        if issubclass(base, Program) and not base.__module__.startswith("cortex.") and base.__module__ in sys.modules
+    }  # fmt: skip
+    return own.union(*(_beside(sys.modules[name], set(own)) for name in own))
+
+
+def _take(base: type, update: object, cells: dict[str, bytes], seen: set[str]) -> None:
+    assert callable(update)
+    text = source_of(base, cells)
+    update(text)
+    module = sys.modules.get(base.__module__)
+    if not _has_file(base) or module is None or base.__module__ in seen:
+        return
+    seen.add(base.__module__)
+    for name in sorted(_beside(module, seen)):
+        update(Path(str(sys.modules[name].__file__)).read_bytes())
+
+
+def _beside(module: ModuleType, seen: set[str]) -> set[str]:
+    """Names of the modules in the same folder that a module imports, and those that these import in turn."""
+    found: set[str] = set()
+    waiting = [module]
+    while waiting:
+        for name in _imported(waiting.pop()) - seen:
+            other = sys.modules.get(name)
+            if other is not None and _folder(other) == _folder(module) is not None:
+                seen.add(name)
+                found.add(name)
+                waiting.append(other)
+    return found
+
+
+def _imported(module: ModuleType) -> set[str]:
+    try:
+        return set(_named_in(inspect.getsource(module)))
+    except (OSError, TypeError, SyntaxError):
+        return set()
+
+
+@lru_cache(maxsize=256)
+def _named_in(source: str) -> frozenset[str]:
+    """Modules that a source text imports. Remembered: whoever tests a program begins many jobs of it."""
+    tree = ast.parse(source)
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return frozenset(names)
+
+
+def _folder(module: ModuleType) -> Path | None:
+    file = getattr(module, "__file__", None)
+    return Path(file).resolve().parent if file else None

@@ -1,0 +1,263 @@
+"""Saved programs on disk: a readable file for each, and beside it the recorded runs that are its tests.
+
+    programs/late-deliveries.toml           what it is, where it comes from, what it cost, who approved it, its code
+    programs/late-deliveries.tests.jsonl    a line a recorded run: its input, its calls and their answers, its answer
+
+Both belong in the user's version control. What was approved is what the digest says, and nothing else is run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from actors.common.errors import ClearError
+from actors.sandbox.child_pool import Sandbox
+from cortex.programs.rlm import Kind, fault
+from cortex.programs.rlm_record import Recorded, said_of
+from cortex.state.sandbox import KEPT, Bounds, Piece, Said
+
+FORM = 1
+"""Of these files. Another one is said to be unknown."""
+SUFFIX, TESTS = ".toml", ".tests.jsonl"
+FOLDER = "programs"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+TESTS_MAX = 50
+CALLS_MAX = 10_000
+
+
+class CrystalError(ClearError, ValueError):
+    """A saved program cannot be read, run or kept. The message is one clear line."""
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Where it comes from."""
+
+    job: str
+    model: str
+    date: str
+    cortex: str
+
+
+class Cost(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the run that wrote it took; ``writing_calls`` are what running it again saves."""
+
+    writing_calls: int
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    usd: float | None = None
+
+
+class Approved(msgspec.Struct, frozen=True):
+    """Who let it run, and which."""
+
+    by: str
+    date: str
+    digest: str
+
+
+class Crystal(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A saved program."""
+
+    name: str
+    version: int
+    question: str
+    returns: Kind
+    origin: Origin
+    cost: Cost
+    pieces: tuple[str, ...]
+    approved: Approved | None = None
+
+    def digest(self) -> str:
+        """Hash over what runs: name, version, question, kind of answer, code."""
+        told = (self.name, self.version, self.question, self.returns, self.pieces)
+        return hashlib.sha256(msgspec.json.encode(told)).hexdigest()
+
+    def approval(self, by: str, date: str) -> Crystal:
+        """The same, approved as it stands."""
+        return msgspec.structs.replace(self, approved=Approved(by, date, self.digest()))
+
+    def params(self) -> dict[str, Any]:
+        """What ``crystal`` is given to run it. Raises ``CrystalError`` where nobody approved it as it stands."""
+        which = f"{self.name} version {self.version}"
+        if self.approved is None:
+            raise CrystalError(f"{which} is not approved: read it, then `cortex program approve {self.name}`")
+        if self.approved.digest != self.digest():
+            by = self.approved.by
+            raise CrystalError(
+                f"{which} was changed since {by} approved it: read it, then `cortex program approve {self.name}`"
+            )
+        return {
+            "pieces": self.pieces, "name": self.name, "version": self.version, "returns": self.returns,
+            "question": self.question,
+        }  # fmt: skip
+
+
+class Case(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A recorded run: what went in, what was asked and answered, what came out."""
+
+    version: int
+    job: str
+    question: str
+    context: Any
+    calls: list[tuple[str, Said]]
+    answer: Any
+
+
+# -- files ---------------------------------------------------------------------------------------------------------
+
+
+def place_of(name: str, folder: str = FOLDER) -> Path:
+    """The file of a saved program, of its name or its path. Raises ``CrystalError`` for what is no name."""
+    if name.endswith(SUFFIX):
+        return Path(name)
+    if NAME.fullmatch(name) is None:
+        raise CrystalError(f"{name!r} is no name for a program: letters, digits, - and _ alone, 64 at most")
+    return Path(folder) / f"{name}{SUFFIX}"
+
+
+def read(path: Path) -> Crystal:
+    """A saved program. Raises ``CrystalError``."""
+    try:
+        found = tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise CrystalError(f"{path}: no such saved program (cortex program save JOB --as NAME makes one)") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise CrystalError(f"{path} cannot be read: {error}") from None
+    form = found.pop("form", None)
+    if form != FORM:
+        raise CrystalError(f"{path} has form {form!r}; this release reads form {FORM}")
+    try:
+        found["pieces"] = [piece["code"].strip("\n") for piece in found.get("pieces", [])]
+        read_ = msgspec.convert(found, Crystal)
+    except (msgspec.ValidationError, AttributeError, KeyError, TypeError) as error:
+        raise CrystalError(f"{path} is no saved program: {error}") from None
+    if read_.name != path.name.removesuffix(SUFFIX):
+        raise CrystalError(f"{path} says that its name is {read_.name!r}: rename the one or the other")
+    return read_
+
+
+def cases(path: Path) -> list[Case]:
+    """The recorded runs of a saved program. Raises ``CrystalError`` naming the line."""
+    place, found = _tests(path), []
+    try:
+        lines = place.read_bytes().splitlines()
+    except FileNotFoundError:
+        raise CrystalError(f"{place}: its recorded runs are missing: take them from version control") from None
+    except OSError as error:
+        raise CrystalError(f"{place} cannot be read: {error}") from None
+    for number, line in enumerate(lines, 1):
+        try:
+            found.append(msgspec.json.decode(line, type=Case))
+        except msgspec.DecodeError as error:
+            raise CrystalError(f"{place} line {number}: {error}") from None
+    if not found:
+        raise CrystalError(f"{place} holds no recorded run: take it from version control")
+    return found
+
+
+def write(path: Path, kept: Crystal, tests: list[Case] | None = None) -> None:
+    """Put both files, each whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if tests is not None:
+        _put(_tests(path), b"".join(msgspec.json.encode(each) + b"\n" for each in tests))
+    _put(path, _toml(kept).encode())
+
+
+def _tests(path: Path) -> Path:
+    return path.with_name(path.name.removesuffix(SUFFIX) + TESTS)
+
+
+def _put(place: Path, content: bytes) -> None:
+    part = place.with_name(f".{place.name}.part")
+    part.write_bytes(content)
+    os.replace(part, place)
+
+
+def _toml(kept: Crystal) -> str:
+    head = (
+        f"# A program that a model wrote. Read it, then: cortex program approve {kept.name}\n"
+        f"# Run it: cortex run {kept.name}{SUFFIX} INPUT. What is changed here must be approved again.\n"
+    )
+    lines = [head, f"form = {FORM}"]
+    lines += [f"{name} = {_value(getattr(kept, name))}" for name in ("name", "version", "question", "returns")]
+    for name, table in (("origin", kept.origin), ("cost", kept.cost), ("approved", kept.approved)):
+        if table is not None:
+            lines.append(f"\n[{name}]")
+            given = msgspec.structs.asdict(table).items()
+            lines += [f"{key} = {_value(value)}" for key, value in given if value is not None]
+    for piece in kept.pieces:
+        lines.append(f"\n[[pieces]]\ncode = {_code(piece)}")
+    return "\n".join(lines) + "\n"
+
+
+def _value(value: Any) -> str:
+    return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")
+
+
+def _code(code: str) -> str:
+    plain = "'''" not in code and all(each in "\n\t" or each.isprintable() for each in code)
+    return f"'''\n{code}\n'''" if plain else _value(code)
+
+
+# -- tests ---------------------------------------------------------------------------------------------------------
+
+
+def case_of(recorded: Recorded, job: str, version: int) -> Case:
+    """A recorded run as a test."""
+    params = recorded.params
+    return Case(version, job, params["question"], params.get("context", ""), said_of(recorded), recorded.answer)
+
+
+def passes(sandbox: Sandbox, pieces: tuple[str, ...], returns: str, case: Case) -> str:
+    """Run pieces with a recorded run's input and answers; what is wrong, in one line, or nothing."""
+    answers: dict[str, list[Said]] = {}
+    for prompt, came in case.calls:
+        answers.setdefault(prompt, []).append(came)
+    kept: list[Piece] = []
+    names = {"context": case.context, "question": case.question}
+    for code in pieces:
+        piece, seen = Piece(code), dict.fromkeys(answers, 0)
+        while True:
+            outcome = sandbox.outcome([*kept, piece], names, Bounds(calls=CALLS_MAX))
+            if not outcome.calls:
+                break
+            new = [wanted.prompt for wanted in outcome.calls if wanted.prompt not in answers or wanted.recurse]
+            if new:
+                more = f" and {len(new) - 1} more" if len(new) > 1 else ""
+                return f"it asks what was not recorded: {' '.join(new[0].split())[:60]!r}{more}"
+            said = list(piece.said)
+            for wanted in outcome.calls:
+                there = answers[wanted.prompt]
+                said.append(there[min(seen[wanted.prompt], len(there) - 1)])
+                seen[wanted.prompt] += 1
+            piece = Piece(code, tuple(said), outcome.seal)
+        kept.append(piece)
+        wrong = fault(outcome, returns)
+        if wrong and (outcome.submitted or outcome.refusal not in KEPT):
+            return wrong
+        if outcome.submitted:
+            same = outcome.answer == case.answer
+            return "" if same else f"it answers {outcome.answer!r:.60} where {case.answer!r:.60} was recorded"
+    return "it submits nothing"
+
+
+def needed(sandbox: Sandbox, recorded: Recorded, case: Case) -> tuple[str, ...]:
+    """Of the pieces of a run, so many of the last as give its answer: those before only looked around.
+
+    Raises ``CrystalError`` where not even all of them do.
+    """
+    codes = tuple(piece.code for piece in recorded.pieces)
+    why = "it has no pieces"
+    for begin in range(len(codes) - 1, -1, -1):
+        why = passes(sandbox, codes[begin:], recorded.params.get("returns", "text"), case)
+        if not why:
+            return codes[begin:]
+    raise CrystalError(f"run again with its recorded calls it does not give its answer: {why}")

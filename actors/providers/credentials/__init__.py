@@ -1,0 +1,1 @@
+"""Credentials of providers: API keys, clouds, reload."""

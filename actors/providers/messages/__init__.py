@@ -1,0 +1,1 @@
+"""Provider of the Messages API: client, responses, errors, headers, batches."""

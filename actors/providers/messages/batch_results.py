@@ -1,0 +1,77 @@
+"""One line of a message batch's results, read: a reply, or the failure that it tells of."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from actors.providers.messages.response import read_reply
+from actors.providers.transport.body import Unreadable
+from cortex.values.reply import Reply
+from policies.failures.failure import Failure, FailureKind, classify, status_of
+
+CANCELED: Final = "canceled"
+"""The error type of a request that was not worked off because its batch was cancelled at the provider."""
+
+_EXPIRED: Final = "the provider did not come to this request before its batch expired"
+_CANCELED: Final = "this request's batch was cancelled at the provider before it was worked off"
+
+
+class _Error(msgspec.Struct):
+    type: str = ""
+    message: str = ""
+    details: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _ErrorOf(msgspec.Struct):
+    error: _Error = msgspec.field(default_factory=_Error)
+
+
+class _Result(msgspec.Struct):
+    type: str
+    message: msgspec.Raw = msgspec.Raw(b"")
+    error: _ErrorOf | None = None
+
+
+class _Line(msgspec.Struct):
+    custom_id: str
+    result: _Result
+
+
+_LINE: Final = msgspec.json.Decoder(_Line)
+
+
+def read_result(line: bytes) -> tuple[str, Reply | Failure] | None:
+    """What one line tells, and of which custom id; None for a blank one, or one that names no request.
+
+    A request that was errored, expired or cancelled was not paid for. It has no HTTP status of its own: it gets the
+    one that its error type has in a plain answer, but none that says that it may be billed. The provider's words are
+    as they came, whatever they quote.
+    """
+    if not line.strip():
+        return None
+    try:
+        found = _LINE.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None  # its request counts as one that has no line
+    return found.custom_id, _outcome(found.result)
+
+
+def _outcome(result: _Result) -> Reply | Failure:
+    if result.type == "succeeded":
+        try:
+            return read_reply(bytes(result.message))
+        except Unreadable as error:
+            return Failure(FailureKind.TRANSIENT, str(error), 200)
+    if result.type == "expired":
+        return Failure(FailureKind.OVERLOADED, _EXPIRED, 529, "expired")
+    if result.type == "canceled":
+        return Failure(FailureKind.CANCELLED, _CANCELED, 0, CANCELED, sent=False)
+    told = result.error.error if result.error is not None else _Error()
+    kind = classify(0, told.type, told.message, bytes(told.details).decode("utf-8", "replace"))
+    said = told.message or f"the provider gave no message but {result.type!r}"
+    failure = Failure(kind, said, status_of(told.type), told.type[:100])
+    if failure.may_be_billed:  # the API bills no row that errored (its pages on batch processing)
+        failure = msgspec.structs.replace(failure, status=500)
+    return failure

@@ -1,0 +1,251 @@
+"""The provider's Message Batches, over HTTP: https://docs.claude.com/en/api/creating-message-batches.
+
+What is asked are paths of the provider's own address alone: the ``results_url`` that a batch names is not followed, for
+the key goes along with every request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+from multidict import CIMultiDict
+from yarl import URL
+
+from actors.ports.message_batches import Row, Standing
+from actors.providers.credentials.reload import Renewal
+from actors.providers.messages import errors
+from actors.providers.messages.batch_results import read_result
+from actors.providers.transport.aiohttp_transport import Template
+from actors.providers.transport.body import BODY_BYTES_MAX, Unreadable, bounded
+from cortex.values.reply import Reply
+from policies.failures.failure import Failure, FailureKind
+
+BATCHES: Final = "/v1/messages/batches"
+PAGE: Final = 100
+"""Batches in one page of the list."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,200}")
+
+
+class _NoName(ValueError):
+    """What cannot be the id of a message batch, and must not become part of an address."""
+
+
+class BatchRoad:
+    """Sends requests to the provider's batches by template. Belongs to the event loop it was made in."""
+
+    def __init__(
+        self, template: Template, *, context: Any, proxy: str | None, connect_s: float, silence_s: float
+    ) -> None:
+        self.take(template)
+        self._proxy = proxy
+        self._connect_s = connect_s
+        self._silence_s = silence_s
+        connector = aiohttp.TCPConnector(limit=8, ssl=True if context is None else context)
+        self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+
+    def take(self, template: Template) -> None:
+        """Send by this one from now on."""
+        self._url = template.url
+        self._headers = template.headers
+        plain = CIMultiDict(template.headers)
+        plain.pop("content-type", None)
+        self._headers_plain = plain
+
+    def send(
+        self, method: str, path: str = "", query: Mapping[str, str] | None = None, body: bytes | None = None,
+        timeout_s: float | None = None,
+    ) -> Any:  # fmt: skip
+        """One exchange, as a context. ``path`` follows that of the batches; ``timeout_s`` bounds the whole of it."""
+        url = URL(f"{self._url}{path}", encoded=True)
+        return self._session.request(
+            method, url.with_query(query) if query else url, allow_redirects=False, proxy=self._proxy,
+            data=None if body is None else io.BytesIO(body),
+            headers=self._headers if body is not None else self._headers_plain,
+            timeout=aiohttp.ClientTimeout(total=timeout_s, connect=self._connect_s, sock_read=self._silence_s),
+        )  # fmt: skip
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._session.close()
+
+
+class ProviderBatches:
+    """``Batches`` of a provider. ``open`` prepares the road when it is first needed."""
+
+    def __init__(self, open_: Callable[[], Awaitable[BatchRoad]], keys: Renewal, timeout_s: float) -> None:
+        self._open = open_
+        self._keys = keys
+        self._redact = keys.redact
+        self._timeout_s = timeout_s
+        self.road: BatchRoad | None = None
+        self._opening = asyncio.Lock()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        road, self.road = self.road, None
+        if road is not None:
+            await road.close()
+
+    async def submit(self, rows: Sequence[Row], timeout_s: float) -> str | Failure:
+        """Make a batch of these."""
+        body = msgspec.json.encode({"requests": [_Request(row.custom_id, msgspec.Raw(row.body)) for row in rows]})
+        said = await self._asked("POST", body=body, timeout_s=timeout_s)
+        if isinstance(said, Failure):
+            return said
+        standing = self._read(said)
+        return standing.name if isinstance(standing, Standing) else standing
+
+    async def listed(self, since: str, not_before_s: float, batches_max: int) -> list[Standing] | Failure:
+        """Page after page, as far as was asked."""
+        found: list[Standing] = []
+        after = ""
+        while len(found) < batches_max:
+            size = min(PAGE, batches_max - len(found))
+            query = {"limit": str(size)} | ({"after_id": after} if after else {})
+            said = await self._asked("GET", query=query)
+            if isinstance(said, Failure):
+                return said
+            try:
+                page = msgspec.json.decode(said, type=_Page)
+                standings = [batch.standing() for batch in page.data]
+            except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
+                return errors.unreadable(f"the list of message batches cannot be read: {error}", 200, self._redact)
+            for standing in standings:
+                if standing.name == since or standing.created_at_s < not_before_s:
+                    return found
+                found.append(standing)
+            if not page.has_more or not standings:
+                return found
+            after = standings[-1].name
+        return found
+
+    async def look(self, name: str) -> Standing | Failure:
+        """How a batch stands."""
+        said = await self._asked("GET", name)
+        return said if isinstance(said, Failure) else self._read(said)
+
+    async def cancel(self, name: str) -> Failure | None:
+        """Ask a batch to stop."""
+        said = await self._asked("POST", name, "/cancel", body=b"")
+        return said if isinstance(said, Failure) else None
+
+    async def results(self, name: str) -> AsyncIterator[tuple[str, Reply | Failure]]:
+        """Line after line, as they are read. Nothing is kept."""
+        try:
+            road, used = await self._ready(), self._keys.credential
+            async with road.send("GET", f"{_path(name)}/results") as answer:
+                if answer.status != 200:
+                    refused = await self._refused(answer)
+                    await self._keys.after(refused, used)  # whoever asks again has the new key
+                    yield "", refused
+                    return
+                async for line in _lines(answer.content.iter_any()):
+                    found = read_result(line)
+                    if found is not None:
+                        yield found[0], self._told(found[1])
+        except _NoName as error:
+            yield "", Failure(FailureKind.REJECTED, errors.line(str(error), self._redact), sent=False)
+        except Exception as error:  # whatever went wrong is told, never raised
+            yield "", errors.of_exception(error, self._redact)
+
+    def _told(self, outcome: Reply | Failure) -> Reply | Failure:
+        """Without secrets, where the provider's own words are told."""
+        if isinstance(outcome, Reply):
+            return outcome
+        said, kind = errors.line(outcome.message, self._redact), self._redact(outcome.error_type)
+        return msgspec.structs.replace(outcome, message=said, error_type=kind)
+
+    # -- one exchange ----------------------------------------------------------------------------------------------
+
+    async def _ready(self) -> BatchRoad:
+        async with self._opening:  # several may be the first, and each road holds connections
+            if self.road is None:
+                self.road = await self._open()
+            return self.road
+
+    async def _asked(
+        self, method: str, name: str = "", action: str = "", query: Mapping[str, str] | None = None,
+        body: bytes | None = None, timeout_s: float | None = None,
+    ) -> bytes | Failure:  # fmt: skip
+        """The body of a good answer, about the batch of this name or about all."""
+        try:
+            path = f"{_path(name)}{action}" if name else ""
+            road = await self._ready()
+            while True:
+                used = self._keys.credential
+                async with road.send(method, path, query, body, timeout_s or self._timeout_s) as answer:
+                    if 200 <= answer.status < 300:
+                        return b"".join([chunk async for chunk in bounded(answer.content.iter_any())])
+                    refused = await self._refused(answer)
+                if not await self._keys.after(refused, used):
+                    return refused
+        except _NoName as error:
+            return Failure(FailureKind.REJECTED, errors.line(str(error), self._redact), sent=False)
+        except Exception as error:  # whatever went wrong is told, never raised
+            return errors.of_exception(error, self._redact)
+
+    async def _refused(self, answer: aiohttp.ClientResponse) -> Failure:
+        said = b""
+        with contextlib.suppress(aiohttp.ClientError, TimeoutError, Unreadable):
+            said = b"".join([chunk async for chunk in bounded(answer.content.iter_any())])
+        return errors.of_answer(answer.status, answer.headers, said, self._redact)
+
+    def _read(self, said: bytes) -> Standing | Failure:
+        try:
+            return msgspec.json.decode(said, type=_Batch).standing()
+        except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
+            return errors.unreadable(f"what is said of a message batch cannot be read: {error}", 200, self._redact)
+
+
+# -- what comes over the wire --------------------------------------------------------------------------------------
+
+
+class _Request(msgspec.Struct, gc=False):
+    custom_id: str
+    params: msgspec.Raw
+
+
+class _Batch(msgspec.Struct):
+    id: str
+    processing_status: str
+    request_counts: dict[str, int]
+    created_at: str
+
+    def standing(self) -> Standing:
+        """Raises ValueError for what is no id, or no time."""
+        _path(self.id)
+        created_at_s = datetime.fromisoformat(self.created_at).timestamp()
+        return Standing(self.id, self.processing_status == "ended", sum(self.request_counts.values()), created_at_s)
+
+
+class _Page(msgspec.Struct):
+    data: list[_Batch]
+    has_more: bool = False
+
+
+def _path(name: str) -> str:
+    """Where a batch stands below the batches. Raises _NoName for what is no id."""
+    if not _NAME.fullmatch(name):
+        raise _NoName(f"{name[:80]!r} is no id of a message batch")
+    return f"/{name}"
+
+
+async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The lines of a text that comes in pieces. Raises Unreadable for one beyond ``BODY_BYTES_MAX``."""
+    rest = b""
+    async for chunk in chunks:
+        *whole, rest = (rest + chunk).split(b"\n") if b"\n" in chunk else (rest + chunk,)
+        for line in whole:
+            yield line
+        if len(rest) > BODY_BYTES_MAX:
+            raise Unreadable(f"a line of results is longer than {BODY_BYTES_MAX} bytes")
+    yield rest

@@ -1,0 +1,118 @@
+"""The road through the SDK's own client: its traces, its middleware, its errors, at a quarter of the speed.
+
+To the clouds that serve the model it is the only one: each request is signed there, or carries a token that is renewed.
+The SDK and its client come as arguments, since only `actors.providers.messages.client` imports it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from actors.ports.model import TRACEPARENT
+from actors.providers.messages.errors import Unprepared
+from actors.providers.transport.aiohttp_transport import Answer, Exchange
+from actors.providers.transport.body import bounded
+
+if TYPE_CHECKING:
+    import httpx2
+
+
+EVENT_STREAM: Final = "application/vnd.amazon.eventstream"
+"""How AWS streams: events in frames of their own, which the SDK reads."""
+
+
+class SdkRoad:
+    """Every request through the SDK's client, its body as it is; with ``made_there`` as fields, of which the client for
+    a cloud makes what that wants: another path, another body, a signature."""
+
+    def __init__(self, client: Any, sdk: ModuleType, *, connect_s: float, made_there: bool = False) -> None:
+        self.client = client
+        self._sdk = sdk
+        self._connect_s = connect_s
+        self._made_there = made_there
+
+    def send(self, path: str, body: bytes, *, timeout_s: float, silence_s: float | None) -> Exchange:
+        content: dict[str, Any] = {"body": msgspec.json.decode(body)} if self._made_there else {"content": body}
+        return _SdkExchange(self.client, self._sdk, path, content, timeout_s, silence_s, self._connect_s)
+
+    async def close(self) -> None:
+        await self.client.close()
+
+
+class _SdkExchange:
+    def __init__(
+        self,
+        client: Any,
+        sdk: ModuleType,
+        path: str,
+        content: dict[str, Any],
+        timeout_s: float,
+        silence_s: float | None,
+        connect_s: float,
+    ) -> None:
+        self._client, self._sdk, self._path, self._content = client, sdk, path, content
+        self._silence_s, self._connect_s = silence_s, connect_s
+        self._deadline = asyncio.timeout(timeout_s)
+        self._response: Any = None
+
+    async def __aenter__(self) -> Answer:
+        import httpx2
+
+        timeout = httpx2.Timeout(self._silence_s, connect=self._connect_s, pool=self._connect_s)
+        # A stream's connection is not used again: see `DirectRoad`.
+        headers = {} if self._silence_s is None else {"Connection": "close"}
+        if trace := TRACEPARENT.get():
+            headers["traceparent"] = trace
+        await self._deadline.__aenter__()
+        try:
+            self._response = await self._client.post(
+                self._path,
+                **self._content,
+                cast_to=httpx2.Response,
+                options={"timeout": timeout, "headers": headers},
+                stream=True,
+                stream_cls=self._sdk.AsyncStream[Any],
+            )
+        except self._sdk.APIStatusError as error:
+            self._response = error.response
+        except BaseException as error:
+            await self._deadline.__aexit__(type(error), error, error.__traceback__)
+            if isinstance(error, self._sdk.APIError | TimeoutError) or not isinstance(error, Exception):
+                raise
+            raise Unprepared from error  # what goes wrong while it is sent comes as an error of the SDK's own
+        return _SdkAnswer(self._response, self._client)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._response is not None:
+                await self._response.aclose()
+        finally:
+            await self._deadline.__aexit__(kind, error, trace)
+
+
+class _SdkAnswer:
+    def __init__(self, response: httpx2.Response, client: Any) -> None:
+        self._response = response
+        self._client = client
+        self.status: int = response.status_code
+        self.headers: Mapping[str, str] = response.headers
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        chunks = bounded(self._response.aiter_bytes())
+        framed = self.headers.get("content-type", "").partition(";")[0].strip().lower() == EVENT_STREAM
+        return self._unframed(chunks) if framed else chunks
+
+    async def _unframed(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """The events in AWS's frames, in the form that the Messages API has for them."""
+        async for event in self._client._make_sse_decoder().aiter_bytes(chunks):
+            yield b"".join(b"data: %s\n" % line.encode() for line in event.data.splitlines()) + b"\n"
+
+    async def read(self) -> bytes:
+        return b"".join([chunk async for chunk in self.chunks()])

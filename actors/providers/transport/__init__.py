@@ -1,0 +1,1 @@
+"""HTTP transport of providers: connections, pool, prebuilt requests."""

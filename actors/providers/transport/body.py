@@ -1,0 +1,23 @@
+"""Body of an HTTP answer: its bound, and the error for one that cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Final
+
+BODY_BYTES_MAX: Final = 64 * 1024 * 1024
+"""No message is near this; what is longer is a server gone wrong, and is not held in memory."""
+
+
+class Unreadable(ValueError):
+    """These bytes are no complete message. One line that says why."""
+
+
+async def bounded(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The same chunks. Raises Unreadable beyond `BODY_BYTES_MAX`."""
+    total = 0
+    async for chunk in chunks:
+        total += len(chunk)
+        if total > BODY_BYTES_MAX:
+            raise Unreadable(f"the answer is longer than {BODY_BYTES_MAX} bytes")
+        yield chunk

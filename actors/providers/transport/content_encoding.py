@@ -1,0 +1,49 @@
+"""Bodies that were sent compressed (RFC 9110, 8.4), made readable again."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Final
+
+import aiohttp
+
+from actors.providers.transport.body import BODY_BYTES_MAX, Unreadable
+
+ACCEPTED: Final = "gzip, deflate"
+"""What a request says that its answer may be."""
+
+_ZLIB_METHOD: Final = 8
+"""The low half of the first byte of what zlib wraps (RFC 1950, 2.2); some servers send `deflate` without."""
+_MEMBERS_MAX: Final = 100
+"""Of a gzip file. Each is a copy of what comes after it."""
+
+
+def decoded(body: bytes, encoding: str) -> bytes:
+    """The body as it was before. Raises ClientPayloadError where it is not what it is said to be, Unreadable beyond
+    `BODY_BYTES_MAX`."""
+    name = encoding.strip().lower()
+    if name in ("", "identity"):
+        return body
+    if name in ("gzip", "x-gzip"):
+        bits = 16 + zlib.MAX_WBITS
+    elif name == "deflate":
+        bits = zlib.MAX_WBITS if body[:1] and body[0] & 15 == _ZLIB_METHOD else -zlib.MAX_WBITS
+    else:
+        raise aiohttp.ClientPayloadError(f"the answer's encoding is {name[:40]}, which nobody asked for")
+    parts: list[bytes] = []
+    left = BODY_BYTES_MAX
+    while body:
+        if len(parts) == _MEMBERS_MAX:
+            raise Unreadable(f"the answer is in more than {_MEMBERS_MAX} pieces of {name}")
+        member = zlib.decompressobj(bits)
+        try:
+            parts.append(member.decompress(body, left + 1))
+        except zlib.error as error:
+            raise aiohttp.ClientPayloadError(f"the answer is no {name}: {error}") from None
+        left -= len(parts[-1])
+        if left < 0:
+            raise Unreadable(f"the answer is longer than {BODY_BYTES_MAX} bytes")
+        if not member.eof:
+            raise aiohttp.ClientPayloadError(f"the answer's {name} is cut")
+        body = member.unused_data
+    return b"".join(parts)

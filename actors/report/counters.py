@@ -1,0 +1,160 @@
+"""What a fold gathers: sums by route, kind, branch and failure, in records that do not grow with the job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from actors.history.annotated_turns import Settled
+from actors.report.sketches import Axis, Digest, Series
+from cortex.state import events
+from cortex.values.display import clipped
+
+MESSAGES_KEPT = 40
+"""Different messages counted of one kind of failure; the others are counted together."""
+MESSAGE_CHARACTERS = 300
+
+
+class Sums(msgspec.Struct):
+    """Calls and what they cost, of one route, one kind of goal, one label."""
+
+    attempts: int = 0
+    answered: int = 0
+    reused: int = 0
+    failed: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_creation_tokens: int = 0
+    known_nusd: int = 0
+    assumed_nusd: int = 0
+
+    def take(self, each: Settled) -> None:
+        """One more attempt, or remembered reply."""
+        event = each.event
+        if not each.counts:
+            return
+        self.known_nusd += each.known_nusd
+        self.assumed_nusd += each.assumed_nusd
+        if isinstance(event, events.Recalled):
+            self.reused += 1
+            return
+        self.attempts += not each.late
+        if isinstance(event, events.Broke):
+            self.failed += 1
+            return
+        usage = event.reply.usage
+        self.answered += 1
+        self.input_tokens += usage.input_tokens
+        self.output_tokens += usage.output_tokens
+        self.cache_read_tokens += usage.cache_read_tokens
+        self.cache_creation_tokens += usage.cache_creation_tokens
+
+
+    def add(self, more: Sums) -> None:
+        """These sums and others together."""
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(self, name) + getattr(more, name))
+
+
+class Failing(msgspec.Struct):
+    """Failures of one kind."""
+
+    count: int = 0
+    first_s: float = 0.0
+    last_s: float = 0.0
+    messages: dict[str, int] = msgspec.field(default_factory=dict)
+    """How often each was met, as far as there are few."""
+    goals: dict[str, str] = msgspec.field(default_factory=dict)
+    """An example of each: which goal."""
+    others: int = 0
+
+    def take(self, at_s: float, count: int = 1) -> None:
+        """So many more."""
+        self.first_s = self.first_s or at_s
+        self.last_s = at_s
+        self.count += count
+
+    def say(self, message: str, goal: str) -> None:
+        """What one of them said, and of whom."""
+        said = clipped(message, MESSAGE_CHARACTERS)
+        if said in self.messages:
+            self.messages[said] += 1
+        elif len(self.messages) < MESSAGES_KEPT:
+            self.messages[said] = 1
+            self.goals[said] = goal
+        else:
+            self.others += 1
+
+
+class Branch:
+    """What one branch did, over time."""
+
+    def __init__(self, axis: Axis) -> None:
+        self.busy = Series(axis)
+        self.broke = Series(axis)
+        self.answered = self.failed = 0
+        self.elapsed = Digest()
+
+    def take(self, each: Settled) -> None:
+        """One more attempt of it."""
+        self.busy.hold(each.begun_s, each.at_s)
+        if isinstance(each.event, events.Broke):
+            self.failed += 1
+            self.broke.add(each.at_s)
+        else:
+            self.answered += 1
+            self.elapsed.add(each.elapsed_s)
+
+
+class Period(msgspec.Struct):
+    """A time in which the breaker of a route was not closed."""
+
+    route: str
+    state: str
+    """``open``: nothing was asked there; ``half open``: probes alone."""
+    from_s: float
+    to_s: float
+    why: str
+
+
+class Track(msgspec.Struct):
+    """One goal under way, or one that stands out."""
+
+    job: str
+    goal: int
+    name: str = ""
+    """What its author or its row calls it."""
+    kind: str = ""
+    first_s: float = 0.0
+    last_s: float = 0.0
+    attempts: int = 0
+    failed: int = 0
+    known_nusd: int = 0
+    tokens: int = 0
+    busy_s: float = 0.0
+    failure: str = ""
+    """Kind of its last failure, and what that said; it may have been answered since."""
+    said: str = ""
+    lost: bool = False
+    """It has failed for good."""
+    row: str = ""
+    """Key of its row, where it was one."""
+    object: Any = None
+    """The goal itself, while it is under way."""
+
+    @property
+    def took_s(self) -> float:
+        """From its first call to its last answer, waits and retries included."""
+        return max(0.0, self.last_s - self.first_s)
+
+    def add(self, more: Track) -> None:
+        """What was done for another goal was done for this one."""
+        self.first_s = min(self.first_s, more.first_s)
+        self.last_s = max(self.last_s, more.last_s)
+        self.attempts += more.attempts
+        self.failed += more.failed
+        self.known_nusd += more.known_nusd
+        self.tokens += more.tokens
+        self.busy_s += more.busy_s

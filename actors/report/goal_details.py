@@ -1,0 +1,128 @@
+"""The stories of a few goals: what was asked, every attempt, every wait, and how the reply begins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from actors.history.annotated_turns import Reading, Settled, Step
+from actors.jobs.wait_reasons import named
+from cortex.state import commands, events
+from cortex.state.state import State
+from cortex.values.display import clipped, text_of
+from cortex.values.election import VOTE
+from policies.estimates.price import usd_text
+
+LINES_MAX = 30
+PROMPT_CHARACTERS = 600
+REPLY_CHARACTERS = 400
+MESSAGE_CHARACTERS = 300
+
+
+class Story(msgspec.Struct):
+    """What is known of one goal, in the order in which it happened."""
+
+    prompt: str = ""
+    """How the first prompt begins."""
+    lines: list[tuple[float, str, str, str]] = msgspec.field(default_factory=list)
+    """When (seconds since 1970), what kind of line (``asked``, ``answered``, ``failed``, ``other``), what is said, and
+    the text of the user's or of the model's that belongs to it."""
+    more: int = 0
+
+    def add(self, at_s: float, kind: str, said: str, text: str = "") -> None:
+        """One more line."""
+        if len(self.lines) < LINES_MAX:
+            self.lines.append((at_s, kind, said, text))
+        else:
+            self.more += 1
+
+
+Key = tuple[str, int]
+
+
+def stories(reading: Reading, chosen: set[Key], text: bool) -> dict[Key, Story]:
+    """The stories of those of the chosen goals that this journal is about. ``text``: with prompts and replies."""
+    ids = {goal for job, goal in chosen if job == reading.name}
+    told: dict[Key, Story] = {}
+    if not ids:
+        return told
+    for each in reading.steps():
+        for one in each.settled:
+            home = _home(one)
+            if home in ids:
+                _settled(told.setdefault((reading.name, home), Story()), one, reading, text)
+        _others(each, ids, told, reading.name, text)
+        if reading.k is not None:
+            _asked(each, ids, told, reading, reading.k, text)
+    return told
+
+
+def _home(one: Settled) -> int:
+    """The goal that the attempt is told of: a vote is a part of the story of what was voted on."""
+    goal = one.goal
+    return goal.parent if goal is not None and goal.kind == VOTE and goal.parent else one.event.goal
+
+
+def _asked(each: Step, ids: set[int], told: dict[Key, Story], reading: Reading, k: State, text: bool) -> None:
+    for command in each.out:
+        if not isinstance(command, commands.Call):
+            continue
+        goal = k.goals.get(command.goal)
+        vote = goal is not None and goal.kind == VOTE and bool(goal.parent)
+        home = goal.parent if goal is not None and vote else command.goal
+        if home not in ids:
+            continue
+        story = told.setdefault((reading.name, home), Story())
+        route = f" of {named(reading.terms.routes[command.route])}" if command.route else ""
+        what = f"vote {command.sample}" if vote else f"attempt {command.attempt}"
+        how = f", framed: {goal.constructor}" if goal is not None and goal.constructor else ""
+        story.add(each.turn.at_s, "asked", f"{what} asked{route}: a request of {len(command.body):,} bytes{how}")
+        if text and not story.prompt:
+            story.prompt = clip(text_of(command.body), PROMPT_CHARACTERS)
+
+
+def _settled(story: Story, one: Settled, reading: Reading, text: bool) -> None:
+    event = one.event
+    where = f" at {event.by}" if not isinstance(event, events.Recalled) and event.by else ""
+    waited = f" after {one.waited_s:.3f} s in its queue" if one.waited_s >= 0.001 else ""
+    if isinstance(event, events.Broke):
+        failure = event.failure
+        status = f" (status {failure.status})" if failure.status else ""
+        asked = f"; the provider asks to wait {failure.retry_after_s:g} s" if failure.retry_after_s else ""
+        message = clipped(failure.message, MESSAGE_CHARACTERS)
+        said = f"attempt {event.attempt} failed{where}{waited}, {one.elapsed_s:.3f} s: {failure.kind}{status}{asked}"
+        story.add(one.at_s, "failed", said, message)
+        return
+    reply = event.reply
+    words = clip(reply.text, REPLY_CHARACTERS) if text and reply is not None else ""
+    if isinstance(event, events.Recalled) or reply is None:
+        story.add(one.at_s, "answered", "answered from memory: nothing was sent, nothing paid", words)
+        return
+    usage, price = reply.usage, f", {usd_text(one.known_nusd)}" if one.known_nusd else ""
+    tokens = f"{usage.input_tokens_billed:,} tokens in, {usage.output_tokens:,} out"
+    said = f"attempt {event.attempt} answered{where}{waited}, {one.elapsed_s:.3f} s: {tokens}{price}"
+    said += f", stopped at {reply.stop_reason}"
+    story.add(one.at_s, "answered", said if one.counts else f"{said}; it came too late, and is not used", words)
+    if one.goal is not None and one.goal.resamples and one.goal.refused:
+        why = clipped(one.goal.refused, MESSAGE_CHARACTERS)
+        story.add(one.at_s, "failed", "a reply was discarded, and another sample asked for", why if text else "")
+
+
+def _others(each: Step, ids: set[int], told: dict[Key, Story], job: str, text: bool) -> None:
+    """What a tool or a child job brought."""
+    for batch in each.turn.batches:
+        for event in batch:
+            if isinstance(event, (events.Observed, events.Returned)) and event.goal in ids:
+                what = "its tool run" if isinstance(event, events.Observed) else "its child job"
+                value: Any = event.value if isinstance(event, events.Observed) else event.answer
+                failed = event.failure is not None
+                words = clipped(event.failure.message if event.failure else repr(value), MESSAGE_CHARACTERS)
+                kind = f"failed: {event.failure.kind}" if event.failure is not None else "is over"
+                story = told.setdefault((job, event.goal), Story())
+                story.add(each.turn.at_s, "failed" if failed else "other", f"{what} {kind}", words if text else "")
+
+
+def clip(text: str, length: int) -> str:
+    """The beginning of a text, its lines kept."""
+    return text if len(text) <= length else text[:length].rstrip() + f"… ({len(text):,} characters)"

@@ -1,0 +1,78 @@
+"""What a person would call a goal, an event, the state of a breaker."""
+
+from __future__ import annotations
+
+import re
+
+from cortex.scheduler.pools import breaker_in
+from cortex.state import events
+from cortex.state.state import Goal
+from cortex.values.display import clipped
+from policies.failures.breaker import BreakerState
+
+NAME_CHARACTERS = 80
+OPEN, HALF_OPEN, HELD = "open", "half open", "held"
+
+
+def breaker_of(event: events.Granted) -> str:
+    """How a grant found its route: ``open``, ``half open``, ``held`` (the provider said to wait), or empty: well.
+
+    The memo that came with it says how the breaker stood; without one, as from a leave that no cortex gave, the grant
+    itself tells.
+    """
+    held = HELD if event.starts == 0 and event.permits else ""
+    if (state := breaker_in(event.memo)) is not None:
+        return {BreakerState.OPEN: OPEN, BreakerState.HALF_OPEN: HALF_OPEN}.get(state, held)
+    if event.again_s > 0:
+        return OPEN
+    return HALF_OPEN if event.starts > 0 and event.permits else held
+
+
+def name_of(goal: Goal, sample: str) -> str:
+    """What a person would call this goal: the key of its row, or how its value begins."""
+    if goal.row:
+        return goal.row if not goal.row.isdecimal() else f"row {goal.row}"
+    if sample and not sample.isdecimal():
+        return clipped(sample, NAME_CHARACTERS)
+    value = goal.value
+    if isinstance(value, dict):
+        value = [*value.values()]
+    if isinstance(value, (list, tuple)):
+        texts = [each for each in value if isinstance(each, str) and each][:2]
+        if len(texts) == 2 and _PLACE.fullmatch(texts[0]):
+            texts = [f"{clipped(texts[1], NAME_CHARACTERS - len(texts[0]) - 3)} ({texts[0]})"]  # a flow's: where, what
+        return clipped(texts[0], NAME_CHARACTERS) if texts else ""
+    return "" if value is None else clipped(value if isinstance(value, str) else repr(value), NAME_CHARACTERS)
+
+
+_PLACE = re.compile(r"[^\s:]{1,40}:\d+")
+
+
+SAID = (
+    events.Opened, events.Rejoined, events.Resumed, events.Stopped, events.LimitsSet, events.Told, events.Submitted,
+    events.Unsubmitted, events.Doubted, events.Stuck, events.Reopened,
+)  # fmt: skip
+
+
+def said(event: events.Event) -> str:
+    """What happened, as one line."""
+    match event:
+        case events.Opened():
+            return "the job began" + (" anew, since its program changed" if event.carried is not None else "")
+        case events.Rejoined():
+            return "another run went on with the job"
+        case events.Resumed():
+            return f"resumed by {event.who}"
+        case events.Stopped():
+            return f"{event.how} by {event.who}" + (f": {event.story}" if event.story else "")
+        case events.LimitsSet():
+            return f"bounds set by {event.who or 'a new run'}"
+        case events.Told():
+            return f"{event.who} answered {event.name}"
+        case events.Reopened():
+            return f"{len(event.keys):,} failed rows are asked again by {event.who}"
+        case events.Submitted():
+            return f"submission {event.number} is with the provider as {event.name}"
+        case events.Unsubmitted() | events.Doubted() | events.Stuck():
+            return f"submission {event.number}: {event.failure.kind}: {clipped(event.failure.message, 200)}"
+    return ""

@@ -1,0 +1,225 @@
+"""A report's sentences: what ran, how it ended, what it cost, what went wrong, and what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from actors.common.units import clock
+from actors.history.annotated_turns import Reading
+from actors.jobs.wait_reasons import named
+from actors.report.figures import PERIODS_MAX, Figures
+from actors.report.labels import HALF_OPEN, OPEN
+from actors.report.sketches import Digest
+from policies.estimates.price import usd_text
+
+
+class Ending(msgspec.Struct, kw_only=True):
+    """How the job stands, as ``cortex status`` says it."""
+
+    facts: dict[str, Any]
+    outcome: str
+    rows: int
+    """Of the whole input, as far as that was counted; else those that were read."""
+    why: str
+    """Why it is not complete, and what to do; empty where it is."""
+    resume: str
+    """The command that goes on with it; empty where nothing can or need go on."""
+    cost: str
+    """Empty where nobody knows the price."""
+    time: str
+    now_s: float
+
+
+_OUTCOMES = {
+    "complete": "It is complete.", "partial": "It stopped before its end, and can be resumed.",
+    "failed": "It failed.", "cancelled": "It was cancelled.", "running": "It is still running.",
+    "interrupted": "Its run was interrupted, and it can be resumed.",
+    "detached": "Its driver left it in a cluster, where it may still go on.",
+}  # fmt: skip
+
+MEANINGS = {
+    "throttled": (
+        "the provider's rate limit",
+        "tried again after the wait that the provider asks for; to avoid it, bound the job with --rpm, --itpm, --otpm "
+        "or --concurrency",
+    ),
+    "overloaded": (
+        "the provider was out of capacity",
+        "tried again after a growing wait; where it lasts, a --fallback keeps the work going",
+    ),
+    "transient": (
+        "a server error, or a connection or body that was cut",
+        "tried again after a growing wait; where there are many, look at the network, a proxy, or the gateway",
+    ),
+    "timed_out": (
+        "no answer within the time an attempt may take",
+        "tried again as the job's policy says; look at the slowest calls, and at how long a reply they ask for",
+    ),
+    "malformed": (
+        "a complete reply that the program refused",
+        "discarded and asked again, so many times; look at the replies, and say in the prompt what form is wanted",
+    ),
+    "refused": ("the model declined", "never tried again; look at the prompts of these goals"),
+    "too_large": (
+        "the prompt was over the bound",
+        "the program is asked for less; what it cannot shrink fails: split or shorten these",
+    ),
+    "blocked": (
+        "the account or the model, not the row",
+        "the job pauses: put the account right (credit, spend limit, the model's name), then resume",
+    ),
+    "unauthorised": ("the key, or what it may do", "the job pauses: set a good key, then resume"),
+    "rejected": (
+        "the provider finds fault with the request",
+        "never tried again: put these rows right, then run them as a job of their own",
+    ),
+    "lost": (
+        "its branch, worker or node died",
+        "tried again at once; a few after a crash are no reason to worry",
+    ),
+    "faulty": (
+        "the program's, or a tool's, own code raised",
+        "never tried again: put the code right, then resume; the replies are remembered",
+    ),
+    "over_budget": ("the cap on money or tokens", "resume with a higher --max-cost or --max-job-tokens"),
+    "cancelled": ("somebody ended it, or nobody waited for it any more", "nothing need be done"),
+}
+"""Of each kind of failure: what it means; what cortex does about it, and what a person can do."""
+
+
+def sentences(ending: Ending, figures: Figures, reading: Reading) -> list[str]:
+    """In short, for a person who was not there."""
+    facts = ending.facts
+    program = reading.terms.program.rpartition("/")[2]
+    going = ending.outcome in ("running", "detached")
+    began = f"It began at {clock(reading.begin_s)} and {'has been running for' if going else 'took'} {ending.time}."
+    said = [
+        f"The job {facts['job']} {'runs' if going else 'ran'} the program {program} on {_routes(reading)}. {began}",
+        f"{_OUTCOMES.get(ending.outcome, ending.outcome)}{_why(ending)}{_rows(ending)}",
+        _cost(ending, figures), _wrong(facts, figures), _unwell(figures), _speed(figures),
+    ]  # fmt: skip
+    return [each.strip() for each in said if each]
+
+
+def _routes(reading: Reading) -> str:
+    own, *others = [named(route) for route in reading.terms.routes]
+    return own + (f" (and {', '.join(others)})" if others else "")
+
+
+def _why(ending: Ending) -> str:
+    if not ending.why:
+        return ""
+    return f" {ending.why[0].upper()}{ending.why[1:]}".rstrip(".") + "."
+
+
+def _rows(ending: Ending) -> str:
+    facts = ending.facts
+    if not ending.rows:
+        return f" {facts['results_written']:,} results had been written." if facts["results_written"] else ""
+    noun = "rows" if facts.get("rows") and ending.rows != 1 else "result" if ending.rows == 1 else "results"
+    said = f" {facts['rows_succeeded']:,} of {ending.rows:,} {noun} succeeded"
+    if not facts["rows_failed"]:
+        return said + ", none failed."
+    refused = facts["rows_refused"]
+    said += f", {facts['rows_failed']:,} failed"
+    if refused:
+        said += f" ({refused:,} refused before sending: `cortex inspect {facts['job']} --failed` says why)"
+    return said + "."
+
+
+def _cost(ending: Ending, figures: Figures) -> str:
+    facts = ending.facts
+    tokens = f"{facts['input_tokens'] + facts['cache_read_tokens'] + facts['cache_creation_tokens']:,} tokens in and "
+    tokens += f"{facts['output_tokens']:,} out"
+    money = f"It cost {ending.cost}" if ending.cost else "No price is known for it; it used"
+    said = f"{money}: {tokens}" if ending.cost else f"{money} {tokens}"
+    said += f", over {_many(facts['calls'], 'call')} in {_many(facts['attempts'], 'attempt')}"
+    below = figures.calls - facts["calls"]
+    said += f", and {below:,} more calls in its child jobs." if len(figures.jobs) > 1 and below > 0 else "."
+    if facts["reused_calls"]:
+        was = "call was" if facts["reused_calls"] == 1 else "calls were"
+        said += f" {facts['reused_calls']:,} {was} answered from memory, at no cost."
+    if facts["paid_again"]:
+        many = "attempt" if facts["paid_again"] == 1 else "attempts"
+        said += f" {facts['paid_again']:,} {many} may have been paid besides, for what was answered by another."
+    return said
+
+
+def _wrong(facts: dict[str, Any], figures: Figures) -> str:
+    failed = sum(facts["failures"].values())
+    if not failed:
+        return "No attempt failed."
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in facts["failures"].items())
+    share = f" ({100 * failed / facts['attempts']:.2g} %)" if facts["attempts"] else ""
+    said = f"{failed:,} of {_many(facts['attempts'], 'attempt')} failed{share}: {kinds}."
+    refused = facts["rows_refused"]
+    if facts["rows_failed"] <= refused and not figures.goals_failed:
+        what = "nothing that was sent" if refused else "nothing"
+        return f"{said} What may be tried again was, and {what} failed for good."
+    worst = max(facts["rows_failed_by_kind"] or facts["failures"], key=lambda kind: _count(facts, kind))
+    meaning, advice = MEANINGS.get(worst, ("", ""))
+    return f"{said} Most of what failed for good is {worst} ({meaning}): {advice}." if meaning else said
+
+
+def _count(facts: dict[str, Any], kind: str) -> int:
+    return int((facts["rows_failed_by_kind"] or facts["failures"])[kind])
+
+
+def _unwell(figures: Figures) -> str:
+    said = []
+    least = "at least " if len(figures.periods) == PERIODS_MAX else ""
+    for route in dict.fromkeys(period.route for period in figures.periods):
+        some = [period for period in figures.periods if period.route == route and period.state in (OPEN, HALF_OPEN)]
+        opened = sum(period.state == OPEN for period in some)
+        if opened:
+            shut_s = sum(period.to_s - period.from_s for period in some)
+            times = "once" if opened == 1 else f"{opened:,} times"
+            whole = f"for {shut_s:.1f} s in all it was open or probed"
+            said.append(f"The breaker of {route} opened {least}{times}; {whole}.")
+    held = [period for period in figures.periods if period.state not in (OPEN, HALF_OPEN)]
+    if held:
+        held_s = sum(period.to_s - period.from_s for period in held)
+        said.append(f"The provider asked to wait {least}{len(held):,} times, {held_s:.1f} s in all.")
+    return " ".join(said)
+
+
+def _speed(figures: Figures) -> str:
+    digest: Digest = figures.latency
+    if not digest.count or digest.most <= 0:
+        return ""
+    said = f"Half of the answers came within {_seconds(digest.quantile(0.5))}, 95 in 100 within "
+    return f"{said}{_seconds(digest.quantile(0.95))}; the slowest took {_seconds(digest.most)}."
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _seconds(amount: float) -> str:
+    return f"{amount:.3g} s"
+
+
+def cautions(reading: Reading, figures: Figures, carried: int | None) -> list[str]:
+    """What a reader must know to read the figures rightly."""
+    said = []
+    if reading.changed:
+        said.append(
+            "The job's program has changed since, or is gone. So this report tells what the recorded events alone "
+            "tell: prompts, kinds of goals, reserved money and the goal tree are not known, and an attempt is taken to "
+            "have gone to the route whose model answered."
+        )
+    elif not reading.same:
+        said.append(
+            "The job's program, or cortex itself, reads otherwise than when it ran; taken again, it asks the same "
+            "questions to the byte, so everything below holds."
+        )
+    if carried:
+        said.append(
+            f"The program changed while the job was under way, and it began anew. {usd_text(carried)} had been spent "
+            "before; that is in the job's cost, and not in the charts and tables."
+        )
+    if figures.more_happenings:
+        said.append(f"{figures.more_happenings:,} more events are not listed.")
+    return said

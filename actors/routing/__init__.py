@@ -1,0 +1,1 @@
+"""Routing: which model at which endpoint, at which price, by which credential."""

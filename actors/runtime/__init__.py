@@ -1,0 +1,1 @@
+"""Runtimes that host the actors: one process and event loop, or Ray."""

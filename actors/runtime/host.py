@@ -1,0 +1,77 @@
+"""What every runtime that is no simulation has of the machine it runs on: its clocks and its disk."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from actors.journal.journal import Folder, Journal
+from actors.journal.reply_index import Memory
+from actors.ports.telemetry import Nobody, Telemetry
+
+
+def own_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Disk:
+    """The store of a runtime that has a disk."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Folder(folder)
+        self.remote = self._folder.remote
+
+    def prepare(self) -> object:
+        """Make the folder, private to its user. Raises ``StoreError`` where it cannot serve."""
+        return self._folder.prepare()
+
+    def journal(self, job: str, *, create: bool = False) -> Journal:
+        """A job's journal; ``create``: made if there is none. Raises ``StoreError``."""
+        return self._folder.journal(job, create=create)
+
+    def memory(self, job: str) -> Memory:
+        """The index of replies, as one job's channel sees it. Raises ``StoreError``."""
+        return Memory(self._folder, job, self._folder.index())
+
+
+class Notes:
+    """Notes of a runtime that is one process: they live as long as it does."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, bytes] = {}
+
+    def put(self, name: str, value: bytes) -> None:
+        """Have this stand under the name."""
+        self._kept[name] = value
+
+    def found(self, prefix: str) -> dict[str, bytes]:
+        """What stands under names that begin so."""
+        return {name: value for name, value in self._kept.items() if name.startswith(prefix)}
+
+
+class Machine:
+    """The clocks and the disk of this machine."""
+
+    telemetry: Telemetry = Nobody()
+
+    # the clocks themselves, with nothing around them: a lone call looks at one ten times
+    now_s = staticmethod(time.time)
+    """Seconds since 1970."""
+    monotonic_s = staticmethod(time.monotonic)
+    """Seconds since some moment of this machine's."""
+
+    def apart(self, journal: Journal) -> bool:
+        """A process that is one channel's has nobody else to serve, and a thread costs it 0.1 ms."""
+        return False
+
+    async def make_room(self, branches: int, workers: int) -> None:
+        """One machine does not grow."""
+
+    def incarnation(self, name: str) -> str:
+        """An id that no actor of this name ever had before."""
+        return f"{name}.{time.time_ns():x}"
+
+    def store(self, folder: str) -> Disk:
+        """A state folder on this machine's disk."""
+        return Disk(folder)

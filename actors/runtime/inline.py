@@ -1,0 +1,173 @@
+"""The same actors in one process and one event loop: for a laptop, a notebook, a test."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+from actors.branch.branch import Branch
+from actors.channel.channel import Channel
+from actors.common.process_owner import Owner, this_owner
+from actors.journal.journal import Journal
+from actors.ports.runtime import Gone, Peer
+from actors.ports.telemetry import Telemetry
+from actors.programs import loader
+from actors.routing.model_factory import ModelMaker, make_model
+from actors.runtime.host import Machine, Notes
+from actors.scheduler.actor import Cortex
+from actors.worker.worker import Worker
+from cortex.state.program import Program
+
+SLOW_S = 0.0005
+"""A commit that takes longer is worth a thread, where others could work meanwhile."""
+
+
+class InlineRuntime(Machine):
+    """Actors are objects here and messages are calls; everything else is as on a cluster."""
+
+    cluster = "inline"
+
+    def __init__(
+        self, models: ModelMaker = make_model, clock: Callable[[], float] = time.time, branches: int = 1,
+        telemetry: Telemetry | None = None,
+    ) -> None:  # fmt: skip
+        if telemetry is not None:
+            self.telemetry = telemetry
+        self._models = models
+        self._clock = clock
+        self._actors: dict[str, Any] = {}
+        self._channels = 0
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.notes = Notes()
+        self._actors["cortex"] = Cortex(self, branches=branches)
+
+    def now_s(self) -> float:
+        """Seconds since 1970."""
+        return self._clock()
+
+    def node(self) -> str:
+        """This process is all there is."""
+        return self.cluster
+
+    def peer(self, name: str) -> Peer:
+        """An actor by name."""
+        return _InlinePeer(name, self)
+
+    def apart(self, journal: Journal) -> bool:
+        """Where there are several channels, and the disk is slow at this moment: each commit would hold up all."""
+        return self._channels > 1 and journal.took_s > SLOW_S
+
+    async def is_dead(self, name: str, incarnation: str) -> bool:
+        """Whether the actor of this name is another now, or none."""
+        return getattr(self._actors.get(name), "incarnation", "") != incarnation
+
+    async def names(self, prefix: str) -> tuple[str, ...]:
+        """Names of the actors."""
+        return tuple(name for name in self._actors if name.startswith(prefix))
+
+    async def nodes(self) -> tuple[str, ...]:
+        """This process."""
+        return (self.node(),)
+
+    async def cores(self) -> int:
+        """A second branch would share the core of the first."""
+        return 0
+
+    async def start_actor(self, role: str, name: str, *args: Any, avoid: tuple[str, ...] = ()) -> Peer:
+        """The actor of this name, made if there is none."""
+        if name not in self._actors:
+            if role == "channel":
+                job, folder = args
+                self._actors[name] = Channel(job, folder, self)
+                self._channels += 1
+            elif role == "branch":
+                self._actors[name] = Branch(name, self, self._models)
+            else:
+                self._actors[name] = Worker(name, self)
+        return self.peer(name)
+
+    async def end_actor(self, name: str) -> None:
+        """End an actor."""
+        actor = self._gone(name)
+        if actor is not None:
+            await actor.close()
+
+    async def kill_actor(self, name: str) -> None:
+        """Forget an actor; what it does not stop goes on for nobody."""
+        actor = self._gone(name)
+        if actor is not None:
+            self.background(actor.close())
+
+    def _gone(self, name: str) -> Any:
+        actor = self._actors.pop(name, None)
+        self._channels -= isinstance(actor, Channel)
+        return actor
+
+    def owner(self) -> Owner:
+        """This process, as owner of a run."""
+        return this_owner(self.cluster)
+
+    def share_program(self, where: str, job: str = "") -> None:
+        """Nobody else is to find it."""
+
+    def load_program(self, where: str, params_json: bytes, job: str = "") -> Program:
+        """A program by its place."""
+        return loader.load(where, params_json)
+
+    def fingerprint(self, where: str, params_json: bytes) -> str:
+        """Hash over a program."""
+        return loader.fingerprint(where, params_json)
+
+    async def close(self) -> None:
+        """End all actors, channels first."""
+        for task in list(self._tasks):
+            task.cancel()
+        for name in sorted(self._actors, key=lambda name: not name.startswith("channel:")):
+            with contextlib.suppress(Exception):
+                await self.end_actor(name)
+        await asyncio.to_thread(self.telemetry.close)
+
+    def find(self, name: str) -> Any:
+        """The actor itself. Raises ``Gone``."""
+        try:
+            return self._actors[name]
+        except KeyError:
+            raise Gone(name) from None
+
+    def background(self, work: Any) -> None:
+        """Run a call that nobody waits for."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever tells does not want to know
+
+
+class _InlinePeer:
+    """Messages as method calls."""
+
+    __slots__ = ("_runtime", "name")
+    near = True
+
+    def __init__(self, name: str, runtime: InlineRuntime) -> None:
+        self.name = name
+        self._runtime = runtime
+
+    async def ask(self, method: str, *args: Any) -> Any:
+        """Call and wait."""
+        return await getattr(self._runtime.find(self.name), method)(*args)
+
+    def now(self, method: str, *args: Any) -> Any:
+        """Call a method that waits for nothing. Raises ``Gone``."""
+        return getattr(self._runtime.find(self.name), method)(*args)
+
+    def tell(self, method: str, *args: Any) -> None:
+        """Call and go on."""
+        with contextlib.suppress(Gone):
+            self._runtime.background(getattr(self._runtime.find(self.name), method)(*args))

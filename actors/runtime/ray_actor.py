@@ -1,0 +1,340 @@
+"""One actor in a process of its own: which parts of its life the cluster does not see to.
+
+An actor that was started again goes on by itself; whoever asks meanwhile waits. One that hears of no cortex for three
+lease times, or whose job has ended and whom nobody asks any more, ends itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from actors.branch.branch import Branch
+from actors.channel.channel import Channel
+from actors.cluster.bootstrap import end_gently
+from actors.cluster.sockets.addresses import Sockets
+from actors.cluster.sockets.serialization import opened, sealed
+from actors.cluster.sockets.server import Listener
+from actors.common.gc_tuning import settle
+from actors.observability.logs.formatting import begin_of_actor
+from actors.observability.metrics.ray_export import RayGauges
+from actors.observability.wiring import WATCHED, of_process
+from actors.ports.runtime import Away, Gone, Runtime, Unbegun
+from actors.ports.telemetry import Telemetry
+from actors.scheduler.actor import Cortex
+from actors.worker.worker import Worker
+from cortex import __version__
+from cortex.scheduler.step import LEASE_S
+
+RAY_FACTORY = "actors.runtime.ray_runtime:seated"
+"""The function that makes the ``Seat`` of an actor in its own process, as ``module:function``."""
+FORLORN_S = 8 * LEASE_S
+"""How long an actor goes on without hearing of a cortex, at least: lease times in which it was asked in vain are
+counted, and asking may take another each. On a machine with far more processes than processors one that lives may not
+get to answer for a minute."""
+IDLE_S = 60.0
+"""How long the channel of an ended job waits for somebody who wants its results."""
+COMING_BACK_S = 10.0
+"""How long who asks an actor that is coming back waits before it hears that it is away."""
+HEADERS_S = 2.0
+"""How long one who comes back waits for each of those who may know what a collector wants to see."""
+_RETRY_S = 0.5
+_BUSINESS_OF_OTHERS = frozenset({"granted", "staffed", "condemn", "rejoin", "deliver", "hello"})
+"""What a channel is told whether or not anybody wants something of it."""
+
+_log = logging.getLogger("cortex.seat")
+
+ROLES: dict[str, type[Any]] = {"cortex": Cortex, "channel": Channel, "branch": Branch, "worker": Worker}
+
+
+class World(Runtime, Protocol):
+    """What a seat needs beyond what its actor needs."""
+
+    telemetry: Telemetry
+
+    def make_model(self, blob: bytes) -> Any:
+        """The model that an arming describes."""
+
+    async def end_self(self) -> None:
+        """End this actor for good."""
+
+
+def methods(role: str) -> tuple[str, ...]:
+    """What actors of a role can be asked."""
+    found = (name for name in dir(ROLES[role]) if not name.startswith("_"))
+    own = (name for name in found if inspect.iscoroutinefunction(getattr(ROLES[role], name)))
+    return ("hello", "metrics", "observe", *own)
+
+
+def process_class(role: str, factory: str = RAY_FACTORY) -> type:
+    """Return the class that Ray runs for a role. Ray ships the class by value; the class finds our code before use.
+
+    ``factory`` is the ``module:function`` that makes the ``Seat`` of an actor in its own process.
+    """
+    module, _, function = factory.partition(":")
+
+    class Hosted:
+        def __init__(
+            self, paths: tuple[str, ...], role: str, name: str, args: tuple[Any, ...], cluster: str
+        ) -> None:
+            import os.path
+            import sys
+
+            self.name = name  # before anything can fail: Ray asks for it to tell of the failure
+            sys.path[:] = dict.fromkeys([*(path for path in paths if os.path.isdir(path)), *sys.path])
+            if role not in ("channel", "cortex"):  # nobody else reaches a database; a worker runs tools
+                os.environ.pop("PGPASSWORD", None)
+            import importlib
+
+            self.seat = getattr(importlib.import_module(module), function)(role, name, args, cluster)
+
+        def __repr__(self) -> str:
+            return self.name
+
+    for method in methods(role):
+        setattr(Hosted, method, _forwarding(method))
+    Hosted.__name__ = Hosted.__qualname__ = role.capitalize()
+    return Hosted
+
+
+def _forwarding(method: str) -> Any:
+    async def forward(self: Any, letter: bytes = b"") -> Any:
+        return await self.seat.heard(method, letter)
+
+    forward.__name__ = forward.__qualname__ = method
+    return forward
+
+
+class Seat:
+    """The process of one actor. ``again``: an earlier process of the same actor died."""
+
+    def __init__(self, role: str, name: str, args: tuple[Any, ...], runtime: World, again: bool) -> None:
+        self.role, self.name = role, name
+        self._args = args
+        self._runtime = runtime
+        runtime.telemetry = of_process(role, runtime.node())
+        self._actor = self._made()
+        self._starting = asyncio.Lock()
+        self._ready = role != "channel" and not (role == "cortex" and again)
+        self._failed: Exception | None = None
+        self._headers = b""
+        self._ending: asyncio.Task[None] | None = None
+        self._asked_s = self._runtime.monotonic_s()
+        self._listener: Listener | None = None
+        self._tasks = [asyncio.create_task(self._watch_over())]
+        self._coming_back = asyncio.create_task(self._go_on()) if again else None
+        settle()
+
+    def _made(self) -> Any:
+        if self.role == "cortex":
+            return Cortex(self._runtime, *self._args)
+        if self.role == "channel":
+            job, folder = self._args
+            return Channel(job, folder, self._runtime)
+        if self.role == "branch":
+            return Branch(self.name, self._runtime, self._runtime.make_model)
+        return Worker(self.name, self._runtime)
+
+    def show(self, gauge: Callable[..., Any]) -> None:
+        """Have what is known here be seen where the cluster shows such things: ``gauge`` makes one."""
+        if self.role in WATCHED:
+            self._tasks.append(asyncio.create_task(RayGauges(gauge, self._runtime.telemetry.readings).run()))
+
+    def listen(self, sockets: Sockets | None) -> None:
+        """Be there for others of this node, who need not ask by Ray then."""
+        if sockets is not None:
+            self._listener = Listener(sockets, self.name, self.call)
+            self._tasks.append(asyncio.create_task(self._listener.open()))
+
+    # -- being asked -----------------------------------------------------------------------------------------------
+
+    async def heard(self, method: str, letter: bytes) -> Any:
+        """Have the actor do something: arguments and answer under seal."""
+        if not letter:
+            return await self.call(method, ())
+        return sealed(await self.call(method, opened(letter)))
+
+    async def call(self, method: str, args: tuple[Any, ...]) -> Any:
+        """Have the actor do something. Raises what it raises; ``Away`` from one that never began."""
+        if method == "hello":
+            return __version__, os.getpid()
+        if method == "metrics":
+            return self._runtime.telemetry.readings()
+        if method == "observe":
+            return self._observe(*args)
+        if method not in _BUSINESS_OF_OTHERS:
+            self._asked_s = self._runtime.monotonic_s()
+        if method == "start":
+            return await self._start(*args)
+        if not self._ready:
+            await self._readiness()
+        if method == "close":
+            return await self._close()
+        answer = await getattr(self._actor, method)(*args)
+        if method == "arm":
+            settle()  # a client was imported
+        return answer
+
+    async def _readiness(self) -> None:
+        """Wait for an actor that is coming back, or that is beginning just now."""
+        if self._coming_back is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(COMING_BACK_S):
+                    await asyncio.shield(self._coming_back)
+        async with self._starting:
+            if self._ready:
+                return
+        coming = self._coming_back is not None and not self._coming_back.done()
+        raise self._failed or (Away if coming else Unbegun)(f"{self.name} has not begun")
+
+    async def _start(self, *args: Any) -> None:
+        """Begin, with an opening or without one; a channel that had begun makes way for the new run."""
+        async with self._starting:
+            if self._ready:
+                await self._runtime.peer("cortex").ask("staff", False)  # it works on until the new run can begin
+                self._ready = False  # what is asked from now on is for the new run
+                await self._actor.close()
+            await self._begin(*args)
+
+    async def _close(self) -> None:
+        """End what runs here. Whoever asked is to end the process, but may die before: then this one has not begun."""
+        async with self._starting:
+            if self._ready:  # else it was closed meanwhile
+                self._ready = False  # or those who ask would wait for what nobody does any more
+                await self._actor.close()
+        await self._let_out()
+
+    async def _begin(self, *args: Any) -> None:
+        await self._ask_headers(("cortex",))
+        self._actor = self._made()
+        try:
+            await self._actor.start(*args)
+        except BaseException:
+            with contextlib.suppress(Exception):
+                await self._actor.close()  # another one is made when it is tried again
+            raise
+        self._ready, self._failed = True, None
+        if self._listener is not None:
+            await self._listener.open()  # it may have been closed, by somebody who died before it ended this process
+        settle()
+
+    def _observe(self, headers: bytes = b"") -> bytes:
+        """Take what a collector of telemetry wants to see, if somebody brings it; tell it to whoever asks."""
+        self._headers = headers or self._headers
+        if headers:
+            self._runtime.telemetry.take(headers)
+        return self._headers
+
+    async def _ask_headers(self, peers: tuple[str, ...]) -> None:
+        """An actor of this run that lives has it, if anybody has: it may be a key, and stands in no environment."""
+        for peer in peers:
+            if self._headers:
+                return
+            with contextlib.suppress(Away, Gone, TimeoutError):
+                async with asyncio.timeout(HEADERS_S):  # one that is only being made answers when it is there
+                    if found := await self._runtime.peer(peer).ask("observe"):
+                        self._observe(found)
+
+    # -- by itself -------------------------------------------------------------------------------------------------
+
+    def told_to_end(self) -> None:
+        """The system asks this process to end, as it does with all of a node that goes: finish what is in flight."""
+        if self._ending is None:
+            self._ending = asyncio.get_running_loop().create_task(self._end_gently())
+
+    async def _end_gently(self) -> None:
+        """A branch or worker hands back what it has; a channel rests its job, to be resumed where its disk is."""
+        with contextlib.suppress(Exception):
+            if self.role == "channel" and self._ready:
+                await self._actor.stop("drain", "the end of its node")
+                while not self._actor.over:  # noqa: ASYNC110 - calls take as long as they take
+                    await asyncio.sleep(_RETRY_S)
+            elif self.role in ("branch", "worker"):
+                await self._actor.drain()
+            await self._actor.close()
+            await self._let_out()
+        await self._runtime.end_self()
+
+    async def _go_on(self) -> None:
+        """Take up where the earlier process was, as soon as the others answer."""
+        while self.role in ("cortex", "channel") and not self._ready:
+            try:
+                async with self._starting:
+                    if self.role == "cortex":
+                        await self._ask_headers(await self._runtime.names("channel:"))
+                        await self._actor.begin(True)
+                        self._ready = True
+                    elif not self._ready:  # else a driver was first, and brought an opening
+                        await self._begin()
+            except (Away, Gone):
+                await asyncio.sleep(_RETRY_S)
+            except Exception as error:
+                if self.role == "channel":  # whoever asks is told; a driver may start it with an opening
+                    self._failed = error
+                    return
+                _log.exception("the cortex cannot come back yet")  # nobody else starts it, and every job needs it
+                await asyncio.sleep(_RETRY_S)
+
+    async def _watch_over(self) -> None:
+        silent_s = 0.0
+        while True:
+            await asyncio.sleep(LEASE_S)
+            if self.role == "channel" and self._actor.over and self._runtime.monotonic_s() - self._asked_s >= IDLE_S:
+                break
+            if self.role == "cortex" or await self._hears(lambda: self._runtime.peer("cortex").ask("hello")):
+                silent_s = 0.0
+                continue
+            silent_s += LEASE_S
+            if silent_s >= FORLORN_S and not self._actor.busy:
+                _log.warning("no cortex was heard for at least %.0f s: this %s ends", silent_s, self.role)
+                break
+        with contextlib.suppress(Exception):
+            await self._actor.close()
+            await self._let_out()
+        await self._runtime.end_self()
+
+    async def _let_out(self) -> None:
+        """The process ends: how the job ended, and what it came to, is still on its way to a collector."""
+        if self._listener is not None:
+            self._listener.close()
+        await asyncio.to_thread(self._runtime.telemetry.close)
+
+    async def _hears(self, ask: Callable[[], Any]) -> bool:
+        try:
+            async with asyncio.timeout(LEASE_S):  # in 3.11 wait_for may swallow a cancellation
+                await ask()
+        except (Away, Gone, TimeoutError):
+            return False
+        return True
+
+
+def taken(role: str, name: str, args: tuple[Any, ...], runtime: Any, again: bool, worker: Any, gauge: Any) -> Seat:
+    """The seat of the actor that this process is. ``worker``: Ray's, of this process; ``gauge``: its kind of metric."""
+    private = runtime.cluster == "local"
+    if private:
+        die_with_parent()
+    begin_of_actor(name, runtime.node(), os.environ)
+    if role == "channel" and not runtime.store(args[-1]).remote:
+        runtime.settle(args[0])
+    seat = Seat(role, name, args, runtime, again)
+    seat.listen(runtime.lines.sockets)
+    if not private:
+        seat.show(gauge)
+    if not private and role != "cortex":
+        end_gently(worker, asyncio.get_running_loop(), seat.told_to_end)
+    return seat
+
+
+def die_with_parent() -> None:
+    """Have the system end this process at the moment its parent dies, where it can: nobody is left to pay and write."""
+    if sys.platform == "linux":
+        import ctypes
+        import signal
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: prctl(2)

@@ -1,0 +1,398 @@
+"""The same actors over Ray: each in a process of its own, detached, found by name. The only file that imports ray."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import ray
+import ray.util.metrics
+from msgspec.structs import replace
+from ray import cloudpickle, exceptions
+from ray._private import services, state
+from ray._private import worker as ray_worker
+from ray._private.node import Node
+from ray._raylet import AuthenticationTokenLoader, Config, GcsClient  # type: ignore[attr-defined]
+from ray.core.generated.gcs_pb2 import GcsNodeInfo  # type: ignore[attr-defined]
+from ray.experimental import internal_kv
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from actors.cluster import node_inventory
+from actors.cluster.actor_classes import have_classes
+from actors.cluster.bootstrap import (
+    OBJECT_STORE_BYTES,
+    PYTHONS_THAT_FIT,
+    Private,
+    asked_again,
+    checked_address,
+    code_paths,
+    environment,
+    first_line,
+    lean,
+    see_same,
+    take_signals_back,
+    token_environ,
+)
+from actors.cluster.compatibility import NODES_S, installed_here, said_mismatch, see_fitting
+from actors.cluster.connection import Connection, to_log
+from actors.cluster.node_watchdog import LOOK_S, Lifeline
+from actors.cluster.orphan_cleanup import end_processes
+from actors.cluster.pinned_thread import Keeper
+from actors.cluster.placement import awaited, home_of, in_turn, selector, shapes, tied
+from actors.cluster.preflight import see_admitted, see_usable
+from actors.cluster.ray_peer import RayPeer
+from actors.cluster.shipping.kv_store import Notes, Shelf, Shelved
+from actors.cluster.sockets.addresses import sockets_of
+from actors.cluster.sockets.client import Lines
+from actors.common.process_owner import Owner, this_owner
+from actors.ports.runtime import Away, ClusterError, Gone, Peer
+from actors.routing.model_factory import make_model
+from actors.runtime.host import Machine, own_cores
+from actors.runtime.ray_actor import process_class, taken
+from cortex import __version__
+
+NAMESPACE = "cortex"
+CALLS_AT_ONCE = 10_000
+"""Calls that one actor takes in at once: waiting for results is one too."""
+BRANCHES = 2
+ACTORS = BRANCHES + 2
+"""Begun at once, with the cortex and a channel. Ray starts as many processes ahead as it is told of CPUs."""
+CLOSE_S = 5.0  # how long an actor may take to close its files before it is ended
+
+_keeper = Keeper("cortex ray")
+_connection: Connection | None = None
+
+
+# -- the connection of this process ----------------------------------------------------------------------------------
+
+
+def _connect(cluster: str, environ: Mapping[str, str]) -> Connection:
+    """Start a private Ray, or join the one at an address. Raises ``ClusterError``."""
+    global _connection
+    if _connection is not None:
+        if _connection.cluster != cluster:
+            checked_address(cluster)  # that nobody is there is said first
+            raise ClusterError(f"this process works on --cluster {_connection.cluster}: another one at a time")
+        _connection.users += 1
+        return _connection
+    if ray.is_initialized():
+        see_same(cluster, ray.get_runtime_context().gcs_address)
+        _connection = Connection(cluster, None, shut=None)
+    elif cluster == "local":
+        _connection = _private(environ)
+    else:
+        _connection = _joined(cluster, environ)
+    return _connection
+
+
+def _private(environ: Mapping[str, str]) -> Connection:
+    private = Private.prepare()
+    try:
+        with environment(environ, private.environ()), lean(Node):
+            _init(
+                address="local", _temp_dir=private.rays, _node_ip_address="127.0.0.1", include_dashboard=False,
+                object_store_memory=OBJECT_STORE_BYTES, num_cpus=ACTORS,
+            )  # fmt: skip
+    except BaseException:
+        end_processes(private.processes(), private.mark)
+        private.remove()
+        raise
+    made = Connection("local", private, _shut)
+    atexit.register(lambda: made.close() if made is _connection else None)
+    return made
+
+
+def _joined(cluster: str, environ: Mapping[str, str]) -> Connection:
+    address = checked_address(cluster)
+    with environment(environ, {**PYTHONS_THAT_FIT, **token_environ(address, os.environ)}):
+        _read_anew()
+        has_token = bool(AuthenticationTokenLoader.instance().has_token(ignore_auth_mode=True))
+        see_admitted(address, os.environ, has_token, GcsClient, services.find_node_ids)
+        see_usable(address, services._find_address_from_flag("--raylet_socket_name"))
+        _init(address=address)
+    return Connection(cluster, None, _shut)
+
+
+def _init(**options: Any) -> None:
+    ray_worker.print_to_stdstream = to_log  # type: ignore[assignment]  # what Ray would print among the user's results
+    _read_anew()
+    try:
+        quiet: Any = {"log_to_driver": False, "logging_level": logging.CRITICAL}
+        asked_again(lambda: ray.init(namespace=NAMESPACE, **quiet, **options))
+    except Exception as error:
+        if options["address"] == "local":
+            raise ClusterError(f"Ray does not start: {first_line(error)}") from None
+        where = f"the Ray at {options['address']}"
+        if other := said_mismatch(str(error)):
+            raise ClusterError(f"{where} does not fit: it has {other}: install the same") from None
+        raise ClusterError(f"no connection to {where}: {first_line(error)}") from None
+
+
+def _read_anew() -> None:
+    """Ray has read the environment before we changed it."""
+    Config.initialize("")
+    AuthenticationTokenLoader.instance().reset_cache()
+
+
+def _shut() -> None:
+    if ray.is_initialized():
+        ray.shutdown()
+
+
+def _let_go(connection: Connection) -> None:
+    global _connection
+    connection.users -= 1
+    if connection.users == 0:
+        _connection = None
+        connection.close()
+
+
+# -- the runtime -----------------------------------------------------------------------------------------------------
+
+
+async def start_runtime(
+    cluster: str, environ: Mapping[str, str], begin: bool = True, needs: Sequence[str] = ()
+) -> RayRuntime:  # fmt: skip
+    """Connect to a Ray, and where something is to ``begin`` see that a cortex lives there. Raises ``ClusterError``.
+
+    ``cluster``: ``local`` for a private Ray that ends with this process, else an address. ``environ`` is where the
+    user's key stands: no process of Ray's sees it. ``needs``: distributions that every node there must have.
+    """
+    connection = await _keeper.run(lambda: _connect(cluster, environ))
+    take_signals_back()
+    runtime = RayRuntime(cluster, connection)
+    try:
+        if begin and cluster != "local":
+            await _keeper.run(lambda: _see_fitting(cluster, needs))
+        starting = [runtime.start_actor("cortex", "cortex", BRANCHES)] if begin else []
+        if cluster == "local":  # nobody else can have started them: side by side is faster
+            starting += [runtime.start_actor("branch", f"branch:{slot}") for slot in range(BRANCHES)]
+        await asyncio.gather(*starting)
+    except BaseException:
+        await runtime.close()
+        raise
+    return runtime
+
+
+def _see_fitting(cluster: str, needs: Sequence[str]) -> None:
+    ask = partial(node_inventory.taken, ray, NodeAffinitySchedulingStrategy, code_paths(), NODES_S)
+    living = [row["NodeID"] for row in ray.nodes() if row["Alive"]]  # type: ignore[no-untyped-call]
+    see_fitting(cluster, installed_here(), needs, code_paths(), living, Notes(internal_kv), ask)
+
+
+async def nodes_of(cluster: str, environ: Mapping[str, str], timeout_s: float) -> list[node_inventory.Told]:
+    """What each node of a Ray has installed. Raises ``ClusterError``."""
+    given = (ray, NodeAffinitySchedulingStrategy, lambda: _connect(cluster, environ), _let_go, timeout_s)
+    return await _keeper.run(lambda: node_inventory.of(*given))
+
+
+class RayRuntime(Machine, Shelved):
+    """What actors and drivers know of a Ray cluster. Without a connection of its own it is an actor's."""
+
+    def __init__(self, cluster: str, connection: Connection | None = None, job: str = "") -> None:
+        self.cluster = cluster
+        self._connection = connection
+        self._shelf = Shelf(internal_kv, cloudpickle.CloudPickler, job, own=connection is not None)
+        self.notes = Notes(internal_kv)
+        self._handles: dict[str, Any] = {}
+        self._node = ray.get_runtime_context().get_node_id()
+        have_classes(ray_worker.global_worker, process_class, ray.actor._modify_class, internal_kv, cloudpickle)
+        self.lifeline = Lifeline(str(self._node), self.nodes) if connection is not None else None
+        """A driver's: an actor dies with its node."""
+        self.lines = Lines(sockets_of(ray_worker.global_worker.node, str(self._node)), self.background)
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def node(self) -> str:
+        """Ray's own name for the node."""
+        return str(self._node)
+
+    async def awaits(self, name: str) -> str:
+        """The address of the host that a channel waits for, as its journal is there; empty where it waits for none."""
+        home = await asyncio.to_thread(self._shelf.home, name.partition(":")[2])
+        try:
+            handle = await self.handle(name)
+        except Gone:
+            return ""
+        row = await asyncio.to_thread(state.actors, handle._actor_id.hex())
+        return awaited(row.get("State", ""), home, await asyncio.to_thread(ray.nodes))
+
+    def incarnation(self, name: str) -> str:
+        """Names the process, so that the cluster can be asked whether that one has ended."""
+        return f"{name}.{self._node}.{os.getpid()}.{time.time_ns():x}"
+
+    async def is_dead(self, name: str, incarnation: str) -> bool:
+        """Whether Ray has seen the end of the process that this incarnation names."""
+        try:
+            handle = self.known(name) or await self.handle(name)
+        except Gone:
+            return True
+        row = await asyncio.to_thread(state.actors, handle._actor_id.hex())
+        if row.get("State") != "ALIVE":
+            return row.get("State") in ("RESTARTING", "DEAD")
+        return f"{name}.{row['Address']['NodeID']}.{row['Pid']}." != incarnation[: incarnation.rfind(".") + 1]
+
+    def owner(self) -> Owner:
+        """This process as owner of a run, and how to find what would be left behind if it were killed."""
+        private = self._connection.private if self._connection is not None else None
+        mine = this_owner(self.cluster)
+        if private is None:
+            return mine
+        return replace(mine, ray_folder=private.folder, ray_mark=private.mark, ray_pids=private.processes())
+
+    # -- actors ----------------------------------------------------------------------------------------------------
+
+    def peer(self, name: str) -> Peer:
+        """An actor by name, whether it lives or not."""
+        return RayPeer(name, self, exceptions)
+
+    async def names(self, prefix: str) -> tuple[str, ...]:
+        """Names of the actors that live, those that begin so."""
+        found = await asyncio.to_thread(ray.util.list_named_actors, all_namespaces=True)
+        return tuple(a["name"] for a in found if a["namespace"] == NAMESPACE and a["name"].startswith(prefix))
+
+    async def nodes(self) -> tuple[str, ...]:
+        """The nodes that live, as Ray names them. Raises what Ray says of a head that is away, or that has begun anew:
+        ``ray.nodes`` would then end this process."""
+        worker: Any = ray_worker.global_worker
+        living = GcsNodeInfo.GcsNodeState.ALIVE
+        found = await asyncio.to_thread(worker.gcs_client.get_all_node_info, timeout=LOOK_S, state_filter=living)
+        return tuple(sorted(node.hex() for node in found))
+
+    async def cores(self) -> int:
+        """CPUs that Ray was told of; of a private one, which was told otherwise, the machine's own."""
+        told = {"CPU": own_cores()} if self.cluster == "local" else await asyncio.to_thread(ray.cluster_resources)
+        return int(told.get("CPU", 0))
+
+    async def sees(self, path: str) -> bool:
+        """Whether actors with a disk of ours would find a file of this process: they live with the node we are on."""
+        if not self.cluster.startswith("ray://"):
+            return True  # that node is on this machine
+        there = NodeAffinitySchedulingStrategy(self._node, soft=False)
+        return await asyncio.to_thread(node_inventory.finds, ray, there, path)
+
+    async def make_room(self, branches: int, workers: int) -> None:
+        """Tell Ray's autoscaler, where there is one, for how many a core is wanted."""
+        if self.cluster == "local":
+            return
+        from ray.autoscaler.sdk import request_resources  # 0.3 s, which nothing else needs
+
+        bundles, labels = shapes(branches, workers, await asyncio.to_thread(ray.nodes))
+        await asyncio.to_thread(request_resources, bundles=bundles, bundle_label_selectors=labels)
+
+    async def start_actor(self, role: str, name: str, *args: Any, avoid: tuple[str, ...] = ()) -> Peer:
+        """The actor of this name, made if there is none, and alive. Raises ``ClusterError`` where it cannot live."""
+        where, nodes = self._where(role, args), await asyncio.to_thread(ray.nodes)
+        bound = role == "channel" and not isinstance(where, str)  # to the host whose disk has the journal
+        labels, home = ({}, home_of(self._node, nodes)) if bound else (selector(role, nodes, avoid), "")
+        if home:  # this node, or one that comes to the same host after it
+            where = NodeAffinitySchedulingStrategy(self._node, soft=True)
+        wish = in_turn(name, nodes, labels, avoid) if where == "SPREAD" else {"label_selector": labels or None}
+        self._handles[name] = await asyncio.to_thread(self._made, role, name, args, where, wish, home)
+        peer = self.peer(name)
+        try:
+            release, _ = await peer.ask("hello")
+        except Gone as gone:
+            raise ClusterError(f"{name} cannot start on {self.cluster}: {gone.__cause__ or gone}") from None
+        except Away:
+            return peer  # it lives, and is being started again
+        if release != __version__:
+            raise ClusterError(f"{self.cluster} runs cortex {release}, this is {__version__}: use the same release")
+        return peer
+
+    def _made(
+        self, role: str, name: str, args: tuple[Any, ...], where: Any, wish: dict[str, Any], home: str
+    ) -> Any:  # fmt: skip
+        remote: Any = ray.remote(process_class(role))
+        actor = remote.options(
+            name=name, namespace=NAMESPACE, lifetime="detached", get_if_exists=True, max_restarts=-1,
+            max_task_retries=0, max_concurrency=CALLS_AT_ONCE, num_cpus=0, scheduling_strategy=where,
+            resources=tied(home), **wish,
+        )  # fmt: skip
+        return actor.remote(code_paths(), role, name, args, self.cluster)
+
+    def _where(self, role: str, args: tuple[Any, ...]) -> Any:
+        """Which node: a channel's journal is on this one's disk, if in no database; branches and workers are spread."""
+        if role == "channel" and not self.store(args[-1]).remote:
+            return NodeAffinitySchedulingStrategy(self._node, soft=False)
+        return "DEFAULT" if role == "cortex" else "SPREAD"
+
+    async def end_actor(self, name: str) -> None:
+        """End an actor for good, having let it close its files."""
+        with contextlib.suppress(Exception):
+            await asyncio.wait_for(self.peer(name).ask("close"), CLOSE_S)
+        with contextlib.suppress(exceptions.RayError):  # a head that is away, or has begun anew and knows of none
+            if (handle := self._handles.pop(name, None)) is not None:
+                await asyncio.to_thread(ray.kill, handle, no_restart=True)
+            self._shelf.clear(name)
+        self.lines.forget(name)
+
+    async def kill_actor(self, name: str) -> None:
+        """End an actor by force."""
+        with contextlib.suppress(Gone):
+            await asyncio.to_thread(ray.kill, await self.handle(name), no_restart=True)
+        self._handles.pop(name, None)
+        self.lines.forget(name)
+
+    async def end_self(self) -> None:
+        """End the actor whose runtime this is."""
+        ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
+
+    async def handle(self, name: str) -> Any:
+        """Ray's own handle of an actor. Raises ``Gone``."""
+        try:
+            found = await asyncio.to_thread(ray.get_actor, name, NAMESPACE)
+        except ValueError:
+            raise Gone(name) from None
+        self._handles[name] = found
+        return found
+
+    def known(self, name: str) -> Any:
+        """The handle, if it was found before."""
+        return self._handles.get(name)
+
+    def forget(self, name: str) -> None:
+        """An actor is gone: whoever has its name next is another."""
+        self._handles.pop(name, None)
+
+    def settle(self, job: str) -> None:
+        """Have it known where this channel lives: it waits for that host when it is gone."""
+        self._shelf.house(job, home_of(self._node, ray.nodes()))  # type: ignore[no-untyped-call]
+
+    def background(self, work: Any) -> None:
+        """Run a call that nobody waits for."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Let go of the cluster; a private one ends."""
+        for task in list(self._tasks):
+            task.cancel()
+        self.lines.close()
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        if connection.private is not None and connection.users == 1:
+            await asyncio.gather(*(self.end_actor(name) for name in [*self._handles] if name.startswith("channel:")))
+        await _keeper.run(lambda: _let_go(connection))
+
+    def make_model(self, blob: bytes) -> Any:
+        """The model that an arming describes."""
+        return make_model(blob)
+
+
+# -- the process of an actor -----------------------------------------------------------------------------------------
+
+
+def seated(role: str, name: str, args: tuple[Any, ...], cluster: str) -> Any:
+    """The seat of an actor, in its own process."""
+    again = bool(ray.get_runtime_context().was_current_actor_reconstructed)
+    runtime = RayRuntime(cluster, job=name.partition(":")[2] if role == "channel" else "")
+    return taken(role, name, args, runtime, again, ray_worker, ray.util.metrics.Gauge)

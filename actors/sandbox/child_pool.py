@@ -1,0 +1,147 @@
+"""The children of a worker: begun when first used, used again, killed when they are silent too long."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from actors.sandbox.child import AGAIN, GRACE_S, READY, read, write
+from cortex.state.sandbox import Bounds, Outcome, Piece, Refusal
+
+CHILDREN_MAX = 4
+"""Pieces that run at once; more of them wait."""
+START_S = 60.0
+SILENT_S = 3.0
+"""Beyond the time that its pieces may take: what goes through the pipes, and is taken apart there."""
+_KEPT_ENVIRONMENT = ("LD_LIBRARY_PATH", "MONTY_BIN", "PATH", "SYSTEMROOT", "TMPDIR", "VIRTUAL_ENV")
+
+
+class _Child:
+    """One child process, for pieces that may use so much memory."""
+
+    def __init__(self, memory_mb: int) -> None:
+        self.memory_mb = memory_mb
+        self._begun = False
+        environment = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
+        environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(each) for each in sys.path)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "actors.sandbox.child", str(memory_mb)], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, cwd=os.sep, start_new_session=True,
+        )  # fmt: skip
+
+    def run(self, body: bytes, within_s: float) -> Outcome:
+        """Have something run. Afterwards it may be ``dead``."""
+        late = False
+        if not self._begun:  # a start is nobody's computing
+            said, late = self._exchange(b"", START_S, len(READY))
+            self._begun = said == READY
+        if self._begun:
+            said, late = self._exchange(body, within_s, 4 * self.memory_mb * 1_000_000)
+            with contextlib.suppress(ValueError):
+                if said:
+                    return msgspec.msgpack.decode(said, type=Outcome)
+        self.end()
+        if late:
+            return Outcome(refusal=Refusal.TIME, why="it was stopped: it was silent for too long")
+        return Outcome(refusal=Refusal.CRASHED, why="its process died, of too much memory perhaps")
+
+    def _exchange(self, body: bytes, within_s: float, bytes_max: int) -> tuple[bytes, bool]:
+        """Say this, if anything, and hear what it says; whether it was killed for its silence."""
+        late = threading.Event()
+
+        def kill() -> None:
+            late.set()
+            self._process.kill()
+
+        watch = threading.Timer(within_s, kill)
+        watch.daemon = True
+        watch.start()
+        assert self._process.stdin is not None and self._process.stdout is not None
+        try:
+            if body:
+                write(self._process.stdin, body)
+            return read(self._process.stdout, bytes_max), late.is_set()
+        except (OSError, EOFError, ValueError):
+            return b"", late.is_set()
+        finally:
+            watch.cancel()
+
+    @property
+    def dead(self) -> bool:
+        """Whether it can be used no more."""
+        return self._process.poll() is not None
+
+    def end(self) -> None:
+        """Kill it; its interpreter ends with it."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+
+class Sandbox:
+    """Runs pieces in children. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._idle: list[_Child] = []
+        self._lock = threading.Lock()
+        self._places = threading.BoundedSemaphore(CHILDREN_MAX)
+
+    def run(self, pieces: list[Any], names: dict[str, Any], bounds: dict[str, Any], recurses: bool = False) -> Any:
+        """What ``cortex.state.sandbox.sandbox`` declares, with its arguments as plain data."""
+        given = msgspec.convert(pieces, list[Piece])
+        return self.outcome(given, names, msgspec.convert(bounds, Bounds), recurses)
+
+    def outcome(
+        self, pieces: Sequence[Piece], names: dict[str, Any], bounds: Bounds | None = None, recurses: bool = False
+    ) -> Outcome:
+        """Run the pieces one after the other; what the last one came to."""
+        bounds = bounds or Bounds()
+        for piece in pieces:
+            if len(piece.code) > bounds.code_chars:
+                why = f"{len(piece.code):,} characters of code, {bounds.code_chars:,} at most"
+                return Outcome(refusal=Refusal.SYNTAX, why=why)
+        body = msgspec.msgpack.encode((list(pieces), names, bounds, recurses))
+        with self._places:
+            child = self._taken(bounds.memory_mb)
+            try:
+                again = len(pieces) if pieces and pieces[-1].said else len(pieces) - 1
+                times = (len(pieces) - again) + again * AGAIN
+                return child.run(body, times * bounds.time_s + len(pieces) * GRACE_S + SILENT_S)
+            finally:
+                self._given_back(child)
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the children. One that is asked to run afterwards begins anew."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for child in idle:
+            child.end()
+
+    def _taken(self, memory_mb: int) -> _Child:
+        with self._lock:
+            fits = next((child for child in self._idle if child.memory_mb == memory_mb and not child.dead), None)
+            if fits is not None:
+                self._idle.remove(fits)
+                return fits
+        return _Child(memory_mb)
+
+    def _given_back(self, child: _Child) -> None:
+        with self._lock:
+            if not child.dead:
+                self._idle.append(child)
+            over = [self._idle.pop(0)] if len(self._idle) > CHILDREN_MAX else []
+        for each in over:
+            each.end()

@@ -1,0 +1,1 @@
+"""Cortex actor: hosts the scheduler, supervises actors, shows its status."""

@@ -1,0 +1,329 @@
+"""The cortex: admits jobs, leases them their share of what a provider allows, starts and ends branches and workers.
+
+Its decisions are ``cortex.scheduler.step.step``; it never sees a prompt or a reply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import Any
+
+import msgspec
+
+from actors.limits.budgets import NoteBooks
+from actors.limits.shared_accounts import ADDRESS, Sharing
+from actors.ports.runtime import Gone, Runtime
+from actors.scheduler.breaker_mirror import Mirror
+from actors.scheduler.status_view import Overview
+from actors.scheduler.supervisor import Supervision
+from cortex.scheduler import autoscaling, job_families, protocol, step
+from cortex.scheduler.budgets import Asked
+from cortex.scheduler.reports import Claims, Grant, Report, staff_digest
+from cortex.scheduler.state import NEVER, Cluster, Settings
+from policies.failures.breaker import BreakerState
+from policies.limits.limit import Caps
+from policies.limits.slices import Budget
+
+_log = logging.getLogger("cortex.actor")
+NODES_S = 5.0
+"""While there is a job, so often the nodes that live are looked at."""
+TICK_LEAST_S = 0.001
+CAP = "cap/"
+"""Before the name of a pool: the note of what was set by hand there."""
+FINDING_S = 10.0
+"""How long a job that comes waits until a cortex that came back knows which branches live."""
+
+_claims_decoder = msgspec.msgpack.Decoder(Claims)
+_report_decoder = msgspec.msgpack.Decoder(Report)
+_asked_decoder = msgspec.msgpack.Decoder(Asked)
+_caps_decoder = msgspec.msgpack.Decoder(Caps)
+_encoder = msgspec.msgpack.Encoder()
+
+
+class Cortex:
+    """One per cluster namespace. ``branches`` are there while there is a job, at most ``branches_max`` if it has much
+    to do; ``workers`` at most while there are tools to run. Where the runtime tells of cores, they are the bounds."""
+
+    def __init__(
+        self, runtime: Runtime, branches: int = 1, branches_max: int = 0, workers: int = 1,
+        settings: Settings | None = None,
+    ) -> None:  # fmt: skip
+        self.incarnation = runtime.incarnation("cortex")
+        self._runtime = runtime
+        self._state = Cluster(
+            settings or Settings(branches_min=branches, branches_max=max(branches, branches_max), workers_max=workers)
+        )
+        self._overview = Overview(self.incarnation, self._state)
+        self._oversight = runtime.telemetry.oversee(self._state)
+        self._supervision = Supervision(runtime, self._hear)
+        self._sharing = Sharing(runtime, self._state, self._step)
+        self._books = NoteBooks(runtime.notes, lambda: runtime.now_s())
+        self.mirror = Mirror()
+        """The breakers, for whoever wants to listen to them."""
+        self._told: dict[str, tuple[tuple[str, ...], tuple[str, ...]] | None] = {}
+        """By job: the branches and workers that its channel knows of; None where it knows of the wrong ones."""
+        self._condemned: dict[str, str] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_s = 0.0
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._nodes: tuple[tuple[str, ...], int] = ((), 0)
+        self._room = (0, 0)
+        self._looking: asyncio.Task[None] | None = None
+        self._adopting: asyncio.Task[None] | None = None
+        self._finding: asyncio.Task[None] | None = None
+        self._awaited: set[str] = set()
+        """After a restart: jobs that may hold a share, and have not yet said so."""
+        self._step(protocol.Started(runtime.monotonic_s(), self.incarnation))
+        for name, blob in runtime.notes.found(CAP).items():  # set by hand, in the time of another cortex
+            caps = _caps_decoder.decode(blob)
+            self._step(protocol.Capped(runtime.monotonic_s(), caps.who, name.removeprefix(CAP), caps))
+
+    async def begin(self, again: bool) -> None:
+        """Come to life. ``again``: an earlier incarnation may have granted what nobody here remembers."""
+        found = await self._runtime.names("") if again else ()  # it may fail, and be asked again: nothing has begun yet
+        for address in self._runtime.notes.found(ADDRESS).values():
+            self._sharing.adopt(address.decode())
+        if not again:
+            return
+        self._step(protocol.Started(self._runtime.monotonic_s(), self.incarnation, True))
+        self._awaited = {name.partition(":")[2] for name in found if name.startswith("channel:")}
+        members = tuple(name for name in found if name.startswith(("branch:", "worker:")))
+        self._finding = asyncio.create_task(self._supervision.adopt(members))
+        self._adopting = asyncio.create_task(self._adopt(self._finding))
+
+    async def _adopt(self, finding: asyncio.Task[None]) -> None:
+        """Find who lives; ask every channel to join again. Once all have, nothing unknown can be held by anybody."""
+        await asyncio.gather(finding, *[self._call_back(job) for job in sorted(self._awaited)])
+        self._all_heard()
+
+    async def heard(self, job: str) -> int:
+        """The highest epoch of a job of this name that has claimed anything; 0 where that is not known any more."""
+        known = self._state.jobs.get(job)
+        return max(known.epoch if known is not None else 0, self._state.left.get(job, 0))
+
+    async def _call_back(self, job: str) -> None:
+        try:
+            if not await self._runtime.peer(f"channel:{job}").ask("rejoin"):
+                self._awaited.discard(job)
+        except Gone:
+            self._awaited.discard(job)
+        except Exception:  # away, or not able to start: what it holds is known when its lease has run out
+            return
+        self._all_heard()
+
+    def _all_heard(self) -> None:
+        if not self._awaited and self._adopting is not None and self._state.silent_until_s > self._state.at_s:
+            self._step(protocol.Heard(self._runtime.monotonic_s()))
+
+    # -- what it is told -------------------------------------------------------------------------------------------
+
+    async def staff(self, workers: bool = False) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Names of the branches and workers; the first of them are started where none lives, for a job that is coming.
+
+        Raises ``ClusterError`` where none can live.
+        """
+        wanted = [("branch", f"branch:{slot}") for slot in range(self._state.settings.branches_min)]
+        if workers and self._state.settings.workers_max and not self._state.workers:
+            wanted.append(("worker", "worker:0"))
+        if self._finding is not None:  # not for the channels: one that is coming back itself waits for this answer
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FINDING_S):
+                    await asyncio.shield(self._finding)
+        missing = [(role, name) for role, name in wanted if not (role == "branch" and self._state.branches)]
+        await asyncio.gather(*(self._supervision.begun(role, name) for role, name in missing))
+        return self._state.branches, self._state.workers
+
+    async def missed(self, name: str) -> None:
+        """A channel finds nobody of that name: let it be looked at."""
+        if name in self._state.members:
+            self._supervision.carry_out(protocol.Ping(name))
+
+    async def join(self, blob: bytes) -> bytes:
+        """A channel's claims: what it may use of each route for one lease time. Raises ``ValueError``, one line."""
+        claims = _claims_decoder.decode(blob)
+        job = claims.job
+        out = self._step(protocol.Joined(self._runtime.monotonic_s(), claims), job)
+        for role in claims.others:
+            out += self._step(protocol.Joined(self._runtime.monotonic_s(), role), role.job)
+        self._awaited.discard(job)
+        self._all_heard()
+        self._see_told(job, claims.staff)
+        if job in self._condemned:
+            self._runtime.peer(f"channel:{job}").tell("condemn", self._condemned[job])
+        self._look_at_nodes()
+        return _encoder.encode(out)
+
+    async def leave(self, job: str, epoch: int) -> None:
+        """A job has ended, in this epoch."""
+        self._step(protocol.Left(self._runtime.monotonic_s(), job, epoch))
+        if job not in self._state.jobs:
+            self._told.pop(job, None)
+            self._condemned.pop(job, None)
+        if not self._state.jobs and self._looking is not None:
+            self._looking.cancel()
+            self._looking = asyncio.get_running_loop().create_task(self._make_room())
+
+    async def report(self, blob: bytes) -> float:
+        """Signs of progress of a branch or a worker. Seconds until its next report is wanted."""
+        report = _report_decoder.decode(blob)
+        at_s = self._runtime.monotonic_s()
+        self._supervision.known[report.subject] = report.incarnation
+        self._step(protocol.Reported(at_s, report))
+        one = self._state.members.get(report.subject)
+        if report.phase == "draining" and one is not None and one.state == "up":
+            self._step(protocol.Drain(at_s, "its node", report.subject))
+        return step.report_after_s(self._state, report)
+
+    async def admit(self, job: str, tool: str) -> tuple[bool, float, int]:
+        """May a run of this tool begin? If not: after how many seconds to ask again. The breaker's generation."""
+        asked = protocol.Asked(self._runtime.monotonic_s(), job, tool)
+        out = step.step(self._state, asked)
+        self._oversight.step(asked, out)
+        self._carry_out([order for order in out if not isinstance(order, protocol.Admit)])
+        (said,) = [order for order in out if isinstance(order, protocol.Admit)]
+        return said.go, said.wait_s, said.generation
+
+    async def cap(self, who: str, pool: str, caps: bytes) -> None:
+        """Bounds of a pool, by its name or a route's, by hand. Raises ``ValueError``, one line.
+
+        They are noted besides: a cortex that comes after this one knows of them, whether any job has heard or not.
+        """
+        self._step(protocol.Capped(self._runtime.monotonic_s(), who, pool, _caps_decoder.decode(caps)))
+        route = self._state.routes.get(pool)
+        name = route.pool if route is not None else pool
+        self._runtime.notes.put(f"{CAP}{name}", _encoder.encode(self._state.pools[name].caps))
+
+    async def share(self, address: str) -> None:
+        """Other clusters use the same accounts: have shares of them, at this address. Raises ``StoreError``."""
+        await self._sharing.begin(address)
+
+    async def lend(self, blob: bytes) -> bytes:
+        """What the budgets of a job's labels let it commit."""
+        return _encoder.encode(self._books.ask(_asked_decoder.decode(blob)))
+
+    async def budgets(self) -> bytes:
+        """The budgets of this cluster, by name."""
+        return _encoder.encode(self._books.read())
+
+    async def set_budget(self, blob: bytes) -> None:
+        """Have a budget in force."""
+        self._books.put(msgspec.msgpack.decode(blob, type=Budget))
+
+    async def remove_budget(self, name: str) -> None:
+        """Take a budget away."""
+        self._books.remove(name)
+
+    async def drain(self, who: str, subject: str) -> None:
+        """Let a node, branch or worker finish what it has, and get nothing more. Raises ``ValueError``, one line."""
+        self._step(protocol.Drain(self._runtime.monotonic_s(), who, subject))
+
+    async def status(self, about: str = "") -> dict[str, Any]:
+        """What is known of pools, breakers, jobs, branches, workers and nodes (``actors.scheduler.status_view``);
+        ``about``: of the jobs this one alone, for one who asks again and again."""
+        if not self._state.jobs:  # then nobody else looks, and whoever asks may ask for a node that is gone
+            await self._see_nodes()
+        at_s = self._runtime.monotonic_s()
+        return self._overview.about(about, at_s) if about else self._overview.whole(at_s)
+
+    async def close(self) -> None:
+        """Stop."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in (self._looking, self._adopting, self._finding):
+            if task is not None:
+                task.cancel()
+        await self._sharing.close()
+        await self._supervision.close()
+
+    # -- what it does ----------------------------------------------------------------------------------------------
+
+    def _hear(self, event: protocol.Event) -> None:
+        self._step(event)
+
+    def _step(self, event: protocol.Event, asker: str = "") -> list[Grant]:
+        """Decide, and have it carried out. The grants that answer the asker."""
+        out = step.step(self._state, event)
+        self._oversight.step(event, out)
+        answer = [order for order in out if isinstance(order, Grant) and order.job == asker and order.for_s > 0]
+        self._carry_out([order for order in out if order not in answer] if answer else out)
+        return answer
+
+    def _carry_out(self, out: list[protocol.Command]) -> None:
+        pushes: dict[str, list[Grant]] = {}
+        for order in out:
+            if isinstance(order, Grant):
+                pushes.setdefault(job_families.spoken_for(order.job), []).append(order)
+            elif isinstance(order, protocol.Start | protocol.Ping | protocol.Kill | protocol.Retire):
+                self._supervision.carry_out(order)
+            elif isinstance(order, protocol.Moved):
+                self.mirror.moved(order.subject, BreakerState(order.new))
+            elif isinstance(order, protocol.Staffed):
+                for job in list(self._told):
+                    self._tell_staff(job)
+            elif isinstance(order, protocol.Condemn):
+                job = job_families.spoken_for(order.job)
+                self._condemned[job] = order.story
+                self._runtime.peer(f"channel:{job}").tell("condemn", order.story)
+        for job, grants in pushes.items():
+            self._runtime.peer(f"channel:{job}").tell("granted", _encoder.encode(grants))
+        self._sharing.look()
+        self._tick_on()
+
+    def _see_told(self, job: str, known: int) -> None:
+        """A job's channel says whom it knows of: what it was told may be lost, or overtaken by what was said before."""
+        staff = (self._state.branches, self._state.workers)
+        self._told[job] = staff if known == staff_digest(*staff) else None
+        self._tell_staff(job)
+
+    def _tell_staff(self, job: str) -> None:
+        staff = (self._state.branches, self._state.workers)
+        if self._told.get(job) != staff:
+            self._told[job] = staff
+            self._runtime.peer(f"channel:{job}").tell("staffed", *staff)
+
+    def _tick_on(self) -> None:
+        """Be woken when time alone changes something; with no job it never does."""
+        due_s = self._state.due_s
+        if self._timer is not None:
+            if due_s >= self._timer_s:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if due_s != NEVER:
+            wait_s = max(TICK_LEAST_S, due_s - self._runtime.monotonic_s())
+            self._timer_s = due_s
+            self._timer = asyncio.get_running_loop().call_later(wait_s, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._step(protocol.Passed(self._runtime.monotonic_s()))
+
+    def _look_at_nodes(self) -> None:
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.get_running_loop().create_task(self._watch_nodes())
+
+    async def _watch_nodes(self) -> None:
+        while self._state.jobs:
+            await self._see_nodes()
+            await self._make_room()
+            await asyncio.sleep(NODES_S)
+        await self._make_room()
+
+    async def _see_nodes(self) -> None:
+        try:
+            async with asyncio.timeout(NODES_S):
+                found = await self._runtime.nodes(), await self._runtime.cores()
+        except Exception as error:  # whatever Ray says while its head is away: what was known stands
+            _log.debug("the cluster does not say which nodes live: %s", type(error).__name__)
+            return
+        if found != self._nodes:
+            self._nodes = found
+            self._step(protocol.Nodes(self._runtime.monotonic_s(), *found))
+
+    async def _make_room(self) -> None:
+        """Ask for cores for those that there would be work for: what is there bounds what is started."""
+        if (room := autoscaling.room(self._state)) != self._room:
+            await self._runtime.make_room(*room)
+            self._room = room

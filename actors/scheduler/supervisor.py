@@ -1,0 +1,147 @@
+"""What the cortex has done to branches and workers: started, asked, ended gently or by force; and what it hears."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from actors.ports.runtime import Away, ClusterError, Gone, Runtime
+from cortex.scheduler import protocol
+
+PING_S = 3.0
+"""How long somebody who is asked whether it is there may take."""
+BIRTH_S = 60.0
+"""How long one that was started may take to answer for the first time: its node may be busy starting others."""
+AGAIN_S = 0.25
+"""Before one that is coming to life is asked again."""
+DRAIN_S = 3_700.0
+"""How long one may take to finish what it has: a little more than the longest of all timeouts."""
+
+
+class Supervision:
+    """Carries out orders in the background, each once at a time; ``hear`` is told what came of them."""
+
+    def __init__(self, runtime: Runtime, hear: Callable[[protocol.Event], None]) -> None:
+        self._runtime = runtime
+        self._hear = hear
+        self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self.known: dict[str, str] = {}
+        """Incarnations of those that have answered."""
+
+    def carry_out(self, order: protocol.Start | protocol.Ping | protocol.Kill | protocol.Retire) -> None:
+        """Begin to do it."""
+        if isinstance(order, protocol.Start):
+            self._begin("start", order.name, lambda: self._start(order.role, order.name, order.avoid))
+        elif isinstance(order, protocol.Ping):
+            self._begin("ping", order.subject, lambda: self._ping(order.subject))
+        elif isinstance(order, protocol.Kill):
+            self._stop("retire", order.subject)  # it did not end when it was asked to
+            self._begin("kill", order.subject, lambda: self._kill(order.subject))
+        else:
+            self._begin("retire", order.name, lambda: self._retire(order.name))
+
+    async def begun(self, role: str, name: str) -> None:
+        """Have it started, if it is not there, and wait until it is."""
+        await asyncio.shield(self._begin("start", name, lambda: self._start(role, name, ())))
+
+    async def adopt(self, names: tuple[str, ...]) -> None:
+        """Find out who of these is there: they were started by an earlier cortex."""
+        await asyncio.gather(*map(self._find, names))
+
+    async def close(self) -> None:
+        """Leave everything as it is."""
+        for task in list(self._tasks.values()):
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    # -- one at a time ---------------------------------------------------------------------------------------------
+
+    def _begin(self, what: str, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
+        running = self._tasks.get((what, name))
+        if running is not None:
+            return running
+        task = self._tasks[what, name] = asyncio.get_running_loop().create_task(work())
+        task.add_done_callback(lambda _: self._tasks.pop((what, name), None))
+        return task
+
+    def _stop(self, what: str, name: str) -> None:
+        running = self._tasks.get((what, name))
+        if running is not None:
+            running.cancel()
+
+    async def _start(self, role: str, name: str, avoid: tuple[str, ...]) -> None:
+        try:
+            async with asyncio.timeout(BIRTH_S):
+                await self._runtime.start_actor(role, name, avoid=avoid)
+                incarnation, node = await self._answer(name)
+        except (Gone, ClusterError):
+            self._died(name, gone=True)
+        except Exception:  # away, not in time, or what the cluster says when it is unwell: it is to be tried again
+            self._died(name, gone=False)
+        else:
+            self._here(name, incarnation, node)
+
+    async def _answer(self, name: str) -> tuple[str, str]:
+        while True:
+            try:
+                incarnation, node = await self._runtime.peer(name).ask("ping")
+                return str(incarnation), str(node)
+            except Away:
+                await asyncio.sleep(AGAIN_S)
+
+    def _here(self, name: str, incarnation: str, node: str) -> None:
+        self.known[name] = incarnation
+        self._hear(protocol.Begun(self._runtime.monotonic_s(), name, node, incarnation))
+
+    async def _ping(self, name: str) -> None:
+        """Silence is no proof of death; a new incarnation is one, and so is what the cluster has seen."""
+        try:
+            async with asyncio.timeout(PING_S):
+                incarnation, _ = await self._runtime.peer(name).ask("ping")
+        except Gone:
+            self._died(name, gone=True)
+        except (Away, TimeoutError):
+            if await self._is_dead(name):
+                self._died(name, gone=True)
+            else:
+                self._hear(protocol.Unheard(self._runtime.monotonic_s(), name))
+        else:
+            if self.known.get(name, incarnation) != incarnation:
+                self._died(name, gone=True)
+            else:
+                self._hear(protocol.There(self._runtime.monotonic_s(), name))
+
+    async def _is_dead(self, name: str) -> bool:
+        known = self.known.get(name)
+        return known is not None and await self._runtime.is_dead(name, known)
+
+    async def _find(self, name: str) -> None:
+        """It is coming to life by itself, or lives already."""
+        try:
+            async with asyncio.timeout(BIRTH_S):
+                incarnation, node = await self._answer(name)
+        except Gone:
+            self._died(name, gone=True)
+        except TimeoutError:
+            self._died(name, gone=False)
+        else:
+            self._here(name, incarnation, node)
+
+    async def _kill(self, name: str) -> None:
+        await self._runtime.kill_actor(name)
+        self._died(name, gone=True)
+
+    async def _retire(self, name: str) -> None:
+        try:
+            async with asyncio.timeout(DRAIN_S):
+                await self._runtime.peer(name).ask("drain")
+        except (Away, Gone, TimeoutError):
+            pass
+        await self._runtime.end_actor(name)
+        self._died(name, gone=True)
+
+    def _died(self, name: str, *, gone: bool) -> None:
+        if gone:
+            self.known.pop(name, None)
+        self._hear(protocol.Died(self._runtime.monotonic_s(), name, "", gone))

@@ -1,0 +1,1 @@
+"""Simulated provider: requests, replies, batches, wire format."""

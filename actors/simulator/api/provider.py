@@ -1,0 +1,253 @@
+"""The simulated provider's decisions: for one request, what happens, when, and what is said.
+
+Pure but for what it counts: time and chance come in as arguments, and nothing here waits. The faces (HTTP, in process)
+ask ``decide``, wait as told, deliver, and report what they could deliver.
+"""
+
+from typing import Any
+
+import msgspec
+
+from actors.simulator import random_draws
+from actors.simulator.api import wire
+from actors.simulator.api.reasoner import Answer, Reasoner
+from actors.simulator.counters import Memory, Tally
+from actors.simulator.faults import CREDIT, Fault, Refusal, drawn, filled
+from actors.simulator.reasoning.skills import SKILLS, Skill
+from actors.simulator.request import Ask, BadRequest, read
+from actors.simulator.settings import SimulatorSettings, changed
+from actors.simulator.token_buckets import Buckets, Credit, next_month
+
+NUSD_PER_USD = 1_000_000_000
+
+
+class Outcome(msgspec.Struct, gc=False):
+    """What becomes of one request."""
+
+    ask: Ask | None
+    refusal: Refusal | None
+    answer: Answer | None
+    fault: Fault | None
+    """What goes wrong on the way, if anything; one of form ``status`` has become ``refusal``."""
+    latency_s: float
+    """From the request to the whole answer, seconds."""
+    first_s: float
+    """From the request to the first piece of a stream, seconds."""
+    message_id: str
+    cut_at: float
+    """Where a truncated body ends, as a share of its bytes."""
+
+    def message(self, tier: str = "standard") -> dict[str, Any]:
+        """The whole message, of an outcome with an answer."""
+        assert self.answer is not None and self.ask is not None
+        return wire.message(self.answer, self.ask, self.message_id, tier)
+
+
+class Provider:
+    """Decides and counts. One for each simulated provider, used from one thread."""
+
+    def __init__(
+        self, settings: SimulatorSettings | None = None, skills: tuple[tuple[str, Skill], ...] = SKILLS
+    ) -> None:
+        """``skills`` are the reasoner's; the settings' defaults answer at once, without faults or limits."""
+        self.settings = settings or SimulatorSettings()
+        self.tally = Tally()
+        self._skills = skills
+        self._bodies = Memory(self.settings.remembered_max)
+        self._texts = Memory(self.settings.remembered_max)
+        self._users = Memory(self.settings.remembered_max)
+        self._last: tuple[bytes, Ask] | None = None
+        """The request that was read last: samples of one question follow each other."""
+        self._reasoner = self._new_reasoner()
+        self._buckets = self._new_buckets()
+        self._credit = self._new_credit()
+
+    def _new_reasoner(self) -> Reasoner:
+        return Reasoner(self.settings.seed, self.settings.error, self._skills)
+
+    def _new_buckets(self) -> Buckets:
+        return Buckets(self.settings)
+
+    def _new_credit(self) -> Credit:
+        usd = self.settings.credit_usd
+        return Credit(self.settings.credit_calls, None if usd is None else round(usd * NUSD_PER_USD))
+
+    def change(self, changes: dict[str, Any]) -> SimulatorSettings:
+        """Change settings from now on. Limits named start full, credit named is what is left.
+
+        Raises ``SettingsError``; then nothing has changed.
+        """
+        self.settings = changed(self.settings, changes)
+        if changes.keys() & {"seed", "error"}:
+            self._reasoner = self._new_reasoner()
+        if changes.keys() & {"rpm", "itpm", "otpm", "burst_s", "limits_told"}:
+            self._buckets = self._new_buckets()
+        if changes.keys() & {"credit_calls", "credit_usd"}:
+            self._credit = self._new_credit()
+        return self.settings
+
+    # ------------------------------------------------------------------------------------- one request
+
+    def decide(self, body: bytes, now_s: float, batched: bool = False) -> Outcome:
+        """What becomes of this request. ``now_s``: seconds since the epoch. ``batched``: within a message batch,
+        where neither limits nor faults of the connection apply."""
+        tally, settings = self.tally, self.settings
+        tally.requests += 1
+        try:
+            ask = self._read(body)
+        except BadRequest as error:
+            tally.bad_requests += 1
+            return _refused(None, Refusal(400, "invalid_request_error", str(error)))
+        tally.named(ask.model)
+        if ask.input_tokens > tally.largest_prompt_tokens:
+            tally.largest_prompt_tokens = ask.input_tokens
+        if ask.input_tokens + ask.max_tokens > tally.largest_request_tokens:
+            tally.largest_request_tokens = ask.input_tokens + ask.max_tokens
+        seen = self._bodies.see(ask.body_id)
+        refusal = self._refusal(ask, now_s, batched)
+        if refusal is not None:
+            return _refused(ask, refusal)
+        seed, name = settings.seed, ask.body_id
+        fault = None
+        if settings.faults:
+            fault = drawn(settings.faults, random_draws.draw(seed, name, seen, random_draws.FAULT))
+        if fault is not None and batched and fault.form not in ("status", "message"):
+            fault = None  # a batch has no connection to break
+        if fault is not None:
+            tally.faults[fault.name] += 1
+        first_s = 0.0
+        if settings.latency_ms > 0 and not batched:
+            one = random_draws.draw(seed, name, seen, random_draws.LATENCY)
+            two = random_draws.draw(seed, name, seen, random_draws.LATENCY_AGAIN)
+            first_s = random_draws.lognormal(settings.latency_ms / 1000, settings.latency_spread, one, two)
+        if fault is not None and fault.refusal is not None and (fault.form == "status" or not ask.stream):
+            wait_s = settings.throttled_retry_after_s if fault.name == "throttled" else None
+            refusal = filled(fault.refusal, ask.model, next_month(now_s), wait_s)
+            return _refused(ask, refusal, first_s, fault)
+        return self._worked_out(ask, seen, first_s, fault)
+
+    def _read(self, body: bytes) -> Ask:
+        """The request. Raises ``BadRequest``."""
+        last = self._last
+        if last is None or last[0] != body:
+            last = self._last = (body, read(body))
+        return last[1]
+
+    def _refusal(self, ask: Ask, now_s: float, batched: bool) -> Refusal | None:
+        """What the account, the model's name or a bound says against this request."""
+        settings, tally = self.settings, self.tally
+        if settings.models and ask.model not in settings.models:
+            return Refusal(404, "not_found_error", f"model: {ask.model}")
+        window = settings.context_window
+        if ask.input_tokens + ask.max_tokens > window:
+            tally.prompts_too_long += 1
+            return Refusal(400, "invalid_request_error", _too_long(ask, window))
+        if self._credit.refused():
+            tally.refused_credit += 1
+            return CREDIT
+        limited = None if batched else self._buckets.take(ask.input_tokens, now_s)
+        if limited is not None:
+            tally.throttled_by_limit += 1
+        return limited
+
+    def _worked_out(self, ask: Ask, seen: int, first_s: float, fault: Fault | None) -> Outcome:
+        """The answer, and what it cost. A connection that is reset before the work has cost nothing."""
+        seed, tally = self.settings.seed, self.tally
+        if fault is not None and not fault.worked:
+            return Outcome(ask, None, None, fault, first_s, first_s, "", 0.0)
+        answer = self._reasoner.answer(ask, self._texts.see(ask.text_id))
+        if fault is not None and fault.form == "message":
+            reason = "refusal" if fault.name == "refusal" else "end_turn"
+            answer = Answer("", 1, reason, None, answer.skill, answer.erred)
+        tally.worked += 1
+        tally.input_tokens += ask.input_tokens
+        tally.output_tokens += answer.output_tokens
+        tally.wrong_answers += answer.erred
+        tally.skills[answer.skill] += 1
+        self._buckets.made(answer.output_tokens)
+        self._credit.spend(0 if self._credit.nusd is None else self._price_nusd(ask, answer))
+        return Outcome(
+            ask=ask,
+            refusal=None,
+            answer=answer,
+            fault=fault,
+            latency_s=first_s + self.settings.latency_ms_per_output_token / 1000 * answer.output_tokens,
+            first_s=first_s,
+            message_id=random_draws.name("msg_sim", seed, ask.body_id, seen),
+            cut_at=0.0 if fault is None else 0.1 + 0.8 * random_draws.draw(seed, ask.body_id, seen, random_draws.CUT),
+        )
+
+    def _price_nusd(self, ask: Ask, answer: Answer) -> int:
+        settings = self.settings
+        usd_by_million = (
+            ask.input_tokens * settings.usd_per_mtok_input + answer.output_tokens * settings.usd_per_mtok_output
+        )
+        return round(usd_by_million * NUSD_PER_USD / 1_000_000)
+
+    def headers(self, now_s: float) -> dict[str, str]:
+        """The rate-limit headers as they stand now; without limits, none."""
+        return self._buckets.headers(now_s)
+
+    @property
+    def out_of_credit(self) -> bool:
+        """Is the account's credit at its end?"""
+        return self._credit.refused()
+
+    def count_tokens(self, body: bytes) -> int:
+        """Tokens of a request's prompt. Raises ``BadRequest``."""
+        self.tally.token_counts += 1
+        return read(body, counting=True).input_tokens
+
+    # ------------------------------------------------------------------------------------- what was done
+
+    def began(self) -> None:
+        """A face has taken a request and will hold it for a while."""
+        self.tally.in_flight += 1
+        self.tally.in_flight_max = max(self.tally.in_flight_max, self.tally.in_flight)
+
+    def ended(self) -> None:
+        """The face is done with the request, whatever became of it."""
+        self.tally.in_flight -= 1
+
+    def delivered(self, ask: Ask) -> None:
+        """The whole answer was handed over."""
+        tally = self.tally
+        tally.complete_answers += 1
+        if self._bodies.answer(ask.body_id):
+            tally.second_complete_answers += 1
+        else:
+            tally.distinct_bodies_answered += 1
+        if ask.user_id is not None:
+            if self._users.answer(_user(ask.user_id)):
+                tally.second_complete_answers_by_user += 1
+            else:
+                tally.distinct_users_answered += 1
+
+    def answers_to_user(self, user_id: str) -> int:
+        """Complete answers to requests with this ``metadata.user_id``."""
+        return self._users.answers(_user(user_id))
+
+    def stats(self) -> dict[str, Any]:
+        """Everything counted, as plain values."""
+        return self.tally.plain() | {
+            "identities_forgotten": self._bodies.forgotten,
+            "credit_calls_left": self._credit.calls,
+            "credit_usd_left": None if self._credit.nusd is None else self._credit.nusd / NUSD_PER_USD,
+        }
+
+
+def _user(user_id: str) -> int:
+    return random_draws.identity(user_id.encode("utf-8", "replace"))
+
+
+def _refused(ask: Ask | None, refusal: Refusal, latency_s: float = 0.0, fault: Fault | None = None) -> Outcome:
+    return Outcome(ask, refusal, None, fault, latency_s, latency_s, "", 0.0)
+
+
+def _too_long(ask: Ask, window: int) -> str:
+    if ask.input_tokens > window:
+        return f"prompt is too long: {ask.input_tokens} tokens > {window} maximum"
+    return (
+        f"input length and `max_tokens` exceed context limit: {ask.input_tokens} + {ask.max_tokens} > {window}, "
+        "decrease input length or `max_tokens` and try again"
+    )

@@ -1,0 +1,180 @@
+"""The bounded reasoner: reads a request, works an answer out of its text, and errs as its bounds say.
+
+A request that offers tools, and states steps that use them, gets its next step for an answer (``skills.acting``).
+
+It reads nothing but the request body. It knows no label set, program or method: its skills are a table of general
+ways to follow an instruction (`actors.simulator.reasoning.skills`), and every word it says stands in the text, numbers
+and the words of JSON apart.
+
+**How often it errs** is a function of the text alone, ``error_share``:
+
+    load  = 0.0005 + 0.003 * tokens / 1000 + 0.0004 * parts + 0.005 * max(0, nesting - 2)
+    share = min(0.9, 1 - exp(-load))
+
+where *parts* are the text's paragraphs and the tools that it may use, and *nesting* is the deepest nesting of its
+brackets, or the longest chain of names of which each is defined by the one before (``t2 = exp(t1)``, a line each): more
+text, more pieces and deeper structure are harder, as they are for any bounded reader. A prompt of one short paragraph
+errs once in some thousand times, 5,000 tokens in 40 paragraphs three times in a hundred, brackets 100 deep four times
+in ten.
+
+**Whether it errs this time** is drawn by (seed, text, times seen): the same question put again is answered anew, and a
+run is repeatable. An error is a wrong answer of the right form; one in four misses the form instead, so that readers
+of the answer are tried too.
+"""
+
+import math
+import re
+from typing import Any, Final
+
+import msgspec
+
+from actors.simulator import random_draws, tokenizer
+from actors.simulator.conversation import Scene
+from actors.simulator.reasoning.prompt_reader import Reading
+from actors.simulator.reasoning.schema_text import inlined, spoken
+from actors.simulator.reasoning.skills import SKILLS, Skill, Thought
+from actors.simulator.reasoning.skills.tool_steps import Intent, act
+from actors.simulator.request import Ask
+
+LOAD: Final = 0.0005
+LOAD_PER_KTOKEN: Final = 0.003
+LOAD_PER_PART: Final = 0.0004
+LOAD_PER_NESTING: Final = 0.005
+NESTING_FREE: Final = 2
+SHARE_MAX: Final = 0.9
+FORM_SHARE: Final = 0.25
+"""Of its errors, the share that misses the asked form."""
+
+_DEFINED = re.compile(r"^(\w+) = (.+)$", re.MULTILINE)
+_NAME = re.compile(r"[^\W\d]\w*")
+_NO_BRACKETS = bytes(set(range(256)) - set(b"()[]{}"))
+
+
+class Answer(msgspec.Struct, frozen=True, gc=False):
+    """What the reasoner says, cut to the bounds of the request."""
+
+    text: str
+    output_tokens: int
+    stop_reason: str
+    stop_sequence: str | None
+    skill: str
+    erred: bool
+    tool: str = ""
+    """The tool that it uses, and with what."""
+    given: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+def nesting(text: str) -> int:
+    """How deep brackets of any kind stand in each other, at most."""
+    if not ("(" in text or "[" in text or "{" in text):
+        return 0
+    depth = deepest = 0
+    for sign in text.encode("utf-8", "replace").translate(None, _NO_BRACKETS):
+        if sign in b"([{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif depth:
+            depth -= 1
+    return deepest
+
+
+def chained(text: str) -> int:
+    """How long a chain of definitions is, at most: each line ``name = ...`` that mentions names defined before it."""
+    longest: dict[str, int] = {}
+    if " = " in text:
+        for name, said in _DEFINED.findall(text):
+            longest[name] = 1 + max((longest.get(other, 0) for other in _NAME.findall(said)), default=0)
+    return max(longest.values(), default=0)
+
+
+def error_share(text: str, tokens: int, tools: int = 0) -> float:
+    """How probably the reasoner errs on this text, as the module's docstring states it."""
+    parts = text.count("\n\n") + 1 + tools
+    load = LOAD + LOAD_PER_KTOKEN * tokens / 1000 + LOAD_PER_PART * parts
+    load += LOAD_PER_NESTING * max(0, max(nesting(text), chained(text)) - NESTING_FREE)
+    return min(SHARE_MAX, 1 - math.exp(-load))
+
+
+class Reasoner:
+    """Answers requests. Holds its seed, its error rate and its skills, and nothing of any request."""
+
+    def __init__(
+        self, seed: int = 0, error: float | None = None, skills: tuple[tuple[str, Skill], ...] = SKILLS
+    ) -> None:
+        """``error``: share of wrong answers whatever the text; 0 is exact; None is ``error_share``."""
+        self._seed = seed
+        self._error = error
+        self._skills = skills
+        self._last: tuple[int, object, Reading, str, Thought] | None = None
+        """The text that was thought about last: its samples are asked for one after another."""
+        self._right: tuple[Ask, Answer] | None = None
+        """The right answer to the request that was answered last."""
+
+    def answer(self, ask: Ask, seen: int) -> Answer:
+        """The answer to a request whose text was seen ``seen`` times before."""
+        if ask.max_tokens == 0:  # the provider then only warms its prompt cache
+            return Answer("", 0, "max_tokens", None, "", False)
+        if ask.scene is not None and (intent := act(ask.scene)) is not None:
+            return self._acted(ask, ask.scene, intent, seen)
+        last = self._last
+        if last is None or last[0] != ask.text_id or last[1] != ask.schema:
+            text, schema = (ask.text, ask.schema) if ask.schema is not None else spoken(ask.text)
+            reading = Reading(text, ask.system, schema if schema is None else inlined(schema))
+            last = self._last = (ask.text_id, ask.schema, reading, *self._thought(reading))
+        _, _, reading, skill, thought = last
+        share = error_share(ask.text, ask.input_tokens) if self._error is None else self._error
+        if share > 0 and random_draws.draw(self._seed, ask.text_id, seen, random_draws.ERROR) < share:
+            return self._bounded(self._mistaken(thought, reading, ask, seen), ask, skill, True)
+        right = self._right
+        if right is None or right[0] is not ask:
+            right = self._right = ask, self._bounded(thought.right, ask, skill, False)
+        return right[1]
+
+    def _acted(self, ask: Ask, scene: Scene, intent: Intent, seen: int) -> Answer:
+        """The next turn of a conversation with tools."""
+        share = error_share(ask.text, ask.input_tokens, len(scene.offers)) if self._error is None else self._error
+        erred = share > 0 and random_draws.draw(self._seed, ask.text_id, seen, random_draws.ERROR) < share
+        deed = intent.right
+        if erred:
+            wrong = [each for each in intent.wrong if each != intent.right]
+            if not wrong or random_draws.draw(self._seed, ask.text_id, seen, random_draws.FORM) < FORM_SHARE:
+                deed = intent.rambling
+            else:
+                deed = wrong[int(random_draws.draw(self._seed, ask.text_id, seen, random_draws.CHOICE) * len(wrong))]
+        if not deed.name:
+            return self._bounded(deed.text, ask, "acts", erred)
+        tokens = tokenizer.count(deed.name) + tokenizer.count(msgspec.json.encode(deed.given))
+        if tokens > ask.max_tokens:
+            return Answer("", ask.max_tokens, "max_tokens", None, "acts", erred, deed.name)
+        return Answer("", tokens, "tool_use", None, "acts", erred, deed.name, deed.given)
+
+    def _thought(self, reading: Reading) -> tuple[str, Thought]:
+        for name, skill in self._skills:
+            thought = skill(reading)
+            if thought is not None:
+                return name, thought
+        return "", Thought(reading.text[:200])
+
+    def _mistaken(self, thought: Thought, reading: Reading, ask: Ask, seen: int) -> str:
+        at = random_draws.draw(self._seed, ask.text_id, seen, random_draws.FORM)
+        wrong = [each for each in thought.wrong if each != thought.right]
+        if thought.rambling != "" and not ask.tool and (at < FORM_SHARE or not wrong):
+            return thought.rambling or " ".join([thought.right, *reading.sentences[:1]])
+        if not wrong:
+            return thought.right
+        return wrong[int(random_draws.draw(self._seed, ask.text_id, seen, random_draws.CHOICE) * len(wrong))]
+
+    def _bounded(self, said: str, ask: Ask, skill: str, erred: bool) -> Answer:
+        if ask.prefill and said.startswith(ask.prefill):
+            said = said[len(ask.prefill) :]
+        reason: str = "tool_use" if ask.tool else "end_turn"
+        stopped_by: str | None = None
+        for stop in ask.stop_sequences:
+            at = said.find(stop)
+            if at >= 0:
+                said, reason, stopped_by = said[:at], "stop_sequence", stop
+        tokens = tokenizer.count(said)
+        if tokens > ask.max_tokens:
+            said, reason, stopped_by = tokenizer.cut(said, ask.max_tokens), "max_tokens", None
+            tokens = ask.max_tokens
+        return Answer(said, max(1, tokens), reason, stopped_by, skill, erred)

@@ -1,0 +1,118 @@
+"""The provider's own JSON: messages, errors, and the events of a stream."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from actors.simulator import tokenizer
+from actors.simulator.api.reasoner import Answer
+from actors.simulator.faults import Refusal
+from actors.simulator.request import Ask
+
+STREAM_TOKENS = 8
+"""Tokens that one event of a stream carries."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+def request_id(number: int, seed: int) -> str:
+    """The ``request-id`` of a response: unique within one simulated provider."""
+    return f"req_sim{seed:04x}{number:010x}"
+
+
+def content(answer: Answer, ask: Ask, message_id: str) -> list[dict[str, Any]]:
+    """The content blocks of a message; of an empty answer, none."""
+    name = f"toolu_{message_id.removeprefix('msg_')}"
+    if answer.tool:
+        return [{"type": "tool_use", "id": name, "name": answer.tool, "input": answer.given}]
+    if ask.tool:
+        try:
+            given = msgspec.json.decode(answer.text)
+        except msgspec.DecodeError:
+            given = {}
+        return [{"type": "tool_use", "id": name, "name": ask.tool, "input": given}]
+    return [{"type": "text", "text": answer.text}] if answer.text else []
+
+
+def message(answer: Answer, ask: Ask, message_id: str, tier: str = "standard") -> dict[str, Any]:
+    """The whole message, as plain values."""
+    refused = answer.stop_reason == "refusal"
+    told: dict[str, Any] = {
+        "id": message_id,
+        "type": "message",
+        "role": "assistant",
+        "model": ask.model,
+        "content": content(answer, ask, message_id),
+        "stop_reason": answer.stop_reason,
+        "stop_sequence": answer.stop_sequence,
+        "usage": {
+            "input_tokens": ask.input_tokens,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": 0,
+            "output_tokens": answer.output_tokens,
+            "service_tier": tier,
+        },
+    }
+    if refused:
+        told["stop_details"] = {"type": "refusal", "category": None, "explanation": None}
+    return told
+
+
+def encoded(plain: Any) -> bytes:
+    """Compact JSON."""
+    return _encode(plain)
+
+
+def error(refusal: Refusal, request: str | None) -> dict[str, Any]:
+    """The body of an error response."""
+    told: dict[str, Any] = {"type": refusal.error_type, "message": refusal.message}
+    if refusal.error_code:
+        told["details"] = {"error_code": refusal.error_code}
+    return {"type": "error", "error": told, "request_id": request}
+
+
+def event(name: str, plain: Any) -> bytes:
+    """One server-sent event."""
+    return b"event: %s\ndata: %s\n\n" % (name.encode(), _encode(plain))
+
+
+def opening(told: dict[str, Any]) -> bytes:
+    """The events before the first piece of content."""
+    usage = told["usage"] | {"output_tokens": 1}
+    start = told | {"content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
+    start.pop("stop_details", None)
+    return event("message_start", {"type": "message_start", "message": start}) + event("ping", {"type": "ping"})
+
+
+def pieces_of(told: dict[str, Any]) -> Iterator[tuple[bytes, int]]:
+    """The events of the content, each with the output tokens it carries."""
+    for index, block in enumerate(told["content"]):
+        if block["type"] == "text":
+            empty, parts, delta, field = block | {"text": ""}, _texts(block["text"]), "text_delta", "text"
+        else:
+            given = _encode(block["input"]).decode()
+            empty, parts, delta, field = block | {"input": {}}, _texts(given), "input_json_delta", "partial_json"
+        begin = {"type": "content_block_start", "index": index, "content_block": empty}
+        yield event("content_block_start", begin), 0
+        for part in parts:
+            piece = {"type": "content_block_delta", "index": index, "delta": {"type": delta, field: part}}
+            yield event("content_block_delta", piece), tokenizer.count(part)
+        yield event("content_block_stop", {"type": "content_block_stop", "index": index}), 0
+
+
+def _texts(text: str) -> list[str]:
+    return tokenizer.chunks(text, STREAM_TOKENS)
+
+
+def closing(told: dict[str, Any]) -> bytes:
+    """The events after the last piece of content."""
+    delta = {"stop_reason": told["stop_reason"], "stop_sequence": told["stop_sequence"]}
+    if "stop_details" in told:
+        delta["stop_details"] = told["stop_details"]
+    usage = {name: told["usage"][name] for name in _COUNTED}
+    end = {"type": "message_delta", "delta": delta, "usage": usage}
+    return event("message_delta", end) + event("message_stop", {"type": "message_stop"})
+
+
+_COUNTED = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")

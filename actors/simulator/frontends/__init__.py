@@ -1,0 +1,1 @@
+"""Front ends of the simulated provider: HTTP and in memory."""

@@ -1,0 +1,235 @@
+"""The simulated provider over HTTP, faithful enough that the official SDK's typed client works against it.
+
+Messages (streamed too), token counting, Message Batches, models; and under ``/_sim/`` what a test wants of it: the
+counts (``GET /_sim/stats``) and the settings at run time (``GET`` and ``POST /_sim/settings``).
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http_parser import RawRequestMessage
+from aiohttp.streams import StreamReader
+from aiohttp.web_protocol import RequestHandler
+
+from actors.simulator.api import wire
+from actors.simulator.api.provider import Provider
+from actors.simulator.faults import Refusal
+from actors.simulator.frontends.http_batches import BatchRoutes
+from actors.simulator.frontends.http_delivery import Delivery, Whole
+from actors.simulator.reasoning.skills import SKILLS, Skill
+from actors.simulator.request import BadRequest, checked_for_counting
+from actors.simulator.settings import SettingsError, SimulatorSettings
+
+REQUEST_BYTES_MAX: Final = 32 * 1024 * 1024
+BATCH_BYTES_MAX: Final = 256 * 1024 * 1024
+CONNECTIONS_WAITING_MAX: Final = 4_096
+"""Connections that may wait to be accepted: a cluster's branches open theirs at once."""
+CLOSING_GRACE_S: Final = 0.1
+"""How long an answer under way may take to end when the server closes."""
+
+_NO_KEY = Refusal(401, "authentication_error", "x-api-key header is required")
+_WRONG_KEY = Refusal(401, "authentication_error", "invalid x-api-key")
+_NO_VERSION = Refusal(400, "invalid_request_error", "anthropic-version: header is required")
+_TOO_LARGE = Refusal(413, "request_too_large", "Request exceeds the maximum size")
+_NOT_FOUND = Refusal(404, "not_found_error", "Not Found")
+_WRONG_METHOD = Refusal(405, "invalid_request_error", "Method Not Allowed")
+_MODEL_BORN: Final = "2026-01-01T00:00:00Z"
+
+Route = Callable[[web.BaseRequest, bytes], Awaitable[web.StreamResponse]]
+
+
+class Face:
+    """Answers HTTP requests for one simulated provider."""
+
+    def __init__(self, provider: Provider) -> None:
+        self.provider = provider
+        self.batches = BatchRoutes(provider, self.told, self.refused)
+        self._requests = 0
+        self._routes: dict[str, dict[str, Route]] = {
+            "/v1/messages": {"POST": self._messages},
+            "/v1/messages/count_tokens": {"POST": self._count_tokens},
+            "/v1/models": {"GET": self._models},
+            "/_sim/stats": {"GET": self._stats},
+            "/_sim/settings": {"GET": self._settings, "POST": self._change},
+        }
+
+    def headers(self) -> dict[str, str]:
+        """The headers of a response in JSON, with a request id of its own."""
+        self._requests += 1
+        return {
+            "content-type": "application/json",
+            "request-id": wire.request_id(self._requests, self.provider.settings.seed),
+            "anthropic-organization-id": "00000000-0000-4000-8000-000000000000",
+        }
+
+    def told(self, plain: Any) -> web.StreamResponse:
+        """A good response with this value as JSON."""
+        return Whole(wire.encoded(plain), self.headers(), None, 200)
+
+    def refused(self, refusal: Refusal, limits: dict[str, str] | None = None) -> web.StreamResponse:
+        """An error response."""
+        headers = self.headers()
+        if limits:
+            headers |= limits
+        if refusal.retry_after_s is not None:
+            headers["retry-after"] = str(refusal.retry_after_s)
+        return Whole(wire.encoded(wire.error(refusal, headers["request-id"])), headers, None, refusal.status)
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request."""
+        path = request.rel_url.raw_path
+        own = path.startswith("/_sim/")
+        refusal = None if own else self._gate(request)
+        if refusal is not None:
+            self.provider.tally.unauthorised += refusal.status == 401
+            return self.refused(refusal)
+        if path.startswith("/v1/messages/batches"):
+            route = self.batches.route(request.method, path)
+        else:
+            methods = self._routes.get(path)
+            if methods is None and path.startswith("/v1/models/"):
+                methods = {"GET": self._model}
+            if methods is not None and request.method not in methods:
+                return self.refused(_WRONG_METHOD)
+            route = methods[request.method] if methods else None
+        if route is None:
+            return self.refused(_NOT_FOUND)
+        bytes_max = BATCH_BYTES_MAX if path == "/v1/messages/batches" else REQUEST_BYTES_MAX
+        if (request.content_length or 0) > bytes_max:
+            return self.refused(_TOO_LARGE)
+        try:
+            body = await request.read()
+        except web.HTTPRequestEntityTooLarge:
+            return self.refused(_TOO_LARGE)
+        return await route(request, body)
+
+    def _gate(self, request: web.BaseRequest) -> Refusal | None:
+        """A key there must be, in either of the two headers, and the version of the interface."""
+        headers = request.headers
+        key = headers.get("x-api-key", "")
+        if not key:
+            scheme, _, key = headers.get("authorization", "").partition(" ")
+            if scheme.lower() != "bearer" or not key.strip():
+                return _NO_KEY
+        if self.provider.settings.keys and key.strip() not in self.provider.settings.keys:
+            return _WRONG_KEY
+        return None if "anthropic-version" in headers else _NO_VERSION
+
+    async def _messages(self, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
+        provider = self.provider
+        provider.began()
+        try:
+            now_s = time.time()
+            outcome = provider.decide(body, now_s)
+            limits = provider.headers(now_s)
+            if outcome.refusal is not None:
+                if outcome.latency_s > 0:
+                    await asyncio.sleep(outcome.latency_s)
+                return self.refused(outcome.refusal, limits)
+            return await Delivery(provider, request, outcome, self.headers() | limits).run()
+        finally:
+            provider.ended()
+
+    async def _count_tokens(self, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
+        try:
+            return self.told({"input_tokens": self.provider.count_tokens(checked_for_counting(body))})
+        except BadRequest as error:
+            return self.refused(Refusal(400, "invalid_request_error", str(error)))
+
+    def _known_models(self) -> tuple[str, ...]:
+        return self.provider.settings.models or ("sim",)
+
+    def _model_info(self, name: str) -> dict[str, Any]:
+        window = self.provider.settings.context_window
+        told = {"type": "model", "id": name, "display_name": f"Simulated {name}", "created_at": _MODEL_BORN}
+        return told | {"lifecycle": "active", "max_input_tokens": window, "max_tokens": window}
+
+    async def _models(self, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
+        known = self._known_models()
+        page = [self._model_info(name) for name in known]
+        return self.told({"data": page, "has_more": False, "first_id": known[0], "last_id": known[-1]})
+
+    async def _model(self, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
+        name = request.rel_url.path.removeprefix("/v1/models/")
+        if name not in self._known_models():
+            return self.refused(Refusal(404, "not_found_error", f"model: {name}"))
+        return self.told(self._model_info(name))
+
+    async def _stats(self, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
+        stats = self.provider.stats()
+        user = request.rel_url.query.get("user_id")
+        if user is not None:
+            stats["answers_to_user"] = self.provider.answers_to_user(user)
+        return self.told(stats)
+
+    async def _settings(self, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
+        return self.told(self.provider.settings.public())
+
+    async def _change(self, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
+        try:
+            changes = msgspec.json.decode(body, type=dict[str, Any])
+            return self.told(self.provider.change(changes).public())
+        except (msgspec.DecodeError, SettingsError) as error:
+            return self.refused(Refusal(400, "invalid_request_error", str(error)))
+
+
+class Server:
+    """A running simulated provider. ``url`` is what a client takes as its base URL."""
+
+    def __init__(self, provider: Provider, host: str = "127.0.0.1") -> None:
+        self.provider = provider
+        self.url = ""
+        self._host = host
+        self._face = Face(provider)
+        self._runner: web.ServerRunner | None = None
+
+    async def start(self, port: int = 0) -> None:
+        """Listen; port 0 is any free one. Raises ``OSError`` where the address is not to be had."""
+        # A client that has gone ends what was still waiting to answer it.
+        server = web.Server(self._face.handle, request_factory=_request, handler_cancellation=True, access_log=None)
+        self._runner = web.ServerRunner(server, shutdown_timeout=CLOSING_GRACE_S)
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, self._host, port, backlog=CONNECTIONS_WAITING_MAX).start()
+        except BaseException:
+            await self._runner.cleanup()
+            raise
+        address = self._runner.addresses[0]
+        host = f"[{address[0]}]" if ":" in address[0] else address[0]
+        self.url = f"http://{host}:{address[1]}"
+
+    async def close(self) -> None:
+        """Stop listening and let go of every connection."""
+        await self._face.batches.close()
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+
+async def serve(
+    settings: SimulatorSettings | None = None,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    skills: tuple[tuple[str, Skill], ...] = SKILLS,
+) -> Server:
+    """Start a simulated provider on the running event loop. Raises ``OSError`` where the address is not to be had."""
+    server = Server(Provider(settings, skills), host)
+    await server.start(port)
+    return server
+
+
+def _request(
+    message: RawRequestMessage,
+    payload: StreamReader,
+    protocol: RequestHandler,
+    writer: AbstractStreamWriter,
+    task: "asyncio.Task[None]",
+) -> web.BaseRequest:
+    """A request that may be as large as a message batch."""
+    loop = asyncio.get_running_loop()
+    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=BATCH_BYTES_MAX)

@@ -1,0 +1,158 @@
+"""Handing an outcome over a connection: whole, as a stream, or broken as its fault says."""
+
+import asyncio
+import socket
+import struct
+from collections.abc import Callable
+from typing import Any, Final
+
+from aiohttp import web
+
+from actors.simulator.api import wire
+from actors.simulator.api.provider import Outcome, Provider
+
+DRIPS: Final = 20
+"""In how many pieces a slow drip gives its answer."""
+_RESET_NOW = struct.pack("ii", 1, 0)  # linger on, for no time: closing sends a reset
+_WEB_PAGE = b"<!doctype html><html><head><title>Gateway</title></head><body><h1>One moment, please</h1></body></html>"
+
+
+class Whole(web.Response):
+    """A response that tells when its last byte was handed to the connection."""
+
+    def __init__(self, body: bytes, headers: dict[str, str], written: Callable[[], None] | None, status: int) -> None:
+        super().__init__(body=body, headers=headers, status=status)
+        self._written = written
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Write what is left. Raises a ``ConnectionError`` where nobody listens any more; then nothing is told."""
+        await super().write_eof(data)
+        if self._written is not None:
+            told, self._written = self._written, None
+            told()
+
+
+class Delivery:
+    """Delivers one outcome that has an answer or a fault, and reports to the provider what arrived whole."""
+
+    def __init__(self, provider: Provider, request: web.BaseRequest, outcome: Outcome, headers: dict[str, str]) -> None:
+        self._provider = provider
+        self._request = request
+        self._outcome = outcome
+        self._headers = headers
+
+    def _delivered(self) -> None:
+        assert self._outcome.ask is not None
+        self._provider.delivered(self._outcome.ask)
+
+    async def run(self) -> web.StreamResponse:
+        """Wait as the outcome says, then answer. The response may already have been written, or its connection cut."""
+        outcome = self._outcome
+        assert outcome.ask is not None
+        form = outcome.fault.form if outcome.fault is not None else ""
+        if form == "reset":
+            await asyncio.sleep(outcome.latency_s)
+            return self._reset()
+        if form == "hang":
+            await asyncio.sleep(self._provider.settings.hang_s)
+            return self._reset()
+        if outcome.ask.stream and form != "wrong_type":
+            return await self._stream(form)
+        if outcome.latency_s > 0:
+            await asyncio.sleep(outcome.latency_s)
+        if form == "wrong_type":
+            page = {**self._headers, "content-type": "text/html; charset=utf-8"}
+            return Whole(_WEB_PAGE, page, None, 200)
+        body = wire.encoded(outcome.message())
+        if form == "truncated":
+            return await self._truncated(body)
+        if form == "invalid_json":
+            return Whole(body[: self._cut(body)] + b"\x00<cut>", self._headers, None, 200)
+        if form == "slow_drip":
+            return await self._drip(body)
+        return Whole(body, self._headers, self._delivered, 200)
+
+    def _cut(self, body: bytes) -> int:
+        return max(1, int(len(body) * self._outcome.cut_at))
+
+    def _reset(self) -> web.StreamResponse:
+        """Reset the connection; the response is never written."""
+        transport = self._request.transport
+        if transport is not None:
+            held = transport.get_extra_info("socket")
+            if held is not None:
+                held.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_NOW)
+            transport.abort()
+        return web.Response()
+
+    def _hang_up(self) -> None:
+        """Close the connection after what was written."""
+        if self._request.transport is not None:
+            self._request.transport.close()
+
+    async def _truncated(self, body: bytes) -> web.StreamResponse:
+        response = web.StreamResponse(headers=self._headers)
+        response.content_length = len(body)
+        await response.prepare(self._request)
+        await response.write(body[: self._cut(body)])
+        self._hang_up()
+        return response
+
+    async def _drip(self, body: bytes) -> web.StreamResponse:
+        response = web.StreamResponse(headers=self._headers)
+        response.content_length = len(body)
+        await response.prepare(self._request)
+        size = max(1, -(-len(body) // DRIPS))
+        parts = [body[start : start + size] for start in range(0, len(body), size)]
+        for part in parts:
+            await asyncio.sleep(self._provider.settings.drip_s / len(parts))
+            await response.write(part)
+        await response.write_eof()
+        self._delivered()
+        return response
+
+    async def _stream(self, form: str) -> web.StreamResponse:
+        """The answer as server-sent events, its pieces spread over the time it takes."""
+        outcome = self._outcome
+        told = outcome.message()
+        if outcome.first_s > 0:
+            await asyncio.sleep(outcome.first_s)
+        headers = {**self._headers, "content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
+        response = web.StreamResponse(headers=headers)
+        await response.prepare(self._request)
+        events = [(wire.opening(told), 0), *wire.pieces_of(told), (wire.closing(told), 0)]
+        broken_at = max(1, int(len(events) * outcome.cut_at)) if form in _BREAKING else len(events)
+        pause_s = self._pause_s(form, told)
+        for at, (event, tokens) in enumerate(events):
+            if at == broken_at:
+                return await self._broken(response, form, event)
+            if pause_s > 0 and tokens:
+                await asyncio.sleep(pause_s * tokens)
+            await response.write(event)
+        await response.write_eof()
+        self._delivered()
+        return response
+
+    def _pause_s(self, form: str, told: dict[str, Any]) -> float:
+        settings = self._provider.settings
+        if form == "slow_drip":
+            return settings.drip_s / max(1, int(told["usage"]["output_tokens"]))
+        return settings.latency_ms_per_output_token / 1000
+
+    async def _broken(self, response: web.StreamResponse, form: str, event: bytes) -> web.StreamResponse:
+        fault = self._outcome.fault
+        assert fault is not None
+        if form == "stream":
+            assert fault.refusal is not None
+            await response.write(wire.event("error", wire.error(fault.refusal, None)))
+            await response.write_eof()
+        elif form == "invalid_json":
+            await response.write(event.replace(b"}", b"", 1).replace(b'":', b'"', 1))
+            await response.write_eof()
+        else:
+            await response.write(event[: len(event) // 2])
+            self._hang_up()
+        return response
+
+
+_BREAKING: Final = ("stream", "truncated", "invalid_json")

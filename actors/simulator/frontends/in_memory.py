@@ -1,0 +1,123 @@
+"""The simulated provider in process: a model like any other, without HTTP."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from email.utils import formatdate
+from typing import Final
+
+from actors.providers.messages.rate_limit_headers import rate_limits
+from actors.simulator.api import wire
+from actors.simulator.api.provider import Outcome, Provider
+from actors.simulator.faults import Refusal
+from actors.simulator.frontends.in_memory_batches import SimulatedBatches
+from actors.simulator.reasoning.skills import SKILLS, Skill
+from actors.simulator.request import BadRequest
+from actors.simulator.settings import SimulatorSettings
+from cortex.values.reply import Reply, Usage
+from policies.failures.failure import Failure, FailureKind, classify
+from policies.limits.limit import RateLimits
+
+_BROKEN: Final = {
+    "reset": "the simulated connection was reset",
+    "truncated": "the simulated connection was lost in the middle of the body",
+    "invalid_json": "the simulated reply is no JSON",
+    "wrong_type": "the simulated reply is a web page, not JSON",
+}
+
+
+class SimulatedModel:
+    """A `Model` that answers from its own process. Repeatable: the same settings and calls give the same replies.
+
+    Its endpoint names what decides the text of an answer (`SimulatorSettings.answers_hash`), so that a rehearsal is
+    never taken for the provider, nor one seed's answers for another's.
+    """
+
+    def __init__(
+        self,
+        settings: SimulatorSettings | None = None,
+        skills: tuple[tuple[str, Skill], ...] = SKILLS,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """``clock`` gives seconds since the epoch, for rate limits; a test hands in its own."""
+        self.settings = settings or SimulatorSettings()
+        self.provider = Provider(self.settings, skills)
+        self.endpoint = f"sim:{self.settings.answers_hash()}"
+        self.rate: RateLimits | None = None
+        """The rate limits as the last answer told them; None without limits."""
+        self._clock = clock
+        self.batches = SimulatedBatches(self.provider, clock, failure_of)
+        """Its message batches; they live and die with this process."""
+
+    async def call(
+        self,
+        body: bytes,
+        *,
+        output_tokens_max: int,
+        timeout_s: float,
+        progress: Callable[[int], None] | None = None,
+    ) -> Reply | Failure:
+        """Answer one Messages request (JSON without "stream"). Never raises but ``CancelledError``.
+
+        ``progress`` is told of the output tokens there are. Takes what latency the settings ask for; over
+        ``timeout_s`` it is TIMED_OUT, as a hang always is. ``output_tokens_max`` is the body's own ``max_tokens``.
+        """
+        provider = self.provider
+        provider.began()
+        try:
+            now_s = self._clock()
+            outcome = provider.decide(body, now_s)
+            headers = provider.headers(now_s)
+            if headers:
+                self.rate = rate_limits(headers | {"date": formatdate(now_s, usegmt=True)})
+            wait_s = self._wait_s(outcome)
+            if wait_s > 0:
+                await asyncio.sleep(min(wait_s, timeout_s))
+            if wait_s > timeout_s:
+                return Failure(FailureKind.TIMED_OUT, f"no whole answer within {timeout_s:g} s")
+            return self._told(outcome, progress)
+        finally:
+            provider.ended()
+
+    def _wait_s(self, outcome: Outcome) -> float:
+        form = outcome.fault.form if outcome.fault and outcome.refusal is None else ""
+        if form == "hang":
+            return max(self.settings.hang_s, outcome.latency_s)
+        return outcome.latency_s + (self.settings.drip_s if form == "slow_drip" else 0.0)
+
+    def _told(self, outcome: Outcome, progress: Callable[[int], None] | None) -> Reply | Failure:
+        if outcome.refusal is not None:
+            return failure_of(outcome.refusal)
+        assert outcome.ask is not None
+        if outcome.fault is not None and outcome.fault.form == "hang":
+            return Failure(FailureKind.TRANSIENT, "the simulated connection was closed after a long silence")
+        if outcome.fault is not None and outcome.fault.form in _BROKEN:
+            return Failure(FailureKind.TRANSIENT, _BROKEN[outcome.fault.form])
+        answer = outcome.answer
+        assert answer is not None
+        if progress is not None:
+            progress(answer.output_tokens)
+        self.provider.delivered(outcome.ask)
+        usage = Usage(outcome.ask.input_tokens, answer.output_tokens)
+        return Reply(wire.encoded(outcome.message()), answer.stop_reason, outcome.ask.model, usage)
+
+    async def count_tokens(self, body: bytes) -> int | None:
+        """The tokens of a request's prompt, by the simulator's own rule; None of a body that is no request."""
+        try:
+            return self.provider.count_tokens(body)
+        except BadRequest:
+            return None
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def failure_of(refusal: Refusal) -> Failure:
+    """The failure that an error response of the provider is."""
+    return Failure(
+        kind=classify(refusal.status, refusal.error_type, refusal.message, refusal.error_code),
+        message=refusal.message,
+        status=refusal.status,
+        error_type=refusal.error_type,
+        retry_after_s=None if refusal.retry_after_s is None else float(refusal.retry_after_s),
+    )

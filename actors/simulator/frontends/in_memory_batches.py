@@ -1,0 +1,100 @@
+"""The simulated provider's message batches in process: without HTTP, and without a task that outlives a call.
+
+A batch is worked off as far as it is due whenever somebody looks at it.
+"""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from actors.ports.message_batches import Row, Standing
+from actors.providers.messages.batch_results import read_result
+from actors.simulator.api.batches import Batch, Batches, NoSuchBatch, QueueFull
+from actors.simulator.api.provider import Provider
+from actors.simulator.faults import CREDIT, Refusal
+from actors.simulator.request import BadRequest
+from cortex.values.reply import Reply
+from policies.failures.failure import Failure, FailureKind
+
+FailureOf = Callable[[Refusal], Failure]
+
+
+class _Request(msgspec.Struct, gc=False):
+    custom_id: str
+    params: msgspec.Raw
+
+
+class SimulatedBatches:
+    """``actors.ports.message_batches.Batches`` of a provider in this process. ``clock`` gives seconds since 1970."""
+
+    def __init__(self, provider: Provider, clock: Callable[[], float], failure_of: FailureOf) -> None:
+        self._provider = provider
+        self._batches = Batches(provider)
+        self._clock = clock
+        self._failure_of = failure_of
+
+    async def submit(self, rows: Sequence[Row], timeout_s: float) -> str | Failure:
+        """Make a batch of these."""
+        if self._provider.out_of_credit:
+            return self._failure_of(CREDIT)
+        body = msgspec.json.encode({"requests": [_Request(row.custom_id, msgspec.Raw(row.body)) for row in rows]})
+        try:
+            return self._batches.create(body, self._clock()).name
+        except QueueFull as full:
+            return self._failure_of(full.refusal)
+        except BadRequest as error:
+            return self._failure_of(Refusal(400, "invalid_request_error", str(error)))
+
+    async def listed(self, since: str, not_before_s: float, batches_max: int) -> list[Standing] | Failure:
+        """The batches of this process, newest first."""
+        found: list[Standing] = []
+        for batch in self._batches.page(batches_max, None, None)[0]:
+            if batch.name == since or batch.created_s < not_before_s:
+                break
+            found.append(self._standing(batch))
+        return found
+
+    async def look(self, name: str) -> Standing | Failure:
+        """How a batch stands. One that is unknown died with the process that simulated it: LOST, not refused."""
+        try:
+            return self._standing(self._batches.get(name))
+        except NoSuchBatch:
+            return _died(name)
+
+    async def results(self, name: str) -> AsyncIterator[tuple[str, Reply | Failure]]:
+        """What became of each request. Read to the end, the batch is forgotten: a rehearsal may be long."""
+        try:
+            batch = self._batches.get(name)
+        except NoSuchBatch:
+            yield "", _died(name)
+            return
+        for line in batch.lines:
+            found = read_result(line)
+            assert found is not None, "the simulator writes lines that can be read"
+            yield found
+        self._batches.delete(name)
+
+    async def cancel(self, name: str) -> Failure | None:
+        """Ask a batch to stop."""
+        try:
+            self._batches.cancel(name, self._clock())
+        except NoSuchBatch:
+            return _died(name)
+        return None
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    def _standing(self, batch: Batch) -> Standing:
+        while self._batches.advance(batch, self._clock(), _ROWS_AT_ONCE):
+            pass
+        return Standing(batch.name, batch.ended_s is not None, batch.requests, batch.created_s)
+
+
+_ROWS_AT_ONCE: Final = 1_000
+
+
+def _died(name: str) -> Failure:
+    said = f"message batch {name} is gone with the process that simulated its provider"
+    return Failure(FailureKind.LOST, said, sent=False)

@@ -1,0 +1,1 @@
+"""Answers of the simulated model: prompt reading, text, lengths."""

@@ -1,0 +1,76 @@
+"""Labels learnt from worked examples in the prompt: the nearest example by word overlap decides."""
+
+import re
+from typing import NamedTuple
+
+from actors.simulator.reasoning.prompt_reader import Reading
+from actors.simulator.reasoning.text import all_words, likeness, words
+from actors.simulator.reasoning.thought import Thought
+
+_CUE = re.compile(r"[ \t]*([A-Za-z][\w -]{0,30}):$")
+_ARROW = re.compile(r"^(.*?\S)\s*(?:->|=>|→)\s*(.*)$")
+NEAREST = 3
+"""How many of the likest examples have a say, each by its likeness."""
+
+
+class Example(NamedTuple):
+    """What was given, and the label it got."""
+
+    given: str
+    label: str
+
+
+def by_example(reading: Reading) -> Thought | None:
+    """The label of the likest examples, where the prompt shows some and ends on an open one."""
+    text = f"{reading.system}\n{reading.text}".rstrip()
+    cue = _CUE.match(text, text.rfind("\n") + 1) if text.endswith(":") else None
+    if cue:
+        if text.count(cue[1].strip() + ":") < 2:
+            return None
+        shown, query = _headed(text, cue[1])
+    elif text.endswith(("->", "=>", "→")):
+        shown, query = _arrows(text)
+    else:
+        return None
+    labels = list(dict.fromkeys(each.label for each in shown))
+    if not labels:
+        return None
+    asked = words(query) or all_words(query)
+    near = sorted(
+        ((likeness(asked, words(each.given) or all_words(each.given)), -i, each.label) for i, each in enumerate(shown)),
+        reverse=True,
+    )[:NEAREST]
+    votes = {label: sum(like for like, _, its in near if its == label) for label in labels}
+    best = max(votes.values())
+    right = max((label for label in labels if votes[label] == best), key=reading.tie)
+    others = tuple(label for label in labels if label != right)
+    first = query.strip().split("\n")[0]
+    return Thought(right, others, f"{right} {first}")  # a base model that runs on
+
+
+def _headed(text: str, name: str) -> tuple[list[Example], str]:
+    """Examples of the form "...given...\\nLabel: x", and what is given last."""
+    lead = f"{name.strip().lower()}:"
+    shown: list[Example] = []
+    given: list[str] = []
+    for line in text.split("\n"):
+        plain = line.strip()
+        if not plain.lower().startswith(lead):
+            given.append(plain)
+            continue
+        label = plain[len(lead) :].strip()
+        if label:
+            shown.append(Example(_last_block(given), label))
+            given = []
+    return shown, _last_block(given)
+
+
+def _last_block(lines: list[str]) -> str:
+    """What was given: everything since the last label, less what introduces all examples."""
+    blocks = [each for each in "\n".join(lines).split("\n\n") if each.strip()]
+    return blocks[-1] if blocks else ""
+
+
+def _arrows(text: str) -> tuple[list[Example], str]:
+    found = [Example(m[1], m[2].strip()) for line in text.split("\n") if (m := _ARROW.match(line.strip()))]
+    return [each for each in found if each.label], found[-1].given if found else ""

@@ -1,0 +1,52 @@
+"""How many lines of the material are as the question says: by the words and names that it and the line share."""
+
+import re
+from typing import Final, NamedTuple
+
+from actors.simulator.reasoning.prompt_reader import Reading
+from actors.simulator.reasoning.text import words
+from actors.simulator.reasoning.thought import Thought
+
+_ASKED: Final = re.compile(
+    r"\bhow many (?:of )?(?:the |these |those )?(?P<what>[^?\n]{1,200}?) (?:mention|are|is|were|was|say|speak of|talk"
+    r" of|talk about|complain of|complain about|concern|contain|have|report|describe|ask for|praise)s?\b"
+    r"(?P<said>[^?\n]{1,200})\?",
+    re.IGNORECASE,
+)
+_NAME: Final = re.compile(r"\"([^\"]+)\"|\b((?=\w*-?\w*\d)[A-Za-z][\w-]*)\b")
+SHARE: Final = 0.5
+"""A line with at least this share of the telling words, and two of them if there are two, is as the question says."""
+
+
+class Counted(NamedTuple):
+    """What a question wants counted: names that a line must hold as they stand, and words that tell."""
+
+    names: tuple[str, ...]
+    words: frozenset[str]
+
+    def holds(self, line: str) -> bool:
+        """Is the line one of those?"""
+        shared = len(self.words & words(line))
+        enough = shared >= max(min(2, len(self.words)), SHARE * len(self.words))
+        return enough and all(name in line for name in self.names)
+
+
+def counted(question: str) -> Counted | None:
+    """What a question wants counted; None where it asks for something else."""
+    found = _ASKED.search(question) if "ow many" in question else None
+    if found is None:
+        return None
+    names = tuple(one or two for one, two in _NAME.findall(f"{found['what']} {found['said']}"))
+    telling = words(_NAME.sub(" ", found["said"]))
+    return Counted(names, telling) if telling else None
+
+
+def tally(reading: Reading) -> Thought | None:
+    """The number of such lines."""
+    if "ow many" not in reading.text and "ow many" not in reading.system:
+        return None
+    wanted = counted(reading.question) or counted(reading.instruction)
+    if wanted is None or not reading.material.strip():
+        return None
+    number = sum(wanted.holds(line) for line in reading.material.split("\n"))
+    return Thought(str(number), (str(number + 1), str(abs(number - 1))))

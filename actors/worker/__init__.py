@@ -1,0 +1,1 @@
+"""Worker actor: runs tools and model-written code."""

@@ -1,0 +1,124 @@
+"""The tools of ``ralph``: open the folder, make one round in it, whole, however often it is begun, and leave it.
+
+A round that is run again, since its worker died or nobody knows what became of it, first puts the folder back as it
+was before that round. So nothing is done twice, and no half of a round stays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from actors.workspace.check import checked, script_of
+from actors.workspace.edits import Refused, make, planned
+from actors.workspace.snapshots import Keeping
+from actors.workspace.tree import FolderRefused, digest_of, tree_of
+from actors.workspace.view import matching, view_of
+
+FIRST = 1
+
+
+def folder_opened(
+    folder: str, task: str, check: str, check_timeout_s: float, show: list[str], view_bytes: int, idempotency_key: str,
+) -> dict[str, Any]:  # fmt: skip
+    """Claim the folder for the job, check it as it is, and take the first snapshot.
+
+    A round that an earlier life of the job left half done is undone first. Raises ``FolderRefused``.
+    """
+    keeping = Keeping(_place(folder))
+    with keeping.held(_job(idempotency_key)):
+        begun = keeping.begun()
+        if begun is not None and keeping.has(begun) and not keeping.has(begun + 1):
+            keeping.restore(begun)
+        keeping.nothing_begun()
+        found = checked(keeping, check, check_timeout_s)
+        return _seen(keeping, FIRST, found, [task], show, [], view_bytes)
+
+
+def folder_round(
+    folder: str, number: int, edits: list[dict[str, Any]], task: str, check: str, check_timeout_s: float,
+    show: list[str], protect: list[str] | None, view_bytes: int, idempotency_key: str,
+) -> dict[str, Any]:  # fmt: skip
+    """Apply a round's edits to the folder as it was before that round, and check it.
+
+    Raises ``FolderRefused`` where it cannot be finished; then the folder is as it was, if it can be written at all.
+    """
+    keeping = Keeping(_place(folder))
+    with keeping.held(_job(idempotency_key)):
+        refused = _begun(keeping, number)
+        try:
+            refused = refused or _applied(keeping, number, edits, check, protect)
+            found = checked(keeping, check, check_timeout_s)
+            changed = [] if refused else [edit["path"] for edit in edits]
+            seen = _seen(keeping, number + 1, found, [task], show, changed, view_bytes)
+        except FolderRefused:
+            if keeping.begun() == number:
+                with contextlib.suppress(FolderRefused, OSError):
+                    keeping.restore(number)
+            raise
+        return {**seen, "refused": refused, "changed": changed}
+
+
+def folder_closed(folder: str, idempotency_key: str) -> None:
+    """The work is over: take the job's snapshots away. A folder that is gone, or another's, has none."""
+    place = Path(folder).expanduser()
+    if place.is_dir():
+        keeping = Keeping(place)
+        with contextlib.suppress(FolderRefused), keeping.held(_job(idempotency_key)):
+            keeping.close()
+
+
+def _job(key: str) -> str:
+    return key.partition("/")[0]
+
+
+def _begun(keeping: Keeping, number: int) -> str:
+    """The folder as it was before this round; else why nothing may be applied to it."""
+    if not keeping.has(number):
+        return "the folder's snapshot is gone: nothing was applied"
+    if keeping.begun() == number:
+        keeping.restore(number)
+    elif digest_of(tree_of(keeping.folder)) != digest_of(keeping.kept(number)):
+        return "somebody else changed the folder meanwhile: nothing was applied"
+    return ""
+
+
+def _applied(
+    keeping: Keeping, number: int, edits: list[dict[str, Any]], check: str, protect: Sequence[str] | None
+) -> str:
+    """Why nothing was applied; empty where all of it was."""
+    tree = keeping.kept(number)
+    patterns = script_of(check) if protect is None else protect
+    try:
+        for edit in edits:
+            if matching([edit["path"]], patterns):
+                raise Refused(f"{edit['path']} may not be changed: it belongs to the check")
+        texts = planned(keeping.folder, tree, edits)
+    except Refused as error:
+        keeping.begin(number)  # the check may change the folder all the same
+        return str(error)
+    keeping.begin(number)
+    make(keeping.folder, texts)
+    return ""
+
+
+def _seen(
+    keeping: Keeping, number: int, found: dict[str, Any], texts: list[str], show: list[str], changed: list[str],
+    view_bytes: int,
+) -> dict[str, Any]:  # fmt: skip
+    """The folder after a round, which is the folder before the next: kept, and shown."""
+    tree = keeping.take(number)
+    view = view_of(
+        keeping.folder, tree, show=show, changed=changed, texts=[found["said"], *texts], bytes_max=view_bytes
+    )
+    return {"folder": str(keeping.folder), "number": number, "check": found, "view": view}
+
+
+def _place(folder: str) -> Path:
+    place = Path(folder).expanduser()
+    if not place.is_dir():
+        where = "" if place.is_absolute() else f" (looked in {Path.cwd()})"
+        raise FolderRefused(f"no folder {folder}{where} on the machine whose worker was asked")
+    return place.resolve()

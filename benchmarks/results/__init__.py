@@ -1,1 +1,0 @@
-"""Recorded figures: one JSON file a benchmark and day, ``DATE-BENCHMARK.json``, and the table made of them."""

@@ -1,0 +1,1 @@
+"""Admission of a call: permits, budget slices, hedging, pauses."""

@@ -1,0 +1,97 @@
+"""Hedges: a call without an answer is asked a second time, and the first answer counts; the join ``any`` over two.
+
+Both are attempts at the same question, each with a permit and a reservation of its own, so caps and limits hold; the
+retry budget bounds how many, so that a slow hour does not double the load. The other attempt is abandoned when one has
+been answered, and counts as paid again where it was. One that fails leaves the goal to the other.
+"""
+
+from __future__ import annotations
+
+from cortex.admission import budget_slices
+from cortex.admission.permits import begin, way
+from cortex.state import commands
+from cortex.state.state import TRIES_MAX, Flight, Goal, State, Status, flight_key
+from cortex.values.ledger import Charge
+from policies.failures.retry import budget, lapsed
+from policies.failures.timeout import attempt_timeout_s
+
+
+def look(k: State, out: list[commands.Command]) -> None:
+    """Time has come to ``k.at_s``: what has waited long enough is asked again, as far as permits and money go."""
+    while k.unhedged:
+        key, due_at_s = next(iter(k.unhedged.items()))
+        if due_at_s > k.at_s:
+            return
+        flight = k.flights.get(key)
+        goal = k.goals.get(flight.goal) if flight is not None else None
+        if flight is None or goal is None or not _slow(goal, flight):
+            del k.unhedged[key]
+        elif not _affordable(k, flight):
+            return
+        else:
+            del k.unhedged[key]
+            _ask_again(k, goal, flight, out)
+
+
+def _slow(goal: Goal, flight: Flight) -> bool:
+    alone = not goal.hedge and goal.tries == flight.attempt < TRIES_MAX
+    return alone and goal.status == Status.ASKED and goal.question == flight.hash and not flight.abandoned
+
+
+def _affordable(k: State, flight: Flight) -> bool:
+    limits, policy = k.terms.limits, k.terms.limits.retry
+    k.retries = lapsed(policy, k.retries, k.successes)
+    return (
+        len(k.flights) < limits.concurrency
+        and way(k, k.terms.lane_at(flight.route)) >= 0
+        and k.shares[flight.route].free(k.at_s) > 0
+        and k.retries < budget(policy, k.successes)
+        and budget_slices.affords(k, flight.charge)
+    )
+
+
+def _ask_again(k: State, goal: Goal, flight: Flight, out: list[commands.Command]) -> None:
+    terms, place = k.terms, flight.route
+    goal.hedge = flight.attempt
+    goal.tries += 1
+    k.retries += 1
+    k.tally.hedges += 1
+    if k.tell is not None:
+        seen = {"retries": k.retries, "successes": k.successes, "limits": terms.limits}
+        k.tell(goal.id, "hedged", {"flight": flight, "waited_s": k.at_s - flight.asked_at_s, **seen})
+    charge = Charge(flight.charge.nusd, flight.charge.tokens, k.ledger.day)
+    k.ledger.reserve(charge)
+    bound = flight.charge.tokens - flight.output_max
+    paced = begin(k, place, bound, flight.output_max)
+    k.flights[flight_key(goal.id, goal.tries)] = Flight(
+        goal.id, goal.tries, flight.sample, flight.hash, k.at_s, charge, flight.text_bytes, place, flight.sent,
+        flight.output_max, paced, k.shares[place].blocked is not None,
+    )  # fmt: skip
+    out.append(
+        commands.Call(
+            goal.id, flight.sample, goal.tries, flight.sent or flight.hash, flight.body, flight.output_max,
+            terms.prompt_tokens_max(flight.output_max, place),
+            attempt_timeout_s(terms.limits.timeout, flight.output_max, bound), place, k.shares[place].generation,
+        )
+    )  # fmt: skip
+
+
+def other_of(k: State, flight: Flight) -> Flight | None:
+    """The other attempt at the same question that is under way for the same goal, if there is one."""
+    goal = k.goals.get(flight.goal)
+    if goal is None or not goal.hedge or flight.attempt not in (goal.hedge, goal.tries):
+        return None
+    attempt = goal.tries if flight.attempt == goal.hedge else goal.hedge
+    other = k.flights.get(flight_key(goal.id, attempt))
+    return other if other is not None and not other.abandoned and other.hash == flight.hash else None
+
+
+def leave_to(k: State, other: Flight, flight: Flight) -> None:
+    """This attempt has failed; whoever awaits it awaits the other one from now on."""
+    goal = k.goals[flight.goal]
+    goal.hedge = other.attempt if other.attempt != goal.tries else 0
+    other.followers += flight.followers
+    if k.asking.get(flight.hash, -1) not in k.flights and other.followers:
+        k.asking[flight.hash] = flight_key(other.goal, other.attempt)
+
+

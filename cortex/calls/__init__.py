@@ -1,0 +1,1 @@
+"""Calls: requests, attempts, answers, votes, prompt-cache warm-up."""

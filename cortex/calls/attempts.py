@@ -1,0 +1,386 @@
+"""The life of an attempt once it was asked: answered or broken, settled exactly once.
+
+Every function here moves one flight of K and says, as data, what remains to be decided about its goal.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+import msgspec
+
+from cortex.admission import hedging
+from cortex.admission.pauses import alike, block
+from cortex.admission.permits import came_back, failed_there
+from cortex.calls.cache_warming import came_home
+from cortex.calls.request import AS_GIVEN
+from cortex.goals.lifecycle import ASKED, OPEN, asked, leave_call, note_refused, reopen
+from cortex.state import commands, events
+from cortex.state.state import ENDED, Flight, Goal, Missing, State, Status, flight_key
+from cortex.values.election import VOTE, next_sample
+from cortex.values.ledger import Took
+from policies.failures.failure import RULES, Failure, FailureKind
+from policies.failures.retry import backoff_s, beyond_patience, lapsed, may_retry
+
+_REMEMBERED = Took(reused=True)
+_DRAW_BYTES = 6
+
+
+def drawn(call_id: str, attempt: int) -> float:
+    """A number in [0, 1) that belongs to this attempt: chance that replays."""
+    digest = blake2b(f"{call_id}/{attempt}".encode(), digest_size=_DRAW_BYTES).digest()
+    return int.from_bytes(digest, "big") / (1 << (8 * _DRAW_BYTES))
+
+
+def answered(k: State, event: events.Answered, out: list[commands.Command]) -> list[Goal]:
+    """Settle a paid reply, and name the goals that shall absorb it: none where it comes again or too late.
+
+    An attempt is settled once. One that was given up for lost may still be answered: then its real usage takes the
+    assumption's place, and whoever asks the same question now takes the reply.
+    """
+    goal = k.goals.get(event.goal)
+    flight = k.flights.pop(flight_key(event.goal, event.attempt), None)
+    if flight is None:
+        return _late(k, goal, event, out)
+    usage, question, place = event.reply.usage, flight.hash, flight.route
+    came_back(k, flight, usage)
+    if flight.prefix:
+        came_home(k, flight, warmed=True)
+    if k.asking:
+        no_longer_asking(k, flight)
+    if flight.text_bytes:
+        k.estimate = k.estimate.update(flight.text_bytes, usage.input_tokens_billed)
+    price = k.terms.routes[place].price if place else k.terms.route.price
+    k.took = Took(event.elapsed_s, k.ledger.settle(flight.charge, usage, price))
+    asked_again = question in k.asking
+    if flight.followers or asked_again:
+        sharing = (event.goal, *flight.followers, *_asking_again(k, question))
+        waiting = _awaiting(k, sharing, question)
+    else:
+        waiting = _asks(goal, question)
+    if not waiting or (goal is not None and goal.assumed):
+        k.ledger.paid_again += 1
+    _count(k, waiting)
+    alone = not asked_again and goal is not None and event.attempt == goal.tries and not goal.hedge
+    _take(k, waiting, alone, out)
+    return waiting
+
+
+def _late(k: State, goal: Goal | None, event: events.Answered, out: list[commands.Command]) -> list[Goal]:
+    """The same for a reply to an attempt that was given up for lost; or for one that nobody knows of any more."""
+    missing = goal.assumed.pop(event.attempt, None) if goal is not None and goal.assumed else None
+    if missing is None:
+        k.tally.dropped += 1
+        if k.tell is not None:
+            k.tell(event.goal, "dropped", {"attempt": event.attempt})
+        return []
+    nusd = None
+    if missing.route >= 0:  # else it stays charged as was assumed
+        k.ledger.unassume(missing.charge)
+        price = k.terms.routes[missing.route].price
+        nusd = k.ledger.know(event.reply.usage, price, missing.charge.day)
+    k.took = Took(event.elapsed_s, nusd)
+    waiting = _awaiting(k, (event.goal, *_asking_again(k, missing.question)), missing.question)
+    _count(k, waiting)
+    _take(k, waiting, False, out)
+    return waiting
+
+
+def _count(k: State, waiting: list[Goal]) -> None:
+    """A reply was paid for, and these goals awaited it."""
+    k.successes += 1
+    if k.alike:
+        k.alike = 0
+    if waiting:
+        k.tally.answered += len(waiting)
+    else:
+        k.tally.dropped += 1
+
+
+def _asking_again(k: State, question: bytes) -> tuple[int, ...]:
+    """The goals for which the same is being asked at this moment, by another attempt."""
+    key = k.asking.get(question)
+    if key is None:
+        return ()
+    other = k.flights[key]
+    return (other.goal, *other.followers)
+
+
+def recalled(k: State, event: events.Recalled, out: list[commands.Command]) -> list[Goal]:
+    """Settle a call whose reply was remembered: nothing was sent, nothing is paid."""
+    goal = k.goals.get(event.goal)
+    if goal is None:
+        return []
+    key = flight_key(goal.id, goal.tries)
+    flight = k.flights.get(key)
+    goal_ids: tuple[int, ...] = (goal.id,)
+    question = event.hash
+    if flight is not None and (flight.sent or flight.hash) == event.hash:
+        question = flight.hash
+        del k.flights[key]
+        came_back(k, flight, None, paid=False)
+        if flight.prefix:
+            came_home(k, flight, warmed=False)
+        no_longer_asking(k, flight)
+        k.ledger.release(flight.charge)
+        k.ledger.attempts -= 1
+        goal_ids += tuple(flight.followers)
+    k.took = _REMEMBERED
+    waiting = _awaiting(k, goal_ids, question)
+    k.ledger.reused_calls += bool(waiting)
+    _take(k, waiting, False, out)
+    return waiting
+
+
+def _awaiting(k: State, goal_ids: tuple[int, ...], question: bytes) -> list[Goal]:
+    """The goals among these that ask this now."""
+    return [goal for goal_id in dict.fromkeys(goal_ids) for goal in _asks(k.goals.get(goal_id), question)]
+
+
+def _asks(goal: Goal | None, question: bytes) -> list[Goal]:
+    """This goal, if it asks this now; one that waits to be asked again takes the reply just as gladly."""
+    return [goal] if goal is not None and goal.question == question and goal.status <= ASKED else []
+
+
+def _take(k: State, goals: list[Goal], alone: bool, out: list[commands.Command]) -> None:
+    """These goals have their reply.
+
+    An attempt that replaced the answered one is stopped, unless others await it; ``alone``: there was none.
+    """
+    for goal in goals:
+        if goal.status == OPEN:
+            asked(k, goal)
+        if alone:
+            goal.question = b""
+        else:
+            leave_call(k, goal, out)
+        if goal.broken:
+            goal.broken = goal.throttles = 0
+        if goal.failure is not None:
+            goal.failure = None
+
+
+def no_longer_asking(k: State, flight: Flight) -> None:
+    """Whoever asks the same from here on makes an attempt of its own."""
+    if k.asking.get(flight.hash) == flight_key(flight.goal, flight.attempt):
+        del k.asking[flight.hash]
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """A goal whose call has failed for good, and how."""
+
+    goal: Goal
+    failure: Failure
+
+
+def broke(k: State, event: events.Broke) -> list[Verdict]:
+    """Settle an attempt that brought no reply. Its goals are tried again or held; those that are given up are named."""
+    flight = k.flights.pop(flight_key(event.goal, event.attempt), None)
+    if flight is None:
+        return []
+    no_longer_asking(k, flight)
+    failure = event.failure
+    paid = failure.may_be_billed
+    came_back(k, flight, None, paid)
+    if flight.prefix:
+        came_home(k, flight, warmed=False)
+    k.tally.attempt_failed(failure.kind)
+    if RULES[failure.kind].breaker:
+        failed_there(k, flight, failure)
+    asking = asked_by(k, flight)
+    if paid:
+        assume(k, flight, bool(asking))
+    else:
+        k.ledger.release(flight.charge)
+    if asking and (other := hedging.other_of(k, flight)) is not None:
+        _heed(k, failure, flight)
+        hedging.leave_to(k, other, flight)
+        if k.tell is not None:
+            k.tell(other.goal, "left_to_hedge", {"attempt": other.attempt})
+        return []
+    if k.stopping or k.outcome:
+        for goal in asking:
+            reopen(k, goal)
+        return []
+    if not asking and not _long_ago(k, flight):
+        _heed(k, failure, flight)  # nobody waits for it any more; what it says of its route is true all the same
+    verdicts: list[Verdict] = []
+    for goal in asking:
+        if goal is asking[0]:
+            verdict = _again(k, goal, failure, flight)
+        else:
+            verdict = _alike(k, asking[0], bool(verdicts), goal, failure)
+        if verdict is not None:
+            verdicts.append(verdict)
+    return verdicts
+
+
+def asked_by(k: State, flight: Flight) -> list[Goal]:
+    """The goals that await this very attempt."""
+    if flight.abandoned:
+        return []
+    goals = _awaiting(k, (flight.goal, *flight.followers), flight.hash)
+    return [goal for goal in goals if goal.status == Status.ASKED]
+
+
+def assume(k: State, flight: Flight, awaited: bool) -> None:
+    """Nobody knows what this attempt cost: it stays charged in full, until its reply turns up after all."""
+    k.ledger.assume(flight.charge)
+    goal = k.goals.get(flight.goal)
+    live = goal is not None and goal.status not in ENDED
+    k.ledger.paid_again += not awaited or bool(goal is not None and goal.assumed)
+    if goal is not None and live:
+        missing = Missing(flight.charge, flight.hash, flight.route)
+        goal.assumed = {**(goal.assumed or {}), flight.attempt: missing}
+
+
+def _alike(k: State, head: Goal, given_up: bool, goal: Goal, failure: Failure) -> Verdict | None:
+    """A goal that shared the attempt of another fares as that one does."""
+    rule = RULES[failure.kind].again
+    if rule == "resample":
+        return malformed(k, goal, failure.message)
+    if rule == "select":
+        return too_large(k, goal, failure)
+    if given_up:
+        return Verdict(goal, failure)
+    goal.broken, goal.throttles = head.broken, head.throttles
+    reopen(k, goal, head.due_at_s)
+    return None
+
+
+def _again(k: State, goal: Goal, failure: Failure, flight: Flight) -> Verdict | None:
+    """What the failure's kind asks for: the one place where a retry is decided."""
+    if failure.kind == FailureKind.OVER_BUDGET:
+        k.paused, k.paused_at_s = failure, k.at_s
+        reopen(k, goal)
+        if k.tell is not None:
+            k.tell(goal.id, "paused", {"failure": failure})
+        return None
+    if failure.kind == FailureKind.CANCELLED and failure.error_type:
+        return _cancelled_there(k, goal, failure, flight)
+    if failure.kind == FailureKind.CANCELLED:  # by nobody here: whoever made the call was told to end
+        failure = msgspec.structs.replace(failure, kind=FailureKind.LOST)
+    rule = RULES[failure.kind].again
+    if rule == "resample":
+        return malformed(k, goal, failure.message)
+    if rule == "select":
+        return too_large(k, goal, failure)
+    if rule == "no":
+        return _refused(k, goal, failure, flight)
+    policy = k.terms.limits.retry
+    broken, throttles = goal.broken + 1, goal.throttles + (failure.kind == FailureKind.THROTTLED)
+    k.retries = lapsed(policy, k.retries, k.successes)
+    decision = may_retry(policy, failure, broken, k.retries, k.successes, throttles)
+    if k.tell is not None:
+        seen = {"broken": broken, "throttles": throttles, "retries": k.retries, "successes": k.successes}
+        k.tell(goal.id, "retry", {"decision": decision, "policy": policy, **seen})
+    if decision.hold:
+        return _hold(k, goal, failure, flight)
+    goal.broken, goal.throttles = broken, throttles
+    if not decision.again:
+        return Verdict(goal, failure)
+    if failure.kind == FailureKind.LOST:
+        reopen(k, goal)  # it died with its actor: no reason to wait
+        return None
+    _heed(k, failure, flight)
+    if k.moved and not flight.route and RULES[failure.kind].breaker:
+        # It goes on elsewhere: neither its wait nor its retries are for that route to bear. They are few: those that
+        # were under way when the breaker opened, and then its probes.
+        reopen(k, goal)
+        if k.tell is not None:
+            k.tell(goal.id, "goes_elsewhere", {"place": flight.route})
+        return None
+    if failure.kind != FailureKind.THROTTLED:
+        k.retries += 1
+    draw = drawn(k.chance_id(goal.id, goal.sample), goal.tries)
+    wait_s = backoff_s(policy, goal.broken, failure.kind, failure.retry_after_s, draw, decision.deferred)
+    if k.tell is not None:
+        k.tell(goal.id, "backoff", {"wait_s": wait_s, "draw": draw, "retry_after_s": failure.retry_after_s})
+    reopen(k, goal, k.at_s + wait_s)
+    return None
+
+
+def _heed(k: State, failure: Failure, flight: Flight) -> None:
+    """What the failure says of its route, though no goal is the worse for it."""
+    if RULES[failure.kind].again == "hold" or beyond_patience(k.terms.limits.retry, failure):
+        block(k, flight, failure)
+    elif failure.kind == FailureKind.THROTTLED and failure.retry_after_s is not None:
+        share = k.shares[flight.route]
+        share.hold_until_s = max(share.hold_until_s, k.at_s + failure.retry_after_s)
+
+
+def _hold(k: State, goal: Goal, failure: Failure, flight: Flight) -> Verdict | None:
+    """Not this goal's fault: its route is blocked, and the goal stays open."""
+    if not _long_ago(k, flight):
+        block(k, flight, failure)
+    reopen(k, goal)
+    return None
+
+
+def _cancelled_there(k: State, goal: Goal, failure: Failure, flight: Flight) -> Verdict | None:
+    """Somebody cancelled its message batch at the provider, and meant it: it is sent again when somebody says so."""
+    if not _long_ago(k, flight):
+        k.paused, k.paused_at_s = failure, k.at_s
+    reopen(k, goal)
+    return None
+
+
+def _long_ago(k: State, flight: Flight) -> bool:
+    """Whether it was submitted in an earlier run: what it says of the account has been seen to since."""
+    made = k.submissions.get(flight.submission)
+    return made is not None and made.orphaned
+
+
+def _refused(k: State, goal: Goal, failure: Failure, flight: Flight) -> Verdict | None:
+    """The provider refused this goal; the same words for many in a row are about the account, not the rows."""
+    if k.tell is not None:
+        k.tell(goal.id, "refused", {"failure": failure, "alike": k.alike, "limits": k.terms.limits})
+    if failure.kind == FailureKind.REJECTED:
+        k.alike = k.alike + 1 if failure.message == k.alike_said else 1
+        k.alike_said = failure.message
+        if k.alike >= k.terms.limits.rejected_alike_max:
+            return _hold(k, goal, alike(failure, k.alike), flight)
+    return Verdict(goal, failure)
+
+
+def malformed(k: State, goal: Goal, said: str) -> Verdict | None:
+    """A complete reply was refused: discard it and ask under the next number, so many times."""
+    goal.question = b""
+    note_refused(goal, said)
+    sample = _next_sample(k, goal)
+    if k.tell is not None:
+        seen = {"why": said, "resamples": goal.resamples, "resamples_max": k.terms.limits.resamples_max}
+        k.tell(goal.id, "resample", {"sample": sample, **seen})
+    if sample < 0:
+        return Verdict(goal, Failure(FailureKind.MALFORMED, said))
+    goal.sample = str(sample)
+    goal.broken = goal.throttles = 0
+    reopen(k, goal)
+    return None
+
+
+def _next_sample(k: State, goal: Goal) -> int:
+    """The next number of the goal's question, or of the election that it is a vote in; below zero: there is none."""
+    if goal.kind == VOTE:
+        return next_sample(k.elections[goal.parent])
+    if goal.resamples > k.terms.limits.resamples_max or not goal.sample.isdecimal():
+        return -1
+    return int(goal.sample) + 1
+
+
+def too_large(k: State, goal: Goal, failure: Failure) -> Verdict | None:
+    """Back to select, which sees ``goal.too_large`` and must ask for less; what it cannot shrink is the end."""
+    if goal.kind == VOTE:  # all votes of its election are
+        return Verdict(goal, failure)
+    goal.too_large += 1
+    goal.question = b""
+    if failure.status >= 400:  # the provider says so, against our estimate
+        k.estimate = k.estimate.tightened()
+    if k.tell is not None:
+        seen = {"failure": failure, "too_large": goal.too_large, "tightenings": k.estimate.tightenings}
+        k.tell(goal.id, "too_large", {"as_given": goal.constructor == AS_GIVEN, **seen})
+    if goal.constructor == AS_GIVEN or goal.too_large > 2:
+        return Verdict(goal, failure)
+    if goal.status != Status.OPEN:
+        reopen(k, goal)
+    return None

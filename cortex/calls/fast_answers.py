@@ -1,0 +1,76 @@
+"""The fast path of answers: those of a turn that are plain, one after another.
+
+Nearly every answer is plain: its goal was asked, awaits this very attempt and no other, and shares it with nobody. What
+such answers have in common is looked up once. For every other event ``loop`` has its general path, and for a plain
+answer that would come to the same K and the same commands (``tests/properties/test_fast_paths.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cortex.admission.permits import came_back
+from cortex.calls.program_hooks import REFUSAL, Out, fold_plainly, fold_reply, fold_vote
+from cortex.goals.apply_changes_fast import may_be_plain
+from cortex.goals.lifecycle import ASKED
+from cortex.state.events import Answered, Event
+from cortex.state.program import Program
+from cortex.state.state import State
+from cortex.values.election import VOTE
+from cortex.values.ledger import Took
+from policies.estimates.tokens import TEACHES_BYTES_MIN
+
+
+def absorb_plainly(k: State, program: Program, happened: Iterator[Event], out: Out) -> Event | None:
+    """Fold these into K as long as they are plain answers, and return the first that is not; None where all were."""
+    if not may_be_plain(k, program, out):
+        return next(happened, None)
+    flights, goals, shares, ledger, tally = k.flights, k.goals, k.shares, k.ledger, k.tally
+    reads_refusals = program.reads_refusals
+    other: Event | None = None
+    for event in happened:
+        if type(event) is not Answered:
+            other = event
+            break
+        goal_id, attempt = event.goal, event.attempt
+        goal, key = goals.get(goal_id), goal_id << 20 | attempt
+        flight = flights.get(key)
+        if (
+            goal is None or flight is None or goal.status is not ASKED or goal.question != flight.hash
+            or goal.tries != attempt or goal.hedge or goal.assumed or flight.followers or flight.prefix
+            or k.unhedged or (k.elections and goal.kind != VOTE) or (k.asking and k.asking.get(flight.hash, key) != key)
+        ):  # fmt: skip
+            other = event
+            break
+        del flights[key]
+        reply = event.reply
+        usage, place = reply.usage, flight.route
+        share = shares[place]
+        if flight.paced is None and not flight.probe and share.failing is None:
+            share.in_flight -= 1
+        else:
+            came_back(k, flight, usage)
+        if k.asking:
+            k.asking.pop(flight.hash, None)
+        if flight.text_bytes >= TEACHES_BYTES_MIN:
+            k.estimate = k.estimate.update(flight.text_bytes, usage.input_tokens_billed)
+        price = k.terms.routes[place].price if place else k.terms.route.price
+        k.took = Took(event.elapsed_s, ledger.settle(flight.charge, usage, price))
+        k.successes += 1
+        tally.answered += 1
+        if k.alike:
+            k.alike = 0
+        goal.question = b""
+        if goal.broken:
+            goal.broken = goal.throttles = 0
+        if goal.failure is not None:
+            goal.failure = None
+        if reply.stop_reason == REFUSAL and not reads_refusals:
+            fold_reply(k, program, goal, reply, out)
+        elif goal.kind == VOTE:
+            fold_vote(k, program, goal, reply, out)
+        else:
+            fold_plainly(k, program, goal, reply, out)
+    if k.took is not None:
+        k.took = None
+    return other

@@ -1,0 +1,343 @@
+"""How a call is asked: rendered within M, under the ledger, over the first route that has a permit free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any
+
+from cortex.admission import budget_slices
+from cortex.admission.permits import begin, way
+from cortex.calls import cache_warming
+from cortex.goals.lifecycle import ASKED, OPEN, begin_timeout, set_asked, set_status
+from cortex.state import commands
+from cortex.state.changes import Ask, Vote
+from cortex.state.route_share import Share
+from cortex.state.state import TRIES_MAX, Flight, Goal, State, flight_key
+from cortex.values.ledger import Charge, worst_charge
+from cortex.values.prompt import DoesNotFit, Frame, Prompt, one_text, request_body, text_frame, text_request, with_model
+from policies.estimates.tokens import FRAMING_TOKENS, body_tokens_bound, text_body_tokens_bound, tokens_bound
+from policies.failures.timeout import attempt_timeout_s
+
+AS_GIVEN = "as given"
+"""The constructor's name of a request that the input brought whole: there is nothing to render, shorten or split."""
+
+
+_new_hash = blake2b(digest_size=16).copy  # takes half as long as making one
+
+
+def question_hash(endpoint: str, body: bytes, sample: str) -> bytes:
+    """The identity of a question: endpoint, model, prompt and parameters (all in the body), and sample. 16 bytes."""
+    return _hashed(_head(endpoint, len(sample)), sample, body)
+
+
+def _head(endpoint: str, sample_length: int) -> str:
+    """What stands before the sample: with it no two questions run together into the same bytes."""
+    return f"{len(endpoint)} {sample_length} {endpoint}"
+
+
+def _hashed(head: str, sample: str, body: bytes) -> bytes:
+    made = _new_hash()
+    made.update((head + sample).encode())
+    made.update(body)
+    return made.digest()
+
+
+def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]) -> bool:
+    """Send this goal's call, share one that asks the same at this moment (then True), or note that the ledger refuses.
+
+    It goes to the first route of its role's lane, by preference, that has a permit free. ``once`` says that no two
+    questions of the run are equal. Raises ``DoesNotFit`` where no prompt within M can be made of it, having changed
+    nothing.
+    """
+    terms, limits = k.terms, k.terms.limits
+    lane = terms.roles.get(wish.role, 0) if wish.role else 0
+    place = way(k, lane)
+    if place < 0:
+        return False
+    output_tokens_max = wish.output_tokens_max or limits.output_tokens_max
+    tokens_max = terms.prompt_tokens_max(output_tokens_max, place)
+    body, constructor, text_bytes, bound = wish.made or rendered(k, wish, output_tokens_max, tokens_max, lane)
+    sample = goal.sample if wish.sample is None else wish.sample
+    route = terms.role_routes[lane - 1] if lane else terms.route
+    question = sent = question_hash(route.endpoint, body, sample)
+    if not once and (shared := _same_question(k, question)) is not None:
+        _asks_now(k, goal, sample, constructor, question, lane)
+        _follows(k, goal, shared)
+        return True
+    if place and not lane:
+        if wish.prompt is None and not _fits_there(k, bound, tokens_max, output_tokens_max):
+            return False
+        route = terms.fallbacks[place - 1]
+        body = with_model(body, route.model)
+        sent = question_hash(route.endpoint, body, sample)
+    caching = (route.price is not None or limits.warm_prefix) and b'"cache_control"' in body
+    prefix = cache_warming.prefix_of(place, body) if caching and limits.warm_prefix and not route.batched else b""
+    if prefix and not cache_warming.goes(k, goal, prefix):
+        return True
+    charge = worst_charge(route.price, min(bound, tokens_max), output_tokens_max, caching, k.ledger.day)
+    if not budget_slices.affords(k, charge, wanted=True):
+        k.short = True
+        if k.tell is not None:
+            k.tell(goal.id, "over_budget", {"charge": charge, "ledger": k.ledger, "limits": limits})
+        return False
+    if goal.tries >= TRIES_MAX:
+        raise ValueError(f"more than {TRIES_MAX} attempts at one goal: {goal.story()}")
+    if goal.question == question:
+        k.tally.retries += 1
+    _asks_now(k, goal, sample, constructor, question, lane)
+    attempt = goal.tries = goal.tries + 1
+    k.ledger.reserve(charge)
+    paced = begin(k, place, charge.tokens - output_tokens_max, output_tokens_max)
+    key = flight_key(goal.id, attempt)
+    share = k.shares[place]
+    flight = k.flights[key] = Flight(
+        goal.id, attempt, sample, question, k.at_s, charge, text_bytes, place, b"" if sent is question else sent,
+        output_tokens_max, paced, share.blocked is not None,
+    )  # fmt: skip
+    if not once:
+        k.asking[question] = key
+    if prefix:
+        flight.prefix = cache_warming.ahead(k, prefix, key)
+    if limits.hedge_after_s is not None and not route.batched and not flight.probe:
+        flight.body = body
+        k.unhedged[key] = k.at_s + limits.hedge_after_s
+    timeout_s = attempt_timeout_s(limits.timeout, output_tokens_max, bound)
+    if timeout_s > k.call_timeout_max_s:
+        k.call_timeout_max_s = timeout_s
+    if k.tell is not None:
+        k.tell(goal.id, "asked", {"flight": flight, "place": place, "lane": lane, "tokens_bound": bound})
+    out.append(
+        commands.Call(
+            goal.id, sample, attempt, sent, body, output_tokens_max, tokens_max, timeout_s, place, share.generation
+        )
+    )
+    return False
+
+
+def _fits_there(k: State, bound: int, tokens_max: int, output_tokens_max: int) -> bool:
+    """Whether a request that was given whole may go to a fallback: one with a smaller window may not take it."""
+    if bound <= tokens_max or tokens_max >= k.terms.prompt_tokens_max(output_tokens_max):
+        return True
+    k.elsewhere = True
+    return False
+
+
+def _asks_now(k: State, goal: Goal, sample: str, constructor: str, question: bytes, lane: int) -> None:
+    set_status(k, goal, ASKED)
+    if goal.lane != lane:
+        goal.lane = lane
+    if k.reading:
+        k.reading.pop(goal.id, None)
+    if goal.question != question:
+        k.tally.calls += 1
+        goal.question = question
+    goal.sample, goal.constructor = sample, constructor
+    if goal.hedge:
+        goal.hedge = 0
+    if k.terms.limits.goal_timeout_s is not None:
+        begin_timeout(k, goal)
+
+
+def _follows(k: State, goal: Goal, shared: Flight) -> None:
+    """The goal takes the answer that another's attempt brings."""
+    shared.followers.append(goal.id)
+    if k.tell is not None:
+        k.tell(goal.id, "shares", {"goal": shared.goal, "attempt": shared.attempt, "sample": shared.sample})
+
+
+def _same_question(k: State, question: bytes) -> Flight | None:
+    """The attempt that is asking this now; not one that was told to stop."""
+    flight = k.flights.get(k.asking.get(question, -1))
+    return None if flight is None or flight.abandoned else flight
+
+
+# -- the fast path ---------------------------------------------------------------------------------------------------
+
+
+def ask_plainly(k: State, wishes: Iterator[Ask | Vote], once: bool, out: list[commands.Command]) -> Ask | Vote | None:
+    """Send as many of these calls as are plain, and return the first that is not; None where all were sent.
+
+    Plain is the first attempt at an open goal, over the job's own route, where nothing looks at each call. What these
+    have in common is looked up once, what they add up to is counted once. For all others ``ask`` is there, which would
+    come to the same K and the same command for these too (``tests/properties/test_fast_paths.py``).
+    """
+    terms, limits, model, share = k.terms, k.terms.limits, k.terms.route.model, k.shares[0]
+    if not plain_way(k, share):
+        return next(wishes, None)
+    price, endpoint, at_s, generation = terms.route.price, terms.route.endpoint, k.at_s, share.generation
+    goals, flights, asking, longest_s = k.goals, k.flights, k.asking, k.call_timeout_max_s
+    capped, room = not budget_slices.unbounded(k), share.permits - share.in_flight
+    by_output: dict[int, tuple[int, Frame, dict[int, tuple[Charge, float]]]] = {}  # what one bound of replies comes to
+    hashes: dict[str, Any] = {}  # what questions of one sample have in common
+    sent = nusd = tokens = 0
+    caching, looked_at = False, b""
+    other = None
+    for wish in wishes:
+        other, goal = wish, wish.goal  # until it is sent
+        try:
+            if (
+                type(wish) is not Ask or sent >= room or goal.status is not OPEN or goal.tries or goal.question
+                or goal.hedge or goals.get(goal.id) is not goal or wish.uses or wish.role
+            ):  # fmt: skip
+                break
+            output_max = wish.output_tokens_max or limits.output_tokens_max
+            known = by_output.get(output_max)
+            if known is None:
+                known = by_output[output_max] = terms.prompt_tokens_max(output_max), text_frame(model, output_max), {}
+            input_max, frame, weights = known
+            made = wish.made or made_plainly(k, wish, output_max, input_max, frame)
+            if made is None:
+                break
+            body, constructor, text_bytes, bound = made
+            sample = goal.sample if wish.sample is None else wish.sample
+            hashed = (hashes.get(sample) or hashes.setdefault(sample, _begun(endpoint, sample))).copy()
+            hashed.update(body)
+            question = hashed.digest()
+            if price is not None and looked_at is not body:  # samples of one question follow each other
+                caching, looked_at = b'"cache_control"' in body, body
+            weight = weights.get(~bound if caching else bound)
+            if weight is None:
+                weight = weights[~bound if caching else bound] = _weight(k, bound, input_max, output_max, caching)
+            charge, timeout_s = weight
+            if (not once and question in asking) or (capped and not _committed(k, charge)):
+                break
+            set_asked(k, goal)
+        except Exception:  # an author's code, or what it made: ``ask`` raises it again, where it is heeded
+            break
+        goal.tries, goal.question, goal.constructor = 1, question, constructor
+        if goal.sample is not sample:  # to set a field takes longer than to look at it
+            goal.sample = sample
+        goal_id = goal.id
+        key = goal_id << 20 | 1
+        flights[key] = Flight(goal_id, 1, sample, question, at_s, charge, text_bytes, 0, b"", output_max)
+        if not once:
+            asking[question] = key
+        sent += 1
+        tokens += charge.tokens
+        nusd += charge.nusd
+        if timeout_s > longest_s:
+            longest_s = timeout_s
+        out.append(commands.Call(goal_id, sample, 1, question, body, output_max, input_max, timeout_s, 0, generation))
+        other = None
+    if sent:
+        k.tally.calls, k.call_timeout_max_s = k.tally.calls + sent, longest_s
+        share.in_flight += sent
+        k.ledger.reserve(Charge(nusd, tokens, k.ledger.day) if not capped else _NO_CHARGE, sent)
+    return other
+
+
+_NO_CHARGE = Charge(0, 0)
+
+
+@lru_cache(maxsize=256)
+def _begun(endpoint: str, sample: str) -> Any:
+    """The hash of a question up to its body: questions of one endpoint and sample have that in common. To be copied."""
+    begun = _new_hash()
+    begun.update((_head(endpoint, len(sample)) + sample).encode())
+    return begun
+
+
+def _weight(k: State, bound: int, input_max: int, output_max: int, caching: bool) -> tuple[Charge, float]:
+    """What a call of so many tokens may cost, and how long it may take: many calls of a turn weigh the same."""
+    charge = worst_charge(k.terms.route.price, min(bound, input_max), output_max, caching, k.ledger.day)
+    return charge, attempt_timeout_s(k.terms.limits.timeout, output_max, bound)
+
+
+def _committed(k: State, charge: Charge) -> bool:
+    """Set this aside, if caps and slices have room for it: each is looked at before the next is."""
+    if not budget_slices.affords(k, charge, wanted=True):
+        return False
+    k.ledger.reserve(charge, 0)
+    return True
+
+
+def plain_way(k: State, share: Share) -> bool:
+    """Whether calls go out over the job's own route as they come: it is no probe, has no pace, and nothing set up for
+    the job looks at each of them."""
+    limits = k.terms.limits
+    return not (
+        share.pace is not None or share.blocked is not None or share.starts >= 0 or share.hold_until_s > k.at_s
+        or k.pace is not None or k.reading or k.tell is not None or k.terms.role_routes
+        or limits.warm_prefix or limits.hedge_after_s is not None or limits.goal_timeout_s is not None
+    )  # fmt: skip
+
+
+def asked_as_given(k: State, goal: Goal, sample: str, body: bytes, output_max: int, at_s: float) -> Flight:
+    """The goal becomes what ``ask_plainly`` would have made of it then, asked for the first time with this request; the
+    attempt, which is entered nowhere yet."""
+    terms = k.terms
+    output_max = output_max or terms.limits.output_tokens_max
+    price, question = terms.route.price, question_hash(terms.route.endpoint, body, sample)
+    bound, input_max = body_tokens_bound(body), terms.prompt_tokens_max(output_max)
+    caching = price is not None and b'"cache_control"' in body
+    charge = worst_charge(price, min(bound, input_max), output_max, caching, k.ledger.day)
+    goal.status, goal.tries, goal.question, goal.constructor, goal.sample = ASKED, 1, question, AS_GIVEN, sample
+    return Flight(goal.id, 1, sample, question, at_s, charge, 0, 0, b"", output_max)
+
+
+def made_plainly(
+    k: State, wish: Ask, output_tokens_max: int, tokens_max: int, frame: Frame
+) -> tuple[bytes, str, int, int] | None:  # fmt: skip
+    """As ``rendered`` says it, of a request that was given whole, or of a prompt of texts alone that is proved to fit;
+    else None. ``frame``: as ``text_frame`` has it, of the job's own model."""
+    prompt = wish.prompt
+    if output_tokens_max <= 0 or tokens_max <= 0:
+        return None
+    if prompt is None:
+        body = wish.body
+        return None if body is None else (body, AS_GIVEN, 0, body_tokens_bound(body))
+    if type(prompt) is not Prompt or wish.params is not None:
+        return None
+    one = one_text(prompt, frame)
+    if one is not None:
+        body, size = one
+        fits = size + FRAMING_TOKENS <= tokens_max
+        return (body, prompt.constructor, size, len(body) + FRAMING_TOKENS) if fits else None
+    system, user = prompt.both()
+    separator = prompt.separator
+    if user.isascii() and system.isascii() and separator.isascii():  # as ``text`` puts it together
+        size = len(system) + len(separator) + len(user)
+        bound = size + FRAMING_TOKENS
+    else:
+        text = system + separator + user
+        size, bound = len(text.encode()), tokens_bound(text)
+    if bound > tokens_max or len(prompt.parts) > k.terms.limits.parts_max:
+        return None
+    body = text_request(system, user, k.terms.route.model, output_tokens_max)
+    return body, prompt.constructor, size, text_body_tokens_bound(body)
+
+
+# -- the request -----------------------------------------------------------------------------------------------------
+
+
+def rendered(
+    k: State, wish: Ask, output_tokens_max: int, tokens_max: int, lane: int
+) -> tuple[bytes, str, int, int]:  # fmt: skip
+    """The request, its constructor's name, the UTF-8 bytes of its text, from which the estimate learns, and the most
+    tokens that it can be.
+
+    A request that the input brought whole teaches nothing: nobody packs it, and its bytes are JSON as much as text.
+    """
+    if output_tokens_max < 0:
+        raise ValueError(f"output_tokens_max must be above zero, not {output_tokens_max}")
+    if tokens_max <= 0:
+        raise DoesNotFit(f"a reply of {output_tokens_max} tokens leaves no room for a prompt")
+    if wish.prompt is None:
+        if wish.body is None:
+            raise ValueError("an Ask needs a prompt or a body")
+        body = with_model(wish.body, k.terms.role_routes[lane - 1].model) if lane else wish.body
+        return body, AS_GIVEN, 0, body_tokens_bound(body)
+    prompt, text = wish.prompt, wish.prompt.text()
+    parts_max = k.terms.limits.parts_max
+    if k.tell is not None:
+        k.tell(wish.goal.id, "rendering", {"prompt": prompt, "tokens_max": tokens_max, "parts_max": parts_max})
+    if len(prompt.parts) > parts_max or tokens_bound(text) > tokens_max:  # its bytes alone do not prove that it fits
+        prompt = prompt.fit(tokens_max, k.tokens, parts_max)
+        text = prompt.text()
+    model = k.terms.role_routes[lane - 1].model if lane else k.terms.route.model
+    body = request_body(prompt, model, output_tokens_max, wish.params)
+    if k.tell is not None:
+        k.tell(wish.goal.id, "rendered", {"prompt": prompt, "text": text, "tokens_max": tokens_max})
+    return body, prompt.constructor, len(text.encode()), body_tokens_bound(body)

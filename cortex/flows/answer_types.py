@@ -1,0 +1,175 @@
+"""What a question's answer must be: said to the model as a schema, checked when it comes back."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
+
+import msgspec
+
+from cortex.values.plain_values import plain
+from cortex.values.reply import Malformed, Reply, Said, as_choice, as_said
+
+_WORDS = {int: "a whole number", float: "a number", bool: "true or false"}
+
+
+class Returns:
+    """A type that answers have. ``type_`` is a pydantic model, a ``Literal``, or anything that msgspec can check.
+
+    K keeps answers as plain data; ``value`` makes the typed one of it, live and replayed alike. Raises ``TypeError``
+    for a type that cannot be asked for.
+    """
+
+    __slots__ = ("_choices", "_pydantic", "instruction", "type_")
+
+    def __init__(self, type_: Any) -> None:
+        self.type_ = type_
+        self._pydantic = hasattr(type_, "model_validate_json") and hasattr(type_, "model_json_schema")
+        self._choices: dict[str, Any] = {}
+        self.instruction = self._instruction()
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the answer is the reply's text as it stands."""
+        return self.type_ in (str, None, NoneType, Any)
+
+    def _instruction(self) -> str:
+        type_ = self.type_
+        if self.is_text:
+            return ""
+        if get_origin(type_) is Literal:
+            self._choices = {str(choice): choice for choice in get_args(type_)}
+            return f"Answer with one of: {', '.join(self._choices)}."
+        if type_ in _WORDS:
+            return f"Answer with {_WORDS[type_]} alone."
+        try:
+            schema = type_.model_json_schema() if self._pydantic else msgspec.json.schema(type_)
+        except Exception as error:  # msgspec and pydantic have errors of their own
+            raise TypeError(f"returns={getattr(type_, '__name__', type_)}: {_line(error)}") from None
+        text = msgspec.json.encode(schema, order="sorted").decode()
+        return f"Answer with JSON alone that fits this JSON schema:\n{text}"
+
+    def read(self, reply: Reply) -> Any:
+        """The answer as plain data. Raises ``Malformed`` for a reply that is none."""
+        if self._choices:
+            return plain(self._choices[as_choice(reply, tuple(self._choices))])
+        said = reply.text.strip()
+        if self.is_text:
+            return said
+        if said.startswith("```"):
+            said = said.split("\n", 1)[-1].rsplit("```", 1)[0].strip()
+        if self.type_ is bool:
+            said = said.rstrip(".").lower()
+        try:
+            if self._pydantic:
+                return plain(self.type_.model_validate_json(said).model_dump(mode="json"))
+            return plain(msgspec.to_builtins(msgspec.json.decode(said, type=self.type_)))
+        except ValueError as error:  # msgspec's and pydantic's are kinds of it
+            raise Malformed(_line(error)) from None
+
+    def told(self, value: Any) -> Any:
+        """An answer that a person gave, or a tool, as plain data. Raises ``Malformed`` where it does not fit."""
+        if self.type_ is bool and isinstance(value, str):
+            value = {"yes": True, "no": False}.get(value.lower(), value)
+        elif self.type_ is str and not isinstance(value, str):
+            raise Malformed(f"expected a text; got {value!r:.60}")
+        if self._choices:
+            if value not in self._choices.values():
+                raise Malformed(f"expected one of {', '.join(self._choices)}; got {value!r:.60}")
+            return plain(value)
+        try:
+            self.value(value)
+        except (TypeError, ValueError) as error:
+            raise Malformed(_line(error)) from None
+        return value
+
+    def held(self, value: Any) -> None:
+        """What an author's own function returns, as plain data. Raises ``Malformed`` where it is of another type."""
+        if self.type_ is bool and not isinstance(value, bool):
+            raise Malformed(f"expected true or false; got {value!r:.60}")
+        self.told(value)
+
+    def value(self, kept: Any) -> Any:
+        """The typed answer, from what K keeps of it."""
+        if self._choices or self.is_text:
+            return kept
+        if self._pydantic:
+            return self.type_.model_validate(kept)
+        return msgspec.convert(kept, self.type_)
+
+
+class _Turn(Returns):
+    """What is said in a turn of a conversation, uses of tools and all."""
+
+    def read(self, reply: Reply) -> Any:
+        return plain(msgspec.to_builtins(as_said(reply)))
+
+    def value(self, kept: Any) -> Any:
+        return msgspec.convert(kept, Said)
+
+
+TEXT = Returns(None)
+SAID = _Turn(None)
+
+
+def returns_of(type_: Any) -> Returns:
+    """The same one for the same type: schemas are made once."""
+    if type_ in (None, str):
+        return TEXT
+    try:
+        return _cached(type_)
+    except TypeError:
+        return Returns(type_)  # a type that cannot be a key
+
+
+@lru_cache(maxsize=512)
+def _cached(type_: Any) -> Returns:
+    return Returns(type_)
+
+
+def as_plain(value: Any) -> Any:
+    """An author's value as plain data; models and failures become dicts. Raises ``TypeError`` or ``ValueError``."""
+    return plain(msgspec.to_builtins(value, builtin_types=(bytes,), str_keys=False, enc_hook=_taken, order="sorted"))
+
+
+def _taken(value: Any) -> Any:
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    if hasattr(value, "kind") and hasattr(value, "story"):
+        return {"failed": str(value.kind), "story": value.story}
+    if hasattr(value, "__await__"):
+        raise TypeError(f"{type(value).__name__} is not awaited: write await before it")
+    raise TypeError(f"{type(value).__name__} cannot be kept: give text, numbers, lists, dicts, structs or models")
+
+
+def declared(type_: Any) -> Returns | None:
+    """What an author's return type asks of an answer; None where it asks nothing, or what cannot be checked."""
+    if type_ in (Any, None, NoneType):
+        return None
+    try:
+        return Returns(type_)
+    except TypeError:
+        return None
+
+
+def holds_failure(value: Any) -> bool:
+    """Whether failures that the author kept are among these answers, in place of what they would be."""
+    if isinstance(value, dict):
+        return value.keys() == {"failed", "story"} or any(map(holds_failure, value.values()))
+    return isinstance(value, list) and any(map(holds_failure, value))
+
+
+_PLAIN = (str, int, float, bool, bytes, list, dict, NoneType)
+
+
+def kind_of(value: Any) -> Returns:
+    """What makes a value of this type again of its plain form."""
+    return _AS_IT_IS if type(value) in _PLAIN else returns_of(type(value))
+
+
+_AS_IT_IS = Returns(Any)
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,279 @@
+"""What a flow may await: a question, a tool, another program, an answer from outside, a time; or several together.
+
+They are descriptions. Nothing begins before it is awaited, and only ``cortex.flows.runner`` begins anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from cortex.flows.answer_types import TEXT, Returns
+from cortex.state.changes import Ask, Change, Expect, Resolve, RunTool, Spawn
+from cortex.state.program import Program, params_of
+from cortex.state.state import Goal
+from cortex.values.conversation import Conversation
+from cortex.values.prompt import Prompt
+from policies.decisions.join import Join
+from policies.failures.failure import FailureKind
+
+PREVIEW_CHARACTERS = 60
+_encoder = msgspec.msgpack.Encoder(order="deterministic")
+
+
+class CallFailed(Exception):
+    """What a flow awaited has failed for good: of which kind, and the story. Raised, or kept in place of an answer."""
+
+    def __init__(self, kind: FailureKind, story: str) -> None:
+        super().__init__(f"{kind}: {story}")
+        self.kind = kind
+        self.story = story
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CallFailed) and (self.kind, self.story) == (other.kind, other.story)
+
+    __hash__ = Exception.__hash__
+
+
+class FlowError(RuntimeError):
+    """The function does what a flow cannot: one line that names file, line and what to do instead."""
+
+
+class Joined(list[Any]):
+    """The answers of a join that are there, in the order in which they were named.
+
+    ``partial``: the join could not be met in full, or its deadline came first. ``failures``: what failed, by place.
+    ``missing``: places of what was still under way, and is let go.
+    """
+
+    def __init__(
+        self, values: Sequence[Any] = (), partial: bool = False, failures: dict[int, CallFailed] | None = None,
+        missing: tuple[int, ...] = (),
+    ) -> None:  # fmt: skip
+        super().__init__(values)
+        self.partial, self.failures, self.missing = partial, failures or {}, missing
+
+
+class Awaited:
+    """Anything that a flow's coroutine may hand to whoever drives it."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Awaited, Any, Any]:
+        return (yield self)
+
+
+class Request(Awaited):
+    """One thing asked of the world: one goal in K."""
+
+    __slots__ = ("due_at_s", "goal", "keeps", "place", "waiter")
+    kind = ""
+
+    def __init__(self, keeps: bool = False) -> None:
+        self.keeps = keeps
+        """Whether a failure is its value, rather than raised."""
+        self.waiter: Any = None
+        self.goal = 0
+        self.place = ""
+        self.due_at_s = 0.0
+
+    def preview(self) -> str:
+        """A few words for whoever reads its story."""
+        return ""
+
+    def identity(self) -> Any:
+        """All that makes it this request and no other, as data."""
+        raise NotImplementedError
+
+    def digest(self) -> str:
+        """Hash of its identity, 16 hex digits."""
+        return blake2b(_encoder.encode((self.kind, self.identity())), digest_size=8).hexdigest()
+
+    def wish(self, goal: Goal) -> Ask | Change:
+        """What is to be done for its goal."""
+        raise NotImplementedError
+
+    def begin(self, now_s: float) -> None:
+        """It is asked at this time of the run."""
+
+    def value(self, kept: Any) -> Any:
+        """What the coroutine gets, of what K keeps."""
+        return kept
+
+    def __str__(self) -> str:
+        """Refused: where an ``await`` is missing, an address in memory would be asked about, another at each replay."""
+        raise TypeError("what ctx gives is put into a text before it is awaited: write await before it")
+
+
+class Question(Request):
+    """One bounded call."""
+
+    __slots__ = ("again", "asked", "output_tokens_max", "params", "returns", "role", "sample", "stride")
+    kind = "ask"
+
+    def __init__(
+        self, prompt: Prompt | Conversation, returns: Returns, role: str, params: dict[str, Any] | None,
+        output_tokens_max: int | None, sample: int, stride: int, again: int | None, keeps: bool,
+    ) -> None:  # fmt: skip
+        self.keeps, self.waiter, self.goal, self.place, self.due_at_s = keeps, None, 0, "", 0.0
+        self.asked, self.returns, self.role, self.params = prompt, returns, role, params
+        self.output_tokens_max, self.sample, self.stride, self.again = output_tokens_max, sample, stride, again
+
+    def preview(self) -> str:
+        return self.asked.preview()[:PREVIEW_CHARACTERS]
+
+    def identity(self) -> Any:
+        return self.asked, self.returns.instruction, self.role, self.params, self.output_tokens_max, self.sample
+
+    def wish(self, goal: Goal) -> Ask:
+        prompt = self.asked
+        if goal.refused:
+            prompt = prompt.noted(f"Your last answer was refused: {goal.refused}", "refusal")
+        if self.returns.instruction:
+            prompt = prompt.noted(self.returns.instruction, "form")
+        sample = str(self.sample + self.stride * goal.resamples)
+        return Ask(goal, prompt, None, self.output_tokens_max, self.params, sample, role=self.role)
+
+    def value(self, kept: Any) -> Any:
+        return self.returns.value(kept)
+
+
+class ToolRun(Request):
+    """One run of a tool."""
+
+    __slots__ = ("arguments", "name", "returns")
+    kind = "tool"
+
+    def __init__(self, name: str, arguments: dict[str, Any], returns: Returns, keeps: bool) -> None:
+        super().__init__(keeps)
+        self.name, self.arguments, self.returns = name, arguments, returns
+
+    def preview(self) -> str:
+        return self.name
+
+    def identity(self) -> Any:
+        return self.name, self.arguments
+
+    def wish(self, goal: Goal) -> Change:
+        return RunTool(goal, self.name, self.arguments)
+
+    def value(self, kept: Any) -> Any:
+        return self.returns.value(kept)
+
+
+class Child(Request):
+    """Another program's answer."""
+
+    __slots__ = ("max_cost_nusd", "program")
+    kind = "child"
+
+    def __init__(self, program: Program, max_cost_nusd: int | None, keeps: bool) -> None:
+        super().__init__(keeps)
+        self.program, self.max_cost_nusd = program, max_cost_nusd
+
+    def preview(self) -> str:
+        return type(self.program).__name__
+
+    def identity(self) -> Any:
+        return type(self.program).__qualname__, params_of(self.program), self.max_cost_nusd
+
+    def wish(self, goal: Goal) -> Change:
+        return Spawn(goal, self.program, self.max_cost_nusd)
+
+
+class Outside(Request):
+    """An answer that somebody gives under a name."""
+
+    __slots__ = ("about", "name", "returns")
+    kind = "wait"
+
+    def __init__(self, name: str, returns: Returns, about: str = "") -> None:
+        super().__init__()
+        self.name, self.returns, self.about = name, returns, about
+
+    def preview(self) -> str:
+        return self.about or self.name
+
+    def identity(self) -> Any:
+        return self.name
+
+    def wish(self, goal: Goal) -> Change:
+        return Expect(goal, self.name)
+
+    def value(self, kept: Any) -> Any:
+        return self.returns.value(kept)
+
+
+class Timer(Request):
+    """A time that comes."""
+
+    __slots__ = ("seconds",)
+    kind = "timer"
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
+
+    def preview(self) -> str:
+        return f"{self.seconds:g} s"
+
+    def identity(self) -> Any:
+        return self.seconds
+
+    def wish(self, goal: Goal) -> Change:
+        return Resolve(goal)
+
+    def begin(self, now_s: float) -> None:
+        self.due_at_s = now_s + self.seconds
+
+
+class Saved(Awaited):
+    """A checkpoint: plain data, and what makes the author's value of it again."""
+
+    __slots__ = ("kept", "returns")
+
+    def __init__(self, kept: Any, returns: Returns) -> None:
+        self.kept, self.returns = kept, returns
+
+
+class Group(Awaited):
+    """Several awaited together, under a join; at most ``at_once`` of them under way."""
+
+    __slots__ = (
+        "at_once", "count", "failures", "filling", "join", "make", "on_failure", "over", "path", "running", "started",
+        "task", "timer", "values", "waiter",
+    )  # fmt: skip
+
+    def __init__(
+        self, make: Callable[[int], Any], count: int, *, on_failure: str, at_once: int, join: Join | None = None
+    ) -> None:  # fmt: skip
+        self.make, self.count, self.on_failure, self.join, self.at_once = make, count, on_failure, join, at_once
+        self.waiter: Any = None
+        self.task: Any = None
+        self.path = ""
+        self.started = 0
+        self.filling = self.over = False
+        self.running: dict[int, Any] = {}
+        self.values: dict[int, Any] = {}
+        self.failures: dict[int, CallFailed] = {}
+        self.timer: Timer | None = None
+
+    def result(self, partial: bool) -> list[Any]:
+        """What whoever awaits it gets: in the order in which its entries were named, however they arrived."""
+        places = range(self.count)
+        if self.join is not None:
+            values = [self.values[place] for place in places if place in self.values]
+            missing = tuple(place for place in places if place not in self.values and place not in self.failures)
+            return Joined(values, partial, dict(sorted(self.failures.items())), missing)
+        if self.on_failure == "keep":
+            return [self.values[place] if place in self.values else self.failures[place] for place in places]
+        return [self.values[place] for place in places if place in self.values]
+
+
+__all__ = [
+    "TEXT", "Awaited", "CallFailed", "Child", "FlowError", "Group", "Joined", "Outside", "Question", "Request",
+    "Saved", "Timer", "ToolRun",
+]  # fmt: skip

@@ -1,0 +1,255 @@
+"""Coroutines that await each other and the world, run one step after the other in an order that replays."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Coroutine
+from inspect import iscoroutine
+from typing import Any, Protocol
+
+from cortex.flows.awaitables import CallFailed, FlowError, Group, Request, Saved, Timer
+from cortex.flows.source_positions import foreign, place
+from policies.decisions.join import Join, Verdict, decide
+
+_ALL = Join("all")
+_LATE = -1
+"""The place of a group's deadline among its entries."""
+
+
+class World(Protocol):
+    """Where requests go."""
+
+    def asks(self, request: Request, task: Task) -> None:
+        """This is awaited from now on."""
+
+    def drops(self, request: Request) -> None:
+        """Nobody awaits this any more."""
+
+    def saves(self, saved: Saved, task: Task) -> None:
+        """The outermost coroutine is at a checkpoint."""
+
+    def log(self, text: str) -> None:
+        """A line for whoever watches."""
+
+
+class Slot:
+    """A place in a group, which waits for its value."""
+
+    __slots__ = ("group", "index", "task")
+
+    def __init__(self, group: Group, index: int, task: Task) -> None:
+        self.group, self.index, self.task = group, index, task
+
+
+class Task:
+    """One coroutine. ``path`` names it in its run, whatever the order in which things arrive."""
+
+    __slots__ = ("awaits", "coroutine", "draws", "forks", "over", "path", "waiter")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], path: str, waiter: Slot | None) -> None:
+        self.coroutine, self.path, self.waiter = coroutine, path, waiter
+        self.awaits: Request | Group | None = None
+        self.forks = self.draws = 0
+        self.over = False
+
+
+class Tasks:
+    """The coroutines of one run. ``own`` is the author's file."""
+
+    def __init__(self, world: World, own: str) -> None:
+        self._world = world
+        self._own = own
+        self._root: Task | None = None
+        self._ready: deque[tuple[Task, Any, BaseException | None]] = deque()
+        self.current: Task | None = None
+        """The one that is being run."""
+        self.ended: tuple[Any, BaseException | None] | None = None
+        """What the outermost came to: its value, or what it raised."""
+
+    def begin(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        """Run this from its first line, as the outermost."""
+        self.ended = None
+        self._root = Task(coroutine, "", None)
+        self.resume(self._root, None, None)
+
+    def resume(self, task: Task, value: Any, error: BaseException | None) -> None:
+        """It goes on with this value or error, in its turn."""
+        self._ready.append((task, value, error))
+
+    def give(self, waiter: Task | Slot, value: Any, error: BaseException | None) -> None:
+        """What somebody waited for is there."""
+        if isinstance(waiter, Task):
+            waiter.awaits = None
+            self.resume(waiter, value, error)
+        else:
+            self._took(waiter.group, waiter.index, value, error)
+
+    def drive(self) -> None:
+        """Run all that can run, until every coroutine waits for the world."""
+        ready = self._ready
+        while ready:
+            task, value, error = ready.popleft()
+            if not task.over:
+                self._step(task, value, error)
+
+    def close(self) -> None:
+        """End them all where they stand."""
+        self._ready.clear()
+        if self._root is not None and not self._root.over:
+            self._let_go(self._root)
+        self._root = None
+
+    def fail(self, said: str) -> None:
+        """The run cannot go on, and why."""
+        where = self.where()
+        self.close()
+        self.ended = (None, FlowError(f"{where} {said}"))
+
+    def where(self, task: Task | None = None) -> str:
+        """``file:line`` at which a coroutine waits; the outermost, unless one is given."""
+        task = task or self._root
+        return place(task.coroutine, self._own) if task is not None else "it"
+
+    # -- one step --------------------------------------------------------------------------------------------------
+
+    def _step(self, task: Task, value: Any, error: BaseException | None) -> None:
+        self.current = task
+        try:
+            got = task.coroutine.send(value) if error is None else task.coroutine.throw(error)
+        except StopIteration as stop:
+            self._finished(task, stop.value, None)
+        except (Exception, SystemExit) as raised:  # an author's code may raise anything
+            self._finished(task, None, raised)
+        else:
+            self._awaits(task, got)
+        finally:
+            self.current = None
+
+    def _awaits(self, task: Task, got: Any) -> None:
+        if isinstance(got, Request):
+            if got.waiter is not None or got.goal:
+                self._refuse(task, "awaits a second time what was awaited before: keep the value instead")
+                return
+            got.waiter, task.awaits = task, got
+            self._world.asks(got, task)
+        elif isinstance(got, Group):
+            if got.waiter is not None:
+                self._refuse(task, "awaits a second time what was awaited before: keep the value instead")
+                return
+            got.waiter, task.awaits = task, got
+            self._open(got, task)
+        elif not isinstance(got, Saved):
+            self._refuse(task, f"awaits {foreign(task.coroutine, got)}, which only an event loop answers: await ctx's")
+        elif task is self._root:
+            self._world.saves(got, task)
+        else:
+            self._refuse(task, "is a checkpoint inside map or join: only the outermost function makes one")
+
+    def _refuse(self, task: Task, said: str) -> None:
+        self.resume(task, None, FlowError(f"{self.where(task)} {said}"))
+
+    def _finished(self, task: Task, value: Any, error: BaseException | None) -> None:
+        task.over = True
+        if task.waiter is None:
+            self.ended = (value, error)
+        else:
+            self._took(task.waiter.group, task.waiter.index, value, error)
+
+    # -- groups ----------------------------------------------------------------------------------------------------
+
+    def _open(self, group: Group, task: Task) -> None:
+        task.forks += 1
+        path = f"{task.path}/{task.forks}"
+        join = group.join
+        if join is not None and join.deadline_s is not None:
+            group.timer = Timer(join.deadline_s)
+            group.timer.waiter = Slot(group, _LATE, task)
+            self._world.asks(group.timer, task)
+        group.path, group.task = path, task
+        self._fill(group)
+
+    def _fill(self, group: Group) -> None:
+        """Begin entries, as many as may be under way at once; then see whether that is all."""
+        group.filling = True
+        while not group.over and group.started < group.count and len(group.running) < group.at_once:
+            index, group.started = group.started, group.started + 1
+            self._enter(group, index)
+        group.filling = False
+        self._judge(group, False)
+
+    def _enter(self, group: Group, index: int) -> None:
+        slot = Slot(group, index, group.task)
+        try:
+            entry = group.make(index)
+        except Exception as error:  # an author's function may raise anything
+            self._took(group, index, None, error)
+            return
+        if iscoroutine(entry):
+            task = group.running[index] = Task(entry, f"{group.path}.{index}", slot)
+            self.resume(task, None, None)
+        elif isinstance(entry, (Request, Group)):
+            if entry.waiter is not None:
+                said = f"{self.where(group.task)} awaits a second time what was awaited before: keep the value instead"
+                self._took(group, index, None, FlowError(said))
+                return
+            entry.waiter = slot
+            group.running[index] = entry
+            if isinstance(entry, Request):
+                self._world.asks(entry, group.task)
+            else:
+                self._open(entry, group.task)
+        else:
+            self._took(group, index, entry, None)
+
+    def _took(self, group: Group, index: int, value: Any, error: BaseException | None) -> None:
+        """An entry of a group has come to its end, or the group's time has."""
+        if group.over:
+            return
+        if index == _LATE:
+            group.timer = None
+            self._judge(group, True)
+            return
+        group.running.pop(index, None)
+        if error is None:
+            group.values[index] = value
+        elif isinstance(error, CallFailed) and group.on_failure != "raise":
+            group.failures[index] = error
+        else:
+            self._close(group)
+            self.give(group.waiter, None, error)
+            return
+        if not group.filling:
+            self._fill(group)
+
+    def _judge(self, group: Group, late: bool) -> None:
+        if group.over:
+            return
+        verdict = decide(group.join or _ALL, group.count, len(group.values), len(group.failures), late)
+        if verdict != Verdict.WAIT:
+            self._close(group)
+            self.give(group.waiter, group.result(verdict != Verdict.MET), None)
+
+    def _close(self, group: Group) -> None:
+        """Nobody waits for what of it is still under way."""
+        group.over = True
+        running, group.running = group.running, {}
+        for index in sorted(running):
+            self._let_go(running[index])
+        if group.timer is not None:
+            self._world.drops(group.timer)
+            group.timer = None
+
+    def _let_go(self, entry: Task | Request | Group) -> None:
+        if isinstance(entry, Request):
+            self._world.drops(entry)
+        elif isinstance(entry, Group):
+            self._close(entry)
+        else:
+            entry.over = True
+            if entry.awaits is not None:
+                self._let_go(entry.awaits)
+            where = self.where(entry)
+            try:
+                entry.coroutine.close()
+            except Exception as error:  # an author's `finally` may raise anything
+                self._world.log(f"{where}: while it was let go: {type(error).__name__}: {error}")

@@ -1,0 +1,1 @@
+"""Goals: lifecycle, changes of a program, child jobs, shards, results."""

@@ -1,0 +1,95 @@
+"""The fast path of changes: those that most answers and most rows bring.
+
+An answer brings the end of its goal, perhaps a result, perhaps a new goal in its place; a row brings a goal. There is
+nothing around such goals: no children, no parent, no join. ``transitions.apply`` makes every other change; of these it
+would make the same K and the same commands, or raise the same (``tests/properties/test_fast_paths.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from cortex.goals.lifecycle import OPEN, Out, end_alone
+from cortex.goals.result_list import emit
+from cortex.state.changes import Change, Emit, Resolve
+from cortex.state.commands import Decided
+from cortex.state.goals import NEVER
+from cortex.state.program import Program
+from cortex.state.state import Goal, State
+from cortex.values.election import VOTE
+from cortex.values.plain_values import plain
+
+
+def may_be_plain(k: State, program: Program, out: Out) -> bool:
+    """Whether any changes of this turn may be made here: nobody listens, and what is made and ended is told once."""
+    return k.tell is None and not program.traced and type(out) is Decided
+
+
+def apply_plainly(k: State, changed: Sequence[Change], out: Out, by: Goal | None, program: Program) -> bool:
+    """Make these changes where they are plain: at most one result in no order, one new top goal, and the end of the
+    goal ``by``, which has just had its answer. False where they are more, and nothing was changed.
+
+    Raises what ``transitions.apply`` does for values that K cannot keep.
+    """
+    ended: Any = None
+    emitted: Any = None
+    added: Any = None
+    for change in changed:
+        kind = type(change)
+        if kind is Resolve and ended is None:
+            ended = change
+            if (
+                by is None or ended.goal is not by or by.parent or by.children or by.join is not None
+                or by.assumed is not None or k.errands or k.reading
+            ):  # fmt: skip
+                return False  # its end concerns others, or what is under way
+            answer = plain(ended.answer) if ended.answer is not None else None
+        elif kind is Goal and added is None:
+            added = change
+            if not _is_new(k, added):
+                return False
+            value = plain(added.value)
+        elif kind is Emit and emitted is None:
+            emitted = change
+            if emitted.order is not None:
+                return False
+            result = plain(emitted.value)
+        else:
+            return False
+    if emitted is not None:
+        if ended is not None and program.rows_are_goals:
+            return False  # two results: their order counts
+        emit(k, result, None, emitted.failed, out, emitted.row, emitted.kind)
+    if added is not None:
+        _add(k, added, value, out, program)
+    if ended is not None:
+        end_alone(k, ended.goal, answer, out, program)
+    return True
+
+
+def _is_new(k: State, goal: Goal) -> bool:
+    """Whether this is a top goal that was never added, to be asked at once, and there is room for it."""
+    return not (
+        goal.id or goal.status is not OPEN or goal.tries or goal.parent or goal.children or goal.kind == VOTE
+        or goal.due_at_s is not NEVER or goal.deadline_at_s is not NEVER or k.next_goal > k.terms.limits.goals_max
+    )  # fmt: skip
+
+
+def _add(k: State, goal: Goal, value: Any, out: Any, program: Program) -> None:
+    number = goal.id = k.next_goal
+    k.next_goal = number + 1
+    if goal.value is not value:
+        goal.value = value
+    if goal.depth:
+        goal.depth = 0
+    kind = goal.kind
+    k.goals[number] = goal
+    k.live += 1
+    if program.keeps:
+        k.goals_by_kind.setdefault(kind, {})[number] = None
+    ready = k.open_by_kind.get(kind)
+    if ready is None:
+        ready = k.open_by_kind[kind] = {}
+    ready[number] = None
+    out.made.append(goal)

@@ -1,0 +1,397 @@
+"""The moves of a goal's life: each keeps every index and every count of K right. Nobody else assigns to a status.
+
+A goal that ends does so in two halves: ``close`` is the goal itself, ``after`` what follows for those around it. So
+changes that a program yields together are all made before any of them has consequences.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any
+
+import msgspec
+
+from cortex.goals.result_list import emit
+from cortex.state import commands
+from cortex.state.goals import NEVER
+from cortex.state.program import Program
+from cortex.state.state import ENDED, HELD, TRANSITIONS, Errand, Goal, IllegalTransition, State, Status, flight_key
+from policies.decisions.join import Verdict, decide
+
+Out = list[commands.Command]
+_SAID_MAX = 200
+REFUSED_CHARACTERS_MAX = 1_000
+"""Of what is kept of why a reply was refused."""
+OPEN, ASKED, WAITING, RESOLVED = Status.OPEN, Status.ASKED, Status.WAITING, Status.RESOLVED
+
+
+def legal(goal: Goal, now: Status, to: Status) -> None:
+    """Raises ``IllegalTransition``, with the goal's story, where its life does not lead from ``now`` to ``to``."""
+    if to not in TRANSITIONS[now]:
+        raise IllegalTransition(f"{now.name.lower()} -> {to.name.lower()} is no step of a goal's life: {goal.story()}")
+
+
+def set_status(k: State, goal: Goal, to: Status) -> None:
+    """The one assignment to a goal's status, with the index of open goals kept right."""
+    now = goal.status
+    if to not in TRANSITIONS[now]:
+        legal(goal, now, to)
+    if now == OPEN:
+        k.open_by_kind[goal.kind].pop(goal.id, None)
+        if k.parked or k.called:
+            take_back(k, goal)
+        if goal.due_at_s:
+            goal.due_at_s = NEVER
+            k.resting -= 1
+    elif now == WAITING:
+        goal.expects = None
+    goal.status = to
+
+
+def set_asked(k: State, goal: Goal) -> None:
+    """The same for a goal that is open, and is asked."""
+    k.open_by_kind[goal.kind].pop(goal.id, None)
+    if k.parked or k.called:
+        take_back(k, goal)
+    goal.status = ASKED
+    if goal.due_at_s:
+        goal.due_at_s = NEVER
+        k.resting -= 1
+
+
+def take_back(k: State, goal: Goal) -> None:
+    """The goal is offered to select no more."""
+    k.open_by_kind[goal.kind].pop(goal.id, None)
+    if k.parked or k.called:
+        k.called.pop(goal.id, None)
+        lane = k.parked.get(goal.lane)
+        if lane is not None and lane.pop(goal.id, HELD) is None and not lane:
+            del k.parked[goal.lane]
+
+
+def asked(k: State, goal: Goal) -> None:
+    """The goal's call is being made, or its result is being taken in."""
+    set_status(k, goal, ASKED)
+
+
+def note_refused(goal: Goal, said: str) -> None:
+    """A reply of this goal was refused: it is asked again, under another number, and may be told why."""
+    goal.resamples += 1
+    goal.refused = said[:REFUSED_CHARACTERS_MAX]
+
+
+def reopen(k: State, goal: Goal, due_at_s: float = 0.0) -> None:
+    """The goal is open again; select sees it from ``due_at_s`` on."""
+    set_status(k, goal, Status.OPEN)
+    goal.join = None
+    offer(k, goal, due_at_s)
+
+
+def offer(k: State, goal: Goal, due_at_s: float) -> None:
+    """An open goal is offered to select, at once or later."""
+    index = k.open_by_kind.setdefault(goal.kind, {})
+    if due_at_s > k.at_s:
+        k.resting += 1
+        be_woken(k, goal, due_at_s)
+    else:
+        if goal.due_at_s is not NEVER:
+            goal.due_at_s = NEVER
+        index[goal.id] = None
+
+
+def hurry(k: State) -> None:
+    """The job's own lane has another way now: goals of it that wait only because their last attempt failed are offered
+    at once."""
+    for due_at_s, goal_id in sorted(k.delayed):
+        goal = k.goals.get(goal_id)
+        if goal is None or goal.lane:
+            continue
+        if goal.status == Status.OPEN and goal.broken and goal.due_at_s == due_at_s:
+            k.resting -= 1
+            offer(k, goal, 0.0)
+
+
+def be_woken(k: State, goal: Goal, due_at_s: float) -> None:
+    """Time alone will change something about this goal."""
+    goal.due_at_s = due_at_s
+    heapq.heappush(k.delayed, (due_at_s, goal.id))
+
+
+def begin_timeout(k: State, goal: Goal) -> None:
+    """The first attempt at a top goal, or its first wait: its clock runs from now on."""
+    timeout_s = k.terms.limits.goal_timeout_s
+    if timeout_s is not None and not goal.timeout_at_s and not goal.parent:
+        goal.timeout_at_s = k.at_s + timeout_s
+        heapq.heappush(k.deadlines, (goal.timeout_at_s, goal.id))
+
+
+def leave_call(k: State, goal: Goal, out: Out) -> None:
+    """The goal awaits no reply any more. An attempt that nobody awaits is abandoned."""
+    if k.elections:
+        leave_votes(k, goal, out)
+    question, goal.question = goal.question, b""
+    hedge, goal.hedge = goal.hedge, 0
+    if not question or not k.flights:
+        return
+    latest = flight_key(goal.id, goal.tries)
+    asking = k.asking.get(question, latest)
+    _leave(k, asking, question, out)
+    if hedge:
+        for key in (latest, flight_key(goal.id, hedge)):
+            if key != asking:
+                _leave(k, key, question, out)
+
+
+def leave_votes(k: State, goal: Goal, out: Out) -> None:
+    """Nobody counts votes on this goal any more, if it was voted on. Its next question is a new sample."""
+    election = k.elections.pop(goal.id, None)
+    if election is not None:
+        goal.sample = str(election.next_sample - 1)
+        for vote_id in election.votes:
+            drop_vote(k, k.goals[vote_id], out)
+
+
+def drop_vote(k: State, vote: Goal, out: Out) -> None:
+    """A vote that is counted, or that nobody counts any more, leaves memory."""
+    if vote.status is ASKED:
+        vote.status = Status.ABANDONED  # nothing of ``set_status`` is about a goal that is asked
+    else:
+        set_status(k, vote, Status.ABANDONED)
+    k.live -= 1
+    if type(out) is commands.Decided:
+        out.ended.append(vote)
+    if vote.question:
+        leave_call(k, vote, out)
+    del k.goals[vote.id]
+
+
+def _leave(k: State, key: int, question: bytes, out: Out) -> None:
+    flight = k.flights.get(key)
+    if flight is None or flight.abandoned or flight.hash != question:
+        return
+    for goal_id in (flight.goal, *flight.followers):
+        other = k.goals.get(goal_id)
+        if other is not None and other.question == question and other.status == Status.ASKED:
+            return
+    flight.abandoned = True
+    out.append(commands.Abandon(flight.goal, flight.attempt))
+
+
+# -- errands --------------------------------------------------------------------------------------------------------
+
+
+def errand(k: State, goal: Goal, task: Errand, out: Out) -> None:
+    """The goal waits for a tool or a child job, which begins now; or when the job goes on, if it begins nothing now."""
+    set_status(k, goal, Status.WAITING)
+    if k.terms.limits.goal_timeout_s is not None and not task.is_shard:
+        begin_timeout(k, goal)
+    goal.join = None
+    send(k, goal, task, out)
+
+
+def tool_errand(
+    k: State, goal: Goal, tool: str, arguments: dict[str, Any], *, item: int = 0, repeatable: bool = False
+) -> Errand:  # fmt: skip
+    """A tool run for this goal. Its key is the same however often it is run."""
+    key = k.call_id(goal.id, f"tool-{goal.tries + 1}")
+    command = commands.RunTool(goal.id, 0, tool, arguments, key, k.terms.limits.timeout.ceiling_s)
+    return Errand(goal.id, 0, tool, item, repeatable=repeatable, command=command)
+
+
+def send(k: State, goal: Goal, task: Errand, out: Out) -> None:
+    """Send an errand, for the first time or again: a new attempt under the same idempotency key."""
+    assert task.command is not None
+    k.errands.pop(flight_key(goal.id, task.attempt), None)
+    goal.tries += 1
+    goal.due_at_s, task.due_at_s = NEVER, HELD if k.closing else 0.0
+    task.attempt = goal.tries
+    k.errands[flight_key(goal.id, task.attempt)] = task
+    task.command = msgspec.structs.replace(task.command, attempt=goal.tries)
+    if not task.due_at_s:
+        out.append(task.command)
+
+
+def leave_errand(k: State, goal: Goal, out: Out) -> None:
+    """The goal awaits no worker any more. A child job is told to stop, and stays until its bill is in."""
+    task = k.errand_of(goal)
+    if task is None or task.abandoned:
+        return
+    if not task.due_at_s:
+        out.append(commands.Abandon(goal.id, task.attempt))
+    if task.charge is not None and not task.due_at_s:
+        task.abandoned = True
+        return
+    if task.charge is not None:
+        k.ledger.release(task.charge)
+    del k.errands[flight_key(goal.id, task.attempt)]
+
+
+# -- the end of a goal ----------------------------------------------------------------------------------------------
+
+
+def end(k: State, goal: Goal, to: Status, out: Out, program: Program) -> None:
+    """The goal has ended. What serves it is abandoned, its parent's join is looked at, and it may leave memory."""
+    close(k, goal, to, out, program)
+    after(k, goal, out, program)
+
+
+def close(k: State, goal: Goal, to: Status, out: Out, program: Program) -> None:
+    """The goal itself: its status, what is under way for it, its place in its parent's counts, its result."""
+    set_status(k, goal, to)
+    if k.tell is not None:
+        k.tell(goal.id, "ended", {"status": to, "answer": goal.answer, "failure": goal.failure})
+    k.live -= 1
+    if type(out) is commands.Decided:
+        out.ended.append(goal)
+    if program.traced:
+        k.ended += 1
+        goal.ended, goal.ended_at_s = k.ended, k.at_s
+    if goal.join is not None or goal.assumed is not None:
+        goal.join = goal.assumed = None
+    if goal.due_at_s is not NEVER or goal.timeout_at_s is not NEVER:
+        goal.due_at_s = goal.timeout_at_s = NEVER
+    if goal.question:
+        leave_call(k, goal, out)
+    if k.elections:
+        leave_votes(k, goal, out)
+    if k.errands:
+        leave_errand(k, goal, out)
+    if k.reading:
+        k.reading.pop(goal.id, None)
+    if goal.parent:
+        parent = k.goals[goal.parent]
+        parent.children_resolved += to == RESOLVED
+        parent.children_failed += to != RESOLVED
+    elif program.rows_are_goals:
+        if goal.row:
+            kind = goal.failure.kind if goal.failure is not None else ""
+            emit(k, line_of(goal), None, to != RESOLVED, out, goal.row, kind if to == Status.FAILED else "")
+        elif to == RESOLVED:
+            emit(k, goal.answer, None, False, out)
+        else:
+            k.tally.failed += 1
+    if to == Status.FAILED and not goal.parent and goal.failure is not None:
+        kinds = k.tally.failed_for_good
+        kinds[goal.failure.kind] = kinds.get(goal.failure.kind, 0) + 1
+        k.tally.failed_said, k.tally.failed_row = goal.failure.message[:_SAID_MAX], goal.row
+
+
+def end_alone(k: State, goal: Goal, answer: Any, out: Any, program: Program) -> None:
+    """``end``, for a goal that was answered and has nothing and nobody around it: it is resolved."""
+    goal.status, goal.answer = RESOLVED, answer
+    if goal.failure is not None:
+        goal.failure = None
+    if goal.due_at_s is not NEVER or goal.timeout_at_s is not NEVER:
+        goal.due_at_s = goal.timeout_at_s = NEVER
+    k.live -= 1
+    out.ended.append(goal)
+    if program.rows_are_goals:
+        emit(k, line_of(goal) if goal.row else answer, None, False, out, goal.row)
+    if not program.keeps:
+        del k.goals[goal.id]
+
+
+def line_of(goal: Goal) -> dict[str, Any]:
+    """The result of a row: which row it was, and its answer or why there is none."""
+    row = int(goal.row) if goal.row.isdecimal() else goal.row
+    if goal.status == RESOLVED:
+        return {"row": row, "answer": goal.answer}
+    why = goal.failure
+    kind, message = ("cancelled", "") if why is None else (str(why.kind), why.message)
+    return {"row": row, "failed": {"kind": kind, "message": message}}
+
+
+def after(k: State, goal: Goal, out: Out, program: Program) -> None:
+    """What follows from the goal's end for those around it."""
+    if goal.children:
+        _abandon_children(k, goal, out, program)
+    if goal.parent:
+        parent = k.goals.get(goal.parent)
+        if parent is not None:
+            look_at_join(k, parent, out, program)
+    elif not program.keeps:
+        del k.goals[goal.id]
+        if goal.children:
+            _forget_all(k, list(goal.children))
+
+
+def _abandon_children(k: State, goal: Goal, out: Out, program: Program) -> None:
+    """However deep they nest: no Python frame a level."""
+    parents = [goal]
+    while parents:
+        for child_id in parents.pop().children:
+            child = k.goals.get(child_id)
+            if child is not None and child.status not in ENDED:
+                close(k, child, Status.ABANDONED, out, program)
+                parents.append(child)
+
+
+def forget_children(k: State, goal: Goal, kept: int, out: Out, program: Program) -> None:
+    """All but the first ``kept`` children of a goal leave K, with theirs; those that live are abandoned first."""
+    ids = goal.children[kept:]
+    for child_id in ids:
+        child = k.goals[child_id]
+        if child.status not in ENDED:
+            close(k, child, Status.ABANDONED, out, program)
+            _abandon_children(k, child, out, program)
+        goal.children_resolved -= child.status == RESOLVED
+        goal.children_failed -= child.status != RESOLVED
+    del goal.children[kept:]
+    goal.merged_resolved = min(goal.merged_resolved, goal.children_resolved)
+    goal.merged_failed = min(goal.merged_failed, goal.children_failed)
+    _forget_all(k, ids)
+
+
+def _forget_all(k: State, ids: list[int]) -> None:
+    while ids:
+        child = k.goals.pop(ids.pop(), None)
+        if child is not None:
+            del k.goals_by_kind[child.kind][child.id]
+            ids += child.children
+
+
+# -- joins and time -------------------------------------------------------------------------------------------------
+
+
+def look_at_join(k: State, goal: Goal, out: Out, program: Program, late: bool = False) -> None:
+    """Whether the goal's join is met now. Met or beyond hope, the goal is open again and the rest is abandoned.
+
+    A join is over the children that no earlier one has merged. A wait for no children is a wait for its deadline.
+    """
+    if goal.status != Status.WAITING or goal.join is None:
+        return
+    resolved = goal.children_resolved - goal.merged_resolved
+    failed = goal.children_failed - goal.merged_failed
+    total = len(goal.children) - goal.merged_resolved - goal.merged_failed
+    if not total and goal.due_at_s and not late:
+        return
+    verdict = decide(goal.join, total, resolved, failed, late)
+    if verdict == Verdict.WAIT:
+        return
+    if k.tell is not None:
+        seen = {"resolved": resolved, "failed": failed, "total": total, "late": late}
+        k.tell(goal.id, "join", {"join": goal.join, "verdict": verdict, **seen})
+    goal.partial = verdict != Verdict.MET
+    reopen(k, goal)
+    _abandon_children(k, goal, out, program)
+    goal.merged_resolved, goal.merged_failed = goal.children_resolved, goal.children_failed
+
+
+def wake(k: State, out: Out, program: Program) -> None:
+    """Time has come to ``k.at_s``: what was delayed is offered or sent again, joins past their deadline are closed."""
+    while k.delayed:
+        due_at_s, goal_id = k.delayed[0]
+        goal = k.goals.get(goal_id)
+        stale = goal is None or goal.due_at_s != due_at_s
+        if not stale and due_at_s > k.at_s:
+            return
+        heapq.heappop(k.delayed)
+        if stale or goal is None:
+            continue
+        if goal.status == Status.OPEN:
+            k.resting -= 1
+            offer(k, goal, due_at_s)
+        elif (task := k.errand_of(goal)) is not None:
+            send(k, goal, task, out)
+        else:
+            look_at_join(k, goal, out, program, late=True)

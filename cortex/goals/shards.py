@@ -1,0 +1,222 @@
+"""Shards: one job's rows, dealt to child jobs that each have a channel and a journal of their own.
+
+A shard tells its parent, while it runs and when it ends, what it has come to; the parent's ledger and tally are those
+of the whole. Where the job has a cap, a shard commits nothing that it was not lent before: a slice of what is left
+(``policies.limits.slices``), so that the sum never passes the cap, whatever dies. A slice stands in the parent's
+journal before the shard hears of it, and a smaller one in the shard's before the parent does.
+
+Rows are dealt by their place in the input, in rounds: of every round each shard gets one row. A window of the source
+holds whole rounds alone, so that wherever reading goes on, the next row is the first shard's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from cortex.admission.budget_slices import open_nusd, open_tokens
+from cortex.state.budget_slice import JOB, TOKENS, Slice
+from cortex.state.shard_record import Pair, Report, Shard
+from cortex.values.counters import Tally
+from cortex.values.ledger import Charge, Ledger
+from cortex.values.limits import Limits
+from policies.limits.slices import Budget, Holding, Told, lend
+
+if TYPE_CHECKING:
+    from cortex.state.state import Errand, State
+
+T = TypeVar("T")
+SHARDS_MAX = 256
+CAP, CAP_TOKENS = "the job's cap", "the job's cap of tokens"
+SPENT = "the next call could pass the cap"
+_SPENT = (
+    "known_nusd", "assumed_nusd", "known_tokens", "assumed_tokens", "input_tokens", "output_tokens",
+    "cache_read_tokens", "cache_creation_tokens", "attempts", "paid_calls", "reused_calls", "paid_again",
+)  # fmt: skip
+"""Of a ledger: what is not of a moment, nor of a day."""
+
+
+# -- rows ------------------------------------------------------------------------------------------------------------
+
+
+def checked(shards: int, rows: bool = True) -> int:
+    """A number of shards, for a job with rows or without. Raises ``ValueError`` where it makes no sense."""
+    if type(shards) is not int or not 1 <= shards <= SHARDS_MAX:
+        raise ValueError(f"shards must be a number from 1 to {SHARDS_MAX}, not {shards!r}")
+    if shards > 1 and not rows:
+        raise ValueError("shards are for a batch of rows: this job reads none")
+    return shards
+
+
+def dealt(rows: Sequence[T], shards: int) -> list[Sequence[T]]:
+    """The rows of one window, by shard: row ``n`` of a window is that of shard ``n`` modulo their number."""
+    return [rows[shard::shards] for shard in range(shards)]
+
+
+def lacking(rows: int, shards: int) -> int:
+    """How many rows a window needs more until its rounds are whole."""
+    return -rows % shards
+
+
+def limits_of(limits: Limits) -> Limits:
+    """What one shard runs under: the caps, and what ends a job where much fails, are looked after by the parent."""
+    return msgspec.structs.replace(limits, max_cost_nusd=None, max_job_tokens=None, max_failed=None, alike_first=0)
+
+
+# -- counts ----------------------------------------------------------------------------------------------------------
+
+
+def take(k: State, goal: int, report: Report) -> None:
+    """Take in what a shard says, and see what it is lent."""
+    shard = k.shards.get(goal)
+    if shard is None or (report.epoch, report.serial) <= shard.heard:
+        return
+    shard.heard = (report.epoch, report.serial)
+    _count(k.ledger, report.ledger, shard.ledger)
+    shard.ledger = report.ledger
+    if report.tally is not None:
+        _tally(k.tally, report.tally, shard.tally)
+        shard.tally, shard.results = report.tally, report.results
+    task = _task(k, goal)
+    _lend(k, goal, shard, report, over=report.over or task is None)
+    if task is not None and task.charge is not None:
+        k.ledger.release(task.charge)
+        task.charge = reserved(shard)
+        k.ledger.set_aside(task.charge)
+
+
+def _task(k: State, goal: int) -> Errand | None:
+    return next((task for task in k.errands.values() if task.goal == goal), None)
+
+
+def _count(whole: Ledger, now: Ledger, before: Ledger) -> None:
+    for name in _SPENT:
+        setattr(whole, name, getattr(whole, name) + getattr(now, name) - getattr(before, name))
+
+
+def _tally(whole: Tally, now: Tally, before: Tally) -> None:
+    if (now.failed_said, now.failed_row) != (before.failed_said, before.failed_row):
+        whole.failed_said, whole.failed_row = now.failed_said, now.failed_row
+    for name in whole.__struct_fields__:
+        value = getattr(now, name)
+        if isinstance(value, int):
+            setattr(whole, name, getattr(whole, name) + value - getattr(before, name))
+        elif isinstance(value, dict):
+            _kinds(getattr(whole, name), value, getattr(before, name))
+
+
+def _kinds(whole: dict[str, int], now: dict[str, int], before: dict[str, int]) -> None:
+    for kind in sorted({*now, *before}):
+        count = whole.get(kind, 0) + now.get(kind, 0) - before.get(kind, 0)
+        if count:
+            whole[kind] = count
+        else:
+            whole.pop(kind, None)
+
+
+def results(k: State) -> int:
+    """Results of the whole."""
+    return sum(shard.results for shard in k.shards.values())
+
+
+def written(k: State, parts: tuple[int, ...]) -> None:
+    """So many results of each shard, in the order of their goals, are in the sink."""
+    for goal, part in zip(sorted(k.shards), parts, strict=False):
+        k.shards[goal].written = part
+
+
+# -- what a shard says, and hears ------------------------------------------------------------------------------------
+
+
+def report(k: State, serial: int) -> Report:
+    """What the shard of this K has come to."""
+    purse, ledger = k.purse, k.ledger
+    held = {each.period: each.upto_nusd for each in purse.slices} if purse is not None else {}
+    holds = (held.get(JOB, ledger.committed_nusd), held.get(TOKENS, ledger.committed_tokens))
+    lacks = (purse.lacks_nusd, purse.lacks_tokens) if purse is not None else (0, 0)
+    return Report(
+        k.epoch, serial, ledger, k.tally, k.emitted, holds if held else None, lacks, (open_nusd(k), open_tokens(k)),
+        bool(k.outcome),
+    )  # fmt: skip
+
+
+def answer(k: State, goal: int) -> tuple[tuple[Slice, ...], str]:
+    """What a shard may commit, and why no more is to be had, if so."""
+    shard = k.shards.get(goal)
+    if shard is None:
+        return (), ""
+    named = ((CAP, JOB, shard.lent[0]), (CAP_TOKENS, TOKENS, shard.lent[1]))
+    slices = tuple(Slice(name, period, 0, upto) for name, period, upto in named if upto is not None)
+    return slices, SPENT if shard.out else ""
+
+
+# -- money -----------------------------------------------------------------------------------------------------------
+
+
+def reserved(shard: Shard) -> Charge:
+    """What is set aside for a shard: beyond what it has spent, all that it may have committed by now."""
+    spent = shard.ledger
+    nusd = shard.money.counted_nusd - spent.known_nusd - spent.assumed_nusd
+    tokens = shard.tokens.counted_nusd - spent.known_tokens - spent.assumed_tokens
+    return Charge(max(0, nusd), max(0, tokens))
+
+
+def _lend(k: State, goal: int, shard: Shard, report: Report, over: bool) -> None:
+    limits, ledger, said = k.terms.limits, report.ledger, report
+    committed = (ledger.committed_nusd, ledger.committed_tokens)
+    caps = (limits.max_cost_nusd, limits.max_job_tokens)
+    spent = (k.ledger.known_nusd + k.ledger.assumed_nusd, k.ledger.known_tokens + k.ledger.assumed_tokens)
+    by_shards = [
+        sum(each.ledger.known_nusd + each.ledger.assumed_nusd for each in k.shards.values()),
+        sum(each.ledger.known_tokens + each.ledger.assumed_tokens for each in k.shards.values()),
+    ]
+    lent: list[int | None] = []
+    shard.out = False
+    for place, cap in enumerate(caps):
+        held = {str(number): _holding(each, place) for number, each in k.shards.items()}
+        if cap is None:
+            own = held[str(goal)]
+            own.used_nusd = own.held_nusd = committed[place]
+            own.over, own.heard_s, own.lacks_nusd = over, k.at_s, 0
+            lent.append(None)
+            continue
+        left = max(0, cap - spent[place] + by_shards[place])  # of the cap, for all shards since they began
+        budget = Budget("", "", "", left, holdings=held)
+        holds = max(committed[place], said.holds[place] if said.holds is not None else 0)
+        told = Told(str(goal), 0, committed[place], holds, said.lacks[place], said.open[place], over)
+        answer = lend(budget, told, k.at_s)
+        shard.out |= answer.out
+        lent.append(answer.upto_nusd)
+    shard.lent = (lent[0], lent[1])
+
+
+def counted(k: State, goal: int) -> Pair:
+    """What a shard may have committed by now."""
+    shard = k.shards.get(goal, Shard())
+    return shard.money.counted_nusd, shard.tokens.counted_nusd
+
+
+def stirred(k: State, goal: int, before: Pair) -> list[int]:
+    """Which shards should hear at once what another has just said: those that could give back what it lacks; or, where
+    it gave something back, those that lack it. ``before``: what counted for it until then."""
+    shard = k.shards[goal]
+    others = [number for number in k.shards if number != goal]
+    if _lacks(shard):
+        return [number for number in others if not _lacks(k.shards[number]) and _slack(k.shards[number])]
+    if any(now < then for now, then in zip(counted(k, goal), before, strict=True)):
+        return [number for number in others if _lacks(k.shards[number])]
+    return []
+
+
+def _lacks(shard: Shard) -> bool:
+    return bool(shard.money.lacks_nusd or shard.tokens.lacks_nusd)
+
+
+def _slack(shard: Shard) -> bool:
+    return any(each.held_nusd > each.used_nusd for each in (shard.money, shard.tokens))
+
+
+def _holding(shard: Shard, place: int) -> Holding:
+    return shard.tokens if place else shard.money

@@ -1,0 +1,1 @@
+"""Journal codec, replay, snapshots, dry runs."""

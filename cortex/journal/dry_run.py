@@ -1,0 +1,330 @@
+"""A program tried over what a job has recorded, without a model: how far it comes, and what it would ask besides.
+
+The program is begun anew under the job's terms. Whatever it asks that the job has an answer to gets that, in the order
+in which the job got it and at that time; a call that nobody was ever answered is listed, with what it would cost, and
+stays unanswered. No model is asked, no tool is run, and nothing is written.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from cortex.calls.request import question_hash
+from cortex.flows.answer_types import TEXT
+from cortex.flows.awaitables import ToolRun
+from cortex.journal import codec as journal
+from cortex.loop.step import step
+from cortex.state import commands, events
+from cortex.state.program import Program
+from cortex.state.state import ENDED, State, flight_key
+from cortex.values.display import clipped, simulated, text_of
+from cortex.values.limits import Limits, Route, Terms
+from cortex.values.prompt import with_model
+from cortex.values.reply import Reply, Usage
+from policies.estimates.price import cost_nusd
+from policies.failures.failure import Failure, FailureKind
+
+PERMITS = 1_000_000
+TICKS_MAX = 100_000
+"""Times in a row that time alone passes before a program is taken to wait for nothing else."""
+
+
+class Stamp(NamedTuple):
+    """When the job heard something, and where that stands: journal, turn, place in the turn."""
+
+    at_s: float
+    journal: int
+    seq: int
+    position: int
+
+
+class Records(Protocol):
+    """What a job has recorded."""
+
+    @property
+    def output_tokens(self) -> tuple[int, int]:
+        """Tokens of all replies together, and how many replies that are."""
+
+    def reply_to(self, question: bytes) -> Stamp | None:
+        """Where the reply to this question stands, if there is one."""
+
+    def reply(self, stamp: Stamp) -> Reply:
+        """The reply that stands there."""
+
+    def failure_of(self, question: bytes) -> tuple[Stamp, Failure] | None:
+        """How this question failed for good, if it did."""
+
+    def tool_run(self, key: str) -> tuple[Stamp, events.Observed] | None:
+        """The next result of such a run (``tool_key``) that was not given out yet, if there is one."""
+
+
+class NewCall(msgspec.Struct, frozen=True):
+    """A call that the job has no answer to."""
+
+    job: str
+    """Of which job: the tried one, or a child job of it."""
+    goal: int
+    sample: str
+    kind: str
+    """Of its goal."""
+    constructor: str
+    prompt: str
+    """How its prompt begins."""
+    input_tokens: int
+    """Estimated, from the tokens that answered prompts of this length had."""
+    output_tokens: int
+    """Estimated: what the recorded replies had on average; the most that is allowed, where there are none."""
+    cost_nusd: int | None
+    """Of these tokens at the route's price; None where none is known."""
+    cost_max_nusd: int | None
+    """The most that one attempt can cost: what the ledger would reserve."""
+
+
+class NewRun(msgspec.Struct, frozen=True):
+    """A tool run that the job has no result of."""
+
+    job: str
+    goal: int
+    tool: str
+    arguments: str
+
+
+class Totals(msgspec.Struct):
+    """What a try came to, child jobs included."""
+
+    calls: list[NewCall] = msgspec.field(default_factory=list)
+    runs: list[NewRun] = msgspec.field(default_factory=list)
+    waits: list[str] = msgspec.field(default_factory=list)
+    """Answers from outside that nobody has given."""
+    reused: int = 0
+    """Calls answered by recorded replies."""
+    failed: int = 0
+    """Calls that failed for good as recorded; a run would ask them again."""
+    runs_reused: int = 0
+    let_go: int = 0
+    """Calls and runs without a record that nobody waited for in the end: a join was met without them."""
+    asked_bytes: int = 0
+    """Of prompts that were answered, as requests; and the tokens that they had."""
+    asked_tokens: int = 0
+
+
+def tool_key(tool: str, arguments: dict[str, Any]) -> str:
+    """What makes two runs of a tool equal: its name and its arguments."""
+    return ToolRun(tool, arguments, TEXT, False).digest()
+
+
+class DryRun:
+    """One job tried. ``load`` makes the program of a child job from its place and its fields."""
+
+    def __init__(
+        self, terms: Terms, program: Program, records: Records, load: Callable[[str, bytes], Program],
+        totals: Totals | None = None,
+    ) -> None:  # fmt: skip
+        self.k: State = journal.open_job(unbounded(terms))
+        self.program = program
+        self.totals = Totals() if totals is None else totals
+        self._records = records
+        self._load = load
+        self._coming: list[tuple[Stamp, int, events.Event | commands.Call]] = []
+        self._told: dict[str, events.Told] = {}
+        self._pushed = 0
+        self._open: dict[int, NewCall | NewRun | None] = {}
+        """Goals that wait for what is not recorded."""
+
+    def run(self, at_s: float, heard: Iterable[tuple[Stamp, events.Event]] = ()) -> State:
+        """Try it, begun at this time; ``heard`` is what else came to the job: its rows, answers from outside."""
+        for stamp, event in heard:
+            self._push(stamp, event)
+        routes = self.k.terms.routes  # fallbacks are asked nothing: what they answered is looked for as theirs
+        places = [0, *range(1 + len(self.k.terms.fallbacks), len(routes))]
+        self._turn(at_s, events.Opened(self.k.terms, 1), *(events.Granted(PERMITS, place) for place in places))
+        ticks = 0
+        while not self.k.outcome or (self.k.outcome == "partial" and self._coming):
+            due_s = None if self.k.outcome else self.k.due_at_s()
+            if self._coming and (due_s is None or self._coming[0][0].at_s <= due_s):
+                stamp, _, what = heapq.heappop(self._coming)
+                self._hear(stamp, self._answer(what, stamp) if isinstance(what, commands.Call) else what)
+                ticks = 0
+            elif due_s is not None and (self._coming or not self._stuck()) and ticks < TICKS_MAX:
+                self._turn(due_s, events.Ticked())
+                ticks += 1
+            else:
+                break
+        self._count()
+        return self.k
+
+    @property
+    def answer(self) -> Any:
+        """The program's answer, as far as it came; None where half of what it needs is not enough for one."""
+        try:
+            return json_plain(self.program.answer(self.k))
+        except Exception:  # an author's code may raise anything
+            return None
+
+    def _stuck(self) -> bool:
+        """Whether anybody waits for what is not recorded."""
+        for goal_id in [goal_id for goal_id in self._open if not self._lives(goal_id)]:
+            del self._open[goal_id]
+            self.totals.let_go += 1
+        return bool(self._open)
+
+    def _lives(self, goal_id: int) -> bool:
+        goal = self.k.goals.get(goal_id)
+        return goal is not None and goal.status not in ENDED
+
+    def _count(self) -> None:
+        self._stuck()
+        self.totals.calls += [each for each in self._open.values() if isinstance(each, NewCall)]
+        self.totals.runs += [each for each in self._open.values() if isinstance(each, NewRun)]
+        self.totals.waits += self.k.awaited()
+
+    def _push(self, stamp: Stamp, what: events.Event | commands.Call) -> None:
+        """This comes then: an event, or the reply that stands there, to this call."""
+        self._pushed += 1
+        heapq.heappush(self._coming, (stamp, self._pushed, what))
+
+    def _hear(self, stamp: Stamp, event: events.Event) -> None:
+        if isinstance(event, events.Told) and event.name not in self.k.expected:
+            self._told[event.name] = event  # it comes to that later than it did
+            return
+        if self.k.outcome:  # it rested, as it did then
+            self._turn(stamp.at_s, events.Resumed(""), event)
+        else:
+            self._turn(stamp.at_s, event)
+
+    def _turn(self, at_s: float, *batch: events.Event) -> None:
+        turn = events.Turn(max(self.k.at_s, at_s), (batch,))
+        for command in step(self.k, self.program, turn):
+            if isinstance(command, commands.Call):
+                self._call(command)
+            elif isinstance(command, commands.RunTool):
+                self._tool(command)
+            elif isinstance(command, commands.Launch):
+                self._child(command)
+        for name in [name for name in self._told if name in self.k.expected]:
+            self._push(Stamp(self.k.at_s, 0, 0, 0), self._told.pop(name))
+
+    # -- calls -----------------------------------------------------------------------------------------------------
+
+    def _call(self, call: commands.Call) -> None:
+        for question in self._questions(call):
+            stamp = self._records.reply_to(question)
+            if stamp is not None:
+                self._push(stamp, call)
+                return
+        for question in self._questions(call):
+            failed = self._records.failure_of(question)
+            if failed is not None:
+                self.totals.failed += 1
+                self._push(failed[0], events.Broke(call.goal, call.sample, call.attempt, failed[1]))
+                return
+        self._open[call.goal] = self._new(call)
+
+    def _questions(self, call: commands.Call) -> Iterable[bytes]:
+        """The call's own hash, then those that the job's other routes would have asked it under."""
+        yield call.hash
+        for route in () if call.route else self.k.terms.fallbacks:
+            yield question_hash(route.endpoint, with_model(call.body, route.model), call.sample)
+
+    def _answer(self, call: commands.Call, stamp: Stamp) -> events.Event:
+        reply = self._records.reply(stamp)
+        totals = self.totals
+        totals.reused += 1
+        totals.asked_bytes += len(call.body)
+        totals.asked_tokens += reply.usage.input_tokens_billed
+        return events.Answered(call.goal, call.sample, call.attempt, call.hash, reply)
+
+    def _new(self, call: commands.Call) -> NewCall:
+        totals, goal = self.totals, self.k.goals.get(call.goal)
+        size, route = len(call.body), self.k.terms.routes[call.route]
+        if totals.asked_bytes and totals.asked_tokens:
+            input_tokens = -(-size * totals.asked_tokens // totals.asked_bytes)
+        else:
+            input_tokens = self.k.estimate.tokens(size)
+        output_tokens = call.output_tokens_max
+        all_tokens, replies = self._records.output_tokens
+        if replies:
+            output_tokens = min(output_tokens, -(-all_tokens // replies))
+        charge = self.k.flights[flight_key(call.goal, call.attempt)].charge
+        return NewCall(
+            self.k.terms.job, call.goal, call.sample, goal.kind if goal is not None else "",
+            goal.constructor if goal is not None else "", shown(call.body), input_tokens, output_tokens,
+            _cost(route, Usage(input_tokens, output_tokens)),
+            None if route.price is None and not simulated(route) else charge.nusd,
+        )  # fmt: skip
+
+    # -- what else it waits for ------------------------------------------------------------------------------------
+
+    def _tool(self, run: commands.RunTool) -> None:
+        found = self._records.tool_run(tool_key(run.tool, run.arguments))
+        if found is None:
+            arguments = msgspec.json.encode(run.arguments).decode()
+            self._open[run.goal] = NewRun(self.k.terms.job, run.goal, run.tool, clipped(arguments))
+            return
+        self.totals.runs_reused += 1
+        stamp, was = found
+        self._push(stamp, events.Observed(run.goal, run.attempt, was.value, was.read_at_s, was.failure))
+
+    def _child(self, launch: commands.Launch) -> None:
+        """A child job is tried in its turn, over the same records; one that does not come to its end stays open."""
+        terms = msgspec.structs.replace(
+            self.k.terms, job=f"{self.k.terms.job}~{launch.goal}", program=launch.program,
+            params_json=launch.params_json, streams=False, origin=f"{self.k.terms.drawn_as}~{launch.goal}",
+        )  # fmt: skip
+        try:
+            program = self._load(launch.program, launch.params_json)
+        except ValueError as error:
+            self._ends(launch, None, Failure(FailureKind.FAULTY, str(error)))
+            return
+        child = DryRun(terms, program, self._records, self._load, self.totals)
+        k = child.run(self.k.at_s)
+        if not k.outcome:
+            self._open[launch.goal] = None
+        elif k.outcome == "complete":
+            self._ends(launch, child.answer, None)
+        else:
+            said = f"child job {terms.job} ended {k.outcome}: {k.why}"
+            self._ends(launch, None, Failure(FailureKind.FAULTY, said))
+
+    def _ends(self, launch: commands.Launch, answer: Any, failure: Failure | None) -> None:
+        now = Stamp(self.k.at_s, 0, 0, 0)
+        self._push(now, events.Returned(launch.goal, launch.attempt, answer, failure=failure))
+
+
+def _cost(route: Route, usage: Usage) -> int | None:
+    if route.price is None:
+        return 0 if simulated(route) else None
+    return cost_nusd(route.price, usage)
+
+
+def unbounded(terms: Terms) -> Terms:
+    """The same terms without the bounds that only a run of its own has: money, time, rates, calls at once."""
+    limits = terms.limits
+    free = msgspec.structs.replace(
+        Limits(concurrency=PERMITS, window_rows=PERMITS, alike_first=0, rejected_alike_max=PERMITS),
+        **{name: getattr(limits, name) for name in _KEPT},
+    )
+    return msgspec.structs.replace(terms, limits=free, fresh=False)
+
+
+_KEPT = (
+    "prompt_tokens_max", "parts_max", "output_tokens_max", "resamples_max", "depth_max", "plan_goals_max", "goals_max",
+    "selects_max", "faulty_in_row_max", "retry", "timeout",
+)  # fmt: skip
+"""The bounds on which it hangs what is asked, and with which goals."""
+
+
+def json_plain(value: Any) -> Any:
+    """A value as it is after a journey through JSON."""
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+def shown(body: bytes) -> str:
+    """How a request's text begins, on one line."""
+    return clipped(text_of(body))
+
+

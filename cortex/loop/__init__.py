@@ -1,0 +1,1 @@
+"""Channel's state machine: step, event handlers, deadlines, termination, invariants."""

@@ -1,0 +1,265 @@
+"""The road of message batches, in K: calls are submitted many at a time, and come back over hours.
+
+    calls in hand -> Intended -> submit -> Submitted -> results, as they appear -> Collected
+                        |           |
+                        |           +-> Unsubmitted: surely not made; it goes again, or the job pauses
+                        +- a crash -+-> Doubted: looked for among the provider's batches -> one of the two, or Stuck
+
+The intent is in the journal before anything leaves, so nothing is ever submitted that a successor does not know of; and
+while nobody knows what became of an intent its calls stay in flight, so none of them is submitted again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import blake2b
+
+from cortex.admission.pauses import block
+from cortex.admission.permits import came_back
+from cortex.calls.attempts import asked_by, assume, broke, drawn, no_longer_asking
+from cortex.calls.program_hooks import Out, give_up
+from cortex.goals.lifecycle import reopen
+from cortex.state import commands, events
+from cortex.state.program import Program
+from cortex.state.state import Flight, State
+from cortex.values.batch_record import Stand, Submission
+from policies.failures.failure import RULES, Failure, FailureKind
+from policies.failures.retry import backoff_s, lapsed, may_retry
+
+_LEAVES_K = frozenset({Stand.OUT, Stand.DOUBTED, Stand.ASKING})
+"""What a job that stops need not wait for: the next run takes it up."""
+
+
+def custom_id(k: State, flight: Flight) -> str:
+    """What one attempt is called within its batch: 32 hex digits, of this run of the job and no other's."""
+    named = f"{k.began_at_s!r}/{k.call_id(flight.goal, flight.sample)}/{flight.attempt}"
+    return blake2b(named.encode(), digest_size=16).hexdigest()
+
+
+# -- what happens to a submission ----------------------------------------------------------------------------------
+
+
+def intended(k: State, event: events.Intended, out: Out) -> None:
+    """Calls in hand shall go together. Those that are wanted still do; a job that stops takes them back."""
+    if event.number < k.next_submission:
+        return  # the same message twice
+    k.next_submission = event.number + 1
+    batched = [place for place, route in enumerate(k.terms.routes) if route.batched and place == event.route]
+    flights = {key: k.flights[key] for key in event.keys if key in k.flights}
+    keys = [key for key, flight in flights.items() if flight.route in batched and not flight.submission]
+    if k.outcome or k.closing or k.paused is not None:
+        take_back(k, keys)
+        return
+    made = Submission(event.number, event.route, keys, event.marker, k.at_s, 0.0)
+    k.submissions[made.number] = made
+    for key in keys:
+        k.flights[key].submission = made.number
+    _send(k, made, out)
+
+
+def submitted(k: State, event: events.Submitted, out: Out) -> None:
+    """The provider has it, under this name."""
+    made = k.submissions.get(event.number)
+    if made is None or made.stand == Stand.OUT:
+        return
+    made.stand, made.name, made.due_at_s, made.failure = Stand.OUT, event.name, 0.0, None
+    if not k.finished:
+        out.append(commands.Collect(made.number))
+
+
+def unsubmitted(k: State, event: events.Unsubmitted) -> None:
+    """The provider surely has it not: it goes again as the retry policy says, or the job pauses; no row fails.
+
+    Where the bodies are gone, or the job stops anyway, its calls are taken back and asked anew.
+    """
+    made = k.submissions.get(event.number)
+    if made is None or (made.stand == Stand.OUT and (event.who or event.failure.kind != FailureKind.LOST)):
+        return
+    failure = event.failure
+    if not event.who:
+        k.tally.attempt_failed(failure.kind)
+    if event.who and made.name:  # it was there, and its results cannot be had: what it cost nobody will tell
+        del k.submissions[made.number]
+        _give_up(k, [key for key in made.keys if key in k.flights])
+        return
+    lost = made.orphaned or failure.kind == FailureKind.LOST or bool(event.who)
+    if lost or k.outcome or k.closing or k.paused is not None:
+        _dissolve(k, made)
+        return
+    made.throttles += failure.kind == FailureKind.THROTTLED
+    policy = k.terms.limits.retry
+    k.retries = lapsed(policy, k.retries, k.successes)
+    decision = may_retry(policy, failure, made.tries, k.retries, k.successes, made.throttles)
+    if not decision.again:
+        first = next((k.flights[key] for key in made.keys if key in k.flights), None)
+        if first is not None:
+            block(k, first, _refused(made, failure))
+        _dissolve(k, made)
+        return
+    k.retries += failure.kind != FailureKind.THROTTLED
+    draw = drawn(f"{k.terms.drawn_as}/submission/{made.number}", made.tries)
+    wait_s = backoff_s(policy, made.tries, failure.kind, failure.retry_after_s, draw, decision.deferred)
+    made.stand, made.failure, made.due_at_s = Stand.RESTING, failure, k.at_s + wait_s
+    share = k.shares[made.route]
+    share.hold_until_s = max(share.hold_until_s, made.due_at_s)  # another one would fare no better
+
+
+def _refused(made: Submission, failure: Failure) -> Failure:
+    """Why its route is blocked. What would be a row's own fault, were it alone, is nobody's here."""
+    if RULES[failure.kind].again == "hold":
+        return failure
+    said = f"the provider does not take {made.story()}: {failure.message}"
+    return Failure(FailureKind.BLOCKED, said, failure.status, failure.error_type, failure.retry_after_s, False)
+
+
+def doubted(k: State, event: events.Doubted, out: Out) -> None:
+    """Its request went out and no answer came that says what became of it. It is over, so only the list may lag."""
+    made = k.submissions.get(event.number)
+    if made is None or made.stand != Stand.INTENDED:
+        return
+    made.stand, made.failure = Stand.DOUBTED, event.failure
+    made.settled_at_s = k.at_s + k.terms.limits.batching.settle_s
+    out.append(commands.Find(made.number))
+
+
+def stuck(k: State, event: events.Stuck) -> None:
+    """Nothing more can be learnt of it without help: the job stops, resumable, and asks."""
+    made = k.submissions.get(event.number)
+    if made is None or made.stand not in _LEAVES_K:
+        return
+    made.stand, made.failure = Stand.ASKING, event.failure
+    k.paused_at_s = k.at_s
+    if RULES[event.failure.kind].again == "hold":
+        k.paused = event.failure  # it is about the account: once that is in order, the next run goes on
+        return
+    job, number = k.terms.job, made.number
+    said = f"what became of {made.story()} cannot be decided: {event.failure.message}. Look at the provider's batches; "
+    answers = f"--submitted {number}=BATCH_ID, or --not-submitted {number} to send its requests again"
+    k.paused = Failure(FailureKind.LOST, f"{said}then: cortex resume {job} {answers}")
+
+
+def collected(k: State, program: Program, event: events.Collected, out: Out) -> None:
+    """Its results were read to the end. A request without a line in them was perhaps paid for, and is asked again."""
+    made = k.submissions.pop(event.number, None)
+    if made is None:
+        return
+    missing = Failure(FailureKind.TRANSIENT, f"the results of batch {made.name} hold no line for it", 200)
+    for key in made.keys:
+        flight = k.flights.get(key)
+        if flight is None:
+            continue
+        for verdict in broke(k, events.Broke(flight.goal, flight.sample, flight.attempt, missing)):
+            give_up(k, program, verdict.goal, verdict.failure, out)
+
+
+# -- time, ends and beginnings -------------------------------------------------------------------------------------
+
+
+def wake(k: State, out: Out) -> None:
+    """Submissions that are due go again, without what nobody awaits any more."""
+    for made in list(k.submissions.values()):
+        if made.stand == Stand.RESTING and made.due_at_s <= k.at_s and not k.outcome:
+            made.tries += 1
+            _send(k, made, out)
+
+
+def _send(k: State, made: Submission, out: Out) -> None:
+    flights = {key: k.flights[key] for key in made.keys if key in k.flights}
+    take_back(k, [key for key, flight in flights.items() if flight.abandoned])
+    made.keys = [key for key in flights if key in k.flights]
+    if not made.keys:
+        del k.submissions[made.number]
+        return
+    batching = k.terms.limits.batching
+    made.stand, made.due_at_s, made.failure = Stand.INTENDED, 0.0, None
+    made.settled_at_s = k.at_s + batching.submit_timeout_s + batching.settle_s
+    out.append(commands.Submit(made.number))
+
+
+def rejoin(k: State) -> set[int]:
+    """A new incarnation of the channel, without the bodies that the old one held in hand: the attempts that live on.
+
+    What had no intent never left, and what was refused is not there: both are asked anew. What was intended may be
+    there. What is with the provider needs no channel.
+    """
+    for made in list(k.submissions.values()):
+        if made.stand == Stand.RESTING:
+            _dissolve(k, made)
+        else:
+            made.orphaned = True
+            if made.stand == Stand.INTENDED:
+                made.stand = Stand.DOUBTED
+    take_back(k, _in_hand(k))
+    return {key for key, flight in k.flights.items() if flight.submission}
+
+
+def take_up(k: State, out: Out) -> None:
+    """Have every submission looked after, by a channel that does so for none yet."""
+    for made in k.submissions.values():
+        if made.stand == Stand.ASKING:
+            made.stand = Stand.OUT if made.name else Stand.DOUBTED
+        if made.stand == Stand.OUT:
+            out.append(commands.Collect(made.number))
+        elif made.stand == Stand.DOUBTED:
+            out.append(commands.Find(made.number))
+
+
+def hold_back(k: State) -> None:
+    """The job stops or pauses: what has not left stays here."""
+    for made in [made for made in k.submissions.values() if made.stand == Stand.RESTING]:
+        _dissolve(k, made)
+    if k.flights and any(route.batched for route in k.terms.routes):
+        take_back(k, _in_hand(k))
+
+
+def keeps_waiting(k: State, flight: Flight) -> bool:
+    """Whether a job that stops or pauses must see this attempt home first: not one that the next run can take up."""
+    return not (flight.submission and k.submissions[flight.submission].stand in _LEAVES_K)
+
+
+def on_the_way(k: State) -> bool:
+    """Whether a submission may be under way at this moment: then a job cannot end, however it wants to."""
+    return any(made.stand == Stand.INTENDED for made in k.submissions.values())
+
+
+def withdraw(k: State, out: Out) -> None:
+    """The job has ended for good: the provider shall not work off what nobody will read."""
+    for made in k.submissions.values():
+        if made.name:
+            out.append(commands.Withdraw(made.number, made.route, made.name))
+    k.submissions.clear()
+
+
+def _in_hand(k: State) -> list[int]:
+    """Attempts of routes of message batches that belong to no submission yet."""
+    batched = [route.batched for route in k.terms.routes]
+    return [key for key, flight in k.flights.items() if batched[flight.route] and not flight.submission]
+
+
+def _dissolve(k: State, made: Submission) -> None:
+    del k.submissions[made.number]
+    take_back(k, [key for key in made.keys if key in k.flights])
+
+
+def _give_up(k: State, keys: Iterable[int]) -> None:
+    """These attempts may have been paid for: they stay charged in full, and their goals are open again."""
+    for key in keys:
+        flight = k.flights.pop(key)
+        came_back(k, flight, None)
+        no_longer_asking(k, flight)
+        goals = asked_by(k, flight)
+        assume(k, flight, bool(goals))
+        for goal in goals:
+            reopen(k, goal)
+
+
+def take_back(k: State, keys: Iterable[int]) -> None:
+    """These attempts never left: their permits and their money are free, and their goals are open again."""
+    for key in keys:
+        flight = k.flights.pop(key)
+        came_back(k, flight, None, paid=False)
+        no_longer_asking(k, flight)
+        k.ledger.release(flight.charge)
+        k.ledger.attempts -= 1
+        for goal in asked_by(k, flight):
+            reopen(k, goal)

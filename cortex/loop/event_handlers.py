@@ -1,0 +1,265 @@
+"""What the other events do to K: everything that a turn may bring besides the answer to a call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from cortex.admission import budget_slices, pauses
+from cortex.admission.permits import granted_pace, own_pace, reroute, reroute_own
+from cortex.calls import attempts
+from cortex.calls.program_hooks import Out, fold, fold_reply, give_up, said, stop
+from cortex.goals import result_list, shards
+from cortex.goals.apply_changes import apply
+from cortex.goals.apply_changes_fast import apply_plainly, may_be_plain
+from cortex.goals.lifecycle import end, hurry
+from cortex.loop import batch_submissions, deadlines, tool_runs
+from cortex.loop.termination import go_on
+from cortex.state import events
+from cortex.state.program import Program
+from cortex.state.state import ENDED, Goal, State, Status, flight_key
+from cortex.values.plain_values import plain
+from policies.failures.failure import Failure, FailureKind
+
+
+def take(k: State, program: Program, event: events.Event, out: Out) -> None:
+    """Take one event into K."""
+    _TAKE[type(event)](k, program, event, out)
+
+
+def _opened(k: State, program: Program, event: events.Opened, out: Out) -> None:
+    k.epoch = event.epoch
+    k.began_at_s = k.at_s
+    k.source_ended = not event.terms.streams
+    k.pace = own_pace(None, k.at_s, k.terms.limits)
+    k.next_goal = event.first_goal
+    if event.carried is not None:
+        k.ledger = msgspec.structs.replace(event.carried)  # an event is never changed
+    try:
+        apply(k, list(program.begin(k)), out, by=None, program=program)
+    except Exception as error:
+        stop(k, said("begin", error))
+
+
+def _rejoined(k: State, program: Program, event: events.Rejoined, out: Out) -> None:
+    if event.epoch <= k.epoch:
+        return  # the same message twice, or an incarnation that is over
+    k.epoch = event.epoch
+    for share in k.shares:
+        share.permits, share.starts = 0, -1  # the new incarnation asks for a lease of its own
+    budget_slices.void(k)
+    held = {flight_key(goal, attempt) for goal, attempt in event.held} | batch_submissions.rejoin(k)
+    died = Failure(FailureKind.LOST, "its channel, branch or node died")
+    for key in [key for key in k.flights if key not in held]:
+        flight = k.flights[key]
+        _broke(k, program, events.Broke(flight.goal, flight.sample, flight.attempt, died), out)
+    for verdict in tool_runs.lost(k, held, out):
+        give_up(k, program, verdict.goal, verdict.failure, out)
+    if not k.outcome:
+        batch_submissions.take_up(k, out)
+
+
+def _fed(k: State, program: Program, event: events.Fed, out: Out) -> None:
+    if k.outcome not in ("", "partial") or k.stopping == "cancel":
+        return
+    if k.source_ended or event.start != k.position:
+        return  # the same window twice: its driver did not hear our answer, or another took over from it
+    k.position, k.source_ended = event.position, event.ended
+    read, tally, plainly = program.read, k.tally, may_be_plain(k, program, out)
+    for row in event.rows:
+        if row.place < 0:
+            tally.rows_read += 1
+            if row.refusal:
+                tally.rows_refused += 1
+        try:
+            made = list(read(k, row))
+            for change in made:
+                if type(change) is Goal and not (change.parent or change.id):
+                    change.row = row.key
+            if not (plainly and apply_plainly(k, made, out, None, program)):
+                apply(k, made, out, by=None, program=program)
+        except Exception as error:
+            stop(k, said("read", error))
+            return
+
+
+def _granted(k: State, program: Program, event: events.Granted, out: Out) -> None:
+    if not 0 <= event.route < len(k.shares):
+        return
+    share = k.shares[event.route]
+    share.permits, share.starts, share.generation = event.permits, event.starts, event.generation
+    share.why, share.memo = event.why, event.memo
+    share.again_at_s = k.at_s + event.again_s if event.again_s else 0.0
+    granted_pace(share, k.at_s, (event.requests_per_s, event.input_tokens_per_s, event.output_tokens_per_s))
+    if k.terms.fallbacks:
+        _see_way(k)
+
+
+def _see_way(k: State) -> None:
+    """Work that moves to a fallback does not sit out the waits that the route before it asked for."""
+    own, *others = k.shares[: 1 + len(k.terms.fallbacks)]
+    if own.permits and own.starts < 0:
+        k.moved = False
+    elif not k.moved and any(share.permits and share.starts for share in others):
+        k.moved = True
+        hurry(k)
+
+
+def _recalled(k: State, program: Program, event: events.Recalled, out: Out) -> None:
+    reply = event.reply
+    assert reply is not None, "the store fills in the reply of a recalled call"
+    for goal in attempts.recalled(k, event, out):
+        fold_reply(k, program, goal, reply, out)
+    k.took = None
+
+
+def _broke(k: State, program: Program, event: events.Broke, out: Out) -> None:
+    for verdict in attempts.broke(k, event):
+        give_up(k, program, verdict.goal, verdict.failure, out)
+
+
+def _observed(k: State, program: Program, event: events.Observed, out: Out) -> None:
+    _came_back(k, program, tool_runs.observed(k, event), out)
+
+
+def _returned(k: State, program: Program, event: events.Returned, out: Out) -> None:
+    _came_back(k, program, tool_runs.returned(k, event), out)
+
+
+def _came_back(k: State, program: Program, settled: Any, out: Out) -> None:
+    if isinstance(settled, attempts.Verdict):
+        give_up(k, program, settled.goal, settled.failure, out)
+    elif settled is not None:
+        goal, value = settled
+        tool_runs.take_in(k, goal)
+        fold(k, program, goal, "absorbed", value, out)
+
+
+def _written(k: State, program: Program, event: events.Written, out: Out) -> None:
+    k.written_rows, k.written_bytes = event.rows, event.size_bytes
+    shards.written(k, event.parts)
+
+
+def _limits_set(k: State, program: Program, event: events.LimitsSet, out: Out) -> None:
+    if event.who and event.limits != k.terms.limits:
+        k.terms = msgspec.structs.replace(k.terms, limits_by=event.who, limits_at_s=k.at_s)
+    k.terms = msgspec.structs.replace(
+        k.terms, limits=event.limits, route=event.route or k.terms.route,
+        role_routes=event.role_routes or k.terms.role_routes,
+    )  # fmt: skip
+    if event.fallbacks is not None and event.fallbacks != k.terms.fallbacks:
+        reroute(k, event.fallbacks)
+    k.short = False
+    if not k.outcome:
+        k.halted = ""  # where it still holds, it is said again
+        if k.paused is not None and k.paused.kind == FailureKind.OVER_BUDGET:
+            k.paused = None
+    k.pace = own_pace(k.pace, k.at_s, event.limits)
+    if not k.outcome:
+        tool_runs.go_on(k, out)
+
+
+def _stopped(k: State, program: Program, event: events.Stopped, out: Out) -> None:
+    cancel = event.how == "cancel"
+    if k.stopping == "cancel" or k.outcome not in ("", "partial" if cancel else ""):
+        return
+    if event.how == "condemn":
+        k.outcome, k.why = "partial", f"condemned: {event.story}"
+        return  # what is under way is not waited for: it may be what kills the channel
+    k.outcome = k.why = ""
+    k.finished = False
+    k.stopping, k.stopped_by = event.how, event.who
+    if not cancel:
+        return
+    failure = Failure(FailureKind.CANCELLED, f"cancelled by {event.who}", sent=False)
+    for goal in [goal for goal in k.goals.values() if not goal.parent and goal.status not in ENDED]:
+        give_up(k, program, goal, failure, out)
+        if goal.status not in ENDED:
+            end(k, goal, Status.ABANDONED, out, program)
+
+
+def _resumed(k: State, program: Program, event: events.Resumed, out: Out) -> None:
+    if k.outcome in ("", "partial") and k.stopping != "cancel":
+        k.outcome = k.why = k.stopping = ""
+        k.finished = False
+        go_on(k)
+        pauses.try_again(k)
+        budget_slices.try_again(k)
+        deadlines.begin_anew(k)
+        k.alike = 0
+        batch_submissions.take_up(k, out)
+        tool_runs.go_on(k, out)
+
+
+def _reopened(k: State, program: Program, event: events.Reopened, out: Out) -> None:
+    if not result_list.may_reopen(k, event):
+        return  # the same message twice, or it comes too late
+    if event.route is not None and event.route != k.terms.route:
+        reroute_own(k, event.route)
+    k.outcome, k.why = "partial", f"retry: {len(event.keys)} rows that failed are to be asked again"
+    k.source_ended, k.halted, k.faulty_in_row = False, "", 0
+    result_list.take_back(k, event)
+    k.forgiven = {"": k.tally.succeeded, **k.tally.failed_for_good}
+
+
+def _intended(k: State, program: Program, event: events.Intended, out: Out) -> None:
+    batch_submissions.intended(k, event, out)
+
+
+def _submitted(k: State, program: Program, event: events.Submitted, out: Out) -> None:
+    batch_submissions.submitted(k, event, out)
+
+
+def _unsubmitted(k: State, program: Program, event: events.Unsubmitted, out: Out) -> None:
+    batch_submissions.unsubmitted(k, event)
+
+
+def _doubted(k: State, program: Program, event: events.Doubted, out: Out) -> None:
+    batch_submissions.doubted(k, event, out)
+
+
+def _stuck(k: State, program: Program, event: events.Stuck, out: Out) -> None:
+    batch_submissions.stuck(k, event)
+
+
+def _made(k: State, program: Program, event: events.Made, out: Out) -> None:
+    goal = k.goals.get(event.goal)
+    if k.differs or (goal is None and event.goal < k.next_goal):
+        return  # it has ended since, and left
+    if goal is None or goal.kind != event.kind or goal.value != event.value:
+        k.differs = program.differs(event.kind, event.value, goal)
+
+
+def _told(k: State, program: Program, event: events.Told, out: Out) -> None:
+    if k.outcome not in ("", "partial") or k.stopping == "cancel":
+        return
+    for goal_id in k.expected.pop(event.name, ()):
+        goal = k.goals.get(goal_id)
+        if goal is not None and goal.expects == event.name:
+            tool_runs.take_in(k, goal)
+            fold(k, program, goal, "absorbed", plain(event.value), out)
+
+
+def _leased(k: State, program: Program, event: events.Leased, out: Out) -> None:
+    budget_slices.lease(k, event.slices, event.said, event.again_s)
+
+
+def _reported(k: State, program: Program, event: events.Reported, out: Out) -> None:
+    shards.take(k, event.goal, event.report)
+
+
+def _ticked(k: State, program: Program, event: events.Ticked, out: Out) -> None:
+    """Time is in the turn; ``wake`` does what is due."""
+
+
+_TAKE: dict[type, Callable[[State, Program, Any, Out], None]] = {
+    events.Opened: _opened, events.Rejoined: _rejoined, events.Fed: _fed, events.Granted: _granted,
+    events.Recalled: _recalled, events.Broke: _broke, events.Observed: _observed, events.Returned: _returned,
+    events.Written: _written, events.LimitsSet: _limits_set, events.Stopped: _stopped, events.Resumed: _resumed,
+    events.Ticked: _ticked, events.Intended: _intended, events.Submitted: _submitted,
+    events.Unsubmitted: _unsubmitted, events.Doubted: _doubted, events.Stuck: _stuck,
+    events.Collected: batch_submissions.collected, events.Made: _made, events.Told: _told,
+    events.Reopened: _reopened, events.Leased: _leased, events.Reported: _reported,
+}  # fmt: skip

@@ -1,0 +1,210 @@
+"""A channel's ``step``: absorb what happened, see whether the goal is met, select what to ask next.
+
+    step : (K, turn) -> commands
+
+This is the whole model. K is changed in place and only here; the commands may leave once the turn is in the journal.
+The same turns give the same K and the same commands, byte for byte: time is in the turn, chance is drawn from the
+call's id, and the order of everything is the journal's.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from operator import length_hint
+
+from cortex.admission import hedging, pauses
+from cortex.admission.permits import room
+from cortex.calls import attempts, route_lanes, voting
+from cortex.calls.fast_answers import absorb_plainly
+from cortex.calls.program_hooks import Out, faulty, fold_reply, give_up, said, stop
+from cortex.calls.request import ask, ask_plainly
+from cortex.goals.apply_changes import apply
+from cortex.goals.lifecycle import OPEN, wake
+from cortex.loop import batch_submissions, deadlines, tool_runs
+from cortex.loop.event_handlers import take
+from cortex.loop.termination import conclude, finish, may_begin, satisfied, see_end, see_failures
+from cortex.loop.tool_runs import believed
+from cortex.state import commands, events
+from cortex.state.changes import Ask, Change, Vote
+from cortex.state.program import Program
+from cortex.state.state import Goal, State
+from cortex.values.prompt import DoesNotFit
+from policies.failures.failure import Failure, FailureKind
+
+
+def step(k: State, program: Program, turn: events.Turn) -> commands.Decided:
+    """Take one turn. Never raises for what a program does: its exceptions fail the goal they concern, as FAULTY."""
+    out = commands.Decided()
+    at_s = float(turn.at_s)
+    if at_s > k.at_s:
+        k.at_s = at_s
+    k.ledger.turn_to(k.at_s)
+    for batch in turn.batches:
+        rest = iter(batch)
+        while (event := absorb_plainly(k, program, rest, out)) is not None:
+            if k.tell is not None:
+                k.tell(0, "event", {"event": event})
+            if type(event) is events.Answered:
+                absorb(k, program, event, out)
+            else:
+                take(k, program, event, out)
+    if k.tell is not None:
+        k.tell(0, "heard", {})
+    if k.delayed:
+        wake(k, out, program)
+    if k.submissions:
+        batch_submissions.wake(k, out)
+    pauses.look_at_time(k)
+    if k.deadlines and not k.outcome:
+        deadlines.look(k, program, out)
+    if k.tally.failed_for_good:
+        see_failures(k)
+    if k.errands and not k.outcome and not may_begin(k):
+        tool_runs.rest(k, out)
+    if not k.outcome and not satisfied(k, program) and may_begin(k):
+        if k.unhedged and k.paused is None:
+            hedging.look(k, out)
+        select(k, program, turn, out)
+    if not k.outcome and satisfied(k, program):
+        conclude(k, program)
+    if k.terms.role_routes:
+        route_lanes.see_pause(k)
+    see_end(k)
+    if k.outcome and not k.finished:
+        finish(k, out)
+    return out
+
+
+def absorb(k: State, program: Program, event: events.Answered, out: Out) -> None:
+    """Fold a reply into K, once, for every goal that asked: all of what the program yields, or nothing."""
+    for goal in attempts.answered(k, event, out):
+        fold_reply(k, program, goal, event.reply, out)
+    k.took = None
+
+
+MADE_MAX = 4_096
+"""Goals made in one turn that may each be found too large; a program that for ever makes others is stopped."""
+
+
+def select(k: State, program: Program, turn: events.Turn, out: Out) -> None:
+    """Let the program choose until permits, money or its own wishes run out.
+
+    What it yields is gathered while K stands still, then done. Symbolic changes may open new goals, so it is asked
+    again after them; a program that only ever changes and never asks is stopped by a bound.
+    """
+    rounds_max = k.terms.limits.selects_max
+    rounds_left = rounds_max + 4 * k.live  # a goal may be found too large three times, and then given up
+    symbolic, paused, made_max = 0, k.paused, k.next_goal + MADE_MAX
+    several = bool(k.terms.role_routes)
+    while symbolic < rounds_max and rounds_left > 0:
+        k.short = k.elsewhere = False
+        k.wishes = True
+        calls_max = room(k) if program.calls_models else 1
+        if calls_max <= 0 and not (several and (k.looking or _brings_news(turn))):
+            if not k.unseen:
+                k.unseen = _brings_news(turn)
+            if several:
+                route_lanes.park(k, ())
+            return
+        k.unseen, made = False, k.next_goal
+        asks: list[Ask | Vote] = [*voting.wanted(k, calls_max)] if k.elections and not several else []
+        waiting: list[Ask | Vote] = []
+        changed: list[Change] = []
+        try:
+            if several:
+                more, waiting = False, route_lanes.gather(k, program, asks, changed)
+            else:
+                more = _gather(k, program, calls_max, asks, changed)
+            if changed:
+                apply(k, changed, out, by=None, program=program)
+        except Exception as error:  # an author's code may raise anything
+            stop(k, said("select", error))
+            return
+        under_way = len(k.flights)
+        moved = _ask_all(k, program, asks, out)
+        more &= moved or len(k.flights) > under_way
+        k.wishes = more
+        if several:
+            route_lanes.park(k, waiting if k.short else (*asks, *waiting))
+        news = bool(changed) and not (program.asks_at_once and _asked_at_once(changed, asks))
+        if k.outcome or k.paused is not paused or not (news or ((moved or more) and not k.short)):
+            return
+        symbolic += bool(changed) and not moved
+        rounds_left += 4 * (min(k.next_goal, made_max) - min(made, made_max)) - 1
+    stop(k, f"select made {rounds_max} rounds of changes in one turn")
+
+
+_NO_NEWS = frozenset((events.Granted, events.Written, events.Made, events.Reported))
+
+
+def _brings_news(turn: events.Turn) -> bool:
+    """Whether a turn may have changed what select says. Were a grant news, a job that waits would want one more."""
+    for batch in turn.batches:
+        for event in batch:
+            if type(event) not in _NO_NEWS:
+                return True
+    return False
+
+
+def _gather(k: State, program: Program, calls_max: int, asks: list[Ask | Vote], changed: list[Change]) -> bool:
+    """What the program wants now: up to ``calls_max`` calls, and the changes beside them. Whether it may want more."""
+    wishes = iter(program.select(k))
+    while (left := calls_max - len(asks)) > 0:
+        some = list(islice(wishes, left))
+        if not some:
+            return False
+        if _ASKS.issuperset(map(type, some)):  # nearly always
+            asks += some  # type: ignore[arg-type]
+            continue
+        for wish in some:
+            (asks if type(wish) in _ASKS else changed).append(wish)  # type: ignore[arg-type]
+    return True
+
+
+_ASKS = frozenset({Ask, Vote})
+
+
+def _asked_at_once(changed: list[Change], asks: list[Ask | Vote]) -> bool:
+    """Whether all that was changed are new goals, each of them asked for in the same round."""
+    asked = {wish.goal.id for wish in asks}
+    return all(type(change) is Goal and change.id in asked for change in changed)
+
+
+def _ask_all(k: State, program: Program, asks: list[Ask | Vote], out: Out) -> bool:
+    """Send these calls, as far as the money goes. True where select should look again: permits are left over."""
+    moved, rest = False, iter(asks)
+    while not (k.short or k.outcome) and (left := length_hint(rest)):
+        vote = type(asks[-left]) is Vote  # no call yet: its votes are
+        wish = next(rest) if vote else ask_plainly(k, rest, program.asks_once, out)
+        if wish is None:
+            break
+        if _ask(k, program, wish, out):
+            moved = True
+    return moved
+
+
+def _ask(k: State, program: Program, wish: Ask | Vote, out: Out) -> bool:
+    """Send one call, or say why not. True where this goal needs no permit now, though it was open: its votes do."""
+    goal = k.goals.get(wish.goal.id)
+    if goal is None or goal.status != OPEN:
+        if not wish.goal.id:
+            stop(k, f"select asks for a goal of kind {wish.goal.kind!r} that was never added")
+        return False
+    try:
+        if wish.uses and not believed(k, goal, wish.uses, out):
+            return goal.status != OPEN
+        if type(wish) is Vote:
+            voting.begin(k, goal, wish, out)
+            return True
+        return ask(k, goal, wish, program.asks_once, out)  # type: ignore[arg-type]
+    except DoesNotFit as error:
+        failure = Failure(FailureKind.TOO_LARGE, str(error), sent=False)
+        verdict = attempts.too_large(k, goal, failure)
+        if verdict is not None:
+            give_up(k, program, goal, failure, out)
+    except Exception as error:  # an author's code may raise anything
+        faulty(k, program, goal, "select", error, out)
+    return True
+
+
+__all__ = ["Goal", "absorb", "select", "step"]

@@ -1,0 +1,171 @@
+"""When a job ends, and which kind of end it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cortex.admission import budget_slices, pauses
+from cortex.calls.attempts import asked_by, assume
+from cortex.calls.cache_warming import came_home
+from cortex.calls.program_hooks import Out, said, stop
+from cortex.goals.lifecycle import reopen
+from cortex.goals.result_list import emit_held
+from cortex.loop import batch_submissions
+from cortex.state import budget_slice, commands
+from cortex.state.goals import NEVER
+from cortex.state.program import Program
+from cortex.state.state import HELD, Errand, State
+from policies.failures.failure_budget import all_alike, too_many_failed
+from policies.failures.reset_time import said_time
+
+
+def satisfied(k: State, program: Program) -> bool:
+    """Whether the program says that its top goal is met. A cancelled job is not asked."""
+    if k.stopping == "cancel":
+        return False
+    try:
+        return bool(program.satisfied(k))
+    except Exception as error:  # an author's code may raise anything
+        stop(k, said("satisfied", error))
+        return False
+
+
+def conclude(k: State, program: Program) -> None:
+    """Nothing is left to do: the job is complete, or has failed where its program says that it has no answer."""
+    try:
+        k.why = program.unmet(k)
+    except Exception as error:  # an author's code may raise anything
+        stop(k, said("unmet", error))
+        return
+    k.outcome = "failed" if k.why else "complete"
+
+
+def may_begin(k: State) -> bool:
+    """Whether anything new may be asked: not in a job that stops, is past its deadline, or is paused for good."""
+    return not k.closing and (k.paused is None or pauses.waits(k))
+
+
+def see_failures(k: State) -> None:
+    """Whether so many rows have failed that it is not worth going on. What the user said to go on after is forgiven."""
+    limits, tally, failed = k.terms.limits, k.tally, k.tally.failed_for_good
+    if k.halted or k.outcome or not failed:
+        return
+    lost = sum(failed.values())
+    finished = tally.succeeded + lost
+    if too_many_failed(limits.max_failed, lost, finished):
+        counts = ", ".join(f"{kind} {count}" for kind, count in sorted(failed.items()))
+        k.halted = f"max_failed: {lost} of {finished} finished rows failed ({counts}), {limits.max_failed:g} may; "
+        k.halted += f"the last: {tally.failed_said!r}. Look at them, then resume with a higher max_failed"
+        return
+    since = {kind: count - k.forgiven.get(kind, 0) for kind, count in failed.items()}
+    kind = all_alike(limits.alike_first, tally.succeeded - k.forgiven.get("", 0) + sum(since.values()), since)
+    if kind:
+        k.halted = f"alike: all of the first {since[kind]} rows failed alike, {kind}: {tally.failed_said!r}. "
+        k.halted += "Put right what is wrong with them all, or resume to go on"
+
+
+def go_on(k: State) -> None:
+    """Someone saw what had failed, and says to go on."""
+    if k.halted:
+        k.halted = ""
+        k.forgiven = {"": k.tally.succeeded, **k.tally.failed_for_good}
+
+
+def see_end(k: State) -> None:
+    """Give a job in which nothing can happen any more its outcome: ``partial`` ones can be resumed."""
+    if k.outcome or (k.errands and any(map(_awaited(k), k.errands.values()))):
+        return
+    if k.closing or (k.paused is not None and not pauses.waits(k)):
+        batch_submissions.hold_back(k)
+        if batch_submissions.on_the_way(k):
+            return
+        if any(not flight.abandoned and batch_submissions.keeps_waiting(k, flight) for flight in k.flights.values()):
+            return
+    else:
+        for flight in k.flights.values():
+            if not flight.abandoned:
+                return  # the first, nearly always
+    if k.stopping:
+        k.outcome, k.why = ("cancelled" if k.stopping == "cancel" else "partial"), f"{k.stopping}: by {k.stopped_by}"
+    elif k.halted:
+        k.outcome, k.why = "partial", k.halted
+    elif k.overdue:
+        k.outcome, k.why = "partial", f"deadline: {said_time(k.terms.limits.deadline_at_s or 0.0)} has passed"
+    elif k.paused is not None:
+        if not pauses.waits(k):
+            k.outcome, k.why = "partial", f"{k.paused.kind}: {k.paused.message}"
+    elif k.flights or k.errands or batch_submissions.on_the_way(k):
+        return  # what nobody waits for any more frees its permits and its money when it comes back
+    elif budget_slices.waits(k):
+        return  # for more of a budget
+    elif k.short or budget_slice.rests(k):
+        batch_submissions.hold_back(k)
+        k.outcome, k.why = "partial", f"over_budget: {budget_slices.why(k)}"
+    elif not k.wishes and not k.elsewhere and k.due_at_s() is None:
+        _see_stuck(k)
+
+
+def _awaited(k: State) -> Callable[[Errand], bool]:
+    """Errands without which the job does not end. A shard's rows are the job's: also one that was cancelled is."""
+    return lambda task: not ((task.abandoned and not task.is_shard) or (k.closing and task.due_at_s))
+
+
+def _see_stuck(k: State) -> None:
+    awaited = k.awaited() if k.expected and (k.source_ended or not k.rows_wanted()) else []
+    if awaited:
+        more = f" and {len(awaited) - 1} more" if len(awaited) > 1 else ""
+        k.outcome, k.why = "partial", f"waits for an answer: {awaited[0]}{more}"
+    elif k.source_ended:
+        tops = (goal.failure for goal in k.goals.values() if not goal.parent and goal.failure is not None)
+        first = next(tops, None)
+        k.outcome, k.why = "failed", "nothing is left to do and the goal is not met"
+        if first is not None:
+            k.why += f": {first.kind}: {first.message}"
+    elif not k.rows_wanted():
+        k.outcome = "failed"
+        k.why = f"{k.live} goals wait, and window_rows ({k.terms.limits.window_rows}) lets no more in: set it higher"
+
+
+def finish(k: State, out: Out) -> None:
+    """Tell the world, and whoever still works for the job. What is under way stays charged in full.
+
+    What is in message batches goes on where the job may be resumed: its results can be had for weeks.
+    """
+    k.finished = True
+    out_there = {}
+    if k.outcome == "partial":
+        out_there = {key: flight for key, flight in k.flights.items() if flight.submission}
+    else:
+        batch_submissions.withdraw(k, out)
+    for key, flight in k.flights.items():
+        if key in out_there:
+            continue
+        if not flight.abandoned:
+            out.append(commands.Abandon(flight.goal, flight.attempt))
+        if flight.prefix:
+            came_home(k, flight, warmed=False)
+        assume(k, flight, True)
+        for goal in asked_by(k, flight):
+            reopen(k, goal)
+    k.flights = out_there
+    k.unhedged.clear()
+    k.asking = {question: key for question, key in k.asking.items() if key in out_there}
+    for place, share in enumerate(k.shares):
+        share.in_flight = sum(flight.route == place for flight in out_there.values())
+        share.probing = sum(flight.route == place and flight.probe for flight in out_there.values())
+    for key, task in list(k.errands.items()):
+        if task.due_at_s and k.outcome == "partial":
+            k.goals[task.goal].due_at_s, task.due_at_s = NEVER, HELD
+            continue
+        if not task.abandoned:
+            rests = task.is_shard and k.outcome == "partial"
+            out.append((commands.Rest if rests else commands.Abandon)(task.goal, task.attempt))
+            reopen(k, k.goals[task.goal])
+        if task.charge is not None and task.is_shard:
+            k.ledger.release(task.charge)  # what it was lent counts until it says what became of that
+        elif task.charge is not None:
+            k.ledger.assume(task.charge)
+        del k.errands[key]
+    if k.outcome != "partial":
+        emit_held(k, out)
+    out.append(commands.Finish(k.outcome, k.why))

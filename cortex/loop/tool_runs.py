@@ -1,0 +1,209 @@
+"""What a goal waits for besides calls: tools on a worker, observations of a changing world, child jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import msgspec
+
+from cortex.calls.attempts import Verdict, drawn
+from cortex.goals import shards
+from cortex.goals.child_jobs import more_than
+from cortex.goals.lifecycle import Out, asked, be_woken, errand, reopen, send, tool_errand
+from cortex.state import commands, events
+from cortex.state.state import ENDED, HELD, Errand, Goal, Item, State, flight_key
+from cortex.values.ledger import Bill
+from cortex.values.plain_values import plain, size_bytes
+from policies.failures.failure import RULES, Failure, FailureKind
+from policies.failures.retry import backoff_s, beyond_patience
+
+_UNKNOWN = frozenset({FailureKind.LOST, FailureKind.TIMED_OUT, FailureKind.TRANSIENT, FailureKind.CANCELLED})
+"""After one of these nobody knows whether the deed was done."""
+
+
+def believed(k: State, goal: Goal, uses: tuple[Item, ...], out: Out) -> bool:
+    """Whether all that this goal's prompt was made of may be believed now; else what is stale is being read again.
+
+    A goal that needs several readings gets them one after the other. Those that were taken in since it began to wait
+    are believed together, in the turn that brings the last of them.
+    """
+    stale = [item for item in uses if not k.fresh(item)]
+    since_s = k.reading.get(goal.id)
+    if stale and since_s is not None and any(_taken_at_s(item) == k.at_s for item in uses):
+        stale = [item for item in stale if _taken_at_s(item) < since_s]
+    elif stale:
+        k.reading[goal.id] = k.at_s
+    if not stale:
+        return True
+    item = stale[0]
+    seen = item.observation
+    assert seen is not None
+    if not any(task.item == item.id for task in k.errands.values()):  # one reading serves all that ask meanwhile
+        task = tool_errand(k, goal, seen.tool, seen.arguments, item=item.id, repeatable=True)
+        errand(k, goal, task, out)
+    return False
+
+
+def _taken_at_s(item: Item) -> float:
+    return item.observation.taken_at_s if item.observation is not None else -1.0
+
+
+def observed(k: State, event: events.Observed) -> tuple[Goal, Any] | Verdict | None:
+    """Settle a tool run: the goal and the value that its program shall take in, or that it failed for good."""
+    task = _under_way(k, event.goal, event.attempt, commands.RunTool)
+    if task is None:
+        return None
+    goal = k.goals[event.goal]
+    if event.failure is not None:
+        return _failed(k, goal, task, event.failure)
+    _over(k, task)
+    if not task.item:
+        return goal, plain(event.value)
+    item = k.items[task.item]
+    seen = item.observation
+    assert seen is not None
+    item.value = plain(event.value)
+    item.size_bytes = size_bytes(item.value)
+    item.observation = msgspec.structs.replace(seen, read_at_s=float(event.read_at_s), taken_at_s=k.at_s)
+    k.items_by_kind.setdefault(item.kind, {})[item.id] = None
+    reopen(k, goal)
+    return None
+
+
+def returned(k: State, event: events.Returned) -> tuple[Goal, Any] | Verdict | None:
+    """Settle a child job: its money is the parent's, its answer the goal's."""
+    task = _under_way(k, event.goal, event.attempt, commands.Launch)
+    if task is None:
+        return None
+    _over(k, task)
+    assert task.charge is not None
+    k.ledger.release(task.charge)
+    if task.is_shard:
+        return _shard_returned(k, event, task)
+    bill = Bill(event.known_nusd, event.assumed_nusd, event.input_tokens, event.output_tokens, event.assumed_tokens)
+    k.ledger.bill(bill, k.billed.pop(event.goal, Bill()))
+    goal = k.goals.get(event.goal)
+    if goal is None or goal.status in ENDED:
+        return None
+    k.billed[goal.id] = bill
+    if task.abandoned:
+        return None
+    failure = event.failure
+    if failure is None:
+        del k.billed[goal.id]
+        return goal, plain(event.answer)
+    over_budget = failure.kind == FailureKind.OVER_BUDGET
+    held = not task.own_cap if over_budget else event.partial or RULES[failure.kind].again == "hold"
+    if not held:
+        return Verdict(goal, failure)
+    reopen(k, goal)  # the child can be resumed: it will be spawned, and joined by its name, again
+    as_meant = task.resting or k.closing or failure.kind == FailureKind.TIMED_OUT  # by this job's own deadline
+    if not (as_meant or (over_budget and more_than(k, goal, task.charge))):
+        k.paused, k.paused_at_s = failure, k.at_s
+    return None
+
+
+def _shard_returned(k: State, event: events.Returned, task: Errand) -> tuple[Goal, Any] | Verdict | None:
+    """Settle a shard: what it came to is the whole's. One that stopped rests with the job, until that goes on."""
+    if event.report is not None:
+        shards.take(k, event.goal, event.report)
+    goal, failure = k.goals.get(event.goal), event.failure
+    if goal is None or goal.status in ENDED or task.abandoned:
+        return None
+    if failure is None:
+        return goal, plain(event.answer)
+    if not event.partial:
+        return Verdict(goal, failure)
+    reopen(k, goal)
+    if not (task.resting or k.closing or failure.kind == FailureKind.TIMED_OUT):
+        k.paused, k.paused_at_s = failure, k.at_s
+    return None
+
+
+def rest(k: State, out: Out) -> None:
+    """This job begins nothing any more: its child jobs finish what they have in flight, and rest until it goes on."""
+    for task in k.errands.values():
+        if isinstance(task.command, commands.Launch) and not (task.resting or task.abandoned or task.due_at_s):
+            task.resting = True
+            out.append(commands.Rest(task.goal, task.attempt))
+
+
+def go_on(k: State, out: Out) -> None:
+    """The job may begin something again: what it held back is sent."""
+    for task in [task for task in k.errands.values() if task.due_at_s == HELD]:
+        if not k.closing:
+            send(k, k.goals[task.goal], task, out)
+
+
+def lost(k: State, held: Collection[int], out: Out) -> list[Verdict]:
+    """The actors that ran the errands may be gone. What may run again does; what may not fails its goal.
+
+    A child job is joined by its name. Of one that nobody waits for, the slice stays charged in full.
+    """
+    verdicts = []
+    for task in list(k.errands.values()):
+        if flight_key(task.goal, task.attempt) in held or task.due_at_s:
+            continue
+        if isinstance(task.command, commands.Launch):
+            if not task.abandoned or task.is_shard:
+                out.append(task.command)
+                task.resting = False  # whoever joins it has it go on
+                if task.abandoned:
+                    out.append(commands.Abandon(task.goal, task.attempt))
+                continue
+            assert task.charge is not None
+            k.ledger.assume(task.charge)
+            _over(k, task)
+        elif task.repeatable:
+            send(k, k.goals[task.goal], task, out)
+        else:
+            _over(k, task)
+            verdicts.append(Verdict(k.goals[task.goal], _effect_unknown(Failure(FailureKind.LOST, _died(task)))))
+    return verdicts
+
+
+def _died(task: Errand) -> str:
+    return f"the worker that ran {task.name} died"
+
+
+def _under_way(k: State, goal_id: int, attempt: int, kind: type) -> Errand | None:
+    task = k.errands.get(flight_key(goal_id, attempt))
+    if task is None or task.due_at_s or not isinstance(task.command, kind):
+        return None
+    return task
+
+
+def _over(k: State, task: Errand) -> None:
+    del k.errands[flight_key(task.goal, task.attempt)]
+
+
+def _failed(k: State, goal: Goal, task: Errand, failure: Failure) -> Verdict | None:
+    """A reading that failed is tried again as the retry policy says; a deed only where it may be repeated."""
+    policy = k.terms.limits.retry
+    task.broken += 1
+    k.tally.attempt_failed(failure.kind)
+    again = task.repeatable and (task.item > 0 or RULES[failure.kind].again in ("after", "backoff", "policy"))
+    if k.tell is not None:
+        k.tell(goal.id, "tool_failed", {"task": task, "again": again, "attempts_max": policy.attempts_max})
+    if not again or task.broken >= policy.attempts_max or beyond_patience(policy, failure):
+        _over(k, task)
+        k.reading.pop(goal.id, None)
+        return Verdict(goal, failure if task.repeatable else _effect_unknown(failure))
+    draw = drawn(k.chance_id(goal.id, task.name), task.attempt)
+    task.due_at_s = k.at_s + max(0.001, backoff_s(policy, task.broken, failure.kind, failure.retry_after_s, draw))
+    be_woken(k, goal, task.due_at_s)
+    return None
+
+
+def _effect_unknown(failure: Failure) -> Failure:
+    if failure.kind not in _UNKNOWN or not failure.sent or failure.message.startswith("effect unknown"):
+        return failure
+    return msgspec.structs.replace(failure, message=f"effect unknown: {failure.message}")
+
+
+def take_in(k: State, goal: Goal) -> None:
+    """The goal's result is being taken in, as a reply would be."""
+    reopen(k, goal)
+    asked(k, goal)
+

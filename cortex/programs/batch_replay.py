@@ -1,0 +1,315 @@
+"""The fast path of replay: whole turns of a batch that are plain, folded at once.
+
+A replay to which nobody listens wants K alone. Nearly every row of a batch is asked once and answered once, and leaves
+nothing in K but sums: so its goal and its attempt are made only if they are there still when something else happens, or
+at the end. Meanwhile K is right but for its goals, its attempts, and what is reserved for these. The program is not
+asked, since `batch` says the same of all such rows. For every turn that is not plain ``loop.step`` is there, which
+would come to the same K, byte for byte, for a plain one too (``tests/properties/test_plain_turns.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain, repeat
+
+from cortex.admission import budget_slices
+from cortex.calls.request import asked_as_given, plain_way
+from cortex.goals.lifecycle import ASKED, OPEN
+from cortex.loop.event_handlers import take
+from cortex.loop.termination import see_failures
+from cortex.state.commands import Decided
+from cortex.state.events import Answered, Event, Fed, Granted, Row, Ticked, Turn, Written
+from cortex.state.program import Program
+from cortex.state.state import Flight, Goal, State, flight_key
+from policies.estimates.price import cost_nusd
+from policies.estimates.tokens import bodies_tokens_bound, body_tokens_bound
+from policies.failures.timeout import attempt_timeout_s
+from policies.limits.slices import day_of
+
+_PLAIN = frozenset({Answered, Fed, Granted, Written, Ticked})
+_NEWS = frozenset({Answered, Fed, Ticked})
+
+
+_NOBODY = Program()
+
+
+GOALS_AN_EVENT = 2
+"""So many goals are looked at, at most, for each event that was stepped: a tenth of what that took."""
+
+
+def goal_of(row: Row, place: int) -> Goal:
+    """What a row becomes that was not refused; its place among those of the source."""
+    return Goal("row", [row.key, row.body, row.output_tokens_max, place])
+
+
+def row_of(goal: Goal) -> Row:
+    """The row that a goal was made of; where it stood is left out."""
+    key, body, output_tokens_max, _ = goal.value
+    return Row(key, body, output_tokens_max)
+
+
+class BatchReplay:
+    """Of the turns of one replay."""
+
+    def __init__(self) -> None:
+        self._plainly: PlainTurns | None = None
+        self._stepped = 0
+        """Events since K was last found to be none that can take turns plainly, or left off."""
+
+    def took(self, turn: Turn) -> bool:
+        """Whether this turn is folded; else K is as it must be, and ``step`` is to take it."""
+        if self._plainly is None:
+            return False
+        if self._plainly.take(turn):
+            return True
+        self.end()
+        return False
+
+    def end(self) -> None:
+        """K is to be as it must."""
+        if self._plainly is not None:
+            self._plainly.put_back()
+            self._plainly = None
+
+    def stepped(self, k: State, program: Program, turn: Turn) -> None:
+        """``step`` took this turn: perhaps the next ones are plain. To find out takes some time for each goal in K."""
+        self._stepped += sum(map(len, turn.batches))
+        if self._stepped * GOALS_AN_EVENT >= len(k.goals):
+            self._plainly, self._stepped = plain_turns(k, program), 0
+
+
+def plain_turns(k: State, program: Program) -> PlainTurns | None:
+    """K as it takes plain turns; None where it stands so that none is plain."""
+    if program.fast_replay() is None or not _stands_plainly(k):
+        return None
+    asked = {flight.goal for flight in k.flights.values() if not flight.abandoned}
+    if len(asked) < len(k.flights) or not asked <= k.goals.keys():
+        return None  # some attempts serve nobody any more
+    if not all(_is_row(k, goal) for goal in k.goals.values()):
+        return None
+    ready = k.open_by_kind["row"]
+    slow = _askable(k, ready, [row_of(k.goals[goal_id]) for goal_id in ready])
+    return PlainTurns(k, slow) if slow is not None else None
+
+
+def _stands_plainly(k: State) -> bool:
+    """Whether nothing is under way, nor set up for the job, but rows that are asked over its one route as they come."""
+    limits, delayed = k.terms.limits, k.delayed
+    if delayed and ((goal := k.goals.get(delayed[0][1])) is None or goal.due_at_s != delayed[0][0]):
+        return False  # the next turn forgets it
+    return not (
+        len(k.shares) != 1 or k.shares[0].failing is not None or k.shares[0].in_flight != len(k.flights)
+        or not plain_way(k, k.shares[0]) or not budget_slices.unbounded(k) or limits.deadline_at_s is not None
+        or k.deadlines or k.unhedged or k.elections or k.errands or k.submissions or k.shards or k.asking
+        or k.held or k.again or k.parked or k.called or k.looking or k.paused is not None or k.outcome
+        or k.finished or k.closing or k.open_by_kind.keys() != {"row"}
+    )  # fmt: skip
+
+
+def _is_row(k: State, goal: Goal) -> bool:
+    """Whether this is a row that was not asked yet, waits until it may be asked again, or awaits an answer."""
+    if goal.status is OPEN:
+        return bool(goal.due_at_s) or not (goal.tries or goal.question or goal.hedge)
+    return goal.status is ASKED and flight_key(goal.id, goal.tries) in k.flights
+
+
+def _attempt(k: State, flight: Flight) -> int:
+    """The number of the attempt whose answer is plain for this goal; 0: none is."""
+    goal = k.goals[flight.goal]
+    odd = (
+        goal.assumed or goal.hedge or goal.question != flight.hash or flight.paced is not None
+        or flight.text_bytes or flight.followers or flight.probe or flight.prefix
+        or (k.terms.route.price is not None and flight.charge.day != k.ledger.day)
+    )  # fmt: skip
+    return 0 if odd else flight.attempt
+
+
+def _askable(k: State, goals: Iterable[int], rows: Sequence[Row]) -> dict[int, float] | None:
+    """Of these goals, made of these rows, those whose attempt may take longer than any so far, and how long; None where
+    a row was refused, was opened again, or leaves no room for its prompt."""
+    limits = k.terms.limits
+    bound, longest_s = bodies_tokens_bound([row.body for row in rows]), 0.0
+    for refusal, place, own_max in {(row.refusal, row.place, row.output_tokens_max) for row in rows}:
+        output_max = own_max or limits.output_tokens_max
+        if refusal or place >= 0 or output_max <= 0 or k.terms.prompt_tokens_max(output_max) <= 0:
+            return None
+        longest_s = max(longest_s, attempt_timeout_s(limits.timeout, output_max, bound))
+    slow: dict[int, float] = {}
+    for goal_id, row in zip(goals, rows, strict=True) if longest_s > k.call_timeout_max_s else ():
+        output_max = row.output_tokens_max or limits.output_tokens_max
+        timeout_s = attempt_timeout_s(limits.timeout, output_max, body_tokens_bound(row.body))
+        if timeout_s > k.call_timeout_max_s:
+            slow[goal_id] = timeout_s
+    return slow
+
+
+class PlainTurns:
+    """Takes turns of one K, until ``put_back``; meanwhile nobody else may look at its goals and its attempts."""
+
+    def __init__(self, k: State, slow: dict[int, float]) -> None:
+        self._k, self._slow = k, slow
+        """Open goals whose attempt may take longer than any before, and how long."""
+        self._rows: dict[int, Goal | Row] = dict(k.goals)
+        """All goals that live. One that was fed since is still the row that it was."""
+        self._open = [*k.open_by_kind["row"]]
+        """Goals that may be asked now, in their order; the first ``_begun`` of them were asked since."""
+        self._begun = 0
+        self._asked: dict[int, Flight | float] = {}
+        """By goal, in their order, the attempts under way; of one that was begun since, when."""
+        self._later: dict[int, int] = {}
+        """Of those that are not the first of their goal, which they are; 0 where its answer is not plain."""
+        self._place = k.tally.rows_read - k.next_goal
+        """From a goal's number to the place of its row in the source."""
+        for flight in k.flights.values():
+            self._asked[flight.goal] = flight
+            if (attempt := _attempt(k, flight)) != 1:
+                self._later[flight.goal] = attempt
+            k.ledger.release(flight.charge)
+
+    def take(self, turn: Turn) -> bool:
+        """Fold a turn into K if it is plain; if not, nothing was changed."""
+        k, at_s = self._k, max(self._k.at_s, float(turn.at_s))
+        happened: Sequence[Event] = turn.batches[0] if len(turn.batches) == 1 else [*chain(*turn.batches)]
+        kinds = set(map(type, happened))
+        if not kinds <= _PLAIN or day_of(at_s) != k.ledger.day or (k.delayed and k.delayed[0][0] <= at_s):
+            return False
+        answers = [event for event in happened if type(event) is Answered]
+        others = [event for event in happened if type(event) is not Answered] if len(answers) < len(happened) else []
+        goals = [event.goal for event in answers]
+        if not self._awaits(goals, answers) or self._too_many_fail(len(goals)):
+            return False
+        fed = [event for event in others if type(event) is Fed]
+        permits = self._permits([event for event in others if type(event) is Granted])
+        left, more = len(self._asked) - len(goals), sum([len(window.rows) for window in fed])
+        room = min(k.terms.limits.concurrency, permits) - left
+        asked = max(0, min(room, len(self._open) - self._begun + more))
+        if not left + asked:  # it has ended, or is stuck, unless it waits for rows
+            ended = k.source_ended or any(window.ended for window in fed)
+            if ended or k.live - len(goals) + more >= k.terms.limits.window_rows:
+                return False
+        if permits < 0 or not self._fed(fed):
+            return False
+        k.at_s = at_s
+        for event in others:
+            if type(event) is not Fed:
+                take(k, _NOBODY, event, Decided())
+        if answers:
+            self._settle(goals, answers)
+        self._ask(asked)
+        k.short = k.elsewhere = False
+        if room <= 0:
+            k.wishes, k.unseen = True, k.unseen or not kinds.isdisjoint(_NEWS)
+        else:  # as many as there was room for: it looked once more, without any
+            k.wishes = asked == room
+            k.unseen = k.wishes and not kinds.isdisjoint(_NEWS)
+        return True
+
+    # -- whether it is plain -------------------------------------------------------------------------------------------
+
+    def _awaits(self, goals: list[int], answers: Sequence[Answered]) -> bool:
+        """Whether these are answers to attempts under way, one to each."""
+        found = set(goals)
+        if len(found) < len(goals) or not found <= self._asked.keys():
+            return False
+        later = self._later
+        if later and not later.keys().isdisjoint(found):
+            return all(event.attempt == later.get(event.goal, 1) for event in answers)
+        return {event.attempt for event in answers} <= {1}
+
+    def _too_many_fail(self, succeeded: int) -> bool:
+        """Whether the job is halted for what failed, with so many more that did not."""
+        k = self._k
+        if not k.tally.failed_for_good:
+            return False
+        k.tally.succeeded += succeeded
+        see_failures(k)
+        halted, k.halted = bool(k.halted), ""
+        k.tally.succeeded -= succeeded
+        return halted
+
+    def _permits(self, grants: list[Granted]) -> int:
+        """Calls that may be in flight after these; -1: the route gets another form of leave."""
+        for grant in grants:
+            if grant.route or grant.starts >= 0 or grant.permits < 0:
+                return -1
+            if grant.requests_per_s or grant.input_tokens_per_s or grant.output_tokens_per_s:
+                return -1
+        return grants[-1].permits if grants else self._k.shares[0].permits
+
+    def _fed(self, windows: list[Fed]) -> bool:
+        """Take in a window of rows, the next one and of plain rows alone; else nothing was changed."""
+        if not windows:
+            return True
+        k, event, first = self._k, windows[0], self._k.next_goal
+        count = len(event.rows)
+        if len(windows) > 1 or k.source_ended or event.start != k.position:
+            return False
+        new = range(first, first + count)
+        if new.stop - 1 > k.terms.limits.goals_max or (slow := _askable(k, new, event.rows)) is None:
+            return False
+        k.position, k.source_ended = event.position, event.ended
+        self._rows.update(zip(new, event.rows, strict=True))
+        self._open += new
+        self._slow |= slow
+        k.next_goal += count
+        k.live += count
+        k.tally.rows_read += count
+        return True
+
+    # -- what comes of it ----------------------------------------------------------------------------------------------
+
+    def _settle(self, goals: list[int], answers: Sequence[Answered]) -> None:
+        """Each of these rows has its result, and leaves."""
+        k, count, price = self._k, len(goals), self._k.terms.route.price
+        rows, asked, ledger, tally = self._rows, self._asked, self._k.ledger, self._k.tally
+        for goal_id in goals:
+            del rows[goal_id], asked[goal_id]
+        for goal_id in self._later.keys() & set(goals) if self._later else ():
+            del self._later[goal_id]
+        usages = [event.reply.usage for event in answers]
+        nusd = sum(cost_nusd(price, usage) for usage in usages) if price is not None else 0
+        ledger.know_all(usages, nusd)
+        k.live -= count
+        k.successes += count
+        k.emitted += count
+        tally.answered += count
+        tally.succeeded += count
+        k.alike = k.faulty_in_row = 0
+
+    def _ask(self, count: int) -> None:
+        """The next so many are asked."""
+        k, begun = self._k, self._begun
+        if count:
+            now = self._open[begun : begun + count]
+            self._asked.update(zip(now, repeat(k.at_s)))
+            self._begun = begun = begun + count
+            k.tally.calls += count
+            k.ledger.attempts += count
+            if self._slow:
+                times = [self._slow.pop(goal_id, 0.0) for goal_id in now]
+                k.call_timeout_max_s = max(k.call_timeout_max_s, *times)
+            if 2 * begun > len(self._open):
+                del self._open[:begun]
+                self._begun = 0
+        k.shares[0].in_flight = len(self._asked)
+
+    def put_back(self) -> None:
+        """Goals and attempts as they are now."""
+        k, flights = self._k, {}
+        goals = k.goals = {goal_id: self._goal(goal_id, row) for goal_id, row in self._rows.items()}
+        k.open_by_kind["row"] = dict.fromkeys(self._open[self._begun :])
+        for goal_id, flight in self._asked.items():
+            if not isinstance(flight, Flight):
+                goal = goals[goal_id]
+                key, body, output_max, _ = goal.value
+                flight = asked_as_given(k, goal, key, body, output_max, flight)
+            k.ledger.reserve(flight.charge, 0)
+            flights[flight_key(goal_id, flight.attempt)] = flight
+        k.flights = flights
+
+    def _goal(self, goal_id: int, row: Goal | Row) -> Goal:
+        if isinstance(row, Goal):
+            return row
+        goal = goal_of(row, goal_id + self._place)
+        goal.id, goal.row = goal_id, row.key
+        return goal

@@ -1,0 +1,1 @@
+"""Parts of the ready programs: prompts, records, fast replay."""

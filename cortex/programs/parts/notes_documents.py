@@ -1,0 +1,241 @@
+"""What a synthesis of ``notes`` may read, how large it is, and how it is divided: all of it symbolic, no model asked.
+
+Sizes are counted on one of three scales, the next stricter one after a prompt was found too large: by the calibrated
+estimate, by bytes (never below the truth), and by bytes within half of M (for a provider whose window is smaller than
+was thought).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from cortex.programs.parts import notes_prompts
+from cortex.state.state import State
+from cortex.values.prompt import Part, Prompt, Role, request_body
+from policies.decisions.selection import Piece, Shorten, cluster, pack, split
+from policies.estimates.tokens import body_tokens_bound
+
+ESTIMATED: Final = 0
+BY_BYTES: Final = 1
+BY_BYTES_IN_HALF: Final = 2
+LEVEL_MAX: Final = BY_BYTES_IN_HALF
+
+SEPARATOR: Final = "\n\n"
+SLACK: Final = 8
+"""What is packed by the estimate leaves an eighth of the room free: the estimate moves while calls are under way, in
+steps of an eighth of an octave."""
+SHARED_WORDS_MAX: Final = 5
+
+ANNOTATED: Final = 0
+BARE: Final = 1
+CLAIMS_ONLY: Final = 2
+
+
+class Document(msgspec.Struct, frozen=True):
+    """One thing that a prompt may show: a note, a piece of a note, or a summary."""
+
+    id: int
+    """The item it stands for: a note, a finding or a summary."""
+    name: str
+    text: str
+    why: str = ""
+    claims: tuple[str, ...] = ()
+    says: str = "neither"
+    summary: bool = False
+
+    def parts(self, form: int = ANNOTATED) -> list[Part]:
+        """How it is shown: with an annotation, bare, or by its claims alone (lossy)."""
+        if self.summary:
+            return [notes_prompts.summary(self.name, self.text)]
+        if form == CLAIMS_ONLY:
+            return [notes_prompts.extract(self.name, self.claims)]
+        shown = [notes_prompts.document(self.name, self.text)]
+        if form == ANNOTATED and (self.why or self.claims):
+            shown.insert(0, notes_prompts.annotation(self.name, self.why, self.claims))
+        return shown
+
+    def forms(self, wanted: int, most: int) -> list[tuple[int, int]]:
+        """The forms in which it can be shown, the fullest first, each with the size up to which it may be."""
+        own = [] if self.summary else [(ANNOTATED, wanted)]
+        return [*own, (BARE, most), *([(CLAIMS_ONLY, most)] if self.claims else [])]
+
+    def words(self) -> frozenset[str]:
+        """The telling words of what it says."""
+        return telling(" ".join((self.name, *self.claims)) if self.claims else self.text)
+
+
+class Scale(msgspec.Struct, frozen=True):
+    """How sizes are counted, and how much room a prompt leaves within M."""
+
+    size: Callable[[str], int]
+    room: Callable[[Prompt, int], int]
+    """Of a prompt without its documents, and the tokens that its reply may have."""
+
+    def of(self, parts: Iterable[Part]) -> int:
+        """Size of parts, with what separates each from the next."""
+        return sum(self.size(part.render()) + self.size(SEPARATOR) for part in parts)
+
+
+def scale(k: State, level: int) -> Scale:
+    """The scale of one level of strictness."""
+    if level == ESTIMATED:
+        nothing = k.tokens("")
+        return Scale(
+            lambda text: k.tokens(text) - nothing,
+            lambda frame, out: (k.prompt_tokens_max(out) - k.tokens(frame.text())) * (SLACK - 1) // SLACK,
+        )
+    part = 2 if level >= BY_BYTES_IN_HALF else 1
+    return Scale(
+        notes_prompts.size_bytes,
+        lambda frame, out: (
+            k.prompt_tokens_max(out) // part - body_tokens_bound(request_body(frame, k.terms.route.model, out))
+        ),
+    )
+
+
+def scales(k: State, level: int) -> list[Scale]:
+    """On any of these a prompt may be found to fit: what fits by its bytes needs no estimate."""
+    return [scale(k, BY_BYTES), scale(k, ESTIMATED)] if level == ESTIMATED else [scale(k, level)]
+
+
+# -- what fits ---------------------------------------------------------------------------------------------------
+
+
+def packed(scale: Scale, room: int, parts_max: int, parts: Sequence[Part]) -> list[Part] | None:
+    """These parts within both bounds: documents all, annotations and connections by priority as far as there is room.
+
+    None where the documents alone are too much.
+    """
+    rules: list[Shorten] = ["keep" if part.role == Role.DOCUMENT else "drop" for part in parts]
+    pieces = [Piece(scale.of([part]), part.priority, shorten=rule) for part, rule in zip(parts, rules, strict=True)]
+    taken = pack(pieces, room, parts_max)
+    if taken is None:
+        return None
+    return [part for part, size in zip(parts, taken, strict=True) if size]
+
+
+def divided(text: str, room: int, size: Callable[[str], int]) -> list[str]:
+    """The text in as few pieces as fit, nothing lost; in one where no piece could be small enough."""
+    whole = len(text.encode(errors="surrogatepass"))
+    limit = min(whole, whole * room // max(1, size(text)))
+    while limit >= 4:
+        pieces = split(text, limit)
+        if all(size(piece) <= room for piece in pieces):
+            return pieces
+        limit = limit * 7 // 8
+    return [text]
+
+
+class Group(msgspec.Struct, frozen=True):
+    """Documents that are summarised together, the form in which each is shown, and the words that they share."""
+
+    documents: list[Document]
+    forms: list[int]
+    shared: list[str]
+    summary_bytes: int
+    """How large the summary may be."""
+
+    def larger_than(self, size: int) -> bool:
+        """Whether a summary of this size makes it smaller."""
+        return len(self.documents) > 1 or notes_prompts.size_bytes(self.documents[0].text) > size
+
+
+def clusters(
+    documents: Sequence[Document], scale: Scale, room: int, items_max: int, question: str, summary_bytes: int
+) -> tuple[list[Group], list[Document]]:  # fmt: skip
+    """The documents in groups of like ones, each within ``room`` and ``items_max``; and those that fit in no form.
+
+    One that is no larger than a summary may be takes at most half of the room, as a summary does.
+    """
+    forms: dict[int, int] = {}
+    sizes: dict[int, int] = {}
+    left_out = []
+    for each in documents:
+        small = notes_prompts.size_bytes(each.text) <= summary_bytes
+        for form, bound in each.forms(room // 2 if small else room, room):
+            size = scale.of(each.parts(form))
+            if size <= bound:
+                forms[each.id], sizes[each.id] = form, size
+                break
+        else:
+            left_out.append(each)
+    kept = [each for each in documents if each.id in forms]
+    words = [each.words() - telling(question) for each in kept]
+    order = alike(words)
+    groups = []
+    for indices in cluster([sizes[kept[i].id] for i in order], room, items_max):
+        members = [kept[order[i]] for i in indices]
+        shared = shared_words([words[order[i]] for i in indices])
+        groups.append(Group(members, [forms[each.id] for each in members], shared, summary_bytes))
+    return groups, left_out
+
+
+# -- word overlap ------------------------------------------------------------------------------------------------
+
+_WORD = re.compile(r"[^\W\d_]{4,}")
+_PLAIN: Final = frozenset(
+    """
+    about above after again against also although always among another because been before being below between both
+    cannot could does doing done down during each either else even ever every from further have having here however
+    into itself just least less like made make makes many might more most much must need needs never next nothing
+    often once only other otherwise over rather same says shall should since some something such than that their them
+    then there therefore these they thing things this those through thus together toward under until upon used uses
+    using very want were what when where whether which while whose will with within without would your
+    """.split()
+)
+
+
+def telling(text: str) -> frozenset[str]:
+    """The words of a text that say what it is about: four letters or more, in small letters, a plural's ``s`` off."""
+    found = set(_WORD.findall(text.casefold())) - _PLAIN
+    return frozenset(word if word.endswith(("ss", "us", "is")) else word.removesuffix("s") for word in found)
+
+
+def ranks(words: Sequence[frozenset[str]]) -> dict[str, int]:
+    """The words that tell like from unlike, the most common first: what more than half have does so as little as what
+    a single one has."""
+    counted = Counter(word for each in words for word in each)
+    common = [word for word, n in counted.items() if 2 <= n <= max(2, len(words) // 2)]
+    return {word: place for place, word in enumerate(sorted(common, key=lambda word: (-counted[word], word)))}
+
+
+def alike(words: Sequence[frozenset[str]]) -> list[int]:
+    """An order in which those that share words are neighbours: indices, deterministic, in about n log n steps.
+
+    Each is placed by the ranks of its words, the most common first, like the branches of a frequent-pattern tree.
+    """
+    rank = ranks(words)
+    keys = [sorted(rank[word] for word in each if word in rank) for each in words]
+    return sorted(range(len(words)), key=lambda i: (not keys[i], keys[i], i))
+
+
+def shared_words(words: Sequence[frozenset[str]]) -> list[str]:
+    """The words that more than half of these share, at least two of them; the commonest first."""
+    counted = Counter(word for each in words for word in each)
+    found = [word for word, n in counted.items() if n >= 2 and 2 * n > len(words)]
+    return sorted(found, key=lambda word: (-counted[word], word))[:SHARED_WORDS_MAX]
+
+
+def companies(documents: Sequence[Document], question: str) -> list[tuple[list[Document], list[str]]]:
+    """Documents in companies, with the words that every member has and that are not the question's own.
+
+    A document that shares nothing with its neighbours is a company of one, without words.
+    """
+    words = [each.words() - telling(question) for each in documents]
+    rank = ranks(words)
+    found: list[tuple[list[Document], frozenset[str]]] = []
+    for i in alike(words):
+        own = words[i] & rank.keys()
+        if found and found[-1][1] & own:
+            found[-1] = ([*found[-1][0], documents[i]], found[-1][1] & own)
+        else:
+            found.append(([documents[i]], own))
+    return [
+        (members, sorted(shared, key=rank.__getitem__)[:SHARED_WORDS_MAX] if len(members) > 1 else [])
+        for members, shared in found
+    ]

@@ -1,0 +1,1 @@
+"""Scheduler's state machine: claims, leases, pools, health, restarts, autoscaling."""

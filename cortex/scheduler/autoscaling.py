@@ -1,0 +1,212 @@
+"""How many branches and workers are there to be, and where."""
+
+from __future__ import annotations
+
+import math
+from itertools import count, islice
+
+from cortex.scheduler import health, supervision
+from cortex.scheduler.health import Buffer
+from cortex.scheduler.protocol import Command, Retire, Staffed, Start
+from cortex.scheduler.state import Cluster, Member
+from policies.failures import breaker
+from policies.failures.breaker import BreakerState
+from policies.failures.failure import FailureKind
+
+ENDED_FEW = 20
+"""Of fewer attempts a share says nothing; as the breakers' `volume_min`."""
+WORSE = 3.0
+"""A node is avoided whose failures, or seconds a token, are so many times those of all nodes."""
+FEW = 64
+"""Up to so many branches and workers, or nodes, each change is told, and each choice looks at all, at once."""
+TELL_S = 1.0
+TELL_PACE_S = 5e-3
+"""Of more, between two tellings of who takes work: a second, or so long for each job that is told."""
+WORSE_PACE_S = 1e-3
+"""Of more nodes, for each, between two looks at which are worse than others: a tenth of the time at most, as a look
+takes a tenth of a millisecond a node. Where many die at once, each that is to be started asks."""
+_OF_A_NODE = frozenset({FailureKind.TRANSIENT.value, FailureKind.TIMED_OUT.value})
+
+
+def wanted(state: Cluster) -> tuple[int, int]:
+    """Branches and workers for what is granted and waits now, as far as there is room for them."""
+    own = state.settings
+    branches, workers = room(state)
+    return min(branches, own.branches_max), min(workers, own.workers_max)
+
+
+def room(state: Cluster) -> tuple[int, int]:
+    """For how many branches and workers there would be work: what a cluster that can grow is asked for."""
+    if not state.jobs:
+        return 0, 0
+    own = state.settings
+    granted = sum(pool.granted for pool in state.pools.values())
+    branches = max(granted / own.calls_per_branch, state.calls_per_s / own.calls_per_s_per_branch)
+    runs = sum(job.runs for job in state.jobs.values())
+    return max(math.ceil(branches), own.branches_min), math.ceil(runs / own.runs_per_worker)
+
+
+def settle(state: Cluster, out: list[Command]) -> None:
+    """Start, drain and retire until it is as wanted; tell who takes work, where that changed."""
+    now, state.resize = wanted(state), False
+    if not state.restaff and now == state.wanted:
+        return
+    state.wanted, state.restaff = now, False
+    _by_role(state, "branch", now[0], out)
+    _by_role(state, "worker", now[1], out)
+    if state.at_s < state.found_s:
+        state.wake(state.found_s)
+    else:
+        _start(state, out)
+    _retire(state, out)
+    _tell(state, out)
+
+
+def _tell(state: Cluster, out: list[Command]) -> None:
+    """Every job is told all names: were that done with each of a thousand that come to life, it would be a million."""
+    branches, workers = up(state, "branch"), up(state, "worker")
+    if (branches, workers) == (state.branches, state.workers):
+        return
+    if len(branches) + len(workers) > FEW and state.branches:
+        next_s = state.told_s + max(TELL_S, TELL_PACE_S * len(state.jobs))
+        if state.at_s < next_s:
+            state.wake(next_s)
+            return
+    state.branches, state.workers, state.told_s = branches, workers, state.at_s
+    out.append(Staffed(branches, workers))
+
+
+def up(state: Cluster, role: str) -> tuple[str, ...]:
+    """Those of a role that take work, by their slots."""
+    up = [(one.slot, name) for name, one in state.members.items() if one.role == role and one.state == "up"]
+    return tuple(name for _, name in sorted(up))
+
+
+def _by_role(state: Cluster, role: str, n: int, out: list[Command]) -> None:
+    counted = supervision.COUNTED
+    there = [(name, one) for name, one in state.members.items() if one.role == role and one.state in counted]
+    if len(there) <= n:
+        state.fewer_s.pop(role, None)
+    free = (name for slot in count() if (name := f"{role}:{slot}") not in state.members)
+    for name in islice(free, max(0, n - len(there))):
+        supervision.member(state, name).start_s = state.at_s
+    if len(there) <= n:
+        return
+    unborn = [name for name, one in there if one.state == "wanted"]
+    for name in unborn[: len(there) - n]:
+        del state.members[name]
+    extra = len(there) - len(unborn[: len(there) - n]) - n
+    if extra <= 0:
+        return
+    since_s = state.fewer_s.setdefault(role, state.at_s)
+    due_s = since_s + state.settings.fewer_after_s
+    if state.at_s < due_s:
+        state.wake(due_s)
+        return
+    up = [(name, one) for name, one in there if one.state == "up"]
+    up.sort(key=lambda pair: (-health.failure_share(pair[1].seen, state.at_s, _OF_A_NODE), -pair[1].slot))
+    for _, one in up[:extra]:
+        one.state, one.since_s, one.empty_s = "draining", state.at_s, state.at_s
+    state.fewer_s.pop(role, None)
+
+
+def _start(state: Cluster, out: list[Command]) -> None:
+    due = []
+    for name, one in state.members.items():
+        if one.state == "wanted":
+            if state.at_s < one.start_s:
+                state.wake(one.start_s)
+            else:
+                due.append((name, one))
+    if not due:
+        return  # which nodes are worse than others is looked up only where one is to be chosen
+    avoid, probe = _avoided(state)
+    for name, one in due:
+        shunned = avoid if probe is None else [*avoid, probe]
+        if state.nodes and len(shunned) >= len(state.nodes):
+            if probe is None or len(avoid) >= len(state.nodes):
+                return  # no node may take it; those that are out are looked at when their breakers are due
+            _reserve(state, one, probe)
+            shunned, avoid, probe = avoid, [*avoid, probe], None
+        one.state, one.since_s = "starting", state.at_s
+        if one.past[0]:
+            state.restarts[one.role] = state.restarts.get(one.role, 0) + 1
+        out.append(Start(one.role, name, tuple(sorted(shunned))))
+
+
+def _reserve(state: Cluster, one: Member, node: str) -> None:
+    """This one start shows whether a half open node is well."""
+    one.probe = node
+    own, policy = state.nodes[node].breaker, state.settings.node
+    breaker.probe_out(policy, own, state.at_s, state.at_s + policy.window_s)
+    state.wake(breaker.due_at_s(own, state.at_s))
+
+
+def _avoided(state: Cluster) -> tuple[list[str], str | None]:
+    """Nodes that take nothing, and a half open one that may take one."""
+    at_s = state.at_s
+    avoid: list[str] = []
+    probe = None
+    for name, place in state.nodes.items():
+        own = place.breaker
+        if place.drained or own.state is BreakerState.OPEN:
+            avoid.append(name)
+        elif own.state is BreakerState.HALF_OPEN:
+            if probe is None and breaker.probes_wanted(state.settings.node, own, at_s) > 0:
+                probe = name
+            else:
+                avoid.append(name)
+    out = {*avoid, probe}
+    worse = [name for name in _worse(state) if name not in out]
+    if len(avoid) + len(worse) + (probe is not None) < len(state.nodes):
+        avoid += worse
+    return avoid, probe
+
+
+def _worse(state: Cluster) -> tuple[str, ...]:
+    """Nodes that are worse than others; of many nodes, as of a short while ago."""
+    nodes = len(state.nodes)
+    if nodes <= FEW or state.at_s >= state.worse_s + nodes * WORSE_PACE_S:
+        state.worse, state.worse_s = worse(state), state.at_s
+    return tuple(name for name in state.worse if name in state.nodes)
+
+
+def worse(state: Cluster) -> tuple[str, ...]:
+    """Nodes whose calls fail or crawl far more than those of most others."""
+    if len(state.nodes) < 2:
+        return ()
+    at_s = state.at_s
+    shares = {name: _failing(place.seen, at_s) for name, place in state.nodes.items()}
+    usual = sorted(shares.values())[len(shares) // 2 - 1]
+    found = {name for name, share in shares.items() if share >= max(0.5, WORSE * usual)}
+    for part in (0.5, 0.95):  # slow always, or now and then
+        paces = {name: health.per_token_s(place.seen, at_s, part) for name, place in state.nodes.items()}
+        pace = sorted(paces.values())[(len(paces) - 1) // 2]
+        found |= {name for name, own in paces.items() if 0 < WORSE * pace < own}
+    return tuple(name for name in state.nodes if name in found)
+
+
+def _failing(seen: Buffer, at_s: float) -> float:
+    rates = health.rates(seen, at_s, health.AGE_MAX_S)
+    few = (rates.answered + rates.failed) * health.AGE_MAX_S < ENDED_FEW - 0.5
+    return 0.0 if few else health.failure_share(seen, at_s, _OF_A_NODE)
+
+
+def _retire(state: Cluster, out: list[Command]) -> None:
+    for name, one in state.members.items():
+        if one.state == "draining" and not supervision.busy(one):
+            due_s = one.empty_s + supervision.EMPTY_S
+            if state.at_s >= due_s:
+                one.state, one.since_s = "retiring", state.at_s
+                out.append(Retire(name))
+                supervision.look(state, state.at_s + state.settings.restart.stale_s)
+            else:
+                state.wake(due_s)
+
+
+def rate(state: Cluster) -> None:
+    """What all routes together begin in a second, for how many branches are wanted."""
+    state.resize = True
+    state.calls_per_s = sum(health.rates(route.seen, state.at_s).begun for route in state.routes.values())
+
+

@@ -1,0 +1,254 @@
+"""Who draws on what: jobs that join, renew, leave, or are not heard of."""
+
+from __future__ import annotations
+
+import math
+
+from cortex.scheduler import health, job_families, leases, pools, supervision
+from cortex.scheduler.protocol import Command, Condemn
+from cortex.scheduler.reports import Claim, Claims, Grant
+from cortex.scheduler.state import Cluster, Hold, Job
+from policies.failures import restart
+from policies.failures.breaker import BreakerState
+
+FORGET_S = 3600.0
+"""A pool, route or tool that nobody has used for so long is forgotten, with what was learnt of it."""
+
+LEFT_MAX = 1_000
+"""Jobs that left of which the epoch is known: claims of theirs may be a moment late, not longer."""
+
+
+def joined(state: Cluster, claims: Claims, out: list[Command]) -> None:
+    """A job's claims: taken in, the pools divided, and each claim answered.
+
+    Claims that arrive late are answered, and change nothing: those of an earlier incarnation of the channel with
+    nothing, those that a later one of the same has overtaken with what it has. A job whose routes draw on no pool
+    claims nothing: it joins so that branches and workers are there for it.
+    """
+    job = state.jobs.get(claims.job)
+    if claims.epoch < job.epoch if job is not None else claims.epoch <= state.left.get(claims.job, 0):
+        out.extend(_nothing(state, claims, claim) for claim in claims.claims)
+        return
+    if job is None:
+        job = state.jobs[claims.job] = Job(claims.epoch, 0.0)
+        state.resize = True
+        # No member was checked while there was no job: one may have hung.
+        supervision.look(state, state.at_s + supervision.IDLE_CHECK_S)
+        forget(state)
+        job_families.count(state, claims.job)
+    elif claims.epoch > job.epoch:
+        _returned(state, claims, job, out)
+    elif _overtaken(state, claims, job):
+        out.extend(leases.answer(state, claims.job, name, state.pools) for name in job.holds)
+        return
+    _renew(state, claims, job)
+    if state.again and claims.cortex != state.cortex:
+        for claim in claims.claims:
+            pools.adopt(state, claim, out)
+    _take(state, claims, job, out)
+    for name, hold in job.holds.items():
+        if hold.probes:
+            leases.take_back(state, (claims.job, job, name, state.routes[name], hold))
+    if state.kin and job_families.root_of(claims.job) in state.kin:
+        job_families.divide(state, claims.job)
+    pools.send(state, job)
+    divided = leases.settle(state, out, claims.job) if state.stale else ()
+    out.extend(leases.answer(state, claims.job, name, divided) for name in job.holds)
+
+
+def check(claims: Claims) -> None:
+    """Raises ValueError, one line, for claims that make no sense."""
+    if claims.wanted < 0 or not 0 < claims.weight < math.inf:
+        raise ValueError(
+            f"{claims.job}: wants {claims.wanted} permits at weight {claims.weight}; "
+            "the one must be 0 or more, the other above 0"
+        )
+    if not 0 <= claims.headroom < 1 or not 0 < claims.call_timeout_s < math.inf:
+        raise ValueError(f"{claims.job}: headroom {claims.headroom}, calls of {claims.call_timeout_s} s")
+    named = set()
+    for claim in claims.claims:
+        if claim.held < 0:
+            raise ValueError(f"{claims.job}: holds less than nothing")
+        named.add(claim.route)
+    if claims.wanted and not named:
+        raise ValueError(f"{claims.job}: names no route")
+    if len(named) < len(claims.claims):
+        raise ValueError(f"{claims.job}: names a route twice")
+
+
+def _nothing(state: Cluster, claims: Claims, claim: Claim) -> Grant:
+    why = f"epoch {claims.epoch} of this job is over"
+    return Grant(claims.job, claim.route, state.cortex, state.serial, 0, for_s=state.settings.lease_s, why=why)
+
+
+def _overtaken(state: Cluster, claims: Claims, job: Job) -> bool:
+    """It tells less than was known: a later claim has come before it."""
+    for claim in claims.claims:
+        hold = job.holds.get(claim.route)
+        if hold is not None and _heard(state, claims, claim) < hold.heard:
+            return True
+    return False
+
+
+def _heard(state: Cluster, claims: Claims, claim: Claim) -> int:
+    return claim.heard if claims.cortex == state.cortex else 0
+
+
+def _returned(state: Cluster, claims: Claims, job: Job, out: list[Command]) -> None:
+    """Its channel died and came back, or a new run took the job over."""
+    if not job.dead:
+        died(state, claims.job, out)
+    state.restarts["channel"] = state.restarts.get("channel", 0) + 1
+    job.epoch, job.dead = claims.epoch, False
+    for hold in job.holds.values():
+        hold.heard = 0
+        hold.told = []  # what the one before was told, the new one does not take in
+        hold.grant = None
+
+
+def _renew(state: Cluster, claims: Claims, job: Job) -> None:
+    job.expired = False
+    job.until_s = state.at_s + state.settings.lease_s
+    if job.runs != claims.demand:
+        state.resize = True
+    job.weight, job.headroom = claims.weight, claims.headroom
+    job.asked, job.concurrency, job.rates = claims.wanted, claims.concurrency, claims.rates
+    job.want = min(claims.wanted, claims.concurrency)
+    job.call_timeout_s, job.runs = claims.call_timeout_s, claims.demand
+    job.free_s = job.until_s + claims.call_timeout_s + state.settings.restart.grace_s
+    health.hear(job.seen, state.at_s, claims.progress)
+    state.wake(job.until_s)
+
+
+def _take(state: Cluster, claims: Claims, job: Job, out: list[Command]) -> None:
+    """What it tells that it holds; routes that it does not name any more are given back."""
+    old, names = job.holds, [claim.route for claim in claims.claims]
+    if list(old) != names:
+        for name in [name for name in old if name not in names]:
+            _drop(state, claims.job, name, old.pop(name))
+        for claim in claims.claims:
+            if claim.route not in old:
+                _enter(state, claims.job, claim, old)
+        job.holds = {name: old[name] for name in names}
+    for claim in claims.claims:
+        hold, route = job.holds[claim.route], state.routes[claim.route]
+        heard = _heard(state, claims, claim)
+        hold.held, hold.heard, hold.blocked = claim.held, heard, claim.blocked
+        while hold.told and hold.told[0][0] <= heard:
+            del hold.told[0]
+        if _put_aside(hold):
+            hold.grant = None  # it counts again when it is told anew
+        leases.count(state, hold)
+        if claim.blocked:
+            pools.suspect(state, claim.route, claim.blocked, out)
+            if route.breaker.state is BreakerState.CLOSED and hold.grant is not None and heard >= hold.grant.serial:
+                hold.grant = None  # the one call that it may make is granted anew
+        pool = state.pools[hold.pool]
+        if job.headroom != pool.headroom:
+            _keep_free(state, hold.pool)
+
+
+def _put_aside(hold: Hold) -> bool:
+    """It has heard its grant and holds less: its lease ran out by its own clock, though not by ours."""
+    grant = hold.grant
+    return grant is not None and grant.starts < 0 and hold.heard >= grant.serial and hold.held < grant.permits
+
+
+def _keep_free(state: Cluster, name: str) -> None:
+    pool = state.pools[name]
+    headroom = max((state.jobs[job].headroom for route in pool.routes for job in state.routes[route].jobs), default=0.0)
+    if headroom != pool.headroom:
+        pool.headroom = headroom
+        pools.touch(state, name)
+
+
+def _enter(state: Cluster, job: str, claim: Claim, holds: dict[str, Hold]) -> None:
+    route = pools.known(state, claim.route, claim.pool)
+    route.jobs[job] = True
+    holds[claim.route] = Hold(route.pool)
+    state.pools[route.pool].holders += 1
+    pools.touch(state, route.pool)
+
+
+def _drop(state: Cluster, job: str, name: str, hold: Hold) -> None:
+    leases.probes_back(state, name, hold)
+    hold.held, hold.told = 0, []
+    leases.count(state, hold)
+    del state.routes[name].jobs[job]
+    pool = state.pools[hold.pool]
+    pool.holders -= 1
+    pool.left_s = state.at_s
+    if not pool.holders:
+        pool.granted = pool.wanted = 0
+    _keep_free(state, hold.pool)
+    pools.touch(state, hold.pool)
+
+
+def ended(state: Cluster, name: str, epoch: int) -> None:
+    """A job ended in this epoch. One that has claimed anything in a later one goes on."""
+    job = state.jobs.get(name)
+    if job is not None and job.epoch <= epoch:
+        left(state, name)
+
+
+def left(state: Cluster, name: str) -> None:
+    """Nothing of a job is in flight any more, and nobody speaks for it."""
+    job = state.jobs.get(name)
+    if job is not None:
+        for route, hold in job.holds.items():
+            _drop(state, name, route, hold)
+        del state.jobs[name]
+        state.left.pop(name, None)
+        state.left[name] = job.epoch
+        if len(state.left) > LEFT_MAX:
+            del state.left[next(iter(state.left))]
+        job_families.count(state, name)
+        state.resize = True
+        forget(state)
+
+
+def died(state: Cluster, name: str, out: list[Command]) -> None:
+    """A job's channel died. One that gets on between its deaths may die as often as it likes."""
+    job = state.jobs.get(name)
+    if job is None or job.condemned:
+        return
+    policy = state.settings.channel
+    if job.deaths and health.stalled_s(job.seen, state.at_s) < state.at_s - job.deaths[-1]:
+        job.deaths = []
+    job.deaths = restart.remembered(policy, [*job.deaths, state.at_s], state.at_s)
+    verdict = restart.decide(policy, job.deaths, state.at_s)
+    if verdict.escalate:
+        job.condemned = True
+        out.append(Condemn(name, f"its channel {verdict.why}"))
+
+
+def passed(state: Cluster) -> None:
+    """Leases run out, and what they held is free when its last call must have ended."""
+    for name in [name for name, job in state.jobs.items() if job.until_s <= state.at_s]:
+        job = state.jobs[name]
+        if state.at_s >= job.free_s:
+            left(state, name)
+        elif not job.expired:
+            job.expired = True
+            pools.send(state, job)
+            for hold in job.holds.values():
+                hold.grant = None  # it has put it aside; should it come back, it is told anew
+                pools.touch(state, hold.pool)
+    for job in state.jobs.values():
+        state.wake(job.free_s if job.expired else job.until_s)
+
+
+def forget(state: Cluster) -> None:
+    """What nobody has used for long. Looked for when jobs come and go, so that idle time needs nothing."""
+    for name in [name for name, pool in state.pools.items() if _forgotten(state, name)]:
+        for route in state.pools.pop(name).routes:
+            del state.routes[route]
+    old_s = state.at_s - FORGET_S
+    for name in [name for name, tool in state.tools.items() if tool.asked_s < old_s]:
+        del state.tools[name]
+
+
+def _forgotten(state: Cluster, name: str) -> bool:
+    pool = state.pools[name]
+    by_hand = bool(pool.caps.who)
+    return not pool.holders and not by_hand and not pool.in_flight and pool.left_s < state.at_s - FORGET_S

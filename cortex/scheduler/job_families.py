@@ -1,0 +1,134 @@
+"""Families: a job and its child jobs, however deep. What a user bounds by hand holds for all of them together.
+
+A child job has a channel of its own and joins the cortex by itself, under its parent's name and more. So that twenty
+children of a job with ``--concurrency 10 --rpm 60`` are not 200 calls at once and 1,200 a minute, the members of a
+family share these bounds, and the weight that one job would have. The bounds are those of the job at the root, as it
+told them last: ``cortex set`` on it holds for its children too. On top come the few probes of a half open route, which
+must not wait until the others have nothing in flight elsewhere.
+
+Where roles of a job have routes of their own, these are members too: each claims what it wants of its routes by a name
+of its own, though one channel speaks for all of them, and sees to it that together they keep the bounds.
+
+``Cluster.kin`` names the families of more than one channel, so that a job without children pays for none of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cortex.scheduler import pools
+from cortex.scheduler.state import Cluster, Job
+from policies.limits.fair_share import in_turn
+
+Rates = tuple[float, float, float]
+"""Requests, input tokens and output tokens a second; 0: no bound."""
+
+
+def root_of(job: str) -> str:
+    """The name of the job at the root: ``~`` stands in the names of other members alone."""
+    return job.partition("~")[0]
+
+
+def member_of(job: str, role: str) -> str:
+    """The name by which a job claims what this role of it wants. Child jobs have numbers, roles have names."""
+    return f"{job}~{role}"
+
+
+def spoken_for(name: str) -> str:
+    """The job whose channel speaks for the member of this name: itself, unless it is a role's."""
+    job, _, last = name.rpartition("~")
+    return job if job and not last.isdecimal() else name
+
+
+def spoken_by(state: Cluster, job: str) -> list[str]:
+    """The members that this job's channel speaks for, itself the first of them, as far as they have joined."""
+    return [name for name in state.jobs if spoken_for(name) == job]
+
+
+def count(state: Cluster, job: str) -> None:
+    """This job has come or gone: who is of its family now."""
+    root = root_of(job)
+    members = tuple(name for name in state.jobs if root_of(name) == root)
+    if len({spoken_for(name) for name in members}) > 1:
+        state.kin[root] = members
+    else:
+        state.kin.pop(root, None)
+    for name in members:
+        state.resize = True
+        divide(state, name)
+
+
+def divide(state: Cluster, job: str) -> None:
+    """What each member may want of what the user allows all of them, fair by weight; in turns where that is little."""
+    root = root_of(job)
+    names = state.kin.get(root, (job,))
+    members = [state.jobs[name] for name in names]
+    if len(members) == 1:
+        wants = [min(members[0].asked, members[0].concurrency)]
+    else:
+        most = _bounds(state, root)[0]
+        turn = int(state.at_s // state.settings.lease_s)
+        wants = in_turn([(min(each.asked, most), each.weight) for each in members], most, turn)
+        if sum(each.asked > 0 for each in members) > most:
+            state.wake((turn + 1) * state.settings.lease_s)
+    for each, want in zip(members, wants, strict=True):
+        if want != each.want:
+            each.want = want
+            pools.send(state, each)
+        if len(members) > 1:
+            for hold in each.holds.values():
+                pools.touch(state, hold.pool)  # what one gives back another may take
+
+
+def _bounds(state: Cluster, root: str) -> tuple[int, Rates]:
+    """Calls at once and rates, by hand: those of the root; of its children where that has not joined (yet)."""
+    told = [state.jobs[root]] if root in state.jobs else [state.jobs[name] for name in state.kin[root]]
+    rates = [min((each.rates[place] for each in told if each.rates[place]), default=0.0) for place in range(3)]
+    return min(each.concurrency for each in told), (rates[0], rates[1], rates[2])
+
+
+def room(state: Cluster, root: str) -> int:
+    """Permits that this family may be granted beyond those that it may be using, over all routes."""
+    using = sum(hold.counted for name in state.kin[root] for hold in state.jobs[name].holds.values())
+    return max(0, _bounds(state, root)[0] - using)
+
+
+def hold_back(state: Cluster, names: Sequence[str], lacks: list[int]) -> None:
+    """Cut what jobs of these names are to get more, so that no family passes its bound while others give back."""
+    left: dict[str, int] = {}
+    for place, (name, lack) in enumerate(zip(names, lacks, strict=True)):
+        root = root_of(name)
+        if lack > 0 and root in state.kin:
+            if root not in left:
+                left[root] = room(state, root)
+            lacks[place] = min(lack, left[root])
+            left[root] -= lacks[place]
+
+
+def weight(state: Cluster, name: str, job: Job) -> float:
+    """Among the jobs that share a pool: a family weighs what its root would weigh alone."""
+    members = state.kin.get(root_of(name))
+    if members is None:
+        return job.weight
+    return job.weight / max(1, sum(state.jobs[each].want > 0 for each in members))
+
+
+def rates(state: Cluster, name: str, share: int, told: Rates) -> Rates:
+    """What a member may use of the rates that its user set, by its part of the family's permits, within those told.
+
+    The parts are those of the grants as they stand, and of the share that is about to be granted.
+    """
+    root = root_of(name)
+    own = _bounds(state, root)[1]
+    if not share or not any(own):
+        return told
+    others = 0
+    for each in state.kin[root]:
+        if each != name:
+            others += sum(hold.share for hold in state.jobs[each].holds.values())
+    part = share / (share + others)
+    least = [
+        min(one, by_hand * part) if one and by_hand else one or by_hand * part
+        for one, by_hand in zip(told, own, strict=True)
+    ]
+    return least[0], least[1], least[2]

@@ -1,0 +1,354 @@
+"""Leases: what each job may use of each of its routes, so that all together never use more than the pool allows.
+
+What a job may be using is the greatest of what it told that it holds and of every grant that it may take in yet: a
+grant counts until its holder has said that it heard it, or a later one. Only what nobody may be using is given out. A
+smaller share is told at once and counts when it is confirmed. A job whose lease ran out begins nothing, but what it
+had counts until its last call must have ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+import msgspec
+
+from cortex.scheduler import job_families, pools
+from cortex.scheduler.protocol import Command
+from cortex.scheduler.reports import Grant
+from cortex.scheduler.state import NEVER, Cluster, Hold, Job, Pool, Route
+from policies.failures import breaker
+from policies.failures.breaker import BreakerState
+from policies.limits.fair_share import fair_shares, over_time
+from policies.limits.limit import Allowance
+
+FEW: Final = 64
+"""Up to so many holders a pool is divided anew with every change; it takes some 3 µs a holder."""
+PACE_S: Final = 3e-5
+"""For each holder of a larger pool, between two divisions: a tenth of the time is spent on them at most."""
+RATES_S: Final = 0.25
+"""Between two tellings of rates alone."""
+CUT: Final = 0.9
+"""A rate that falls below this share of what was told is told at once."""
+PROBE_S: Final = 1.0
+"""After it a renewal takes back the leave for probes that has not been used, so that none is used after its lease."""
+
+Row = tuple[str, Job, str, Route, Hold]
+
+
+def count(state: Cluster, hold: Hold) -> None:
+    """Anew, what this holder may be using."""
+    told = hold.told[0][1] if hold.told else 0
+    now = hold.held if hold.held > told else told
+    if now != hold.counted:
+        state.pools[hold.pool].in_use += now - hold.counted
+        hold.counted = now
+        pools.touch(state, hold.pool)
+
+
+def settle(state: Cluster, out: list[Command], asker: str = "") -> list[str]:
+    """Divide the pools of which something changed; the names of those that were. The asker's grants are not put out."""
+    divided = []
+    while state.stale:
+        name = next(iter(state.stale))
+        del state.stale[name]
+        pool = state.pools.get(name)
+        if pool is None or not pool.holders:
+            continue
+        next_s = pool.shared_s + pool.holders * PACE_S
+        if pool.holders <= FEW or state.at_s >= next_s:
+            share_out(state, pool, out, asker)
+            divided.append(name)
+        else:
+            pool.late = True
+            again(state, pool, next_s)
+    return divided
+
+
+def again(state: Cluster, pool: Pool, at_s: float) -> None:
+    """This pool is to be divided again then, whatever happens."""
+    pool.again_s = min(pool.again_s, at_s)
+    state.wake(at_s)
+
+
+def share_out(state: Cluster, pool: Pool, out: list[Command], asker: str) -> None:
+    """Give each holder its fair share; nobody is granted what another may still use."""
+    allowed = pools.allowed(state, pool)
+    by_rate = _tells_rates(state, pool, allowed)
+    pool.allowed, pool.shared_s, pool.again_s = allowed, state.at_s, NEVER
+    rows = _rows(state, pool)
+    if state.kin:
+        claims = [(row[4].want, job_families.weight(state, row[0], row[1])) for row in rows]
+    else:
+        claims = [(row[4].want, row[1].weight) for row in rows]
+    shares = _shares(state, pool, rows, claims)
+    pool.wanted = sum(want for want, _ in claims)
+    granted = sum(shares)
+    if granted != pool.granted:
+        pool.granted, state.resize = granted, True
+    if state.kin:
+        for row, share in zip(rows, shares, strict=True):
+            row[4].share = share
+    for row, share in zip(rows, shares, strict=True):
+        if not row[1].expired:
+            grant = due(state, pool, row, share, by_rate or row[0] == asker)
+            if grant is not None and row[0] != asker:
+                out.append(grant)
+    pool.told, pool.late = True, False
+    for route_name in pool.routes:
+        _probe(state, pool, route_name, out, asker)
+    if allowed.held_until_s > state.at_s:
+        again(state, pool, allowed.held_until_s)
+
+
+def _rows(state: Cluster, pool: Pool) -> list[Row]:
+    rows: list[Row] = []
+    for route_name in pool.routes:
+        route = state.routes[route_name]
+        for job_name in route.jobs:
+            job = state.jobs[job_name]
+            rows.append((job_name, job, route_name, route, job.holds[route_name]))
+    return rows
+
+
+def _shares(state: Cluster, pool: Pool, rows: list[Row], claims: list[tuple[int, float]]) -> list[int]:
+    """What each is granted now: its fair share, as far as it has it or as it is free."""
+    shares = _turns(state, pool, claims)
+    pool.level = min((s / c[1] for s, c in zip(shares, claims, strict=True) if s < c[0]), default=NEVER)
+    lacks = [share - row[4].counted for row, share in zip(rows, shares, strict=True)]
+    if state.kin:
+        job_families.hold_back(state, [row[0] for row in rows], lacks)
+    free = _free(state, pool)
+    if sum(lack for lack in lacks if lack > 0) <= free:
+        if not state.kin:
+            return shares
+        free = sum(max(lack, 0) for lack in lacks)
+    given = fair_shares([(max(lack, 0), claim[1]) for lack, claim in zip(lacks, claims, strict=True)], free)
+    return [min(share, row[4].counted + more) for row, share, more in zip(rows, shares, given, strict=True)]
+
+
+def _tells_rates(state: Cluster, pool: Pool, allowed: Allowance) -> bool:
+    """Rates are told a few times a second at most; but a cut at once."""
+    old, rates = pool.rates, (allowed.requests_per_s, allowed.input_tokens_per_s, allowed.output_tokens_per_s)
+    if not any(rates) and not any(old):
+        return False
+    next_s = pool.rated_s + max(RATES_S, pool.holders / state.settings.reports_per_s)
+    cut = any(new and (new < was * CUT or not was) for was, new in zip(old, rates, strict=True))
+    if state.at_s < next_s and not cut:
+        again(state, pool, next_s)
+        return False
+    pool.rated_s, pool.rates = state.at_s, rates
+    return True
+
+
+def _turns(state: Cluster, pool: Pool, claims: list[tuple[int, float]]) -> list[int]:
+    """Fair shares; where single permits matter, jobs take turns of a lease time."""
+    turn = int(state.at_s // state.settings.lease_s)
+    shares, goes_round = over_time(claims, pool.allowed.concurrency, turn)
+    if goes_round:
+        again(state, pool, (turn + 1) * state.settings.lease_s)
+    return shares
+
+
+def _free(state: Cluster, pool: Pool) -> int:
+    if state.at_s < state.silent_until_s:
+        return 0
+    in_use = pool.in_use
+    if state.at_s < state.probes_from_s:
+        if pool.unknown < 0:  # calls of holders that were not heard of in all the time of listening
+            pool.unknown = max(0, pool.in_flight - pool.in_use)
+        pool.unknown = min(pool.unknown, pool.in_flight)
+        in_use += pool.unknown
+    return max(0, pool.allowed.concurrency - in_use)
+
+
+# ------------------------------------------------------------------------------------------- the grants
+
+
+def due(state: Cluster, pool: Pool, row: Row, share: int, by_rate: bool) -> Grant | None:
+    """A new grant for this holder, or None where the one that it has still says the same."""
+    route, hold, allowed = row[3], row[4], pool.allowed
+    old, own = hold.grant, route.breaker
+    if hold.probes and old is not None and pool.told:
+        return None  # its leave stands until its probes are heard of, or a renewal takes it back
+    starts, why = _terms(state, pool, route, hold, share)
+    part = share / max(share, pool.granted) if share else 0.0  # what is granted may not count it yet
+    rates = (allowed.requests_per_s * part, allowed.input_tokens_per_s * part, allowed.output_tokens_per_s * part)
+    if state.kin and job_families.root_of(row[0]) in state.kin:
+        rates, by_rate = job_families.rates(state, row[0], share, rates), True
+    if (
+        old is not None
+        and pool.told
+        and old.permits == share
+        and old.starts == starts
+        and old.generation == own.generation
+        and old.why == why
+        and (not by_rate or _same_rates(old, rates))
+    ):
+        return None
+    return issue(state, row, share, starts, rates, why)
+
+
+def _same_rates(old: Grant, rates: tuple[float, float, float]) -> bool:
+    were = (old.requests_per_s, old.input_tokens_per_s, old.output_tokens_per_s)
+    return were == rates or all(map(pools.same_rate, were, rates))
+
+
+def issue(
+    state: Cluster, row: Row, permits: int, starts: int, rates: tuple[float, float, float], why: str
+) -> Grant:
+    """A grant under a new serial. It counts from now on, until its holder says that it took it in."""
+    job_name, _, route_name, route, hold = row
+    state.serial += 1
+    hold.grant = grant = Grant(
+        job_name,
+        route_name,
+        state.cortex,
+        state.serial,
+        permits,
+        starts,
+        route.breaker.generation,
+        *rates,
+        0.0,
+        why,
+        max(0.0, route.breaker.until_s - state.at_s) if route.breaker.state is BreakerState.OPEN else 0.0,
+        pools.memo(state, route, state.serial),
+    )
+    told = hold.told
+    while told and told[-1][1] <= permits:
+        told.pop()
+    told.append((state.serial, permits))
+    now = max(hold.held, told[0][1])
+    if now != hold.counted:
+        state.pools[hold.pool].in_use += now - hold.counted
+        hold.counted = now
+    return grant
+
+
+def _terms(state: Cluster, pool: Pool, route: Route, hold: Hold, share: int) -> tuple[int, str]:
+    """Attempts that may be begun under the grant, and why it is less than was asked for."""
+    own, allowed = route.breaker, pool.allowed
+    if own.state is BreakerState.OPEN:
+        return 0, f"{'blocked' if own.blocked else 'the breaker is open'}: {own.why}"
+    if own.state is BreakerState.HALF_OPEN:
+        return 0, f"{'blocked' if own.blocked else 'the breaker is half open'}, probes are out: {own.why}"
+    if hold.blocked and share:
+        return 1, f"one call alone, since the account was blocked: {hold.blocked}"
+    if share and allowed.held_until_s > state.at_s:
+        return 0, "the provider asks to wait"
+    if share >= hold.want:
+        return -1, pools.paced_by(pool)
+    if state.at_s < state.silent_until_s:
+        return -1, "the cortex was started again and listens what others hold"
+    most = pool.bounds.concurrency
+    if pool.lent is not None and (not allowed.concurrency or (most or 0) != (pool.lent.caps.concurrency or 0)):
+        return -1, f"a share of the account's limits: {pool.lent.tenants} clusters draw on it"
+    if most is not None and allowed.concurrency >= most:
+        return -1, f"{pool.bounds.who or 'somebody'} capped this pool at {most} calls at once"
+    return -1, "the pool's limit" if pool.granted == share else "a share of the pool's limit"
+
+
+def heard(state: Cluster, pool: Pool) -> int:
+    """All holders that pace themselves have heard of a grant with this serial, or a later one."""
+    paced = (
+        hold.heard
+        for *_, hold in _rows(state, pool)
+        if (own := hold.grant) and (own.requests_per_s or own.input_tokens_per_s or own.output_tokens_per_s)
+    )
+    return min(paced, default=state.serial + 1)
+
+
+# ------------------------------------------------------------------------------------------- the probes
+
+
+def _probe(state: Cluster, pool: Pool, route_name: str, out: list[Command], asker: str) -> None:
+    """Half open: leave for so many probes as are wanted, to jobs that have something to ask."""
+    route = state.routes[route_name]
+    policy, own = state.settings.breaker, route.breaker
+    if own.state is not BreakerState.HALF_OPEN or (wanted := breaker.probes_wanted(policy, own, state.at_s)) <= 0:
+        return
+    from_s = max(state.silent_until_s, state.probes_from_s, pool.allowed.held_until_s)
+    if own.blocked:
+        from_s = max(from_s, pool.probed_s + policy.blocked_open_s)
+    if state.at_s < from_s:
+        again(state, pool, from_s)
+        return
+    wanted = min(wanted, _free(state, pool))
+    able = [name for name in route.jobs if route_name in state.jobs[name].probing and state.jobs[name].want > 0]
+    able = [name for name in able if not state.jobs[name].expired]
+    able.sort(key=lambda name: (state.jobs[name].holds[route_name].probed_s >= own.since_s, -state.jobs[name].want))
+    for name in able:
+        if wanted <= 0:
+            return
+        job = state.jobs[name]
+        n = min(wanted, job.want)
+        wanted -= n
+        _let(state, pool, (name, job, route_name, route, job.holds[route_name]), n, out, asker)
+
+
+def _let(state: Cluster, pool: Pool, row: Row, n: int, out: list[Command], asker: str) -> None:
+    _, job, _, route, hold = row
+    at_s, settings = state.at_s, state.settings
+    deadline_s = at_s + PROBE_S + settings.lease_s + job.call_timeout_s + settings.restart.grace_s
+    breaker.probe_out(settings.breaker, route.breaker, at_s, deadline_s, n)
+    hold.probes += n
+    hold.probed_s = at_s
+    route.seen_here = True
+    if route.breaker.blocked:
+        pool.probed_s = at_s
+    why = f"{'blocked' if route.breaker.blocked else 'half open'}, {n} to probe: {route.breaker.why}"
+    allowed = pool.allowed
+    rates = (allowed.requests_per_s, allowed.input_tokens_per_s, allowed.output_tokens_per_s)
+    grant = issue(state, row, hold.held + n, n, rates, why)
+    state.wake(breaker.due_at_s(route.breaker, at_s))
+    if row[0] != asker:
+        out.append(grant)
+
+
+def take_back(state: Cluster, row: Row) -> None:
+    """At a renewal, leave for probes that was heard a while ago: what was not used by now is not to be used."""
+    _, _, route_name, route, hold = row
+    grant = hold.grant
+    if grant is None or hold.heard < grant.serial:
+        return
+    if grant.starts > 0 and state.at_s > hold.probed_s + PROBE_S:
+        issue(state, row, 0, 0, (0.0, 0.0, 0.0), f"a probe is out: {route.breaker.why}")
+    elif grant.starts == 0 and hold.held == 0:
+        probes_back(state, route_name, hold)
+
+
+def probes_back(state: Cluster, route_name: str, hold: Hold) -> None:
+    """None of its probes is under way any more, whether used or not."""
+    if hold.probes:
+        breaker.probe_back(state.routes[route_name].breaker, hold.probes)
+        hold.probes = 0
+        pools.touch(state, hold.pool)
+
+
+# ------------------------------------------------------------------------------------------- the answer
+
+
+def answer(state: Cluster, job_name: str, route_name: str, divided: Collection[str]) -> Grant:
+    """For a job that asks, after its pools were settled: the grant that it has now, with a new lease."""
+    job, route = state.jobs[job_name], state.routes[route_name]
+    hold = job.holds[route_name]
+    if hold.pool not in divided or hold.grant is None:
+        pool = state.pools[hold.pool]
+        share = _quick(state, pool, job_name, job, hold) if pool.late or hold.grant is None else hold.grant.permits
+        due(state, pool, (job_name, job, route_name, route, hold), share, True)
+    assert hold.grant is not None
+    return msgspec.structs.replace(hold.grant, for_s=state.settings.lease_s)
+
+
+def _quick(state: Cluster, pool: Pool, name: str, job: Job, hold: Hold) -> int:
+    """Its share as of the last sharing of a large pool, within what is free now."""
+    own = job_families.weight(state, name, job) if state.kin else job.weight
+    fair = hold.want if pool.level == NEVER else max(1, int(pool.level * own))
+    share = min(hold.want, fair)
+    if share > hold.counted:
+        more = [min(share - hold.counted, _free(state, pool))]
+        if state.kin:
+            job_families.hold_back(state, (name,), more)
+        share = hold.counted + more[0]
+    hold.share = share
+    return share

@@ -1,0 +1,318 @@
+"""Pools and routes: what the provider allows, and whether it is well.
+
+A pool has one adaptive limit (``policies.limits.limit``), a route one breaker (``policies.failures.breaker``). What is
+known of both is given to every holder with its grants as a memo, and comes back with its claims to a cortex that was
+started again.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from cortex.scheduler import health
+from cortex.scheduler.protocol import Command, Moved
+from cortex.scheduler.reports import PACED_BY, Claim, RouteSignals
+from cortex.scheduler.state import NEVER, Cluster, Job, Pool, Route
+from policies.failures import breaker
+from policies.failures.breaker import Breaker, BreakerState
+from policies.failures.failure import FailureKind
+from policies.failures.route_choice import choose
+from policies.limits import limit, tenancy
+from policies.limits.limit import Allowance, Caps, Limit, Sample
+
+_THROTTLED = FailureKind.THROTTLED.value
+_UNWELL = (FailureKind.OVERLOADED.value, FailureKind.TRANSIENT.value, FailureKind.TIMED_OUT.value)
+_BLOCKING = (FailureKind.BLOCKED.value, FailureKind.UNAUTHORISED.value)
+SAME_SHARE = 0.02
+"""Rates that differ by less are the same: telling the holders would cost more than it brings."""
+
+
+class Memo(msgspec.Struct, frozen=True, array_like=True):
+    """What is known of a pool and a route, for the next incarnation of the cortex."""
+
+    stamp: tuple[int, int]
+    """(era, serial): the greater is the newer."""
+    at_s: float
+    """When it was written, on the writer's clock."""
+    cortex: str
+    """Who wrote it."""
+    limit: Limit
+    caps: Caps
+    breaker: Breaker | None
+    """None: it never was anything but closed."""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Memo).decode
+
+
+def breaker_in(memo: bytes) -> BreakerState | None:
+    """How the breaker of a route stood when this was written; None where that is not known."""
+    if not memo:
+        return None  # a leave that no cortex gave
+    try:
+        kept = _decode(memo).breaker
+    except msgspec.DecodeError:
+        return None  # of another release
+    return kept.state if kept is not None else BreakerState.CLOSED
+
+
+def pool_in(memo: bytes) -> tuple[Limit, Caps] | None:
+    """What was known of a pool when this was written, and its caps; None where that is not known."""
+    try:
+        kept = _decode(memo) if memo else None
+    except msgspec.DecodeError:
+        return None  # of another release
+    return (kept.limit, kept.caps) if kept is not None else None
+
+
+def memo(state: Cluster, route: Route, serial: int) -> bytes:
+    """To be kept by a holder of this route. The breaker's window is left out: a restart forgets half a minute."""
+    pool = state.pools[route.pool]
+    kept = route.breaker if route.breaker.generation else None
+    if kept is not None and kept.window:
+        kept = msgspec.structs.replace(kept, window=[])
+    return _encode(Memo((state.era, serial), state.at_s, state.cortex, pool.limit, pool.caps, kept))
+
+
+def known(state: Cluster, name: str, pool_name: str) -> Route:
+    """The route of this name; met for the first time, it is well, and its pool is as large as pools begin."""
+    route = state.routes.get(name)
+    if route is None:
+        route = state.routes[name] = Route(pool_name)
+        pool_of(state, pool_name).routes[name] = True
+    return route
+
+
+def pool_of(state: Cluster, name: str) -> Pool:
+    """The pool of this name, new where it is met for the first time."""
+    pool = state.pools.get(name)
+    if pool is None:
+        pool = state.pools[name] = Pool(limit.new(state.settings.limit), left_s=state.at_s)
+        if state.shared:
+            pool.lent = tenancy.NOTHING
+    return pool
+
+
+def adopt(state: Cluster, claim: Claim, out: list[Command]) -> None:
+    """After a restart a memo stands in for the memory that was lost; of two the newer.
+
+    How much time lies between is unknown, since clocks may differ: it is taken for none, so that what was open stays
+    open at least as long as it would have. A memo that comes late is heard only where nothing else is known, and none
+    knows better of a breaker than what moved it since.
+    """
+    if not claim.memo:
+        return
+    route, pool = known(state, claim.route, claim.pool), pool_of(state, claim.pool)
+    try:
+        kept = _decode(claim.memo)
+    except (msgspec.DecodeError, ValueError):
+        return  # of another release
+    if kept.cortex == state.cortex:
+        return  # nothing was lost since
+    late = state.at_s >= state.adopting_until_s
+    state.era = max(state.era, kept.stamp[0] + 1)
+    by_s = state.at_s - kept.at_s
+    if kept.stamp > pool.stamp and not (late and any(pool.stamp)):
+        pool.stamp, pool.limit = kept.stamp, kept.limit
+        if not pool.capped:
+            pool.caps = kept.caps
+        limit.adopt(pool.limit, kept.limit.at_s + by_s)
+        touch(state, claim.pool)
+    if kept.breaker is None or route.seen_here or (late and (any(route.stamp) or route.breaker.generation)):
+        return
+    if kept.stamp > route.stamp:
+        old = route.breaker.state
+        route.stamp, route.breaker = kept.stamp, breaker.shifted(kept.breaker, by_s)
+        state.wake(breaker.due_at_s(route.breaker, state.at_s))
+        if route.breaker.state is not old:
+            moved(state, claim.route, breaker.Moved(old, route.breaker.state, route.breaker.why), out)
+
+
+def shared(state: Cluster, name: str, share: tenancy.Share, until_s: float) -> None:
+    """Other clusters draw on this pool's account: so much of it is this one's, until then."""
+    pool = pool_of(state, name)
+    pool.lent, pool.lent_until_s = share, until_s
+    if until_s > state.at_s:
+        state.wake(until_s)
+    touch(state, name)
+
+
+def touch(state: Cluster, pool: str) -> None:
+    """Something changed that its shares depend on."""
+    state.stale[pool] = True
+
+
+# ----------------------------------------------------------------------------------------- what is told
+
+
+def told(state: Cluster, signals: RouteSignals, out: list[Command]) -> None:
+    """A branch tells what became of attempts: for the pool's limit, the route's breaker and its readings."""
+    at_s = state.at_s
+    route = known(state, signals.route, signals.pool)
+    pool = state.pools[route.pool]
+    failed = signals.failed
+    health.record(
+        route.seen,
+        at_s,
+        signals.begun,
+        signals.answered,
+        failed,
+        signals.latency_s,
+        signals.input_tokens,
+        signals.output_tokens,
+        signals.samples,
+    )
+    throttled = failed.get(_THROTTLED, 0)
+    if signals.begun or signals.answered or failed or signals.rate is not None:
+        sample = Sample(
+            begun=signals.begun,
+            answered=signals.answered,
+            throttled=throttled,
+            unwell=sum(failed.get(kind, 0) for kind in _UNWELL) if failed else 0,
+            input_tokens=signals.input_tokens,
+            output_tokens=signals.output_tokens,
+            latency_s=signals.latency_s,
+            retry_after_s=signals.retry_after_s if throttled else 0.0,
+            rate=signals.rate,
+            in_flight=pool.in_flight,
+            binding=pool.wanted > pool.allowed.concurrency,
+        )
+        if limit.observe(state.settings.limit, pool.limit, at_s, sample):
+            pool.grew_s = at_s
+        if not _alike(pool.allowed, allowed(state, pool), at_s):
+            touch(state, route.pool)
+    _judge(state, signals, route, out)
+
+
+def _judge(state: Cluster, signals: RouteSignals, route: Route, out: list[Command]) -> None:
+    policy, failed = state.settings.breaker, signals.failed
+    if failed:
+        good, bad, void = breaker.sorted_out("route", signals.answered, failed)
+    else:
+        good, bad, void = signals.answered, 0, 0
+    if not good + bad + void:
+        return
+    own = route.breaker
+    throttled = failed.get(_THROTTLED, 0) if failed else 0
+    asked_s = 0.0 if throttled else signals.retry_after_s
+    slow = min(signals.slow, good + bad)
+    was = breaker.observe(
+        policy, own, state.at_s, signals.generation, good, bad, slow, asked_s, state.draw() if bad else 0.0, void
+    )
+    if was is not None:
+        route.seen_here = True
+        moved(state, signals.route, was, out)
+    if failed and any(kind in failed for kind in _BLOCKING):
+        why = signals.said or "the account is blocked"
+        was = breaker.block(policy, own, state.at_s, signals.generation, why, state.draw(), signals.retry_after_s)
+        if was is not None:
+            route.seen_here = True
+            moved(state, signals.route, was, out)
+    elif own.state is BreakerState.HALF_OPEN:
+        touch(state, route.pool)  # what was a probe may be out again
+
+
+def suspect(state: Cluster, name: str, why: str, out: list[Command]) -> None:
+    """A job comes whose account was blocked, and nobody here knows better: one probe at once decides for all."""
+    route = state.routes[name]
+    own = route.breaker
+    if own.state is not BreakerState.CLOSED or health.rates(route.seen, state.at_s).answered > 0:
+        return
+    was = breaker.block(state.settings.breaker, own, state.at_s, own.generation, why, 0.0)
+    if was is not None:
+        own.until_s = own.probe_due_s = state.at_s
+        moved(state, name, was, out)
+        passed(state, name, out)
+
+
+def passed(state: Cluster, name: str, out: list[Command]) -> None:
+    """Time has passed for a route's breaker."""
+    route = state.routes[name]
+    was = breaker.passed(state.settings.breaker, route.breaker, state.at_s)
+    if was is not None:
+        moved(state, name, was, out)
+    elif route.breaker.state is BreakerState.HALF_OPEN:
+        touch(state, route.pool)
+    state.wake(breaker.due_at_s(route.breaker, state.at_s))
+
+
+def moved(state: Cluster, name: str, was: breaker.Moved, out: list[Command]) -> None:
+    """A route's breaker moved: everybody on it is sent elsewhere, or back."""
+    route = state.routes[name]
+    out.append(Moved(f"route:{name}", was.old, was.new, was.why))
+    if was.new is BreakerState.CLOSED:
+        state.pools[route.pool].probed_s = -NEVER  # the account answers: its other routes need not wait their minute
+    touch(state, route.pool)
+    for job_name in route.jobs:
+        job = state.jobs[job_name]
+        job.holds[name].probes = 0
+        send(state, job)
+    state.wake(breaker.due_at_s(route.breaker, state.at_s))
+
+
+def send(state: Cluster, job: Job) -> None:
+    """Which of its routes a job's demand goes to now: the first that is well."""
+    names = tuple(job.holds)
+    if len(names) == 1 and state.routes[names[0]].breaker.state is BreakerState.CLOSED:
+        job.share, job.probing = names[0], ()
+    else:
+        choice = choose([state.routes[name].breaker.state for name in names])
+        job.share = "" if choice.share is None else names[choice.share]
+        job.probing = tuple(names[place] for place in choice.probed)
+    for name, hold in job.holds.items():
+        want = job.want if name == job.share and not job.expired else 0
+        if hold.blocked:
+            want = min(want, 1)
+        if want != hold.want:
+            hold.want = want
+            touch(state, hold.pool)
+
+
+# ----------------------------------------------------------------------------------------- what is allowed
+
+
+def allowed(state: Cluster, pool: Pool) -> Allowance:
+    """What all holders together may use, less what any of them wants kept free for other traffic."""
+    caps = pool.caps
+    if pool.headroom > caps.headroom:
+        caps = msgspec.structs.replace(caps, headroom=pool.headroom)
+    share = pool.lent
+    if share is not None and state.at_s >= pool.lent_until_s:
+        share = tenancy.NOTHING
+    none = share is not None and not (share.part and share.permits)
+    if share is not None and not none:
+        caps = tenancy.bounds(share, caps)
+    pool.bounds = caps
+    found = limit.allowance(state.settings.limit, pool.limit, state.at_s, caps)
+    return msgspec.structs.replace(found, concurrency=0) if none else found
+
+
+def paced_by(pool: Pool) -> str:
+    """Who set the rate that this pool may use, where it is one that was set by hand; empty where it is none."""
+    caps, allowed = pool.bounds, pool.allowed
+    said = [
+        f"{most:g} {what} a minute"
+        for most, per_s, what in (
+            (caps.requests_per_min, allowed.requests_per_s, "requests"),
+            (caps.input_tokens_per_min, allowed.input_tokens_per_s, "input tokens"),
+            (caps.output_tokens_per_min, allowed.output_tokens_per_s, "output tokens"),
+        )
+        if most is not None and per_s == most / 60
+    ]
+    return f"{PACED_BY}{caps.who or 'somebody'}: {', '.join(said)} for all jobs of this pool" if said else ""
+
+
+def _alike(old: Allowance, new: Allowance, at_s: float) -> bool:
+    return old == new or (
+        old.concurrency == new.concurrency
+        and max(old.held_until_s, at_s) == max(new.held_until_s, at_s)
+        and same_rate(old.requests_per_s, new.requests_per_s)
+        and same_rate(old.input_tokens_per_s, new.input_tokens_per_s)
+        and same_rate(old.output_tokens_per_s, new.output_tokens_per_s)
+    )
+
+
+def same_rate(old: float, new: float) -> bool:
+    """Is the difference too small to be told?"""
+    return old == new or (old > 0 < new and abs(new - old) <= SAME_SHARE * old)

@@ -1,0 +1,263 @@
+"""The cortex's own pure ``step``: who may have how many calls in flight, what is well, and what is started or ended.
+
+    step : (state, event) -> commands
+
+The same events give the same commands: time is in the events, and chance is a fixed row of numbers in the state. What
+time alone changes is due at ``state.due_s``; with no job it never is.
+
+A *pool* is what a provider limits together: endpoint, credential, model class. Its limit is one number for the whole
+cluster, leased to jobs in shares that are fair, weighted by priority (``lending``). A *route* is endpoint, credential
+and model; while its breaker is open nothing is leased on it, and its jobs' shares move to the first of their fallbacks
+that is well (``pools``). Branches and workers follow demand, and are replaced when they die (``staff``, ``staffing``).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from cortex.scheduler import autoscaling, claims, health, job_families, leases, pools, supervision, tool_admission
+from cortex.scheduler.protocol import (
+    Admit,
+    Asked,
+    Begun,
+    Capped,
+    Command,
+    Condemn,
+    Died,
+    Drain,
+    Event,
+    Heard,
+    Joined,
+    Kill,
+    Left,
+    Moved,
+    Nodes,
+    Passed,
+    Ping,
+    Reported,
+    Retire,
+    Shared,
+    Staffed,
+    Start,
+    Started,
+    There,
+    Unheard,
+)
+from cortex.scheduler.reports import Grant, Report
+from cortex.scheduler.state import LEASE_S, NEVER, Cluster, Settings
+from policies.limits.limit import NO_CAPS
+from policies.limits.tenancy import NOTHING
+
+__all__ = [
+    "LEASE_S",
+    "Admit",
+    "Asked",
+    "Begun",
+    "Capped",
+    "Cluster",
+    "Command",
+    "Condemn",
+    "Died",
+    "Drain",
+    "Event",
+    "Grant",
+    "Heard",
+    "Joined",
+    "Kill",
+    "Left",
+    "Moved",
+    "Nodes",
+    "Passed",
+    "Ping",
+    "Reported",
+    "Retire",
+    "Settings",
+    "Shared",
+    "Staffed",
+    "Start",
+    "Started",
+    "There",
+    "Unheard",
+    "report_after_s",
+    "step",
+]
+
+
+UNHEARD_S = 120.0
+"""After a restart in which a channel kept silent for a lease time: so long its calls may still be under way."""
+SOON_S = 0.04
+"""Between two reports of a pool whose limit has just grown: some rounds of quick answers."""
+
+
+def step(state: Cluster, event: Event) -> list[Command]:
+    """Take one event. A job that joined hears in any case, last of all; others where something changed for them.
+
+    Raises ValueError, one line, for an event that makes no sense; the state is then as it was.
+    """
+    _check(state, event)
+    out: list[Command] = []
+    state.at_s = max(state.at_s, event.at_s)
+    if state.at_s >= state.due_s:
+        _passed(state, out)
+    if isinstance(event, Reported):
+        _reported(state, event.report, out)
+    elif isinstance(event, Joined):
+        claims.joined(state, event.claims, out)
+    elif isinstance(event, Asked):
+        out.append(tool_admission.asked(state, event))
+    elif not isinstance(event, Passed):
+        _rare(state, event, out)
+    if state.stale:
+        leases.settle(state, out)
+    if state.resize or state.restaff:
+        autoscaling.settle(state, out)
+    return out
+
+
+def _check(state: Cluster, event: Event) -> None:
+    """Raises ValueError, one line, for what makes no sense."""
+    if isinstance(event, Passed):
+        pass
+    elif isinstance(event, Reported):
+        _check_role(event.report.subject)
+    elif isinstance(event, Joined):
+        claims.check(event.claims)
+    elif isinstance(event, Begun):
+        _check_role(event.subject)
+    elif isinstance(event, Capped):
+        if event.pool not in state.routes and event.pool not in state.pools and event.pool.count("|") < 2:
+            raise ValueError(f"there is no pool or route called {event.pool}")
+    elif isinstance(event, Drain) and event.subject not in state.nodes and event.subject not in state.members:
+        raise ValueError(f"there is no node, branch or worker called {event.subject}")
+
+
+def _check_role(name: str) -> None:
+    if not name.startswith(("branch:", "worker:")):
+        raise ValueError(f"{name} is neither a branch nor a worker")
+
+
+def report_after_s(state: Cluster, report: Report | None = None) -> float:
+    """When a branch or worker should report again, in seconds: all together some hundred times a second at most.
+
+    Sooner, whoever told of a pool that slow start is trying: a report doubles its limit once at most, however many
+    rounds of answers are in it.
+    """
+    own = state.settings
+    after_s = own.report_s
+    for signals in report.routes if report is not None else ():
+        route = state.routes.get(signals.route)
+        if route is not None and state.at_s - state.pools[route.pool].grew_s < own.report_s:
+            after_s = min(after_s, SOON_S)
+    return max(after_s, len(state.members) / own.reports_per_s)
+
+
+def _reported(state: Cluster, report: Report, out: list[Command]) -> None:
+    if not supervision.reported(state, report, out):
+        return
+    node = state.nodes.get(report.node)
+    one = state.members.get(report.subject)
+    at_s = state.at_s
+    for signals in report.routes:
+        pools.told(state, signals, out)
+        if signals.answered or signals.failed:
+            if one is not None:
+                health.record(one.seen, at_s, 0, signals.answered, signals.failed)
+            if node is not None:
+                health.record(node.seen, at_s, 0, signals.answered, signals.failed, samples=signals.samples)
+    for tool in report.tools:
+        tool_admission.told(state, tool, out)
+
+
+def _rare(state: Cluster, event: Event, out: list[Command]) -> None:
+    if isinstance(event, Started):
+        _started(state, event)
+    elif isinstance(event, Heard):
+        _heard(state)
+    elif isinstance(event, Left):
+        for name in job_families.spoken_by(state, event.job):
+            claims.ended(state, name, event.epoch)
+    elif isinstance(event, Begun):
+        supervision.begun(state, event.subject, event.node, event.incarnation)
+    elif isinstance(event, There | Unheard):
+        supervision.answered(state, event.subject, isinstance(event, There))
+    elif isinstance(event, Died):
+        role, _, name = event.subject.partition(":")
+        if role != "channel":
+            supervision.died(state, event, out)
+        elif event.gone:
+            for member in job_families.spoken_by(state, name):
+                claims.died(state, member, out)
+                state.jobs[member].dead = True
+    elif isinstance(event, Capped):
+        _capped(state, event)
+    elif isinstance(event, Shared):
+        _shared(state, event)
+    elif isinstance(event, Drain):
+        supervision.drain(state, event.who, event.subject)
+    elif isinstance(event, Nodes):
+        supervision.nodes(state, event.names, event.cores, out)
+
+
+def _started(state: Cluster, event: Started) -> None:
+    state.cortex = event.cortex
+    state.seed(event.cortex)
+    state.again = event.again
+    if not event.again:
+        return
+    at_s, own = state.at_s, state.settings
+    state.silent_until_s = state.adopting_until_s = at_s + own.lease_s
+    state.probes_from_s = state.silent_until_s + UNHEARD_S
+    state.found_s = at_s + supervision.LISTING_S
+    state.wake(state.silent_until_s)
+
+
+def _heard(state: Cluster) -> None:
+    """All have told what they hold: nothing is unknown any more."""
+    state.silent_until_s = state.probes_from_s = state.at_s
+    for name in state.pools:
+        pools.touch(state, name)
+
+
+def _capped(state: Cluster, event: Capped) -> None:
+    """By hand; every holder is told, and keeps it for a cortex that comes after this one."""
+    route = state.routes.get(event.pool)
+    name = route.pool if route is not None else event.pool
+    caps = event.caps
+    if caps != NO_CAPS:
+        caps = msgspec.structs.replace(caps, who=event.who or caps.who or "somebody", at_s=caps.at_s or event.at_s)
+    pool = pools.pool_of(state, name)
+    pool.caps, pool.capped, pool.told = caps, True, False
+    pools.touch(state, name)
+
+
+def _shared(state: Cluster, event: Shared) -> None:
+    if event.pool:
+        pools.shared(state, event.pool, event.share, event.until_s)
+        return
+    state.shared = True
+    for name, pool in state.pools.items():
+        if pool.lent is None:
+            pools.shared(state, name, NOTHING, NEVER)
+
+
+def _passed(state: Cluster, out: list[Command]) -> None:
+    """What time alone changes, and when it will change something next."""
+    state.due_s = NEVER
+    at_s = state.at_s
+    claims.passed(state)
+    for name in state.routes:
+        pools.passed(state, name, out)
+    tool_admission.passed(state, out)
+    for name, pool in state.pools.items():
+        if pool.again_s <= at_s:
+            pool.again_s = NEVER
+        state.wake(pool.again_s)
+        if pool.lent_until_s > at_s:
+            state.wake(pool.lent_until_s)
+        if pool.holders:
+            pools.touch(state, name)
+    for moment_s in (state.silent_until_s, state.probes_from_s):
+        if moment_s > at_s:
+            state.wake(moment_s)
+    autoscaling.rate(state)
+    supervision.passed(state, out)

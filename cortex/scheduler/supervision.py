@@ -1,0 +1,389 @@
+"""Branches and workers: how many are wanted, which are started, drained, retired, killed, and where.
+
+A subject whose news is missing is asked, and killed only if it does not answer, if the path is not what is delayed, and
+one at a time. What dies without getting on counts against its node. How many there are follows demand: more at once,
+fewer after a while, none without a job.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from cortex.scheduler import health, pools
+from cortex.scheduler.protocol import Command, Died, Kill, Moved, Ping
+from cortex.scheduler.reports import Report
+from cortex.scheduler.state import NEVER, Cluster, Member, Node
+from policies.failures import breaker, restart
+
+CHECK_S: Final = 1.0
+"""Between two looks at those that have work."""
+IDLE_CHECK_S: Final = 30.0
+"""Between two questions to one that has none, while there is a job: it may be stuck, and would get work."""
+STILLBORN: Final = 3
+"""Started so often in a row and never come to life, it may hang, and is killed: where nobody has its name, that is a
+start of its own."""
+KILLED_S: Final = 10.0
+"""A kill that was not confirmed by then is ordered again."""
+EMPTY_S: Final = 2.0
+"""A drained one is retired when it has been empty for so long: what was on its way to it has come."""
+LISTING_S: Final = 2.0
+"""After a restart, before anything is started: those that live are told first."""
+
+_WORKING: Final = ("up", "draining")
+_WATCHED: Final = (*_WORKING, "retiring")
+COUNTED: Final = ("wanted", "starting", "up", "killed")
+
+
+def member(state: Cluster, name: str) -> Member:
+    """The branch or worker of this name, entered where it was not known."""
+    found = state.members.get(name)
+    if found is None:
+        role, _, slot = name.partition(":")
+        found = state.members[name] = Member(role, int(slot) if slot.isdigit() else 0, since_s=state.at_s)
+    return found
+
+
+def node_of(state: Cluster, name: str) -> Node | None:
+    """The node of this name; None where the runtime has no names for them."""
+    if not name:
+        return None
+    return state.nodes.setdefault(name, Node())
+
+
+def begun(state: Cluster, name: str, node: str, incarnation: str) -> None:
+    """It is there."""
+    one = member(state, name)
+    if one.state in ("wanted", "starting"):
+        one.state, one.since_s = "up", state.at_s
+    one.stillborn = 0
+    if one.probe and one.probe != node:
+        breaker.probe_back(state.nodes[one.probe].breaker)
+        one.probe = ""
+    one.node, one.unheard = node, False
+    one.incarnation = incarnation or one.incarnation
+    health.hear(one.seen, state.at_s, one.seen.done)
+    place = node_of(state, node)
+    if place is not None and place.drained and one.state == "up":
+        one.state, one.since_s = "draining", state.at_s
+    state.restaff = True
+    look(state, state.at_s + (CHECK_S if busy(one) else IDLE_CHECK_S))
+
+
+def busy(one: Member) -> bool:
+    """Has it work, so that it would report?"""
+    return one.in_flight > 0 or one.queued > 0 or one.phase not in ("", "idle")
+
+
+def look(state: Cluster, at_s: float) -> None:
+    """Look at all of them then, at the latest."""
+    if at_s < state.check_s:
+        state.check_s = at_s
+        state.wake(at_s)
+
+
+# ------------------------------------------------------------------------------------------- reports
+
+
+def reported(state: Cluster, report: Report, out: list[Command]) -> bool:
+    """Take in who reports; whether what it counts is new."""
+    at_s, name = state.at_s, report.subject
+    if name not in state.members and state.ended.get(name, ("", 0))[0] == report.incarnation:
+        new = report.number > state.ended[name][1]
+        state.ended[name] = (report.incarnation, max(report.number, state.ended[name][1]))
+        return new
+    one = member(state, name)
+    if one.incarnation and report.incarnation != one.incarnation and one.state != "starting":
+        if report.incarnation == one.past[0]:  # what an earlier one had still to tell
+            new = report.number > one.past[1]
+            one.past = (one.past[0], max(one.past[1], report.number))
+            return new
+        _end(state, one)
+        if one.state == "killed":
+            one.state = "wanted"
+    if one.state in ("wanted", "starting") or report.incarnation != one.incarnation or report.node != one.node:
+        one.incarnation = report.incarnation
+        begun(state, name, report.node, report.incarnation)
+    fresh = report.number > one.number
+    if not fresh:
+        health.hear(one.seen, at_s, one.seen.done)
+        return False
+    was_busy = busy(one)
+    one.number, one.phase, one.in_flight, one.queued = report.number, report.phase, report.in_flight, report.queued
+    one.overdue_s = report.overdue_s
+    one.unheard = False
+    health.hear(one.seen, at_s, report.done)
+    _flights(state, one, report)
+    if one.probe and health.stalled_s(one.seen, at_s) == 0.0 and report.done:
+        _node_answered(state, one, True, out)
+    if busy(one):
+        look(state, at_s + CHECK_S)
+    elif one.state == "draining" and (was_busy or fresh):
+        one.empty_s = at_s
+        state.wake(at_s + EMPTY_S)
+        state.restaff = True
+    return True
+
+
+def _flights(state: Cluster, one: Member, report: Report) -> None:
+    now: dict[str, int] = {}
+    for signals in report.routes:
+        if signals.in_flight:
+            pool = pools.known(state, signals.route, signals.pool).pool
+            now[pool] = now.get(pool, 0) + signals.in_flight
+    if now != one.flights:
+        for pool, n in one.flights.items():
+            if pool in state.pools:
+                state.pools[pool].in_flight -= n
+        one.flights = now
+        for pool, n in one.flights.items():
+            state.pools[pool].in_flight += n
+
+
+def _end(state: Cluster, one: Member) -> None:
+    """This incarnation is over."""
+    one.past = (one.incarnation, one.number)
+    one.incarnation, one.number, one.phase = "", 0, ""
+    one.in_flight = one.queued = 0
+    one.overdue_s, one.unheard, one.pinged_s = 0.0, False, -NEVER
+    for pool, n in one.flights.items():
+        if pool in state.pools:
+            state.pools[pool].in_flight -= n
+    one.flights = {}
+
+
+# ------------------------------------------------------------------------------------------- the ladder
+
+
+def answered(state: Cluster, name: str, there: bool) -> None:
+    """It was pinged, and is there or was not heard."""
+    one = state.members.get(name)
+    if one is not None:
+        one.unheard = not there
+        if there:
+            health.hear(one.seen, state.at_s, one.seen.done)
+        look(state, state.at_s + (CHECK_S if busy(one) or one.unheard else IDLE_CHECK_S))
+
+
+def check(state: Cluster, out: list[Command]) -> None:
+    """Ask those that are silent, and kill what does not answer or did not stop when it was asked to."""
+    at_s, policy = state.at_s, state.settings.restart
+    lag_s, state.check_s = at_s - state.check_s, NEVER
+    if lag_s > policy.lag_max_s:
+        state.deaf_until_s = at_s + policy.stale_s
+        for one in state.members.values():
+            one.unheard = False
+    silent, heard = _silent(state)
+    kills = policy.kills_per_tick
+    for name, one in state.members.items():
+        if one.state == "killed":
+            if at_s >= one.since_s + KILLED_S:
+                one.since_s = at_s
+                out.append(Kill(name, "it was killed, and is not known to be gone"))
+            look(state, one.since_s + KILLED_S)
+        if one.state == "starting" and one.stillborn >= STILLBORN:
+            if kills > 0:
+                kills -= 1
+                one.state, one.since_s, one.stillborn = "killed", at_s, 0
+                _kill(state, name, "it does not come to life", out)
+            look(state, at_s + (KILLED_S if one.state == "killed" else CHECK_S))
+        if one.state not in _WATCHED:
+            continue
+        silent_s = min(health.silent_s(one.seen, at_s), at_s - one.since_s)
+        if not busy(one) and one.state != "retiring":  # that one is to end: it may hang, and not even begin to
+            _ask_idle(state, name, one, silent_s, out)
+            if not one.unheard:
+                continue
+        look(state, at_s + CHECK_S)
+        delayed = _delayed(state, one, silent, heard, lag_s, silent_s)
+        step = restart.rung(policy, silent_s, one.overdue_s, one.unheard, delayed, kills)
+        if step is restart.Rung.KILL:
+            kills -= 1
+            stuck = silent_s < policy.stale_s
+            why = f"a call is {one.overdue_s:.0f} s overdue" if stuck else f"silent for {silent_s:.0f} s, and unheard"
+            one.state, one.since_s = "killed" if one.state == "up" else "retiring", at_s
+            state.restaff = True
+            _kill(state, name, why, out)
+            look(state, at_s + KILLED_S)
+        elif step is restart.Rung.ASK:
+            _ask(state, name, one, out)
+
+
+def _kill(state: Cluster, name: str, why: str, out: list[Command]) -> None:
+    role = state.members[name].role
+    state.kills[role] = state.kills.get(role, 0) + 1
+    out.append(Kill(name, why))
+
+
+def _ask(state: Cluster, name: str, one: Member, out: list[Command]) -> None:
+    if state.at_s >= one.pinged_s + state.settings.restart.grace_s:
+        one.pinged_s = state.at_s
+        out.append(Ping(name))
+
+
+def _ask_idle(state: Cluster, name: str, one: Member, silent_s: float, out: list[Command]) -> None:
+    if not state.jobs:
+        return
+    if silent_s >= IDLE_CHECK_S:
+        _ask(state, name, one, out)
+    look(state, state.at_s + max(CHECK_S, min(IDLE_CHECK_S, IDLE_CHECK_S - silent_s)))
+
+
+def _silent(state: Cluster) -> tuple[dict[str, tuple[int, int]], bool]:
+    """By node, and under "*" for all, how many are silent of those that should be heard; and whether any was."""
+    at_s, stale_s = state.at_s, state.settings.restart.stale_s
+    counts: dict[str, tuple[int, int]] = {}
+    heard = False
+    subjects = [
+        (one.node, min(health.silent_s(one.seen, at_s), at_s - one.since_s))
+        for one in state.members.values()
+        if one.state in _WORKING and (busy(one) or one.unheard)
+    ]
+    subjects += [("", health.silent_s(job.seen, at_s)) for job in state.jobs.values()]
+    for node, silent_s in subjects:
+        silent = silent_s >= stale_s
+        heard = heard or not silent
+        for key in {node, "*"} - {""}:
+            was = counts.get(key, (0, 0))
+            counts[key] = (was[0] + silent, was[1] + 1)
+    return counts, heard
+
+
+def _delayed(
+    state: Cluster, one: Member, silent: dict[str, tuple[int, int]], heard: bool, lag_s: float, silent_s: float
+) -> bool:
+    """Is it the path, or the cortex itself, that brings no news? Not for ever, while others are heard."""
+    if state.at_s < state.deaf_until_s:
+        return True
+    if heard and silent_s >= health.AGE_MAX_S:
+        return False
+    policy = state.settings.restart
+    own = silent.get(one.node, (0, 0))
+    return restart.path_delayed(policy, *silent.get("*", (0, 0)), lag_s) or restart.path_delayed(policy, *own, lag_s)
+
+
+# ------------------------------------------------------------------------------------------- deaths
+
+
+def died(state: Cluster, event: Died, out: list[Command]) -> None:
+    """It is gone: started again unless it was to end; after a wait if it keeps dying, elsewhere if that is no help."""
+    name, at_s, policy = event.subject, state.at_s, state.settings.restart
+    if not event.gone:
+        _unheard(state, name)
+        return
+    one = state.members.get(name)
+    if one is None:
+        return
+    got_on = health.stalled_s(one.seen, at_s) <= at_s - one.since_s and one.seen.done > 0
+    node, was = one.node or event.node, one.state
+    _end(state, one)
+    state.restaff = True
+    if was in ("draining", "retiring"):
+        _unprobe(state, one)
+        state.ended[name] = one.past
+        del state.members[name]
+        return
+    one.deaths = [at_s] if got_on else restart.remembered(policy, [*one.deaths, at_s], at_s)
+    verdict = restart.decide(policy, one.deaths, at_s)
+    one.state, one.since_s, one.node, one.start_s = "wanted", at_s, "", at_s + verdict.wait_s
+    if verdict.escalate:
+        one.deaths = []
+    if one.probe:
+        _node_answered(state, one, False, out)
+    elif not got_on:
+        _blame(state, node, state.settings.node.volume_min if verdict.escalate else 1, out)
+
+
+def _unheard(state: Cluster, name: str) -> None:
+    """Nobody knows whether it lives. One that an earlier cortex had is judged as any other."""
+    known = name in state.members
+    one = member(state, name)
+    one.unheard = True
+    if not known:
+        one.state, state.restaff = "up", True
+    elif one.state == "starting":  # it did not come to life in time: whoever has its name is started, or found, anew
+        _unprobe(state, one)
+        one.stillborn += 1
+        if one.stillborn < STILLBORN:
+            one.state, one.since_s, one.start_s = "wanted", state.at_s, state.at_s + state.settings.restart.backoff_s
+        state.restaff = True
+    look(state, state.at_s)
+
+
+def _blame(state: Cluster, name: str, deaths: int, out: list[Command]) -> None:
+    place = node_of(state, name)
+    if place is not None:
+        own = place.breaker
+        moved = breaker.observe(
+            state.settings.node, own, state.at_s, own.generation, 0, deaths, 0, 0.0, state.draw()
+        )
+        _moved(state, name, moved, out)
+
+
+def _node_answered(state: Cluster, one: Member, well: bool, out: list[Command]) -> None:
+    """What was placed on a half open node has settled its first work there, or died."""
+    name, one.probe = one.probe, ""
+    if name in state.nodes:
+        own = state.nodes[name].breaker
+        draw = 0.0 if well else state.draw()
+        moved = breaker.observe(
+            state.settings.node, own, state.at_s, own.generation, int(well), int(not well), 0, 0.0, draw
+        )
+        _moved(state, name, moved, out)
+
+
+def _unprobe(state: Cluster, one: Member) -> None:
+    if one.probe in state.nodes:
+        breaker.probe_back(state.nodes[one.probe].breaker)
+    one.probe = ""
+
+
+def _moved(state: Cluster, name: str, moved: breaker.Moved | None, out: list[Command]) -> None:
+    if moved is not None:
+        out.append(Moved(f"node:{name}", moved.old, moved.new, moved.why))
+        state.restaff = True
+        state.wake(breaker.due_at_s(state.nodes[name].breaker, state.at_s))
+
+
+def passed(state: Cluster, out: list[Command]) -> None:
+    """Time has passed for nodes, and for those that wait to be started or retired."""
+    for name, place in state.nodes.items():
+        _moved(state, name, breaker.passed(state.settings.node, place.breaker, state.at_s), out)
+        state.wake(breaker.due_at_s(place.breaker, state.at_s))
+    if state.check_s <= state.at_s:
+        check(state, out)
+    elif state.check_s < NEVER:
+        state.wake(state.check_s)
+    state.restaff = True
+
+
+def nodes(state: Cluster, names: tuple[str, ...], cores: int, out: list[Command]) -> None:
+    """The nodes that live now, and what there is room for. What was on others is gone."""
+    if cores:
+        own = state.settings
+        state.settings = msgspec.structs.replace(own, branches_max=max(cores, own.branches_min, 1), workers_max=cores)
+        state.resize = True
+    for name in names:
+        node_of(state, name)
+    gone = state.nodes.keys() - set(names)
+    there = [(subject, one.node) for subject, one in state.members.items() if one.node in gone] if gone else []
+    for subject, name in there:
+        died(state, Died(state.at_s, subject, name), out)
+    for name in [name for name in state.nodes if name in gone]:
+        del state.nodes[name]
+    state.restaff = True
+
+
+def drain(state: Cluster, who: str, subject: str) -> None:
+    """Nothing more for this node, or for this branch or worker."""
+    state.restaff = True
+    if subject in state.nodes:
+        state.nodes[subject].drained = who or "somebody"
+        drained = [one for one in state.members.values() if one.node == subject]
+    else:
+        drained = [state.members[subject]]
+        drained[0].drained = who or "somebody"
+    for one in drained:
+        if one.state == "up":
+            one.state, one.since_s, one.empty_s = "draining", state.at_s, state.at_s

@@ -1,0 +1,5 @@
+"""State K of a job: goals, items, events, commands, the Program base class."""
+
+from cortex.state.state import State
+
+__all__ = ["State"]

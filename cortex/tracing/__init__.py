@@ -1,0 +1,1 @@
+"""Tracing: a fold over turns that makes spans."""

@@ -1,0 +1,1 @@
+"""Values: prompts, replies, schemas, ledgers, counters, limits."""

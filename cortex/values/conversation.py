@@ -1,0 +1,207 @@
+"""A bounded conversation with tools: what one call of a messages-and-tools loop reads.
+
+    talk = Conversation("loop", tools=(ToolDef.of(read),)).said("Read a.txt and sum it up.")
+    reply = await ctx.ask(talk)             # a Said: .text, .uses
+    talk = talk.replied(reply, [ToolResult(reply.uses[0].id, "the file's text")])
+
+A ``Conversation`` stands wherever a ``Prompt`` does, and is bounded as one is: its tokens are counted over system text,
+tools and all turns, its parts are its blocks and its tools. It is a value; what is added gives a longer one.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, get_type_hints
+
+import msgspec
+
+from cortex.values.prompt import DoesNotFit, Rule
+from cortex.values.reply import Block, Said, Text, ToolUse
+
+LEFT_OUT = "(left out: this conversation has grown too long)"
+"""What stands in place of a tool's result that was dropped: the call that it answers stays, since each needs one."""
+
+
+class ToolDef(msgspec.Struct, frozen=True):
+    """A tool as the model sees it: ``schema`` is the JSON schema of its input."""
+
+    name: str
+    description: str = ""
+    schema: dict[str, Any] = msgspec.field(default_factory=lambda: {"type": "object", "properties": {}})
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], hidden: Iterable[str] = ()) -> ToolDef:
+        """A function as a tool: its name, its docstring's first paragraph, a schema of its parameters' types.
+
+        ``hidden`` parameters are none of the model's affair, nor is ``idempotency_key``, which the worker gives.
+        Raises ``TypeError`` for a type without a schema.
+        """
+        hints = get_type_hints(function)
+        fields: list[Any] = []
+        for name, parameter in inspect.signature(function).parameters.items():
+            if name in ("idempotency_key", *hidden):
+                continue
+            kind = hints.get(name, Any)
+            fields.append((name, kind) if parameter.default is parameter.empty else (name, kind, parameter.default))
+        made = msgspec.json.schema(msgspec.defstruct(function.__name__, fields, kw_only=True))
+        schema = {**made["$defs"].pop(function.__name__), **({"$defs": made["$defs"]} if made["$defs"] else {})}
+        schema.pop("title", None)
+        said = inspect.cleandoc(function.__doc__ or "").partition("\n\n")[0]
+        return cls(function.__name__, " ".join(said.split()), schema)
+
+    def fields(self) -> dict[str, Any]:
+        """As a request names it."""
+        return {"name": self.name, "description": self.description, "input_schema": self.schema}
+
+
+class ToolResult(msgspec.Struct, frozen=True, tag="tool_result", tag_field="type"):
+    """What a tool said to one use of it; ``failed``: that it could not be done."""
+
+    use: str
+    """The use's id."""
+    text: str
+    failed: bool = False
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """What one side says: ``user`` (text, tools' results) or ``assistant`` (text, uses of tools)."""
+
+    role: str
+    blocks: tuple[Block | ToolResult, ...]
+
+
+class Conversation(msgspec.Struct, frozen=True):
+    """Turns, the tools that the next one may use, and a system text.
+
+    ``results`` says what may be done to tools' results, from the oldest on, where it does not fit: nothing, cut them
+    short, or drop their text. ``choice`` is the request's ``tool_choice``, where one is given.
+    """
+
+    constructor: str
+    turns: tuple[Turn, ...] = ()
+    tools: tuple[ToolDef, ...] = ()
+    system: str = ""
+    results: Rule = Rule.KEEP
+    choice: dict[str, Any] | None = None
+    left_out: tuple[str, ...] = ()
+    """Uses whose results were dropped or cut to fit."""
+
+    # -- going on --------------------------------------------------------------------------------------------------
+
+    def said(self, text: str) -> Conversation:
+        """With a text of the user's: in the user's turn, where the conversation ends with one."""
+        return self._user((Text(text),))
+
+    def replied(self, reply: Said, results: Iterable[ToolResult] = ()) -> Conversation:
+        """With the model's reply, and the results of every use of a tool in it.
+
+        Raises ``ValueError`` where a use has no result, or a result no use: no provider takes that.
+        """
+        given = {result.use: result for result in results}
+        uses = [use.id for use in reply.uses]
+        if sorted(given) != sorted(uses):
+            raise ValueError(f"uses {uses} and results {list(given)} do not match")
+        with_reply = msgspec.structs.replace(self, turns=(*self.turns, Turn("assistant", reply.blocks)))
+        return with_reply._user(tuple(given[use] for use in uses)) if uses else with_reply
+
+    def noted(self, text: str, title: str) -> Conversation:
+        """The same with a remark at its end, for this asking; ``title`` says in its constructor's name what it is."""
+        return msgspec.structs.replace(self.said(text), constructor=f"{self.constructor}+{title}")
+
+    def _user(self, blocks: tuple[Block | ToolResult, ...]) -> Conversation:
+        turns = self.turns
+        if turns and turns[-1].role == "user":
+            turns, blocks = turns[:-1], (*turns[-1].blocks, *blocks)
+        return msgspec.structs.replace(self, turns=(*turns, Turn("user", blocks)))
+
+    # -- as a prompt -----------------------------------------------------------------------------------------------
+
+    @property
+    def parts(self) -> tuple[Block | ToolResult | ToolDef, ...]:
+        """What is counted as its parts: tools and blocks."""
+        return (*self.tools, *(block for turn in self.turns for block in turn.blocks))
+
+    def text(self) -> str:
+        """All that is read of it: what the tokens are counted of."""
+        tools = (_json(tool.fields()) for tool in self.tools)
+        said = (_spoken(block) for turn in self.turns for block in turn.blocks)
+        return "\n\n".join(each for each in (self.system, *tools, *said) if each)
+
+    def preview(self) -> str:
+        """The last that was said."""
+        return _spoken(self.turns[-1].blocks[-1]) if self.turns and self.turns[-1].blocks else ""
+
+    def fields(self) -> dict[str, Any]:
+        """What of a request in the Messages form it makes up."""
+        told: dict[str, Any] = {
+            "messages": [{"role": turn.role, "content": [_block(each) for each in turn.blocks]} for turn in self.turns]
+        }
+        if self.system:
+            told["system"] = self.system
+        if self.tools:
+            told["tools"] = [tool.fields() for tool in self.tools]
+        if self.choice is not None:
+            told["tool_choice"] = self.choice
+        return told
+
+    def fit(self, tokens_max: int, tokens: Callable[[str], int], parts_max: int = 200) -> Conversation:
+        """This conversation within ``tokens_max`` tokens (as ``tokens`` counts them) and ``parts_max`` parts.
+
+        Drops or cuts the oldest results of tools, where ``results`` permits it; never a turn, since what was done
+        would be done again. Raises ``DoesNotFit`` where what must stay is still too much.
+        """
+        within = self
+        oldest = [block.use for block in self.parts if isinstance(block, ToolResult)]
+        while tokens(within.text()) > tokens_max and self.results != Rule.KEEP and oldest:
+            within = within._shortened(oldest.pop(0), tokens_max, tokens)
+        counted = tokens(within.text())
+        if counted > tokens_max or len(self.parts) > parts_max:
+            raise DoesNotFit(
+                f"{self.constructor}: {counted} tokens in {len(self.parts)} parts; at most {tokens_max} in {parts_max}"
+            )
+        return within
+
+    def _shortened(self, use: str, tokens_max: int, tokens: Callable[[str], int]) -> Conversation:
+        """With less of this result: as much as fits, or nothing of it."""
+        whole = next(block.text for block in self.parts if isinstance(block, ToolResult) and block.use == use)
+        without = self._with_result(use, LEFT_OUT)
+        if self.results == Rule.DROP or tokens(without.text()) > tokens_max:
+            return without
+        low, high = 0, len(whole)
+        while low < high:
+            middle = (low + high + 1) // 2
+            fits = tokens(self._with_result(use, whole[:middle]).text()) <= tokens_max
+            low, high = (middle, high) if fits else (low, middle - 1)
+        return self._with_result(use, whole[:low] or LEFT_OUT)
+
+    def _with_result(self, use: str, text: str) -> Conversation:
+        def changed(block: Block | ToolResult) -> Block | ToolResult:
+            mine = isinstance(block, ToolResult) and block.use == use
+            return msgspec.structs.replace(block, text=text) if mine else block
+
+        turns = tuple(Turn(turn.role, tuple(map(changed, turn.blocks))) for turn in self.turns)
+        return msgspec.structs.replace(self, turns=turns, left_out=(*self.left_out, use))
+
+
+def _spoken(block: Block | ToolResult) -> str:
+    """A block as text."""
+    if isinstance(block, (Text, ToolResult)):
+        return block.text
+    return f"{block.name} {_json(block.input)}" if isinstance(block, ToolUse) else _json(block.fields)
+
+
+def _block(block: Block | ToolResult) -> dict[str, Any]:
+    """A block in the Messages form."""
+    if isinstance(block, Text):
+        return {"type": "text", "text": block.text}
+    if isinstance(block, ToolUse):
+        return {"type": "tool_use", "id": block.id, "name": block.name, "input": block.input}
+    if isinstance(block, ToolResult):
+        told: dict[str, Any] = {"type": "tool_result", "tool_use_id": block.use, "content": block.text}
+        return {**told, "is_error": True} if block.failed else told
+    return block.fields
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,1 @@
+"""Decisions: joins, votes, sampling, selection, stagnation."""

@@ -1,0 +1,1 @@
+"""Estimates: prices, tokens, durations, forecasts."""

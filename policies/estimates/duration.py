@@ -1,0 +1,221 @@
+"""How long will so many calls take at the limits that there are?
+
+Rows over the rate are not enough: a bucket that is full at the start lends a minute's worth, a pool of which nothing is
+known begins small and grows, and the slowest answers come last. So the first minutes are played, a quarter of a second
+at a time, with the very policy that holds the limit in a run (``policies.limits.limit``) against the provider's token
+buckets as they were told; what is left then is worked off at the rate that was reached. Calls are a fluid here: no
+chance, the same answer each time. What the play leaves out is whatever nobody knows before: other traffic, bad hours,
+limits that a provider does not tell.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from policies.limits import limit
+from policies.limits.limit import Bucket, Caps, Limit, RateLimits, Sample
+from policies.limits.limit_policy import LimitPolicy
+from policies.limits.pace import BURST_S
+
+REPORT_S: Final = 0.25
+"""Between two reports to the pool, and so the step of the play."""
+SOON_S: Final = 0.04
+"""The same while slow start goes up."""
+STEP_MIN_S: Final = 0.02
+PLAYED_S: Final = 600.0
+"""So long is played, or as long as twenty answers take."""
+PLAYED_LATENCIES: Final = 20
+REQUESTS: Final = "requests_per_min"
+INPUT_TOKENS: Final = "input_tokens_per_min"
+OUTPUT_TOKENS: Final = "output_tokens_per_min"
+CONCURRENCY: Final = "concurrency"
+LONGEST: Final = "longest_answer"
+"""Names of what bounds."""
+
+
+class Told(msgspec.Struct, frozen=True):
+    """A bucket of the provider's: what flows into it a second, and what it holds when it is full."""
+
+    per_s: float
+    capacity: float
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """All that holds calls back. None: nothing is known of it."""
+
+    requests: Told | None = None
+    input_tokens: Told | None = None
+    output_tokens: Told | None = None
+    caps: Caps = Caps()
+    """By hand, the job's own and the pool's: of each the smaller."""
+
+
+class Work(msgspec.Struct, frozen=True):
+    """The calls: how many, what one takes of the limits on average, and how long they take."""
+
+    calls: float
+    input_tokens: float
+    output_tokens: float
+    latencies_s: tuple[float, ...]
+    """Means of equal parts of all calls, ascending; one or more."""
+
+    @property
+    def latency_s(self) -> float:
+        """The mean."""
+        return sum(self.latencies_s) / len(self.latencies_s)
+
+
+class Bound(msgspec.Struct, frozen=True):
+    """What one limit alone would make of it."""
+
+    name: str
+    seconds: float
+
+
+class Duration(msgspec.Struct, frozen=True):
+    """How long it takes, and by which limit: the one that alone would make it longest. No limit is ever beaten."""
+
+    seconds: float
+    bounds: tuple[Bound, ...]
+
+    @property
+    def binds(self) -> str:
+        """Its name; empty where there is nothing to do."""
+        return max(self.bounds, key=lambda each: each.seconds).name if self.bounds else ""
+
+
+def duration(work: Work, limits: Limits, policy: LimitPolicy | None = None) -> Duration:
+    """From the first call to the last answer."""
+    if work.calls <= 0:
+        return Duration(0.0, ())
+    found = tuple(bounds(work, limits))
+    seconds = _Play(work, limits, policy or LimitPolicy()).seconds()
+    return Duration(max(seconds, *(each.seconds for each in found)), found)
+
+
+def bounds(work: Work, limits: Limits) -> Sequence[Bound]:
+    """What each limit alone takes for it: a bucket is full at the start, concurrency is Little's law."""
+    caps, free = limits.caps, 1 - limits.caps.headroom
+    found = [Bound(LONGEST, work.latencies_s[-1])]
+    for name, told, cap, size in (
+        (REQUESTS, limits.requests, caps.requests_per_min, 1.0),
+        (INPUT_TOKENS, limits.input_tokens, caps.input_tokens_per_min, work.input_tokens),
+        (OUTPUT_TOKENS, limits.output_tokens, caps.output_tokens_per_min, work.output_tokens),
+    ):
+        amount = work.calls * size
+        least = []
+        if told is not None:
+            least.append(max(amount - told.capacity, 0) / told.per_s if free == 1 else amount / (told.per_s * free))
+        if cap is not None:
+            least.append(max(amount / cap * 60 - BURST_S, 0.0))
+        if least:
+            found.append(Bound(name, max(least)))
+    if caps.concurrency is not None:
+        found.append(Bound(CONCURRENCY, work.calls * work.latency_s / caps.concurrency))
+    return found
+
+
+class _Play:
+    """The pool's policy and the provider's buckets, played against each other."""
+
+    def __init__(self, work: Work, limits: Limits, policy: LimitPolicy) -> None:
+        self._work, self._policy, self._caps = work, policy, limits.caps
+        self._step_s = min(REPORT_S, max(STEP_MIN_S, work.latencies_s[0] / 4))
+        sizes = (1.0, work.input_tokens, work.output_tokens)
+        buckets = (limits.requests, limits.input_tokens, limits.output_tokens)
+        self._sizes, self._buckets = sizes, buckets
+        self._levels = [bucket.capacity if bucket is not None else 0.0 for bucket in buckets]
+        self._pool: Limit = limit.new(policy)
+        self._left = work.calls
+        self._in_flight = 0.0
+        self._due: defaultdict[int, float] = defaultdict(float)
+        held_s = policy.overhead_s / 2
+        self._delays = [max(1, round((each + held_s) / self._step_s)) for each in work.latencies_s]
+        self._credit = 0.0
+        self._begun = self._answered = 0.0
+        self._tick = self._told_tick = 0
+        self._report_s = REPORT_S
+
+    def seconds(self) -> float:
+        """When the last answer is there."""
+        work, step_s = self._work, self._step_s
+        most = max(PLAYED_S, PLAYED_LATENCIES * work.latency_s) / step_s
+        half_left = 0.0
+        while self._left > 1e-6 and self._tick < most:
+            if self._tick == most // 2:
+                half_left = self._left
+            self._turn()
+        if self._left <= 1e-6:
+            return max(self._due, default=self._tick) * step_s
+        per_tick = max((half_left - self._left) / (self._tick - most // 2), 1e-9)
+        return (self._tick + self._left / per_tick + self._delays[-1]) * step_s
+
+    def _turn(self) -> None:
+        self._tick += 1
+        step_s = self._step_s
+        answered = self._due.pop(self._tick, 0.0)
+        self._in_flight -= answered
+        self._answered += answered
+        for place, bucket in enumerate(self._buckets):
+            if bucket is not None:
+                self._levels[place] = min(bucket.capacity, self._levels[place] + bucket.per_s * step_s)
+        now_s = 1.0 + self._tick * step_s
+        if self._tick - self._told_tick >= round(self._report_s / step_s):
+            self._told_tick = self._tick
+            grew = self._report(now_s)
+            self._report_s = min(REPORT_S, max(SOON_S, self._work.latency_s)) if grew else REPORT_S
+        allowed = limit.allowance(self._policy, self._pool, now_s, self._caps)
+        least = self._left
+        rates = (allowed.requests_per_s, allowed.input_tokens_per_s, allowed.output_tokens_per_s)
+        paced = [rate / size for rate, size in zip(rates, self._sizes, strict=True) if rate and size]
+        if paced:
+            per_s = min(paced)
+            self._credit = min(self._credit + per_s * step_s, max(per_s * (step_s + BURST_S), 1.0))
+            least = min(least, self._credit)
+        for level, bucket, size in zip(self._levels, self._buckets, self._sizes, strict=True):
+            if bucket is not None and size:
+                least = min(least, max(level, 0.0) / size)
+        begun = max(0.0, min(least, allowed.concurrency - self._in_flight))
+        self._begin(begun)
+        if paced:
+            self._credit -= begun
+
+    def _begin(self, begun: float) -> None:
+        if begun <= 0:
+            return
+        self._left -= begun
+        self._in_flight += begun
+        self._begun += begun
+        each = begun / len(self._delays)
+        for delay in self._delays:
+            self._due[self._tick + delay] += each
+        for place, (bucket, size) in enumerate(zip(self._buckets, self._sizes, strict=True)):
+            if bucket is not None:
+                self._levels[place] -= begun * size
+
+    def _report(self, now_s: float) -> bool:
+        """What reporters tell: whole calls, and the headers of an answer. Whether slow start grew by it."""
+        begun, answered = int(self._begun), int(self._answered)
+        self._begun -= begun
+        self._answered -= answered
+        work = self._work
+        told = RateLimits() if not answered else self._headers()
+        return limit.observe(
+            self._policy, self._pool, now_s,
+            Sample(
+                begun=begun, answered=answered, input_tokens=round(answered * work.input_tokens),
+                output_tokens=round(answered * work.output_tokens), latency_s=answered * work.latency_s,
+                rate=told, in_flight=int(self._in_flight), binding=self._left > 0,
+            ),
+        )  # fmt: skip
+
+    def _headers(self) -> RateLimits:
+        told = [
+            Bucket() if bucket is None else Bucket(round(bucket.per_s * 60), max(0, int(level)))
+            for bucket, level in zip(self._buckets, self._levels, strict=True)
+        ]
+        return RateLimits(requests=told[0], input_tokens=told[1], output_tokens=told[2])

@@ -1,0 +1,1 @@
+"""Failures: kinds, breaker, retry, restart, timeout, route choice."""

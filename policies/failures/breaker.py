@@ -1,0 +1,400 @@
+"""Is what lies behind this subject well enough to be asked?
+
+One circuit breaker as a value (Michael Nygard, "Release It!", 2nd edition, 2018): closed, open, half open. It trips on
+a share of failures in a window, not on a run of them: at 90 % failures with every tenth call good no run is ever long.
+Whoever holds the value tells it counts and the time, and brings the chance as a draw in [0, 1).
+
+A *generation* is one stay in one state. Attempts carry the generation they were begun under, and a result of another
+generation decides nothing: what was begun before the breaker opened says nothing of the time after it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Final, Literal
+
+import msgspec
+
+from policies.failures.failure import RULES, FailureKind
+
+
+class BreakerPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings. Raises ValueError, one line, for a bound that makes no sense."""
+
+    window_count: int = 100
+    """Newest results looked at; the window of Resilience4j by default."""
+    window_s: float = 30.0
+    """Nothing older is looked at."""
+    volume_min: int = 20
+    """Below it a share says nothing: of 20 calls that fail with one chance in five, half fail once in 400 times."""
+    failure_share: float = 0.5
+    slow_share: float = 0.9
+    """Of results, good or bad, that took more than half of the time they may take."""
+    open_s: float = 1.0
+    """The first stay open. It grows by `open_growth` with each opening, until it was closed for a whole window."""
+    open_growth: float = 2.0
+    open_max_s: float = 8.0
+    """The longest stay of our own choosing: it bounds how long a provider that is well again goes unnoticed, so that
+    with the probes' own time full rate is back within 15 s."""
+    jitter: float = 0.25
+    """A stay is shortened by up to this share, so that many breakers do not probe together."""
+    retry_after_max_s: float = 900.0
+    """The longest wait that is respected, as `retry.RetryPolicy.patience_s`."""
+    probes: int = 3
+    """Half open: at most so many attempts are unresolved, and so many answers decide."""
+    probe_failures_max: int = 0
+    """Failures among them with which it still closes."""
+    blocked_open_s: float = 60.0
+    """Between two probes of a blocked account: one a minute."""
+
+    def __post_init__(self) -> None:
+        for name in ("window_count", "volume_min", "probes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be 1 or more, not {getattr(self, name)}")
+        for name in ("window_s", "open_s", "open_max_s", "blocked_open_s", "retry_after_max_s"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
+        for name in ("failure_share", "slow_share"):
+            if not 0 < getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be above 0 and at most 1, not {getattr(self, name)}")
+        if not 0 <= self.jitter < 1:
+            raise ValueError(f"jitter must be in [0, 1), not {self.jitter}")
+        if self.open_growth < 1:
+            raise ValueError(f"open_growth must be 1 or more, not {self.open_growth}")
+        if self.open_s > self.open_max_s:
+            raise ValueError(f"open_s ({self.open_s}) is above open_max_s ({self.open_max_s})")
+        if self.volume_min > self.window_count:
+            raise ValueError(f"volume_min ({self.volume_min}) is above window_count ({self.window_count})")
+        if not 0 <= self.probe_failures_max < self.probes:
+            raise ValueError(f"probe_failures_max must be 0 or more and below probes, not {self.probe_failures_max}")
+
+
+ROUTE: Final = BreakerPolicy()
+TOOL: Final = BreakerPolicy(volume_min=10, open_s=2.0, probes=1)
+NODE: Final = BreakerPolicy(window_count=10, window_s=120.0, volume_min=4, open_s=30.0, open_max_s=300.0, probes=1)
+"""Of a node only deaths are told while it is closed, so that four in two minutes open it. Half open, one branch or
+worker is placed there: its first settled work is the good answer, its death the bad one."""
+
+
+class BreakerState(enum.StrEnum):
+    """In the words of pybreaker, which mirrors it."""
+
+    CLOSED = "closed"
+    OPEN = "open"  # nothing may be begun
+    HALF_OPEN = "half-open"  # probes alone
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """A move of state. `why` is for people."""
+
+    old: BreakerState
+    new: BreakerState
+    why: str
+
+
+class Tally(msgspec.Struct, array_like=True):
+    """Results that came at about the same time."""
+
+    at_s: float
+    total: int
+    bad: float
+    slow: float
+
+
+class Wave(msgspec.Struct, array_like=True):
+    """The probes of one stay half open that have not been heard of."""
+
+    generation: int
+    deadlines: list[float]
+    """Of those that still count as unresolved, the earliest first."""
+    lost: int = 0
+    """Those whose deadline has passed. An answer is taken for one of these first, since nobody can tell: an answer
+    that comes too late must not make room for one probe too many."""
+
+
+class Breaker(msgspec.Struct, kw_only=True):
+    """One breaker. Changed only by the functions below; encodes with msgspec."""
+
+    state: BreakerState = BreakerState.CLOSED
+    generation: int = 0
+    """Grows with every move of state."""
+    since_s: float = 0.0
+    """When this stay began."""
+    until_s: float = 0.0
+    """While open: when it is due to be half open."""
+    why: str = ""
+    blocked: bool = False
+    """The account, not the route's health: one probe at a time, and one good answer closes."""
+    probe_due_s: float = 0.0
+    """While blocked: no probe before."""
+    stay_s: float = 0.0
+    """How long it last stayed open by its own choosing; 0 after a whole window closed."""
+    window: list[Tally] = msgspec.field(default_factory=list)
+    """While closed. At most some forty tallies, whatever comes."""
+    not_before_s: float = 0.0
+    """What the provider asked for with the failures: when opened, it stays open until then."""
+    waves: list[Wave] = msgspec.field(default_factory=list)
+    """At most one more than there may be probes."""
+    good: int = 0
+    bad: int = 0
+    slow: int = 0
+    """While half open: answers of this stay's probes."""
+    opened: int = 0
+    probed: int = 0
+    """Ever: how often it opened, and how many probes leave was given for."""
+
+
+Whose = Literal["route", "tool", "node"]
+_BAD: Final[Mapping[Whose, frozenset[FailureKind]]] = {
+    "route": frozenset(kind for kind, rule in RULES.items() if rule.breaker_of == "route"),
+    "tool": frozenset({FailureKind.FAULTY, FailureKind.TIMED_OUT, FailureKind.TRANSIENT}),
+    "node": frozenset(kind for kind, rule in RULES.items() if rule.breaker_of == "actor"),
+}
+_GOOD: Final = frozenset({FailureKind.MALFORMED, FailureKind.REFUSED})  # a whole answer came, and was paid for
+
+
+def sorted_out(whose: Whose, answered: int, failed: Mapping[str, int]) -> tuple[int, int, int]:
+    """(good, bad, void) of attempts that ended: counts by `FailureKind` of those that failed.
+
+    Void says nothing of health, neither way: throttled, cancelled, refused for what was asked. A void probe makes room
+    for another.
+    """
+    bad = sum(n for kind, n in failed.items() if kind in _BAD[whose])
+    good = answered + sum(n for kind, n in failed.items() if kind in _GOOD)
+    return good, bad, answered + sum(failed.values()) - good - bad
+
+
+def observe(
+    policy: BreakerPolicy, breaker: Breaker, at_s: float, generation: int,
+    good: int, bad: int, slow: int, retry_after_s: float, draw: float, void: int = 0,
+) -> Moved | None:  # fmt: skip
+    """Take in the results of attempts that were begun under `generation`; `slow` of the good and bad ones were slow.
+
+    `retry_after_s` is the longest wait that the provider asked for with them. Results of another generation decide
+    nothing; where they were probes, they are no longer unresolved. Cancelled attempts are not told, or as void.
+    """
+    if breaker.waves:
+        _lose(breaker, at_s)
+        _resolve(breaker, generation, good + bad + void)
+    if generation != breaker.generation or good + bad == 0:
+        return None
+    if bad and retry_after_s > 0:
+        breaker.not_before_s = max(breaker.not_before_s, at_s + min(retry_after_s, policy.retry_after_max_s))
+    if breaker.state is BreakerState.CLOSED:
+        return _counted(policy, breaker, Tally(at_s, good + bad, bad, slow), draw)
+    if breaker.state is BreakerState.HALF_OPEN:
+        return _probed(policy, breaker, at_s, good, bad, slow, draw)
+    return None
+
+
+def block(
+    policy: BreakerPolicy, breaker: Breaker, at_s: float, generation: int,
+    why: str, draw: float, retry_after_s: float = 0.0,
+) -> Moved | None:  # fmt: skip
+    """An attempt of `generation` was BLOCKED or UNAUTHORISED: the account will refuse every other one too.
+
+    Open for `blocked_open_s`, or as long as was asked for; then one probe at a time, at most one a minute. An attempt
+    of another generation decides nothing. That it ended is told to `observe`, before, as void.
+    """
+    if generation != breaker.generation or breaker.state is BreakerState.OPEN:
+        return None
+    breaker.blocked = True
+    asked_s = min(retry_after_s, policy.retry_after_max_s)
+    breaker.probe_due_s = at_s + max(policy.blocked_open_s, asked_s) * (1 + policy.jitter * draw)
+    return _open(breaker, at_s, breaker.probe_due_s, why)
+
+
+def passed(policy: BreakerPolicy, breaker: Breaker, at_s: float, draw: float = 0.0) -> Moved | None:
+    """Time has passed: what was open long enough is half open now, and probes past their deadline are lost."""
+    _lose(breaker, at_s)
+    if breaker.state is not BreakerState.OPEN or at_s < breaker.until_s:
+        return None
+    return _move(breaker, at_s, BreakerState.HALF_OPEN, breaker.why)
+
+
+def probes_wanted(policy: BreakerPolicy, breaker: Breaker, at_s: float) -> int:
+    """How many probes may be sent now. 0 unless half open.
+
+    Counted are those of earlier stays too: at most `probes` are unresolved at any time, 1 while blocked.
+    """
+    if breaker.state is not BreakerState.HALF_OPEN:
+        return 0
+    out = sum(deadline_s > at_s for wave in breaker.waves for deadline_s in wave.deadlines)
+    if breaker.blocked:
+        return 1 if out == 0 and at_s >= breaker.probe_due_s else 0
+    own = sum(d > at_s for wave in breaker.waves if wave.generation == breaker.generation for d in wave.deadlines)
+    return max(0, min(policy.probes - out, policy.probes - own - breaker.good - breaker.bad))
+
+
+def probe_out(policy: BreakerPolicy, breaker: Breaker, at_s: float, deadline_s: float, n: int = 1) -> None:
+    """Leave was given for `n` probes; unless they are heard of by `deadline_s`, they are lost and may be replaced.
+
+    Raises ValueError for more than are wanted.
+    """
+    wanted = probes_wanted(policy, breaker, at_s)
+    if n > wanted:
+        raise ValueError(f"{n} probes where {wanted} are wanted")
+    _lose(breaker, at_s)
+    breaker.probed += n
+    if n > 0:
+        if not breaker.waves or breaker.waves[-1].generation != breaker.generation:
+            breaker.waves.append(Wave(breaker.generation, []))
+        wave = breaker.waves[-1]
+        wave.deadlines = sorted([*wave.deadlines, *[deadline_s] * n])
+        breaker.probe_due_s = at_s + policy.blocked_open_s
+
+
+def probe_back(breaker: Breaker, n: int = 1) -> None:
+    """Of the leave given in this stay, `n` will not be used: its holder says so, or is known to be gone.
+
+    They count as lost, for an answer may be on its way all the same. While blocked the next probe keeps its minute.
+    """
+    for wave in breaker.waves:
+        if wave.generation == breaker.generation:
+            wave.lost += min(n, len(wave.deadlines))
+            del wave.deadlines[:n]
+
+
+def due_at_s(breaker: Breaker, at_s: float) -> float:
+    """When, after `at_s`, `passed` or `probes_wanted` will say something new by time alone; infinity: never."""
+    if breaker.state is BreakerState.OPEN:
+        return breaker.until_s
+    if breaker.state is BreakerState.CLOSED:
+        return float("inf")
+    lost_s = min((wave.deadlines[0] for wave in breaker.waves if wave.deadlines), default=float("inf"))
+    if breaker.blocked and at_s < breaker.probe_due_s:
+        return min(lost_s, breaker.probe_due_s)
+    return lost_s
+
+
+def shifted(breaker: Breaker, by_s: float) -> Breaker:
+    """The same breaker on another clock: one that shows `by_s` more. For a restarted holder that adopts it."""
+    return msgspec.structs.replace(
+        breaker, since_s=breaker.since_s + by_s, until_s=breaker.until_s + by_s,
+        probe_due_s=breaker.probe_due_s + by_s, not_before_s=breaker.not_before_s + by_s,
+        window=[Tally(t.at_s + by_s, t.total, t.bad, t.slow) for t in breaker.window],
+        waves=[Wave(w.generation, [d + by_s for d in w.deadlines], w.lost) for w in breaker.waves],
+    )  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------ the moves
+
+
+def _counted(policy: BreakerPolicy, breaker: Breaker, new: Tally, draw: float) -> Moved | None:
+    """Closed: add to the window, and open when it is bad."""
+    window = breaker.window
+    if (
+        window
+        and new.at_s - window[-1].at_s < policy.window_s / 15
+        and window[-1].total + new.total <= max(1, policy.window_count // 10)
+    ):
+        last = window[-1]
+        last.total, last.bad, last.slow = last.total + new.total, last.bad + new.bad, last.slow + new.slow
+    else:
+        window.append(new)
+    total = _trimmed(policy, window, new.at_s)
+    if total < policy.volume_min:
+        return None
+    bad = slow = 0.0
+    for tally in window:
+        bad += tally.bad
+        slow += tally.slow
+    failing = bad >= policy.failure_share * total
+    if not failing and slow < policy.slow_share * total:
+        return None
+    within = f"of {total} in {new.at_s - window[0].at_s:.0f} s"
+    why = f"{bad:.0f} {within} failed" if failing else f"{slow:.0f} {within} were slow"
+    return _trip(policy, breaker, new.at_s, why, draw)
+
+
+def _trimmed(policy: BreakerPolicy, window: list[Tally], at_s: float) -> int:
+    """Drop what is too old, then the oldest beyond the count, of a tally its share; how many results are left.
+
+    The newest tally stays whole: of what came in one report nobody knows the order.
+    """
+    while window[0].at_s <= at_s - policy.window_s:
+        del window[0]
+    total = 0
+    for tally in window:
+        total += tally.total
+    while total > policy.window_count and len(window) > 1:
+        oldest = window[0]
+        left = oldest.total - (total - policy.window_count)
+        if left <= 0:
+            total -= oldest.total
+            del window[0]
+        else:
+            share, total = left / oldest.total, policy.window_count
+            oldest.total, oldest.bad, oldest.slow = left, oldest.bad * share, oldest.slow * share
+    return total
+
+
+def _probed(
+    policy: BreakerPolicy, breaker: Breaker, at_s: float, good: int, bad: int, slow: int, draw: float
+) -> Moved | None:
+    """Half open: `probes` answers decide, or fewer once the others cannot change it."""
+    breaker.good += good
+    breaker.bad += bad
+    breaker.slow += slow
+    if breaker.blocked:
+        if breaker.good:
+            return _close(breaker, at_s, "the account answers again")
+        return _open(breaker, at_s, max(breaker.probe_due_s, breaker.not_before_s), breaker.why)
+    answers = breaker.good + breaker.bad
+    if breaker.bad > policy.probe_failures_max:
+        return _trip(policy, breaker, at_s, f"{breaker.bad} of {answers} probes failed", draw)
+    if answers < policy.probes:
+        return None
+    if breaker.slow >= policy.slow_share * answers:
+        return _trip(policy, breaker, at_s, f"{breaker.slow} of {answers} probes were slow", draw)
+    return _close(breaker, at_s, f"{breaker.good} of {answers} probes were good")
+
+
+def _trip(policy: BreakerPolicy, breaker: Breaker, at_s: float, why: str, draw: float) -> Moved:
+    if breaker.state is BreakerState.CLOSED and at_s - breaker.since_s >= policy.window_s:
+        breaker.stay_s = 0.0
+    breaker.stay_s = min(max(policy.open_s, breaker.stay_s * policy.open_growth), policy.open_max_s)
+    until_s = at_s + breaker.stay_s * (1 - policy.jitter * draw)
+    return _open(breaker, at_s, max(until_s, breaker.not_before_s), why)
+
+
+def _open(breaker: Breaker, at_s: float, until_s: float, why: str) -> Moved:
+    breaker.until_s = until_s
+    breaker.opened += 1
+    return _move(breaker, at_s, BreakerState.OPEN, why)
+
+
+def _close(breaker: Breaker, at_s: float, why: str) -> Moved:
+    breaker.blocked = False
+    return _move(breaker, at_s, BreakerState.CLOSED, why)
+
+
+def _move(breaker: Breaker, at_s: float, new: BreakerState, why: str) -> Moved:
+    moved = Moved(breaker.state, new, why)
+    breaker.state, breaker.since_s, breaker.why = new, at_s, why
+    breaker.generation += 1
+    breaker.window = []
+    breaker.good = breaker.bad = breaker.slow = 0
+    return moved
+
+
+# ------------------------------------------------------------------------------------------ the probes
+
+
+def _lose(breaker: Breaker, at_s: float) -> None:
+    for wave in breaker.waves:
+        while wave.deadlines and wave.deadlines[0] <= at_s:
+            del wave.deadlines[0]
+            wave.lost += 1
+    if breaker.waves:
+        breaker.waves = [w for w in breaker.waves if w.deadlines or w.generation == breaker.generation]
+
+
+def _resolve(breaker: Breaker, generation: int, n: int) -> None:
+    """So many probes of that generation were heard of: lost ones first, then the earliest."""
+    for wave in breaker.waves:
+        if wave.generation == generation:
+            late = min(n, wave.lost)
+            wave.lost -= late
+            del wave.deadlines[: n - late]

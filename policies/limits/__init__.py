@@ -1,0 +1,1 @@
+"""Limits: adaptive concurrency, rates, pacing, fair shares, budget slices."""
