@@ -51,7 +51,7 @@ QUIET = {
 NICENESS = "RAY_worker_niceness"
 """By how much Ray lowers its workers' priority. Its usual 15 leaves our actors a thirtieth of a processor that the
 driver or Ray itself wants too (sched(7): each step is a factor of 1.25); with 0 `http` makes 1.09 times as many calls a
-second on two busy cores (benchmarks/README.md)."""
+second on two busy cores (docs/decisions/0007)."""
 
 PYTHONS_THAT_FIT = {"RAY_DEFAULT_PYTHON_VERSION_MATCH_LEVEL": "minor"}
 """What Ray is told about Pythons: a driver's may be 3.11.7 where a node's is 3.11.9, as with Ray Client."""

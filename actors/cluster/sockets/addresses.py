@@ -3,7 +3,7 @@ each other.
 
 Ray starts actors, finds them by name, watches and ends them, and carries what is said between nodes. Within a node it
 takes about a millisecond of CPU on either side for each message; by sockets a chain of calls is three to four times as
-fast (``benchmarks/HISTORY.md``, the seventh day).
+fast (docs/decisions/0005).
 Letters are unpickled, so both ends look whether the other one is this very user, who could as well write into the
 process's memory: that is why there are none where the system, unlike Linux, does not say who it is. The folder is this
 user's alone besides, but it may stand in one that others can write to.
