@@ -1,5 +1,8 @@
-"""Policies: small questions with pure answers. Leaves that know nothing of K, Ray or models."""
+"""Policies: pure decision functions with small inputs. They import neither cortex nor actors, and know no K, Ray or
+model.
+"""
 
 __all__: list[str] = []
 OF_CORTEX = True
-"""Tells this package from another of its name that hides it."""
+"""Marker of Cortex's own `policies` package. `cortex.package_guard` uses it to detect a foreign package of this
+name."""

@@ -1,1 +1,1 @@
-"""Limits: adaptive concurrency, rates, pacing, fair shares, budget slices."""
+"""Limits: adaptive concurrency, rates, pacing, fair shares, shared accounts and budget slices."""

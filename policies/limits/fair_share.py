@@ -1,4 +1,4 @@
-"""How a limit is divided over those who want of it."""
+"""Weighted max-min fair division of a limit among claimants, in whole permits."""
 
 from __future__ import annotations
 
@@ -8,19 +8,22 @@ from collections.abc import Sequence
 from typing import Final
 
 EVEN: Final = 5
-"""From so many permits on a share is within a tenth of what it should be, however it is rounded."""
+"""Smallest share, in permits, that is within a tenth of its exact value however it is rounded."""
 _GOLDEN: Final = (5**0.5 - 1) / 2
-"""Steps of this size come nowhere near where they were before for as long as can be."""
+"""Golden ratio conjugate: steps of this size modulo 1 stay far from all earlier points for as long as is possible."""
 _SAME: Final = 1e-9
+"""Tolerance within which two exact shares count as equal, in permits."""
 
 
 def fair_shares(claims: Sequence[tuple[int, float]], limit: int) -> list[int]:
-    """Divide a limit over (wanted, weight): in proportion to weight, nobody above what it wants, each at least one.
+    """Divide `limit` permits over `claims` (wanted, weight), in proportion to weight.
 
-    Max-min fairness (Bertsekas and Gallager, Data Networks, 6.5.2) in whole permits: as if they were given one by one
-    to whoever has the least for its weight, the first of equals. The water level is found in closed form and only the
-    last few permits are given singly, so that the cost is n log n in the claims, whatever the limit. With more claims
-    than permits the first ones get one each.
+    No claim gets more than it wants, and each claim that wants something gets at least one permit. With more claims
+    than permits the first claims get one permit each. Returns one share per claim, in order.
+
+    Max-min fairness (Bertsekas and Gallager, Data Networks, 6.5.2) in whole permits: the result equals giving permits
+    one by one to the claim with the least for its weight, the first of equals. The water level is found in closed form
+    and only the last few permits are given singly, so the cost is n log n in the claims, whatever the limit.
     """
     if sum(wanted for wanted, _ in claims) <= limit:
         return [wanted for wanted, _ in claims]
@@ -40,19 +43,24 @@ def fair_shares(claims: Sequence[tuple[int, float]], limit: int) -> list[int]:
 
 
 def in_turn(claims: Sequence[tuple[int, float]], limit: int, turn: int) -> list[int]:
-    """The same; but with more claims than permits they take turns, as often as their weights say (``over_time``)."""
+    """Return `fair_shares`; with more claims than permits, claims take turns in proportion to weight (`over_time`).
+
+    `turn` is the number of the round.
+    """
     hungry = sum(wanted > 0 for wanted, _ in claims)
     return fair_shares(claims, limit) if hungry <= limit else over_time(claims, limit, turn)[0]
 
 
 def over_time(claims: Sequence[tuple[int, float]], limit: int, turn: int) -> tuple[list[int], bool]:
-    """Fair shares, and whether others are fair in the next turn: where shares are of a few permits, what whole permits
-    cannot divide evenly goes round, so that the means over many turns are in proportion to weight.
+    """Return shares that are fair over many turns, and whether the next turn has other shares.
 
-    The exact shares are laid side by side, and whoever has one of the points that lie a permit apart has a permit
-    (systematic sampling: W. G. Madow and L. H. Madow, Annals of Mathematical Statistics 15, 1944). From turn to turn
-    the points move on, by no more than the least share: nobody is passed over. As long as there are permits for all,
-    each has one in any case.
+    Where exact shares are a few permits (below `EVEN`) and not whole, the remainder rotates from turn to turn, so that
+    the means over many turns are in proportion to weight.
+
+    The exact shares are laid side by side on a line, and a claim has one permit for each of the points, one permit
+    apart, that fall into its part (systematic sampling: W. G. Madow and L. H. Madow, Annals of Mathematical Statistics
+    15, 1944). From turn to turn the points advance by at most the smallest share, so no claim is passed over. As long
+    as there are permits for all claims, each claim has at least one in every turn.
     """
     if limit <= 0 or sum(wanted for wanted, _ in claims) <= limit:
         return fair_shares(claims, limit), False
@@ -60,7 +68,8 @@ def over_time(claims: Sequence[tuple[int, float]], limit: int, turn: int) -> tup
     if not any(part < EVEN and abs(part - round(part)) > _SAME for part in exact):
         return fair_shares(claims, limit), False
     parts = [part for part in exact if part > _SAME]
-    if max(parts) - min(parts) < _SAME:  # by one share a turn, in whole numbers: seconds since 1970 make many turns
+    # equal shares: advance by one share a turn, in integers, since turns counted from 1970 are many
+    if max(parts) - min(parts) < _SAME:
         start = turn * limit % len(parts) / len(parts)
     else:
         start = turn * _GOLDEN * min(1.0, *parts) % 1.0
@@ -76,7 +85,7 @@ def over_time(claims: Sequence[tuple[int, float]], limit: int, turn: int) -> tup
 
 
 def _exact(claims: Sequence[tuple[int, float]], limit: int) -> list[float]:
-    """Fair shares as they would be if permits could be divided; at least one each where there are as many."""
+    """Fair shares as real numbers; at least 1 each while there are as many permits as claims that want something."""
     exact = [0.0] * len(claims)
     above = [place for place, (wanted, _) in enumerate(claims) if wanted]
     least = int(len(above) <= limit)
@@ -95,7 +104,8 @@ def _exact(claims: Sequence[tuple[int, float]], limit: int) -> list[float]:
 
 
 def water_level(claims: Sequence[tuple[int, float]], limit: int) -> float:
-    """The level L at which the sum of min(wanted, weight · L) is the limit; infinity where all get what they want."""
+    """The level L at which the sum of min(wanted, weight · L) equals the limit; infinity if all claims are met in full.
+    """
     weights = sum(weight for _, weight in claims)
     for ratio, wanted, weight in sorted((wanted / weight, wanted, weight) for wanted, weight in claims):
         if ratio * weights >= limit:
@@ -114,7 +124,7 @@ def _one_each(shares: list[int], first: int) -> list[int]:
 
 
 def _singly(claims: Sequence[tuple[int, float]], shares: list[int], left: int) -> list[int]:
-    """The permits that whole numbers left over, fewer than there are claims or so."""
+    """Give the permits that rounding down left over, about as many as there are claims, one by one."""
     hungry = [
         (shares[place] / weight, place)
         for place, (wanted, weight) in enumerate(claims)

@@ -1,22 +1,20 @@
-"""How much of a pool may be used now?
+"""Adaptive limit of a pool: concurrency and rates that all holders of the pool may use together now.
 
-A pool is what a provider limits together. One `Limit` is its whole state, a value: reports go in (`observe`), an
-`Allowance` for all holders together comes out. Two sources of knowledge work side by side, and the smaller bound
-holds:
+A pool is the unit in which a provider limits calls. `Limit` is its whole state, a plain value: `observe` takes a report
+in, and `allowance` returns the bounds. Two sources are used together, and the smaller bound holds:
 
-- what the provider *tells* in its headers: the refill of each bucket and what remains in it (`policies.limits.refill`).
-  The
-  rate is right with the first answer, and concurrency follows by Little's law;
-- what it *refuses* (`policies.limits.probing`): the way to a limit that nobody tells, of rate or of concurrency. A
-  refusal
-  that the headers explain teaches nothing here: an empty bucket, or, once, that it was used faster than it fills.
+- rate-limit headers of the provider: refill and remainder of each bucket (`policies.limits.refill`). The rate is right
+  with the first answer, and concurrency follows by Little's law;
+- refusals (`policies.limits.probing`): the search for a limit that no header names, of rate or of concurrency. A
+  refusal that the headers explain is ignored by the search: an empty bucket, or, once, a bucket that was used faster
+  than it fills.
 
-What growth always asks: was more wanted than was allowed, was what is allowed used, and is the provider well? Demand
-below the limit, an idle pool and one that returns 5xx grow nothing. Caps by hand bound what comes out, never what is
-learnt; headroom is a share of what the provider allows, told or found.
+A bound grows only if more was wanted than was allowed, if the allowed amount was used, and if the provider is healthy.
+Demand below the limit, an idle pool and a pool that returns 5xx grow nothing. Caps set by an operator bound the result,
+never what is learnt. Headroom is a share of what the provider allows, taken from headers or found by search.
 
-Reports come from several reporters, each a quarter of a second old (less while slow start goes up, when `observe` says
-so), and cost a few microseconds.
+Reports come from several reporters, each a quarter of a second old (less during slow start, when `observe` returns
+True). `observe` costs a few microseconds.
 """
 
 from __future__ import annotations
@@ -34,25 +32,27 @@ from policies.limits.probing import Load, Mode, Probing
 from policies.limits.refill import Refill
 
 RATE_MEMORY_S: Final = 2.0
+"""Time constant with which the measured request rate fades, in seconds."""
 HEALTH_MEMORY_S: Final = 5.0
-"""How fast the readings of use and of health fade."""
+"""Time constant with which counts of good and bad answers fade, in seconds."""
 USED: Final = 0.9
-"""Share of a rate that is in use where it is the rate that binds."""
+"""Share of a rate that must be in use for the rate to count as the binding bound."""
 STEP_MAX_S: Final = 2.0
-"""A report teaches about this long at most: a pool that was idle for longer tried nothing."""
+"""Seconds; a longer gap between two reports counts as this long, because an idle pool tried nothing."""
 
 
 class Bucket(msgspec.Struct, frozen=True, array_like=True):
-    """One limit as the provider last told it. None: not told."""
+    """Rate limit as the provider last reported it. None: not reported."""
 
     limit: int | None = None
     remaining: int | None = None
     reset_after_s: float | None = None
-    """Seconds from the answer until `remaining` is `limit` again, by the provider's own clock where it told it."""
+    """Seconds from the answer until `remaining` equals `limit` again, by the provider's clock where the provider gives
+    it."""
 
 
 class RateLimits(msgspec.Struct, frozen=True, array_like=True):
-    """The four limits of the Messages API, each a minute's: requests, tokens, input tokens, output tokens."""
+    """The four limits of the Messages API, each per minute: requests, tokens, input tokens, output tokens."""
 
     requests: Bucket = Bucket()
     tokens: Bucket = Bucket()
@@ -61,16 +61,18 @@ class RateLimits(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Caps(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """Bounds by hand. None: none. Raises ValueError, one line, for a bound that makes no sense."""
+    """Bounds set by an operator. None: no bound. Raises ValueError, in one line, for a bound that makes no sense."""
 
     concurrency: int | None = None
     requests_per_min: float | None = None
     input_tokens_per_min: float | None = None
     output_tokens_per_min: float | None = None
     headroom: float = 0.0
-    """Share of what the provider allows that is left to other traffic."""
+    """Share of the provider's limit that is left to other traffic, at least 0 and below 1."""
     who: str = ""
+    """Operator or command that set the caps."""
     at_s: float = 0.0
+    """Time at which the caps were set, in seconds since 1970."""
 
     def __post_init__(self) -> None:
         for name in ("concurrency", "requests_per_min", "input_tokens_per_min", "output_tokens_per_min"):
@@ -82,30 +84,30 @@ class Caps(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What one report told of a pool: counts since that reporter's last one."""
+    """Report about a pool: counts since the previous report of the same reporter."""
 
     begun: int = 0
     answered: int = 0
     throttled: int = 0
     unwell: int = 0
-    """Attempts that were OVERLOADED, TRANSIENT or TIMED_OUT."""
+    """Attempts that ended OVERLOADED, TRANSIENT or TIMED_OUT."""
     input_tokens: int = 0
     output_tokens: int = 0
     latency_s: float = 0.0
-    """Sum over the answered attempts."""
+    """Sum of the latencies of the answered attempts, in seconds."""
     retry_after_s: float = 0.0
-    """The longest wait that was asked for; 0 where none was."""
+    """The longest Retry-After among the refusals, in seconds; 0: none was named."""
     rate: RateLimits | None = None
     in_flight: int = 0
-    """Attempts under way in the whole pool, as far as is known."""
+    """Attempts in flight in the whole pool, as far as is known."""
     binding: bool = False
-    """Was more wanted of the pool than was allowed?"""
+    """True if more was wanted of the pool than was allowed."""
 
 
 class Limit(msgspec.Struct, array_like=True):
-    """What is known of one pool. Travels and is kept as msgpack; on another clock, `adopt` comes first.
+    """Learnt state of one pool, sent and stored as msgpack. To continue it on another clock, call `adopt` first.
 
-    What is a float stays one, so that its bytes are the same after a journey.
+    Float fields stay floats, so that the encoded bytes are the same after decoding and encoding again.
     """
 
     probing: Probing
@@ -114,38 +116,41 @@ class Limit(msgspec.Struct, array_like=True):
     input_tokens: Refill = field(default_factory=Refill)
     output_tokens: Refill = field(default_factory=Refill)
     at_s: float = 0.0
-    """Of the latest observation."""
+    """Time of the latest observation, in seconds."""
     held_until_s: float = 0.0
+    """No call may begin before this time, in seconds."""
     headroom: float = 0.0
-    """As last allowed for: what is left to others is not missing from what is used."""
+    """Headroom of the latest `allowance`: what is left to other traffic does not count as unused."""
 
 
 class Allowance(msgspec.Struct, frozen=True, gc=False):
-    """What all holders of a pool together may do now."""
+    """Bounds on all holders of a pool together."""
 
     concurrency: int
-    """Attempts in flight at once."""
+    """Attempts in flight at once, at least 1."""
     requests_per_s: float = 0.0
-    """0: no bound; so for tokens."""
+    """0: no bound, here and in the two token rates."""
     input_tokens_per_s: float = 0.0
     output_tokens_per_s: float = 0.0
     held_until_s: float = 0.0
-    """Nothing may begin before. Where this is ahead, the other bounds are for afterwards and may change until then: ask
-    again at that moment."""
+    """No call may begin before this time. If it lies ahead, the other bounds are for afterwards and may change until
+    then: ask again at that moment."""
 
 
 NO_CAPS: Final = Caps()
+"""Caps that bound nothing."""
 
 
 def new(policy: LimitPolicy) -> Limit:
-    """A pool of which nothing is known."""
+    """Return the state of a pool about which nothing is known: `policy.start` permits, slow start."""
     return Limit(Probing(float(policy.start)))
 
 
 def observe(policy: LimitPolicy, limit: Limit, at_s: float, sample: Sample) -> bool:
-    """Take in a report that was heard at `at_s`. A clock that goes back stands still.
+    """Take in a report that was received at `at_s`. A clock that goes back counts as standing still.
 
-    True: these are the first answers, or slow start allows more by them; the next round may double it.
+    Returns True if these are the first answers, or if slow start allows more because of them: the next round of answers
+    may double the concurrency, so report and ask again soon.
     """
     first = sample.answered > 0 and not limit.load.latency_s
     elapsed_s = at_s - limit.at_s if limit.at_s else 0.0
@@ -171,7 +176,7 @@ def _count(limit: Limit, elapsed_s: float, sample: Sample) -> None:
     accepted = sample.begun - sample.throttled
     probing.accepted += accepted
     probing.refused += sample.throttled
-    keep = RATE_MEMORY_S / (RATE_MEMORY_S + elapsed_s)  # without bias, however far apart the reports are
+    keep = RATE_MEMORY_S / (RATE_MEMORY_S + elapsed_s)  # unbiased for any interval between two reports
     load.accepted_per_s = keep * (load.accepted_per_s + accepted / RATE_MEMORY_S)
     keep = math.exp(-elapsed_s / HEALTH_MEMORY_S)
     load.bad = keep * load.bad + sample.unwell
@@ -185,7 +190,7 @@ def _count(limit: Limit, elapsed_s: float, sample: Sample) -> None:
 
 
 def _paced(limit: Limit) -> bool:
-    """Is it the rate that binds? Then all of it is used, and there may be permits left."""
+    """True if the rate is the binding bound: then all of it is used, and permits may be left over."""
     least = _told_requests_per_s(limit)
     if limit.probing.mode is Mode.RATE:
         least = _least(least, search.pace(limit.probing) * _free(limit))
@@ -204,7 +209,7 @@ def _hear(limit: Limit, at_s: float, told: RateLimits, binding: bool) -> None:
 
 
 def _throttled(policy: LimitPolicy, limit: Limit, at_s: float, sample: Sample) -> None:
-    """Hold until the provider's time is over; one episode, however many refusals fall into it."""
+    """Hold until the time the provider named is over. All refusals within the hold are one episode."""
     probing = limit.probing
     explained = False
     for each in (limit.requests, limit.input_tokens, limit.output_tokens):
@@ -219,12 +224,12 @@ def _throttled(policy: LimitPolicy, limit: Limit, at_s: float, sample: Sample) -
 
 
 def _grow(policy: LimitPolicy, limit: Limit, elapsed_s: float, sample: Sample) -> bool:
-    """Whether slow start has grown."""
+    """Let the search grow; return whether slow start has grown."""
     probing, free = limit.probing, _free(limit)
     if free < 1:
         elapsed_s *= policy.settled_s / policy.headroom_s
     told = _told_requests_per_s(limit) if probing.mode is Mode.SLOW_START else 0.0
-    if told:  # no need to search for what the headers say
+    if told:  # the headers give the rate: no search is needed
         enough = search.inside(policy, limit.load, told)
         probing.concurrency = float(min(max(enough, policy.start), policy.ceiling))
         return False
@@ -234,12 +239,12 @@ def _grow(policy: LimitPolicy, limit: Limit, elapsed_s: float, sample: Sample) -
 
 
 def _free(limit: Limit) -> float:
-    """Our share of what was found. Finding out takes all of it."""
+    """Own share of what the search found. During the search the whole limit is used."""
     return 1 - limit.headroom if limit.probing.settled else 1.0
 
 
 def _told_requests_per_s(limit: Limit) -> float:
-    """What the told rates come to in requests, by the size that they have; 0 where nothing was told."""
+    """The reported rates in requests per second, by the mean size of requests; 0 if no rate was reported."""
     load, least = limit.load, math.inf
     for known, size in (
         (limit.requests, 1.0),
@@ -252,9 +257,9 @@ def _told_requests_per_s(limit: Limit) -> float:
 
 
 def allowance(policy: LimitPolicy, limit: Limit, at_s: float, caps: Caps = NO_CAPS) -> Allowance:
-    """What may be used from `at_s` on, by all holders together.
+    """Return the bounds from `at_s` on, for all holders together, under the operator's `caps`.
 
-    Not a mere reading: it judges an episode that is over, and notes the headroom.
+    Changes `limit`: judges an episode that is over, and notes the headroom.
     """
     probing, headroom = limit.probing, caps.headroom
     limit.headroom = headroom
@@ -267,7 +272,8 @@ def allowance(policy: LimitPolicy, limit: Limit, at_s: float, caps: Caps = NO_CA
         requests_per_s = _least(requests_per_s, search.pace(probing) * free)
         concurrency = search.inside(policy, limit.load, requests_per_s)
     elif probing.mode is Mode.CONCURRENCY and limit.load.latency_s:
-        # After a silence its calls are not let in at once, which a bucket would refuse, but at nearly their usual rate.
+        # After a silence the permits are not let in all at once, which a bucket would refuse, but at nearly their usual
+        # rate.
         rush = 2 if probing.settled else policy.spare
         requests_per_s = _least(requests_per_s, rush * concurrency / limit.load.latency_s)
     if caps.concurrency is not None:
@@ -282,12 +288,14 @@ def allowance(policy: LimitPolicy, limit: Limit, at_s: float, caps: Caps = NO_CA
 
 
 def _least(one: float, other: float) -> float:
-    """The smaller of two bounds, of which 0 is none."""
+    """The smaller of two bounds, where 0 means no bound."""
     return min(one, other) if one and other else one or other
 
 
 def adopt(limit: Limit, at_s: float) -> None:
-    """Go on with a state from another clock, that of a cortex before: its latest observation was now, at `at_s`."""
+    """Continue a state that comes from another clock (an earlier scheduler): its latest observation counts as made at
+    `at_s`.
+    """
     by_s = at_s - limit.at_s
     limit.at_s += by_s
     limit.held_until_s += by_s

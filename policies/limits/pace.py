@@ -1,13 +1,13 @@
-"""When may the next call begin, so that no rate is passed?
+"""Pacing of calls: the earliest moment at which the next call may begin, so that no rate is exceeded.
 
-The generic cell rate algorithm, in its form as virtual scheduling (ITU-T I.371, annex A; I.371.1): a *theoretical
-arrival time* says when the next call would be due if calls came perfectly spaced, and a call may be early by a
-tolerance. It is a token bucket without a clock that ticks: one number a resource, one comparison a call. What a call
-weighs is charged after it was let through, so a call larger than the whole tolerance is never stuck; those behind it
-wait for it.
+The generic cell rate algorithm, in its form as virtual scheduling (ITU-T I.371, annex A; I.371.1). A *theoretical
+arrival time* is the moment at which the next call would be due if calls came perfectly spaced; a call may be early by a
+tolerance. The algorithm is a token bucket without a ticking clock: one number for each resource and one comparison for
+each call. The weight of a call is charged after the call was let through, so a call larger than the whole tolerance is
+never stuck; the calls after it wait.
 
-A holder that is always behind its pace keeps its theoretical times ahead of now by the tolerance; so a wake-up that
-comes late, by less than that, loses nothing.
+A holder that is always behind its pace keeps its theoretical times ahead of now by the tolerance, so a wake-up that is
+late by less than the tolerance loses nothing.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from typing import Final
 import msgspec
 
 BURST_S: Final = 0.15
-"""How early a call may be, in seconds' worth of the rate. It pays for wake-ups that come late and together; more would
-only pass bursts on to a provider whose bucket may hold no more than a second."""
+"""Tolerance, in seconds' worth of the rate: how early a call may begin. It makes up for wake-ups that come late and
+together. A larger value would only pass bursts on to a provider, and a provider's bucket may hold one second at
+most."""
 
 
 class Pace(msgspec.Struct, array_like=True):
-    """Rates a second, 0 where there is no bound, and the theoretical arrival time of each."""
+    """Rates per second (0: no bound) and the theoretical arrival time of each, in seconds."""
 
     requests_per_s: float = 0.0
     input_tokens_per_s: float = 0.0
@@ -35,8 +36,11 @@ class Pace(msgspec.Struct, array_like=True):
 def set_rates(
     pace: Pace, at_s: float, requests_per_s: float, input_tokens_per_s: float, output_tokens_per_s: float
 ) -> None:
-    """The rates from now on. What was let through under the old ones stays charged: the wait that is left is
-    stretched or shortened as the rate has changed. Raises ValueError for a rate that is negative or no number."""
+    """Set the rates from now on. Raises ValueError for a rate that is negative or not a number.
+
+    Calls let through under the old rates stay charged: the remaining wait is stretched or shortened by the change of
+    rate.
+    """
     if not (requests_per_s >= 0 and input_tokens_per_s >= 0 and output_tokens_per_s >= 0):
         raise ValueError(
             f"a rate must be 0 or more, not {requests_per_s}, {input_tokens_per_s}, {output_tokens_per_s}"
@@ -60,7 +64,9 @@ def _moved(due_s: float, at_s: float, old: float, new: float) -> float:
 
 
 def due_at_s(pace: Pace) -> float:
-    """From when on the next call may begin; `-inf` where nothing bounds it. In the past: at once."""
+    """Return the time from which the next call may begin, in seconds: in the past if at once, `-inf` if nothing bounds
+    it.
+    """
     due_s = -_NEVER
     if pace.requests_per_s:
         due_s = pace.requests_due_s
@@ -75,7 +81,8 @@ _NEVER: Final = float("inf")
 
 
 def take(pace: Pace, at_s: float, input_tokens: float, output_tokens: float) -> None:
-    """A call of about this size begins. What it really weighed is put right by `correct` when it has ended."""
+    """Charge a call that begins now with its estimated tokens. `correct` replaces the estimate when the call has ended.
+    """
     if pace.requests_per_s:
         pace.requests_due_s = max(at_s, pace.requests_due_s) + 1 / pace.requests_per_s
     if pace.input_tokens_per_s:
@@ -85,9 +92,9 @@ def take(pace: Pace, at_s: float, input_tokens: float, output_tokens: float) -> 
 
 
 def correct(pace: Pace, input_tokens: float, output_tokens: float) -> None:
-    """A call has ended that weighed so many tokens more (or, below 0, fewer) than were taken for it.
+    """Charge an ended call with the tokens (below 0: fewer) by which it differed from the estimate given to `take`.
 
-    With it the rates hold for what is billed, however good the guess; without it they hold for the guess.
+    The rates then hold for billed tokens, however good the estimate. Without this call they hold for the estimate.
     """
     if pace.input_tokens_per_s:
         pace.input_due_s += input_tokens / pace.input_tokens_per_s

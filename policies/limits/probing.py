@@ -1,44 +1,45 @@
-"""How much does a provider allow that tells nothing but no?
+"""Search for a limit that the provider reports only by refusals.
 
-Two things are refused: too many calls at once, and too many in a time (a token bucket). A refusal does not say which,
-and what is right for the one is wrong for the other: a pool paced at the rate that a limit of concurrency came to is
-refused whenever answers take longer, one held at the concurrency that a rate came to whenever they come sooner. So
-both are explanations, held until they are refuted by what happens.
+A provider refuses two things: too many calls at once, and too many calls in a time (a token bucket). A refusal does not
+say which, and the right reaction to one is wrong for the other. A pool paced at the rate that a concurrency limit came
+to is refused whenever answers take longer; a pool held at the concurrency that a rate came to is refused whenever
+answers come sooner. So both are hypotheses, each held until observations refute it.
 
-**Slow start.** Until something is refused, each answer brings one permit more: doubled with every round of answers
-(Jacobson, Congestion Avoidance and Control, SIGCOMM 1988).
+**Slow start.** Until the first refusal each answer adds one permit: doubled with every round of answers (Jacobson,
+Congestion Avoidance and Control, SIGCOMM 1988).
 
-**One cut an episode.** After a refusal nothing begins until the provider's time is over (Retry-After), else a second.
-Refusals of calls begun before the news was round fall into that silence and are not news; and when it ends every count
-is in, whichever reporter was late.
+**One cut per episode.** After a refusal nothing begins until the provider's time is over (Retry-After; without it, one
+second). Refusals of calls that were begun before all holders knew fall into that silence and count as the same episode.
+When the silence ends every count is in, however late a reporter was.
 
-**Concurrency** is the first explanation, and the cheaper to test: at half of it nothing must be refused. If it is, at
-once, and again at half of that, too many at once is not what was refused. Else it grows back as CUBIC does (RFC 9438):
-fast while far below what was refused, flat when near it, faster and faster beyond it; and well beyond it what was
-refused before is gone, and slow start begins again.
+**Concurrency** is the first hypothesis, and the cheaper to test: at half of the refused concurrency nothing must be
+refused. If there is a refusal at once, and again at half of that, concurrency is not what was refused. Otherwise the
+concurrency grows back as in CUBIC (RFC 9438): fast while far below the refused value, flat near it, faster and faster
+beyond it. Well beyond it the former limit counts as gone, and slow start begins again.
 
-**Rate.** Between two refusals a bucket went from empty to empty, so what was accepted in between by the time in between
-*is* its refill, whatever its capacity. Pace at exactly that: the second of silence has left a second's worth in the
-bucket, and a pace that rises by the cube of time uses it up within `settled_s`. Nothing overflows, so nothing is lost,
-and a refill that has grown is found. A limit on tokens shows as a rate of requests too, their mean size being what it
-is.
+**Rate.** Between two refusals a bucket went from empty to empty, so the calls accepted in between, divided by the time
+in between, *are* its refill, whatever its capacity. The pool is paced at exactly that rate. The second of silence has
+left a second's refill in the bucket, and a pace that rises with the cube of time uses it up within `settled_s`. Nothing
+overflows, so nothing is lost, and a refill that has grown is found. A limit on tokens shows as a rate of requests too,
+by their mean size.
 
-**Doubt.** A limit of concurrency, paced, looks like a rate that is always a little less. So a rate that has settled is
-doubted once in a while: for some seconds concurrency alone bounds, just below what was under way at the last refusal.
-Refused nevertheless: it is the rate. Not refused, and no less done: it is the concurrency.
+**Doubt.** A concurrency limit that is paced looks like a rate that is always a little lower. So a settled rate is
+doubted from time to time: for some seconds only concurrency bounds, just below the calls in flight at the last refusal.
+If calls are refused nevertheless, the limit is a rate. If not, and no less work is done, the limit is concurrency.
 
-**Charged late.** Output tokens are charged when they are made, so what is under way when the bucket is empty puts it
-into debt. It shows in a refusal that comes before anything at all was accepted: at half of what was under way that is
-no matter of concurrency either. Then the silence is doubled. The first guess of the refill is what was under way by the
-time that it took to be paid for; from then on it is what was *answered* between two refusals that counts.
+**Charged late.** Output tokens are charged as they are produced, so the calls in flight when the bucket is empty put it
+into debt. The sign is a refusal that comes before any call was accepted: at half of the calls that were in flight, such
+a refusal cannot come from a concurrency limit either. Then the silence is doubled. The first estimate of the refill is
+the calls in flight divided by the time that paying for them took; afterwards the calls *answered* between two refusals
+count.
 
-**Strays.** What is accepted between two refusals is the same each time a limit is met. Where it comes down and down,
-though few calls are refused in each episode, the refusals do not depend on what is sent, and slowing down for them
-would go on for ever. Then the pool goes back to where most was accepted, and that share of refusals is put up with
-until it grows.
+**Strays.** The rate accepted between two refusals is the same each time a limit is met. If it falls further and further
+although each episode has few refusals, the refusals do not depend on what is sent, and slowing down for them would
+never end. Then the pool returns to the state in which most was accepted, and that share of refusals is tolerated until
+it grows.
 
-**A price for asking.** Finding out costs refusals, so the next probe waits until a hundred calls have gone well for
-each refusal that the last one cost: 1 % at most, at any rate.
+**Cost of probing.** A probe costs refusals, so the next probe waits until a hundred calls have gone well for each
+refusal of the last probe: 1 % at most, at any rate.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ from policies.limits.limit_policy import LimitPolicy
 
 
 class Mode(StrEnum):
-    """What is thought to be refused."""
+    """Hypothesis about what the provider refuses."""
 
     SLOW_START = "slow start"
     CONCURRENCY = "concurrency"
@@ -60,82 +61,97 @@ class Mode(StrEnum):
 
 
 class Probing(msgspec.Struct, array_like=True):
-    """What was found out about one pool by asking. Times are those of the events."""
+    """State of the search for one pool. All times are times of events, in seconds."""
 
     concurrency: float
+    """Calls in flight that may be tried now."""
     mode: Mode = Mode.SLOW_START
     clock_s: float = 0.0
-    """Time since the last episode in which the pool was well and used what it was allowed."""
+    """Seconds since the last episode in which the pool was healthy and used what it was allowed."""
     settled: bool = False
+    """True if the last two estimates agree."""
     strikes: int = 0
-    """Episodes in a row that spoke against the mode."""
+    """Consecutive episodes that spoke against the mode."""
     ceiling: float = 0.0
-    """The concurrency that was refused."""
+    """Concurrency at which calls were refused."""
     cut: float = 1.0
+    """Share of `ceiling` that was kept after the refusal."""
     return_s: float = 1.0
+    """Seconds of growth from the cut back to `ceiling`."""
     doubting: bool = False
-    """Is concurrency tried against a rate that has settled?"""
+    """True while concurrency is tried against a settled rate."""
     rate: float = 0.0
-    """Requests a second, as last estimated."""
+    """Latest estimate of the rate, in requests per second."""
     rise_s: float = 1.0
-    """The pace doubles in it."""
+    """Seconds in which the pace doubles."""
     undoubted: int = 0
-    """Settled estimates since the last doubt."""
+    """Settled estimates left until the next doubt."""
 
     episode: bool = False
+    """True between a refusal and its judgement."""
     empty_at_s: float = 0.0
-    """When it began."""
+    """Time at which the current or latest episode began."""
     since_s: float = 0.0
-    """When the one before it began after which something was accepted; 0: there was none."""
+    """Time at which the latest earlier episode began that was followed by an accepted call; 0: none."""
     barren: int = 0
-    """Episodes in a row since then, before which nothing was."""
+    """Consecutive episodes since `since_s` without an accepted call before them."""
     accepted: int = 0
+    """Calls accepted since `since_s`."""
     refused: int = 0
-    """Since then."""
+    """Calls refused since `since_s`."""
     under_way: int = 0
-    """Calls under way then."""
+    """Calls in flight at `empty_at_s`."""
     inside: int = 0
-    """Calls under way at `since_s`."""
+    """Calls in flight at `since_s`."""
     charged_late: bool = False
-    """Do calls count when they are answered, not when they are begun?"""
+    """True if calls are charged when they are answered, not when they begin."""
 
     falls: int = 0
-    """Episodes since the one that followed the most accepted requests a second."""
+    """Episodes counted from the episode that followed the highest accepted rate."""
     fell_from: float = 0.0
-    """Those requests a second, and the calls that were under way."""
+    """Highest accepted rate, in requests per second."""
     fell_at: float = 0.0
+    """Calls in flight at the highest accepted rate."""
     fell_accepted: int = 0
+    """Calls accepted since the first of these episodes."""
     fell_refused: int = 0
-    """Since the first of them."""
+    """Calls refused since the first of these episodes."""
     tolerated: float = 0.0
-    """Share of refusals that are taken for strays; 0: none."""
+    """Share of refusals that is taken for strays; 0: none."""
 
 
 class Load(msgspec.Struct, array_like=True):
-    """How the pool is used and how it fares: fading means."""
+    """Use and health of the pool, as fading means."""
 
     accepted_per_s: float = 0.0
     latency_s: float = 0.0
+    """Mean latency of an answered call, in seconds; 0: no answer yet."""
     good: float = 0.0
+    """Fading count of answered attempts."""
     bad: float = 0.0
+    """Fading count of attempts that ended OVERLOADED, TRANSIENT or TIMED_OUT."""
     input_size: float = 0.0
+    """Mean input tokens of a call."""
     output_size: float = 0.0
+    """Mean output tokens of a call."""
 
     def wellness(self, unwell_share: float) -> float:
-        """1 without a bad answer, 0 from this share of them on."""
+        """Return the health from 1 (no bad answers) down to 0 (a share of `unwell_share` or more of bad answers)."""
         if not self.bad:
             return 1.0
         return max(0.0, 1 - self.bad / (unwell_share * (self.good + self.bad)))
 
 
 def pace(probing: Probing) -> float:
-    """Requests a second, in the mode of a rate."""
+    """Return the pace of mode `RATE` in requests per second."""
     return probing.rate * (1 + (probing.clock_s / probing.rise_s) ** 3)
 
 
 def inside(policy: LimitPolicy, load: Load, per_s: float) -> float:
-    """Permits with which concurrency does not bind at this rate: Little's law, N = rate x time, with some to spare and
-    three standard deviations of a Poisson number."""
+    """Return permits with which concurrency does not bind at the rate `per_s`.
+
+    Little's law, N = rate · time, times `policy.spare`, plus three standard deviations of a Poisson number.
+    """
     mean = per_s * (load.latency_s + policy.overhead_s)
     return policy.spare * mean + 3 * math.sqrt(mean) + 2
 
@@ -149,8 +165,10 @@ def grow(
     in_flight: int,
     free: float = 1.0,
 ) -> None:
-    """More was wanted than was allowed, and nothing was refused: what may be tried now? No more where what is allowed,
-    of which we take the share `free`, was not used."""
+    """Let the search grow after a report in which more was wanted than was allowed and nothing was refused.
+
+    Nothing grows if the allowed amount, of which the pool takes the share `free`, was not used.
+    """
     well = load.wellness(policy.unwell_share)
     if well == 0:
         return
@@ -158,12 +176,12 @@ def grow(
     if probing.mode is Mode.RATE:
         if load.accepted_per_s >= policy.tried * free * pace(probing):
             probing.clock_s += elapsed_s
-            if probing.clock_s > 2 * probing.rise_s:  # nine times what was refused once
+            if probing.clock_s > 2 * probing.rise_s:  # nine times the rate that was refused
                 probing.mode = Mode.SLOW_START
                 probing.concurrency = inside(policy, load, pace(probing))
         return
     under_way = max(in_flight, load.accepted_per_s * load.latency_s)
-    if load.latency_s:  # a permit is also held on the way there and back
+    if load.latency_s:  # a permit is held on the way to the provider and back as well
         under_way *= 1 + policy.overhead_s / load.latency_s
     if under_way < policy.tried * free * probing.concurrency:
         return
@@ -173,7 +191,7 @@ def grow(
         return
     probing.clock_s += elapsed_s
     if probing.doubting and probing.clock_s > 3 and load.accepted_per_s < 0.9 * probing.rate:
-        _believe(policy, probing, load)  # fewer at once cannot even make the rate
+        _believe(policy, probing, load)  # fewer calls at once cannot reach the rate
         return
     probing.concurrency = min(_cubic(policy, probing), float(policy.ceiling))
     if probing.concurrency > policy.gone * probing.ceiling + 2:
@@ -182,7 +200,10 @@ def grow(
 
 
 def _cubic(policy: LimitPolicy, probing: Probing) -> float:
-    """RFC 9438, 4.2, but that the time to return is given and not the curvature, and that it rises faster beyond."""
+    """Concurrency after `clock_s` seconds of growth: RFC 9438, section 4.2, with two changes.
+
+    The time to return is given instead of the curvature, and growth beyond the ceiling is faster.
+    """
     beyond_s = probing.clock_s - probing.return_s
     if beyond_s < 0:
         below = 1 - (1 - probing.cut) * (-beyond_s / probing.return_s) ** 3
@@ -192,14 +213,17 @@ def _cubic(policy: LimitPolicy, probing: Probing) -> float:
 
 
 def silence_s(policy: LimitPolicy, probing: Probing, asked_s: float) -> float:
-    """How long nothing begins after a refusal with this Retry-After; 0: none was named."""
+    """Return the seconds without a new call after a refusal with this Retry-After (`asked_s`; 0: none was named)."""
     if asked_s and not probing.barren:
         return asked_s
     return float(max(asked_s, policy.hold_s * 2 ** min(probing.barren, policy.doublings_max)))
 
 
 def judge(policy: LimitPolicy, probing: Probing, load: Load, until_s: float) -> None:
-    """An episode is over: nothing has begun up to `until_s`, so all counts are in. What was refused?"""
+    """Judge an episode that is over: nothing has begun up to `until_s`, so all counts are in.
+
+    Decides which hypothesis the episode supports, and sets mode, concurrency and rate accordingly.
+    """
     probing.episode = False
     if probing.since_s and probing.accepted <= 0:
         _judge_barren(policy, probing, load, until_s)
@@ -221,7 +245,8 @@ def judge(policy: LimitPolicy, probing: Probing, load: Load, until_s: float) -> 
 
 
 def _judge_barren(policy: LimitPolicy, probing: Probing, load: Load, until_s: float) -> None:
-    """Refused again before anything was accepted: it is a rate, and what was under way is charged still."""
+    """Judge a refusal before any call was accepted: the limit is a rate, and calls in flight are still being charged.
+    """
     probing.barren += 1
     probing.charged_late = True
     inside = max(probing.inside, 1)
@@ -235,9 +260,9 @@ def _judge_barren(policy: LimitPolicy, probing: Probing, load: Load, until_s: fl
 
 
 def _stray(policy: LimitPolicy, probing: Probing) -> bool:
-    """Does this episode say nothing of a limit, since so many refusals come whatever is sent?
+    """Return True if the episode says nothing of a limit, because its share of refusals comes at any load.
 
-    A count of refusals that do not depend on each other has its own square root as deviation (Poisson).
+    A count of refusals that do not depend on each other deviates by its square root (Poisson).
     """
     calls = max(probing.accepted, 0) + probing.refused
     if probing.tolerated:
@@ -254,7 +279,7 @@ def _stray(policy: LimitPolicy, probing: Probing) -> bool:
         return False
     if probing.refused > few + 2 * math.sqrt(few):
         if probing.refused > max(calls // 4, 3):
-            probing.falls = 0  # that was a limit
+            probing.falls = 0  # so many refusals come from a limit
         return False
     mean = max(probing.accepted, 0) / elapsed_s
     if not probing.falls or mean > 0.9 * probing.fell_from:
@@ -283,7 +308,8 @@ def _judge_concurrency(policy: LimitPolicy, probing: Probing, load: Load, mean: 
     if probing.mode is Mode.SLOW_START:
         at_once = True
         under_way = max(probing.under_way, load.accepted_per_s * load.latency_s, policy.floor)
-        probing.concurrency = min(probing.concurrency, 2 * under_way)  # what headers told may never have been used
+        # a concurrency derived from headers may never have been used
+        probing.concurrency = min(probing.concurrency, 2 * under_way)
     elif probing.cut == policy.trial_cut:
         at_once = probing.concurrency < 1.15 * probing.cut * probing.ceiling
     else:
@@ -314,7 +340,7 @@ def _judge_rate(policy: LimitPolicy, probing: Probing, load: Load, mean: float) 
         probing.strikes = 1
         _cut(policy, probing, float(max(probing.under_way, policy.floor)), policy.trial_cut, policy.trial_return_s)
     elif not settled:
-        if mean > probing.rate:  # the bucket may have run over in between: the refill is between the mean and the pace
+        if mean > probing.rate:  # the bucket may have overflowed in between: the refill lies between mean and pace
             mean = math.sqrt(mean * min(max(mean, 0.9 * pace(probing)), policy.overrun * mean))
         _pace_at(policy, probing, load, mean, False)
     elif probing.undoubted == 0:
@@ -335,7 +361,7 @@ def _cut(policy: LimitPolicy, probing: Probing, ceiling: float, cut: float, retu
 
 
 def _pace_at(policy: LimitPolicy, probing: Probing, load: Load, rate: float, settled: bool) -> None:
-    """Pace at r(1 + (t/T)^3). It has used up one second's reserve when t^4 = 4 T^3."""
+    """Pace at r(1 + (t/T)^3), which has used up one second's reserve when t^4 = 4 T^3."""
     if probing.mode is not Mode.RATE:
         probing.strikes = 0
         probing.undoubted = 0
@@ -351,7 +377,7 @@ def _pace_at(policy: LimitPolicy, probing: Probing, load: Load, rate: float, set
 
 
 def _believe(policy: LimitPolicy, probing: Probing, load: Load) -> None:
-    """The doubt is settled: it is the rate."""
+    """Settle the doubt in favour of the rate."""
     probing.doubting = False
     _pace_at(policy, probing, load, probing.rate, True)
     probing.undoubted = policy.doubt_every

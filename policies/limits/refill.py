@@ -1,17 +1,17 @@
-"""At what rate is a bucket used that the provider tells of?
+"""Rate at which a token bucket that the provider reports in headers is used.
 
-A rate-limit header tells a limit and what remains of it. What remains is the level of a token bucket that fills all the
+A rate-limit header gives a limit and the remainder. The remainder is the level of a token bucket that fills all the
 time (https://docs.claude.com/en/api/rate-limits: "capacity is continuously replenished up to your maximum limit"), so
-its refill is known at the first answer, and everything else shows in the level: other traffic, a guess of a call's
-size that was off, calls that are on their way. A proportional-integral controller holds the level at a reserve:
+the refill is known with the first answer. Everything else shows in the level: other traffic, wrong estimates of a
+call's size, calls in flight. A proportional-integral controller holds the level at a reserve:
 
-- proportional: above the reserve the pool runs faster than the refill, below it slower. A bucket that is full at the
-  start is used up, its burst is not lost; and what is refused while the level is above 0 is nothing.
-- integral: what is free for us is learnt, never more than the refill. Without it, other traffic would settle the level
-  below the reserve, in the end at 0, where everything is refused by turns.
+- proportional part: above the reserve the pool runs faster than the refill, below it slower. A bucket that is full at
+  the start is used up, so its burst is not lost; and nothing is refused while the level is above 0.
+- integral part: the share of the refill that is free for this pool is learnt, never more than the refill. Without it,
+  other traffic would settle the level below the reserve, in the end at 0, where refusals alternate among holders.
 
-News is as old as a call takes. A loop with delay d and a response time of 3 d or more does not swing (gain times delay
-of a third, far below the pi/2 at which it would; Astrom and Murray, Feedback Systems, 10).
+A reading is as old as a call takes. A loop with delay d and a response time of 3 d or more does not oscillate (gain
+times delay is a third, far below the pi/2 at which it would; Astrom and Murray, Feedback Systems, 10).
 """
 
 from __future__ import annotations
@@ -21,51 +21,60 @@ from typing import Final
 import msgspec
 
 RESERVE: Final = 0.2
-"""Share of the bucket that is left in it."""
+"""Share of the bucket that is kept as reserve."""
 RESERVE_MAX: Final = 0.5
-"""More than half of a small bucket is not kept back: what fills it above the brim is lost."""
+"""Largest share of a small bucket that is kept as reserve: a fuller bucket overflows sooner, and the overflow is
+lost."""
 RESERVE_S: Final = 1.5
+"""Seconds of refill that the reserve holds at least, up to `RESERVE_MAX`, because own calls come unevenly."""
 RESERVE_CALLS: Final = 4
-"""In a small bucket the reserve is at least so many seconds of refill and so many calls, for the unevenness of ours."""
+"""Calls that the reserve holds at least in addition to `RESERVE_S`, up to `RESERVE_MAX`."""
 RESPONSE_S: Final = 5.0
+"""Shortest response time of the controller, in seconds."""
 REPORT_S: Final = 0.25
-"""Age of a report beyond the call itself."""
+"""Age of a report beyond the latency of the call itself, in seconds."""
 EXCESS_MAX: Final = 2.0
-"""A full bucket is used up at no more than three times its refill: sharp rises are refused by some for their own sake
-(the "acceleration limits" of the page above)."""
+"""Upper bound of use above the refill, in multiples of the refill: a full bucket is used up at three times its refill
+at most. Some providers refuse sharp rises as such (the "acceleration limits" of the page above)."""
 FLOOR: Final = 0.05
-"""Share of the refill that is always used: a pool that asks nothing hears nothing."""
+"""Share of the refill that is always used: a pool that sends no calls gets no readings."""
 LOW: Final = 0.05
+"""Share of the capacity; a bucket at or below it explains a refusal for `LOW_S`."""
 LOW_CALLS: Final = 3
+"""Number of calls; a bucket with room for this many or fewer explains a refusal for `LOW_S`."""
 LOW_S: Final = 1.5
-"""A bucket with less than this share, or fewer calls than these, explains a refusal for so long."""
+"""Seconds for which a low bucket explains a refusal."""
 ELAPSED_MAX_S: Final = 1.0
+"""Longest interval between two readings that the integral part counts, in seconds."""
 _EVEN: Final = 0.5
-"""Each reporter's newest answer is a little older or newer than the others': every second news counts half."""
+"""Weight of a new reading. The newest answers of several reporters differ a little in age, so readings are averaged."""
 
 
 class Refill(msgspec.Struct, array_like=True):
-    """What is known of one bucket. All rates are a second's; `per_s` is 0 as long as nothing was told."""
+    """State of one bucket. All rates are per second; `per_s` is 0 until a header was read."""
 
     per_s: float = 0.0
     capacity: float = 0.0
-    """The most that it was ever seen to hold."""
+    """Largest remainder that was ever reported."""
     level: float = 0.0
     free_per_s: float = 0.0
-    """What of the refill is there for us, as learnt: the integral part."""
+    """Integral part: the learnt share of the refill that is free for this pool."""
     excess_per_s: float = 0.0
-    """What is used above it: the proportional part."""
+    """Proportional part: use above `free_per_s`."""
     excess_max: float = EXCESS_MAX
-    """The most that it may be, in multiples of the refill."""
+    """Upper bound of `excess_per_s`, in multiples of the refill."""
     heard_at_s: float = 0.0
     low_at_s: float = -LOW_S
-    """When it last was so empty that a refusal needs no other reason."""
+    """Time at which the bucket was last so empty that a refusal needs no other reason."""
 
 
 def hear(
     refill: Refill, at_s: float, limit: int, remaining: int, size: float, latency_s: float, binding: bool
 ) -> None:
-    """An answer told of this bucket. `size`: what a call takes of it; `binding`: more was wanted than was allowed."""
+    """Take in a reading of this bucket: `limit` per minute and what is `remaining`.
+
+    `size` is what a call takes of the bucket; `binding` is True if more was wanted than was allowed.
+    """
     per_s, left = limit / 60, float(remaining)
     if per_s != refill.per_s:
         refill.per_s = refill.free_per_s = per_s
@@ -85,7 +94,7 @@ def hear(
     if response_s < RESPONSE_S:
         response_s = RESPONSE_S
     excess = (refill.level - reserve) / response_s
-    if binding or excess < 0:  # a bucket that is full because nobody asked teaches nothing
+    if binding or excess < 0:  # a bucket that is full for lack of demand teaches nothing
         elapsed_s = min(at_s - refill.heard_at_s, ELAPSED_MAX_S)
         free = refill.free_per_s + excess * elapsed_s / (4 * response_s)  # a quarter: critically damped
         refill.free_per_s = min(max(free, FLOOR * per_s), per_s)
@@ -94,7 +103,7 @@ def hear(
 
 
 def rate(refill: Refill, headroom: float) -> float:
-    """How much may be used a second; 0 where nothing was told. With `headroom`, never above that share's rest."""
+    """Return the usable rate per second; 0 if no header was read. At most the share 1 - `headroom` of the refill."""
     if not refill.per_s:
         return 0.0
     used = max(refill.free_per_s + refill.excess_per_s, FLOOR * refill.per_s)
@@ -102,13 +111,16 @@ def rate(refill: Refill, headroom: float) -> float:
 
 
 def is_low(refill: Refill, at_s: float) -> bool:
-    """Was it so empty just now that a refusal needs no other reason?"""
+    """Return True if the bucket was so empty within the last `LOW_S` seconds that a refusal needs no other reason."""
     return refill.per_s > 0 and at_s - refill.low_at_s < LOW_S
 
 
 def explains(refill: Refill, at_s: float) -> bool:
-    """Does what is known of this bucket explain a refusal? That it was low does; and once, that it was used faster than
-    it fills: what is told to remain is not to be had at once, and no longer asked for."""
+    """Return True if the state of this bucket explains a refusal.
+
+    A low bucket does. So does, once, use above the refill: the reported remainder is then not available at once, and is
+    no longer used faster than it fills.
+    """
     quick = refill.excess_max > 0 and refill.excess_per_s > 0
     if refill.per_s:
         refill.excess_max = 0.0

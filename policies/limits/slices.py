@@ -1,9 +1,9 @@
-"""How much of a shared budget may a job commit now?
+"""Slices of a shared budget: the amount that each job may commit now.
 
-A budget bounds what all jobs of a label commit in a window of time, a day or a month in UTC. No job commits what it was
-not lent before: a slice. Slices are a part of what is left, so that they shrink as the budget does and all may go on to
-its end; one that is not used goes back as soon as another job lacks money. What a job was lent counts as used until the
-job says, or its journal shows, that it is not: so that the sum is never passed, whatever dies.
+A budget bounds what all jobs of a label commit in a window of time, a day or a month in UTC. A job commits only what it
+was lent before: a slice. Slices are a part of what is left, so that they shrink as the budget does and all jobs may
+continue to its end. An unused slice returns as soon as another job lacks money. An amount that was lent counts as used
+until the job reports, or its journal shows, that it is not, so the total is never exceeded, whichever process dies.
 
 All money is in 1e-9 USD. A window is named by the day on which it begins, counted from 1970-01-01 UTC.
 """
@@ -20,100 +20,104 @@ DAY: Final = "day"
 MONTH: Final = "month"
 PERIODS: Final = (DAY, MONTH)
 SILENT_S: Final = 60.0
-"""A job that lives is heard more often."""
+"""Seconds after which a job without a report counts as possibly dead; a live job reports more often."""
 REMOVED: Final = "(removed)"
-"""Holds what jobs have used that are no more; no job is named so."""
+"""Name of the holding that keeps the use of removed jobs; no job can have this name."""
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 
 
 class Holding(msgspec.Struct):
-    """What a job has of a budget in its window."""
+    """A job's part of a budget in the current window."""
 
     held_nusd: int = 0
-    """So much it may commit in this window, all told."""
+    """Total that the job may commit in this window."""
     used_nusd: int = 0
-    """So much it had committed when it was last heard: known, assumed and reserved."""
+    """Amount that the job had committed at its latest report: known, assumed and reserved."""
     lacks_nusd: int = 0
-    """What its next call needs beyond what it has used, which it could not be lent yet; 0: it lacks nothing."""
+    """Amount beyond `used_nusd` that the job's next call needs and that could not be lent yet; 0: nothing is
+    lacking."""
     open_nusd: int = 0
-    """Of what it has used, so much is reserved for calls that are under way: most of it comes back."""
+    """Part of `used_nusd` that is reserved for calls in flight; most of it comes back."""
     over: bool = False
-    """It holds nothing any more but what it has used: it has ended, or was found dead."""
+    """True if the job has ended or was found dead: it holds nothing beyond what it has used."""
     heard_s: float = 0.0
-    """When it was last heard, in seconds since 1970."""
+    """Time of the job's latest report, in seconds since 1970."""
 
     @property
     def counted_nusd(self) -> int:
-        """What counts as used up: what it may have committed by now."""
+        """Amount that counts as used up: the most that the job may have committed by now."""
         return max(self.held_nusd, self.used_nusd)
 
 
 class Budget(msgspec.Struct):
-    """A bound on what the jobs of a label commit in a day or a month, and what each of them has of it."""
+    """Bound on what the jobs of a label commit in a day or a month, and each job's holding."""
 
     label: str
     value: str
     period: str
     cap_nusd: int
     who: str = ""
+    """User who set the budget."""
     at_s: float = 0.0
-    """Who set it, and when."""
+    """Time at which the budget was set, in seconds since 1970."""
     window: int = 0
+    """Window of `holdings`, named by its first day."""
     holdings: dict[str, Holding] = msgspec.field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Display name: "LABEL=VALUE a PERIOD"."""
         return f"{self.label}={self.value} a {self.period}"
 
     @property
     def used_nusd(self) -> int:
-        """What is spent, or reserved for calls under way, as far as the jobs said."""
+        """Amount spent or reserved for calls in flight, as far as the jobs reported."""
         return sum(each.used_nusd for each in self.holdings.values())
 
     @property
     def counted_nusd(self) -> int:
-        """What is spent, and what may be by now."""
+        """Amount spent, and amount that may be spent by now."""
         return sum(each.counted_nusd for each in self.holdings.values())
 
 
 class Told(msgspec.Struct, frozen=True):
-    """What a job says of itself when it asks."""
+    """Report of a job that asks for a slice."""
 
     job: str
     window: int
     used_nusd: int
     holds_nusd: int
-    """What it may commit at this moment, under its last slice. Nothing it was lent since is on its way to it."""
+    """Amount that the job may commit now under its last slice. No later slice is on its way to the job."""
     lacks_nusd: int = 0
-    """What its next call needs beyond what it has used; 0: it has room for it."""
+    """Amount beyond `used_nusd` that the job's next call needs; 0: there is room for it."""
     open_nusd: int = 0
-    """Of what it has used, so much is reserved for calls that are under way."""
+    """Part of `used_nusd` that is reserved for calls in flight."""
     over: bool = False
-    """It has ended and will commit nothing."""
+    """True if the job has ended and will commit nothing more."""
 
 
 class Lent(msgspec.Struct, frozen=True):
-    """The answer."""
+    """Answer to a job's report."""
 
     upto_nusd: int
-    """So much the job may commit in the window, all told; less than it holds where that is to go back."""
+    """Total that the job may commit in the window; less than it holds if the rest is to be returned."""
     out: bool = False
-    """What it lacks is not there, nor anything that could still come back: the budget is used up."""
+    """True if the budget is used up: the lacking amount is not available, and nothing that could still return would
+    cover it."""
 
 
 def day_of(at_s: float) -> int:
-    """The day of a moment, counted from 1970-01-01 UTC."""
+    """Return the day of a moment, counted from 1970-01-01 UTC."""
     return int(at_s // DAY_S)
 
 
 def window_of(period: str, day: int) -> int:
-    """The day on which the window of that day begins."""
+    """Return the day on which the window that contains `day` begins."""
     return day - (date.fromordinal(_EPOCH + day).day - 1) if period == MONTH else day
 
 
 def window_end_s(period: str, window: int) -> float:
-    """When a window is over and the budget whole again, in seconds since 1970."""
+    """Return the end of a window, when the budget is whole again, in seconds since 1970."""
     if period == DAY:
         return float((window + 1) * DAY_S)
     first = date.fromordinal(_EPOCH + window)
@@ -122,19 +126,19 @@ def window_end_s(period: str, window: int) -> float:
 
 
 def turn_to(budget: Budget, window: int) -> None:
-    """A new window begins with nothing held: what is left of the old one is worth nothing any more."""
+    """Begin a new window with no holdings, if `window` is later: amounts left in the old window expire."""
     if window > budget.window:
         budget.window, budget.holdings = window, {}
 
 
 def set_aside(budget: Budget, job: str) -> None:
-    """A job is no more: what it may have used stays used, and whoever takes its name begins with nothing."""
+    """Remove a job: what it may have used stays used, and a later job of the same name begins with nothing."""
     if gone := budget.holdings.pop(job, None):
         add_removed(budget, gone.counted_nusd)
 
 
 def add_removed(budget: Budget, nusd: int) -> None:
-    """Jobs that are no more have used this of the window."""
+    """Count `nusd` as used in this window by removed jobs."""
     if nusd:
         kept = budget.holdings.setdefault(REMOVED, Holding(over=True))
         kept.used_nusd += nusd
@@ -142,14 +146,16 @@ def add_removed(budget: Budget, nusd: int) -> None:
 
 
 def lend(budget: Budget, told: Told, at_s: float) -> Lent:
-    """Take in what a job says, and say what it may commit. The budget is changed: it must be kept before the job hears.
+    """Take in a job's report and return what the job may commit. Save the changed budget before the job gets the
+    answer.
 
-    A job in want gets what it lacks, or a fair part of what is left if that is more; one that would soon lack is given
-    more ahead. Where others are in want, or the budget was lowered, what a job does not use goes back.
+    A job that lacks money gets the lacking amount, or a fair part of what is left if that is more. A job that would
+    soon lack money is given more ahead. If other jobs lack money, or the budget was lowered, what a job does not use
+    returns.
     """
     turn_to(budget, told.window)
     if told.window < budget.window:
-        return Lent(told.used_nusd)  # its clock is behind: nothing more under a window that is over
+        return Lent(told.used_nusd)  # the job's clock is behind: lend nothing more in a window that is over
     own = budget.holdings.setdefault(told.job, Holding())
     own.used_nusd, own.held_nusd, own.lacks_nusd = told.used_nusd, told.holds_nusd, 0
     own.over, own.heard_s, own.open_nusd = told.over, at_s, told.open_nusd
@@ -161,10 +167,10 @@ def lend(budget: Budget, told: Told, at_s: float) -> Lent:
     slack = told.holds_nusd - told.used_nusd
     fair = left // (2 * (1 + sum(not each.over for each in others)))
     upto = told.holds_nusd
-    if told.lacks_nusd > left:  # what it has is of no use to it; another may need less
+    if told.lacks_nusd > left:  # the unused rest is of no use to this job; another may need less
         back = told.open_nusd + sum(_coming_back(each, at_s) for each in others)
         out = left + back < told.lacks_nusd
-        own.lacks_nusd = 0 if out else told.lacks_nusd  # nobody gives anything back for what cannot be had
+        own.lacks_nusd = 0 if out else told.lacks_nusd  # other jobs return nothing for an amount that cannot be had
         return Lent(told.used_nusd, out)
     if told.lacks_nusd:
         upto = told.used_nusd + max(told.lacks_nusd, fair, min(slack, left))
@@ -179,7 +185,7 @@ def lend(budget: Budget, told: Told, at_s: float) -> Lent:
 
 
 def _coming_back(holding: Holding, at_s: float) -> int:
-    """What a job that lives may give back soon. One that was not heard for long may be dead: nobody waits for it."""
+    """Amount that a live job may return soon; 0 for a job silent for longer than `SILENT_S`, which may be dead."""
     if holding.over or at_s - holding.heard_s > SILENT_S:
         return 0
     return max(0, holding.held_nusd - holding.used_nusd) + holding.open_nusd

@@ -1,14 +1,14 @@
-"""How much of what one account allows may each of several clusters use?
+"""Division of one provider account among several clusters.
 
-An ``Account`` is all that they know together of one pool (endpoint, credential, model class). It is kept in one place
-that all of them reach, changed by one at a time, and its times are that place's alone. A *tenant* is a cluster, or one
-process that runs a job by itself. What it may be using is counted: what it says that it keeps, or what it was lent
-since, if that is more. Only what nobody may be using is lent, so all tenants together never pass what somebody set by
-hand, whoever dies or is cut off: what a silent one had counts until its lease has run out and its last call must have
-ended.
+An ``Account`` is the shared state of one pool (endpoint, credential, model class). It is stored in one place that all
+clusters reach, is changed by one at a time, and has the times of that place's clock. A *tenant* is a cluster, or one
+process that runs a job by itself. What a tenant may be using is counted: what it reports to keep, or what it was lent
+since, if that is more. Only what no tenant may be using is lent, so all tenants together never exceed what an operator
+set, even if one dies or is cut off: what a silent tenant had counts until its lease has expired and its last call must
+have ended.
 
-Two things are lent. *Permits*: calls in flight at once, where a number was set. A *part* of every rate, in thousandths,
-of those that were set as of those that the provider tells to each tenant as if it were alone.
+Two things are lent. *Permits*: calls in flight at once, if a number was set. A *part*, in thousandths, of every rate:
+of the rates that were set, and of the rates that the provider reports to each tenant as if it were alone.
 """
 
 from __future__ import annotations
@@ -21,71 +21,75 @@ from policies.limits.fair_share import fair_shares, in_turn
 from policies.limits.limit import NO_CAPS, Caps
 
 LEASE_S: Final = 30.0
-"""How long a share holds unless it is asked for again."""
+"""Seconds for which a share holds unless it is renewed."""
 PARTS: Final = 1_000
+"""Number of parts of a rate: a part is a thousandth."""
 ANY: Final = -1
-"""Permits where no number was set: each tenant's own limit alone bounds it."""
+"""Value of `permits` if no number was set: only the tenant's own limit bounds it."""
 
 
 class Tenant(msgspec.Struct, array_like=True):
-    """One of those that draw on an account."""
+    """Tenant of an account, as the account sees it."""
 
     want: int = 0
-    """Permits that it could use."""
+    """Permits that the tenant could use."""
     permits: int = 0
-    """That it was lent last."""
+    """Permits that were lent last."""
     counted: int = 0
-    """That it may be using."""
+    """Permits that the tenant may be using."""
     part: int = 0
+    """Part of the rates that was lent last, in thousandths."""
     counted_part: int = 0
+    """Part of the rates that the tenant may be using, in thousandths."""
     until_s: float = 0.0
-    """Its lease."""
+    """End of the tenant's lease, in seconds."""
     free_s: float = 0.0
-    """Unless it is heard of, nothing of it is in use any more."""
+    """Time from which nothing of a silent tenant is in use any more, in seconds."""
 
 
 class Account(msgspec.Struct, array_like=True):
-    """One pool, as all its tenants know it."""
+    """Shared state of one pool."""
 
     caps: Caps = NO_CAPS
     tenants: dict[str, Tenant] = msgspec.field(default_factory=dict)
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tenant says of a pool of its."""
+    """Request of a tenant for its share of a pool."""
 
     tenant: str
     want: int
-    """Permits that all its jobs together could use."""
+    """Permits that all jobs of the tenant together could use."""
     keeps: int = 0
-    """The most that it uses now, or lets be used before the next answer. It has made sure of that."""
+    """Upper bound of the permits that the tenant uses until the next answer; the tenant enforces it."""
     keeps_part: int = 0
-    """So of the rates."""
+    """Upper bound of the part of the rates that the tenant uses until the next answer, in thousandths."""
     sure: bool = True
-    """False: it has just come back, and may have lent to its jobs what it does not remember."""
+    """False if the tenant has just restarted and may have lent permits to its jobs that it does not remember."""
     linger_s: float = 0.0
-    """How long after its lease something that it has let begin may be under way."""
+    """Longest time after the end of the lease for which a call of the tenant may be in flight, in seconds."""
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tenant may use, for ``for_s`` seconds from the moment at which it asked."""
+    """Share of a tenant, valid for ``for_s`` seconds from the moment at which the tenant asked."""
 
     permits: int = ANY
     part: int = PARTS
     caps: Caps = NO_CAPS
-    """Of all tenants together, as they were set by hand."""
+    """Caps of all tenants together, as an operator set them."""
     tenants: int = 1
-    """How many draw on the account now."""
+    """Number of tenants that draw on the account now."""
     lacks: bool = False
-    """Some tenant could use more than it has: it is worth while to ask again soon."""
+    """True if some tenant could use more than it has: ask again soon."""
     for_s: float = LEASE_S
 
 
 NOTHING: Final = Share(permits=0, part=0)
+"""Share without permits and rates."""
 
 
 def ask(account: Account, asked: Asked, at_s: float) -> Share:
-    """A tenant asks for its share, or renews it, and gives back what it does not keep."""
+    """Grant or renew a tenant's share, and take back what it does not keep. Changes `account`."""
     tenants = account.tenants
     for name in [name for name, each in tenants.items() if each.free_s <= at_s and name != asked.tenant]:
         del tenants[name]
@@ -117,7 +121,8 @@ def _lend_permits(account: Account, own: Tenant, wants: list[int], place: int, a
 
 
 def _lend_part(account: Account, own: Tenant, wants: list[int], place: int) -> bool:
-    """In proportion to what each could use; who wants nothing has none, and who is alone all."""
+    """Lend in proportion to the permits each tenant could use; a tenant without demand gets 0, a tenant alone gets all.
+    """
     fair = fair_shares([(PARTS if want else 0, float(max(want, 1))) for want in wants], PARTS)
     free = PARTS - sum(each.counted_part for each in account.tenants.values())
     own.part = min(fair[place], own.counted_part + max(free, 0))
@@ -126,14 +131,16 @@ def _lend_part(account: Account, own: Tenant, wants: list[int], place: int) -> b
 
 
 def leave(account: Account, tenant: str) -> None:
-    """Nothing of this tenant is in use any more, nor will be."""
+    """Remove a tenant: it uses nothing of the account any more."""
     account.tenants.pop(tenant, None)
 
 
 def bounds(share: Share, own: Caps) -> Caps:
-    """What a tenant holds itself to: its share of what was set for all, and what was set for it alone.
+    """Return the caps that a tenant applies: its share of the caps of all tenants, and its own caps.
 
-    ``share.part`` is above 0. What the provider tells is for all tenants too: the others' part is headroom."""
+    ``share.part`` must be above 0. Rates that the provider reports are for all tenants too, so the part of the other
+    tenants counts as headroom.
+    """
     part, of_all = share.part / PARTS, share.caps
     headroom = 1 - (1 - max(of_all.headroom, own.headroom)) * part
     concurrency = of_all.concurrency if share.permits == ANY else max(share.permits, 1)
@@ -158,28 +165,30 @@ def _least(one: float | None, other: float | None) -> float | None:
 
 
 class Lent(msgspec.Struct):
-    """A tenant's own side of one pool: what it was lent, until when by its own clock, and what it may be using."""
+    """A tenant's own state of one pool: its share, the end of the lease by its own clock, and what may still be in use.
+    """
 
     share: Share = NOTHING
     until_s: float = float("-inf")
     parts: list[tuple[float, int, int]] = msgspec.field(default_factory=list)
-    """(until, serial, part): parts that were in force. By them a job may still pace itself until then, unless it has
-    heard of a grant that came after that serial."""
+    """Former parts as (until, serial, part): until then a job may still pace itself by that part, unless it has
+    received a grant later than that serial."""
 
 
 def in_force(lent: Lent, at_s: float) -> Share:
-    """What may be used now: nothing once the lease has run out."""
+    """Return the share that may be used now: nothing once the lease has expired."""
     return lent.share if at_s < lent.until_s else NOTHING
 
 
 def keep(
     lent: Lent, at_s: float, in_use: int, want: int, grants_s: float, heard: int = 0, serial: int = 0
 ) -> tuple[int, int]:
-    """Permits and part that are kept, to be told: what is not is given back, and no more is let begin from here on.
+    """Return the permits and the part to report as kept. Everything else is given back, and no longer used from now on.
 
-    ``in_use``: permits that the tenant's own jobs may be using. ``grants_s``: how long what they were granted holds:
-    so long they may pace themselves by a rate that is not theirs any more, unless all have ``heard`` of a later grant;
-    ``serial``: the last that was given.
+    ``in_use``: permits that the tenant's own jobs may be using. ``grants_s``: seconds for which the grants of the jobs
+    hold; for so long a job may pace itself by a rate that is no longer the tenant's, unless all jobs have received a
+    later grant. ``heard``: serial of the latest grant that all jobs have received; ``serial``: serial of the latest
+    grant given.
     """
     if at_s >= lent.until_s and lent.share is not NOTHING:
         _lower(lent, NOTHING, lent.until_s + grants_s, serial)
@@ -191,7 +200,7 @@ def keep(
 
 
 def take(lent: Lent, share: Share, asked_s: float, at_s: float, grants_s: float, serial: int = 0) -> None:
-    """The answer to what was asked at ``asked_s``."""
+    """Store the answer to what was asked at ``asked_s``."""
     _lower(lent, share, at_s + grants_s, serial)
     lent.until_s = max(lent.until_s, asked_s + share.for_s)
 
