@@ -1,4 +1,4 @@
-"""The command line. ``main`` is the console script; ``python -m actors.cli`` is the same."""
+"""Command line. ``main`` is the console script; ``python -m actors.cli`` runs the same function."""
 
 from __future__ import annotations
 

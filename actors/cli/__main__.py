@@ -1,4 +1,4 @@
-"""``python -m actors.cli``."""
+"""Entry point of ``python -m actors.cli``."""
 
 from actors.cli import main
 

@@ -1,4 +1,5 @@
-"""The commands and their arguments. What they do is imported when it is done, so that asking for help is quick."""
+"""Typer app of the command line: commands and their arguments. The code of a command is imported when the command runs,
+so that ``--help`` is fast."""
 
 from __future__ import annotations
 
@@ -38,9 +39,11 @@ app = typer.Typer(
     epilog="Exit codes: 0 complete; 1 failed, or a row failed; 2 bad usage, or rows refused before sending; "
     "3 partial and resumable (cap, deadline, blocked account, drain); 130 interrupted, 143 terminated.",
 )  # fmt: skip
-programs = typer.Typer(help="Programs: which there are, one to begin with, what they need.", no_args_is_help=True)
+programs = typer.Typer(
+    help="Programs: list the built-in ones, create an example, manage saved ones.", no_args_is_help=True
+)
 app.add_typer(programs, name="program")
-k8s = typer.Typer(help="Kubernetes: a job file as KubeRay takes it.", no_args_is_help=True)
+k8s = typer.Typer(help="Kubernetes: a job file as a RayJob for KubeRay.", no_args_is_help=True)
 app.add_typer(k8s, name="k8s")
 
 _NOTHING: list[str] = []
@@ -57,7 +60,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _cortex(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="which release")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="show the release and exit")
     ] = False,
 ) -> None:
     """Options before the command."""
@@ -66,7 +69,7 @@ def _cortex(
 @app.command()
 @takes(*RUNNING, "ordered", "no_keep_text", "shards", *TABLE)
 def batch(input: Input, output: Results, options: Options, sample: Planned = 0) -> int:  # noqa: A002 - its name
-    """Ask every row or request of INPUT, once; give the same command again after a crash and it goes on."""
+    """Send every row or request of INPUT to a model, once. After a crash, the same command continues the job."""
     from actors.cli.run.start import batch as begin
 
     return begin(input, output, options, sample)
@@ -76,14 +79,14 @@ def batch(input: Input, output: Results, options: Options, sample: Planned = 0) 
 @takes(*RUNNING)
 def run(
     program: Annotated[
-        str, typer.Argument(help="see `cortex program list`; or module:Class, file.py:Class, a saved NAME.toml")
+        str, typer.Argument(help="a name of `cortex program list`, module:Class, file.py:Class, or a saved NAME.toml")
     ],
     options: Options,
     inputs: Annotated[list[str], typer.Argument(help="folders, text files or JSON Lines")] = _NOTHING,
     output: Output = "",
     param: Params = _NOTHING,
 ) -> int:
-    """Run a program: a ready one, one of your own, or a saved one."""
+    """Run a program: a built-in one, your own, or a saved one."""
     from actors.cli.run.start import run as begin
 
     return begin(program, list(inputs or ()), output, list(param or ()), options)
@@ -94,7 +97,7 @@ def run(
 def resume(
     job: Job, options: Options, submitted: Submitted = _NOTHING, not_submitted: NotSubmitted = _NOTHING
 ) -> int:
-    """Go on with a job that was interrupted, or stopped by a cap or a block."""
+    """Continue a job that was interrupted, or stopped by a cap or a blocked account."""
     from actors.cli.run.resume import decided_of, go_on
 
     return go_on(job, options, attaching=False, decided=decided_of(submitted or (), not_submitted or ()))
@@ -103,7 +106,7 @@ def resume(
 @app.command()
 @takes(*GOING_ON, "wait", "overwrite")
 def attach(job: Job, options: Options, output: Output = "") -> int:
-    """Follow a job that goes on in a cluster; -o writes its results there too."""
+    """Follow a job that runs in a cluster; -o also writes its results to a file."""
     from actors.cli.run.resume import go_on
 
     return go_on(job, options, attaching=True, copy=output)
@@ -112,7 +115,7 @@ def attach(job: Job, options: Options, output: Output = "") -> int:
 @app.command()
 @takes(*LOOKING)
 def cancel(job: Job, options: Options) -> int:
-    """End a job for good, whoever runs it."""
+    """End a job for good, wherever it runs."""
     from actors.cli.control.steer import cancel as end
 
     return end(job, options)
@@ -124,7 +127,7 @@ def answer(
     job: Job, options: Options,
     answers: Annotated[list[str], typer.Argument(help="the answer, as JSON or a text", metavar="NAME=VALUE...")],
 ) -> int:  # fmt: skip
-    """Answer what a job waits for; one that rests goes on with `cortex resume`."""
+    """Answer a question that a job waits for; a job at rest continues with `cortex resume`."""
     from actors.cli.control.answer import answer as give
 
     return give(job, answers, options)
@@ -135,11 +138,11 @@ def answer(
 def approve(
     job: Job, options: Options,
     goals: Annotated[
-        list[str], typer.Argument(help="what to approve; none: list what waits", metavar="GOAL...")
+        list[str], typer.Argument(help="requests to approve; none: list those that wait", metavar="GOAL...")
     ] = _NOTHING,
-    deny: Annotated[bool, typer.Option("--deny", help="say no instead")] = False,
+    deny: Annotated[bool, typer.Option("--deny", help="deny instead of approve")] = False,
 ) -> int:  # fmt: skip
-    """Approve what a job asks a person for, or deny it; one that rests goes on with `cortex resume`."""
+    """Approve or deny what a job asks a person for; a job at rest continues with `cortex resume`."""
     from actors.cli.control.answer import approve as give
 
     return give(job, list(goals or ()), deny, options)
@@ -148,7 +151,7 @@ def approve(
 @app.command("set")
 @takes(*LOOKING, said=BOUNDS)
 def change(job: Job, options: Options) -> int:
-    """Change the bounds of a job, also while it runs; `none` takes one away."""
+    """Change the limits of a job, also while it runs; `none` removes a limit."""
     from actors.cli.control.steer import change as put
 
     return put(job, options)
@@ -159,12 +162,12 @@ def change(job: Job, options: Options) -> int:
 def drain(
     options: Options,
     job: Annotated[str, typer.Argument(help="the job's name, as `cortex jobs` lists it")] = "",
-    node: Annotated[str, typer.Option("--node", help="a node of --cluster instead; or here", metavar="NAME")] = "",
-    branch: Annotated[str, typer.Option("--branch", help="a branch of --cluster instead", metavar="NAME")] = "",
-    every: Annotated[bool, typer.Option("--all", help="all jobs of --cluster instead")] = False,
+    node: Annotated[str, typer.Option("--node", help="drain a node of --cluster, or `here`", metavar="NAME")] = "",
+    branch: Annotated[str, typer.Option("--branch", help="drain a branch of --cluster", metavar="NAME")] = "",
+    every: Annotated[bool, typer.Option("--all", help="drain all jobs of --cluster")] = False,
     within: Within = "",
 ) -> int:
-    """Let a job finish what is in flight and rest (`cortex resume` goes on); or empty a node or branch."""
+    """Let a job finish its calls in flight and stop (`cortex resume` continues it); or drain a node or a branch."""
     from actors.cli.control.steer import drain as end
 
     return end(job, node, branch, every, within, options)
@@ -175,9 +178,9 @@ def drain(
 def limit(
     options: Options,
     route: Annotated[str, typer.Argument(help="a route or pool, or a part of its name; none: list all")] = "",
-    clear: Annotated[bool, typer.Option("--clear", help="take all bounds of it away")] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="remove all manual limits of the route")] = False,
 ) -> int:
-    """Bound by hand what all jobs together use of a route, also while they run; alone: list what is in force."""
+    """Set limits on a route for all jobs together, also while they run; without arguments: list the limits in force."""
     from actors.cli.control.limit import limit as put
 
     return put(route, clear, options)
@@ -185,8 +188,10 @@ def limit(
 
 @app.command()
 @takes(*LOOKING, said=("cluster",))
-def status(options: Options, job: Annotated[str, typer.Argument(help="the latest, if left out")] = "") -> int:
-    """Show how a job stands, from its journal; with --cluster also what the cortex there knows now."""
+def status(
+    options: Options, job: Annotated[str, typer.Argument(help="the job's name (default: the latest)")] = ""
+) -> int:
+    """Show the state of a job, from its journal; with --cluster also what the scheduler there knows now."""
     from actors.cli.inspection.status import status as show
 
     return show(job, options)
@@ -195,9 +200,9 @@ def status(options: Options, job: Annotated[str, typer.Argument(help="the latest
 @app.command()
 @takes(*LOOKING, "cluster")
 def top(
-    options: Options, once: Annotated[bool, typer.Option("--once", help="print one screen as text, and end")] = False
+    options: Options, once: Annotated[bool, typer.Option("--once", help="print one screen as text and exit")] = False
 ) -> int:
-    """Watch jobs, routes, branches, workers and nodes as they work: a full screen; q ends it."""
+    """Watch jobs, routes, branches, workers and nodes on a full screen; q quits."""
     from actors.cli.inspection.top import top as show
 
     return show(once, options)
@@ -207,7 +212,7 @@ def top(
 @takes(*LOOKING)
 def jobs(
     options: Options,
-    every: Annotated[bool, typer.Option("--all", help="also those that work for another: its shards")] = False,
+    every: Annotated[bool, typer.Option("--all", help="include child jobs (shards)")] = False,
 ) -> int:
     """List the jobs of the state folder, the latest first."""
     from actors.cli.inspection.status import jobs as show
@@ -220,11 +225,12 @@ def jobs(
 def replay(
     job: Job, options: Options,
     program: Annotated[
-        str, typer.Option("--program", help="try this one instead: file.py or file.py:NAME", metavar="FILE")
+        str, typer.Option("--program", help="try this program instead: file.py or file.py:NAME", metavar="FILE")
     ] = "",
     param: Params = _NOTHING,
 ) -> int:  # fmt: skip
-    """Try a program over a job's recorded replies, without a model: what it would ask besides, and the price."""
+    """Run a program over a job's recorded replies, without a model: show the further calls it would make, and their
+    cost."""
     from actors.cli.inspection.replay import replay as try_it
 
     return try_it(job, program, list(param or ()), options)
@@ -238,11 +244,11 @@ def inspect(
         str, typer.Argument(help="a goal's number, a call, a custom_id; or goal:N, call:ID, row:ID", metavar="GOAL")
     ] = "",
     failed: Annotated[bool, typer.Option("--failed", help="list the goals and rows that failed")] = False,
-    at: Annotated[int | None, typer.Option("--at", help="the state as it was after this turn", metavar="SEQ")] = None,
-    first: Annotated[int, typer.Option("--from", help="the first turn to show; else the last", metavar="SEQ")] = 0,
-    count: Annotated[int, typer.Option("--count", help="turns shown", metavar="N", min=1)] = 40,
+    at: Annotated[int | None, typer.Option("--at", help="show the state after this turn", metavar="SEQ")] = None,
+    first: Annotated[int, typer.Option("--from", help="first turn to show (default: the last N)", metavar="SEQ")] = 0,
+    count: Annotated[int, typer.Option("--count", help="number of turns to show", metavar="N", min=1)] = 40,
 ) -> int:  # fmt: skip
-    """Show what happened in a job, turn by turn; or the story of one goal, and why; or the state as it was."""
+    """Show the turns of a job; or the history of one goal, with reasons; or the state after a turn."""
     from actors.cli.inspection.show import Wanted
     from actors.cli.inspection.show import inspect as show
 
@@ -254,13 +260,13 @@ def inspect(
 def fork(
     name: Annotated[str, typer.Argument(help="the job to fork, as `cortex jobs` lists it", metavar="JOB")],
     options: Options,
-    at: Annotated[int, typer.Option("--at", help="the last turn to take over: see `cortex inspect`", metavar="SEQ")],
+    at: Annotated[int, typer.Option("--at", help="the last turn to copy: see `cortex inspect`", metavar="SEQ")],
     output: Output = "",
     program: Annotated[
-        str, typer.Option("--program", help="a changed flow that did the same up to there", metavar="FILE:NAME")
+        str, typer.Option("--program", help="a changed flow that acts the same up to that turn", metavar="FILE:NAME")
     ] = "",
 ) -> int:  # fmt: skip
-    """Make another job of a job's first turns (--job NEW); `cortex resume NEW` goes on from there."""
+    """Copy the first turns of a job into a new job (--job NEW); `cortex resume NEW` continues from there."""
     from actors.cli.admin.fork import fork_job
 
     return fork_job(name, at, program, output, options)
@@ -270,9 +276,9 @@ def fork(
 @takes(*LOOKING)
 def diff(
     job: Job, options: Options,
-    other: Annotated[str, typer.Argument(help="the job to compare it with", metavar="OTHER")],
+    other: Annotated[str, typer.Argument(help="the job to compare with", metavar="OTHER")],
 ) -> int:  # fmt: skip
-    """Compare two jobs of one program: outcome, results row by row, calls; exit code 0 the same, 1 different."""
+    """Compare two jobs of one program: outcome, results row by row, calls; exit code 0 if equal, 1 if different."""
     from actors.cli.inspection.diff import diff as compare
 
     return compare(job, other, options)
@@ -285,9 +291,9 @@ def export(
     output: Annotated[
         str, typer.Option("--output", "-o", help="calls.parquet, .csv or .jsonl; - for stdout", metavar="FILE")
     ],
-    no_text: Annotated[bool, typer.Option("--no-text", help="without prompts and replies")] = False,
+    no_text: Annotated[bool, typer.Option("--no-text", help="leave out prompts and replies")] = False,
 ) -> int:  # fmt: skip
-    """Write a job's calls as a table, a line each: what was asked, what came of it, what it cost."""
+    """Write the calls of a job as a table, one call a line: question, outcome and cost."""
     from actors.cli.inspection.export import export as write
 
     return write(job, output, no_text, options)
@@ -298,12 +304,12 @@ def export(
 def report(
     job: Job, options: Options,
     output: Annotated[
-        str, typer.Option("--output", "-o", help="default JOB.html; - for stdout; .gz packs it", metavar="FILE")
+        str, typer.Option("--output", "-o", help="default JOB.html; - for stdout; .gz compresses", metavar="FILE")
     ] = "",
     form: Annotated[str, typer.Option("--format", help="html, or perfetto: a trace of every attempt")] = "html",
-    no_text: Annotated[bool, typer.Option("--no-text", help="without prompts and replies")] = False,
+    no_text: Annotated[bool, typer.Option("--no-text", help="leave out prompts and replies")] = False,
 ) -> int:  # fmt: skip
-    """Write what happened in a job, also while it runs, as one HTML page that needs no network."""
+    """Write a report of a job, also while it runs, as one HTML page that needs no network."""
     from actors.cli.inspection.report import report as write
 
     return write(job, output, form, no_text, options)
@@ -312,7 +318,7 @@ def report(
 @programs.command("list")
 @takes("as_json", "verbose")
 def list_programs(options: Options) -> int:
-    """List the ready programs, with their parameters."""
+    """List the built-in programs, with their parameters."""
     from actors.cli.programs.new import list_programs as show
 
     return show(options)
@@ -322,9 +328,9 @@ def list_programs(options: Options) -> int:
 @takes("verbose")
 def new_program(
     options: Options,
-    file: Annotated[str, typer.Argument(help="a Python file that is not there yet", metavar="FILE")],
+    file: Annotated[str, typer.Argument(help="the Python file to create", metavar="FILE")],
 ) -> int:
-    """Write a small flow of your own to begin with, and its test."""
+    """Create a small example flow to start from, and its test."""
     from actors.cli.programs.new import new_program as write
 
     return write(file)
@@ -341,7 +347,7 @@ def plan_votes(
     right: Annotated[
         int | None, typer.Option("--right", help="instead of --success: right votes of a measurement", metavar="N")
     ] = None,
-    of: Annotated[int | None, typer.Option("--of", help="and of how many votes", metavar="M")] = None,
+    of: Annotated[int | None, typer.Option("--of", help="with --right: votes of the measurement", metavar="M")] = None,
     target: Annotated[
         float, typer.Option("--target", help="probability that all are right", metavar="P")
     ] = 0.95,
@@ -349,7 +355,7 @@ def plan_votes(
         float, typer.Option("--flagged", help="share of replies that are discarded unread", metavar="SHARE")
     ] = 0.0,
 ) -> int:
-    """Plan by how many votes an answer must be ahead, from a measured success rate and a target."""
+    """Compute how many votes an answer must be ahead, from a measured success rate and a target."""
     from actors.cli.planning.votes import plan_votes as plan
 
     return plan(steps, success, right, of, target, flagged, options)
@@ -368,11 +374,11 @@ for _name, _command in K8S.items():
 def doctor(
     options: Options,
     metrics_listen: Annotated[
-        str, typer.Option("--metrics-listen", help="see whether this port is free", metavar="HOST:PORT")
+        str, typer.Option("--metrics-listen", help="check that this address is free", metavar="HOST:PORT")
     ] = "",
-    paid: Annotated[bool, typer.Option("--paid", help="make one call of one token of --model, which costs")] = False,
+    paid: Annotated[bool, typer.Option("--paid", help="make one call of one token to --model, which costs")] = False,
 ) -> int:
-    """Check this machine, the road to the provider, the key, Ray and the state folder; say what to do."""
+    """Check this machine, the connection to the provider, the key, Ray and the state folder; say what to do."""
     from actors.cli.admin.doctor import doctor as examine
 
     return examine(metrics_listen, paid, options)
@@ -381,7 +387,7 @@ def doctor(
 @app.command()
 @takes("verbose")
 def simulate(options: Options, port: Port = 0, fault: Faults = _NOTHING, setting: Settings = _NOTHING) -> int:
-    """Be a provider, to rehearse against: Messages, token counting and Message Batches over HTTP."""
+    """Serve a simulated provider for rehearsals: Messages, token counting and Message Batches over HTTP."""
     from actors.cli.options.api_keys import taken_environ
     from actors.simulator.frontends.command import CannotListen
     from actors.simulator.frontends.command import simulate as serve

@@ -1,7 +1,7 @@
-"""The main job on what every machine has: a topic for each Python distribution installed beside this one.
+"""Demo job on data that every machine has: a topic for each installed Python distribution.
 
-A description a call, a word an answer, folded into a table. The model is the small one of the extra ``local``; its
-judgement is weak, and it is the path that is shown. Give the same command again and nothing is asked again.
+One call per description, one word per answer, folded into a table. The model is the small one of the extra ``local``;
+its judgement is weak, the demo shows the path. A repeated command asks nothing again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import cortex
 from cortex import Ask, Change, Goal, Malformed, Part, Prompt, Reply, Resolve, Role, State, as_line
 
 PACKAGES_MAX = 40
-"""About 100 prompt tokens each: half a second of a core."""
+"""Most packages asked about. Each prompt has about 100 tokens: half a second of a core."""
 DESCRIPTION_CHARS_MAX = 120
 RESULTS = Path("demo-results") / "topics.jsonl"
 
@@ -40,31 +40,31 @@ Answer: testing"""
 
 
 class Topics(cortex.Program, frozen=True):
-    """One bounded call for each package: which topic has its description?"""
+    """One bounded call for each package: the topic of its description."""
 
     packages: dict[str, str]
 
     def begin(self, k: State) -> Iterable[Change]:
-        """K at first: a goal for each package."""
+        """First K: a goal for each package."""
         for name in self.packages:
             yield Goal("topic", name)
 
     def select(self, k: State) -> Iterable[Ask]:
-        """Ask whatever is open; the loop takes as many as there is room for."""
+        """Ask every open goal; the loop takes as many as there is room for."""
         for goal in k.open("topic"):
             shown = Part(Role.GOAL, f"{EXAMPLES}\n\nPackage: {self.packages[goal.value]}")
             prompt = Prompt("few-shot", (shown,), separator="\n", lead="Answer:")
             yield Ask(goal, prompt, output_tokens_max=1, params={"temperature": 0})
 
     def absorb(self, k: State, goal: Goal, reply: Reply) -> Iterable[Change]:
-        """A reply that is a word is the answer. Any other is discarded, and the goal fails in the end."""
+        """Take a reply of one word as the answer. Discard any other; the goal fails after the last attempt."""
         topic = as_line(reply).lower()
         if not topic.isalpha():
             raise Malformed(f"{topic!r} is no word")
         yield Resolve(goal, {"package": goal.value, "topic": topic})
 
     def answer(self, k: State) -> dict[str, list[str]]:
-        """The fold: each topic with its packages, the largest first."""
+        """Fold the goals: each topic with its packages, the largest topic first."""
         found: dict[str, list[str]] = {}
         for goal in k.goals_of("topic"):
             if goal.answer is not None:
@@ -73,7 +73,7 @@ class Topics(cortex.Program, frozen=True):
 
 
 def installed_packages() -> dict[str, str]:
-    """Name and description of the distributions that Python finds here, by name."""
+    """Return name and description of the distributions that this Python finds, sorted by name."""
     found = {}
     for each in metadata.distributions():
         name, said = each.metadata["Name"], each.metadata["Summary"]
@@ -83,7 +83,7 @@ def installed_packages() -> dict[str, str]:
 
 
 def chosen_model() -> tuple[str, str]:
-    """The model to ask, and what is to be said of it."""
+    """Return the model to ask, and a notice about it."""
     from actors.routing.local_model import LOCAL_NOTICE, installed
 
     if installed():
@@ -95,14 +95,14 @@ def chosen_model() -> tuple[str, str]:
 
 
 def write(rows: list[dict[str, str]]) -> None:
-    """The results file: a line a package."""
+    """Write the results file: one package a line."""
     RESULTS.parent.mkdir(exist_ok=True)
     lines = sorted(rows, key=lambda row: row["package"].casefold())
     RESULTS.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
 
 
 def show(topics: dict[str, list[str]], silent: int) -> None:
-    """The table on the terminal; topics that have one package share its last row."""
+    """Print the table on the terminal; topics with one package share its last row."""
     from rich.console import Console
     from rich.table import Table
 
@@ -120,13 +120,13 @@ def show(topics: dict[str, list[str]], silent: int) -> None:
 
 
 def main() -> int:
-    """Run it, or show what an earlier run came to; the exit code."""
+    """Run the demo, or show the result of an earlier run. Return the exit code."""
     model, notice = chosen_model()
     fresh = "--fresh" in sys.argv[1:]
     print(notice)
     began_s = time.monotonic()
     program = Topics(packages=installed_packages())
-    limits = cortex.Limits(resamples_max=0)  # at temperature 0 it would say the same again
+    limits = cortex.Limits(resamples_max=0)  # at temperature 0 the model would say the same again
     result = cortex.run(program, model=model, job="demo", limits=limits, fresh=fresh)
     write(result.rows)
     facts = result.facts
@@ -138,6 +138,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    from actors.cli.demo import main as run_as_module  # so that the program has a name that a resumed run can find
+    from actors.cli.demo import main as run_as_module  # gives the program a name that a resumed run can import
 
     sys.exit(run_as_module())

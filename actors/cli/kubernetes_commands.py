@@ -1,4 +1,4 @@
-"""The commands of ``cortex k8s``."""
+"""Commands of ``cortex k8s``."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ def render(
     options: Options,
     job_toml: Annotated[str, typer.Argument(help="a job file, as `-f` takes it", metavar="JOB.TOML")],
     cluster: Annotated[
-        str, typer.Option("--to", help="the standing RayCluster that it goes to (default cortex)", metavar="NAME")
+        str, typer.Option("--to", help="existing RayCluster that runs the job (default cortex)", metavar="NAME")
     ] = "",
     cluster_of: Annotated[
         str,
         typer.Option(
-            "--cluster-of", help="make it a cluster of its own, like the one in this YAML; - for stdin", metavar="FILE"
+            "--cluster-of", help="create a cluster for the job, from the one in this YAML; - for stdin", metavar="FILE"
         ),
     ] = "",
-    queue: Annotated[str, typer.Option("--queue", help="Kueue's queue that it waits in", metavar="NAME")] = "",
-    namespace: Annotated[str, typer.Option("--namespace", help="where it goes", metavar="NAME")] = "cortex",
+    queue: Annotated[str, typer.Option("--queue", help="Kueue queue that the RayJob waits in", metavar="NAME")] = "",
+    namespace: Annotated[str, typer.Option("--namespace", help="namespace of the RayJob", metavar="NAME")] = "cortex",
     image: Annotated[
-        str, typer.Option("--image", help="of the pod that submits it, and of a cluster of its own", metavar="IMAGE")
+        str, typer.Option("--image", help="image of the submitting pod and of --cluster-of's cluster", metavar="IMAGE")
     ] = "",
     files: Annotated[
-        str, typer.Option("--files", help="the folder on the head that has your files", metavar="FOLDER")
+        str, typer.Option("--files", help="folder on the head node that holds your files", metavar="FOLDER")
     ] = "/var/lib/cortex/files",
 ) -> int:
     """Print a job file as a RayJob for KubeRay: `cortex k8s render job.toml | kubectl apply -f -`."""

@@ -1,4 +1,4 @@
-"""From arguments to an exit code. Nothing leaves here as a traceback, unless it was asked for."""
+"""Main function: from arguments to an exit code. Tracebacks are printed only with ``-v`` or ``CORTEX_DEBUG=1``."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from actors.cli.options.errors import (
 from actors.common.errors import USAGE
 
 _LISTINGS = frozenset({"status", "jobs", "inspect", "export", "program"})
-"""What only lists: whoever stops reading (``head``) has what they wanted."""
+"""Commands that only print: a reader that stops early (``head``) has what it wanted, so the exit code is 0."""
 
 
 def enter(arguments: list[str]) -> int:
-    """Run the command that the arguments name; its exit code. Must run in the main thread."""
+    """Run the command that ``arguments`` name and return its exit code. Call from the main thread (signal handlers)."""
     signal.signal(signal.SIGTERM, _stopped)
     signal.signal(signal.SIGINT, _stopped)
     try:
@@ -70,7 +70,7 @@ def _ran(arguments: list[str]) -> int:
 
 
 def _misused(error: Any) -> int:
-    """Bad usage: the parser's own words, on one line, and where to look."""
+    """Report bad usage in the parser's own words, on one line, with the help command to run."""
     said = " ".join(str(error.format_message()).split()).rstrip(".")
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "cortex"
@@ -94,6 +94,6 @@ def _stopped(number: int, frame: object) -> None:
 
 
 def _nobody_reads() -> None:
-    """Who read our output is gone: let the interpreter end without a complaint."""
+    """Send further output to the null device, so that the interpreter ends without an error of a closed pipe."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())

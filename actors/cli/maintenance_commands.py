@@ -1,4 +1,4 @@
-"""The commands that tend to jobs at rest, and their arguments: asked again, looked into, removed, forgotten."""
+"""Commands on jobs at rest, and their arguments: retry, results, config, backup, removal; and ``down``."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _NOTHING: list[str] = []
 def retry(
     job: Job, options: Options,
     kind: Annotated[
-        list[str], typer.Option("--kind", help="only rows that failed so; several with commas", metavar="KIND,...")
+        list[str], typer.Option("--kind", help="only failures of this kind; several with commas", metavar="KIND,...")
     ] = _NOTHING,
 ) -> int:  # fmt: skip
-    """Ask failed rows again, as a part of the same job: its cap goes on counting, its results file is written anew."""
+    """Ask failed rows again, within the same job: its cap still counts, its results file is written anew."""
     from actors.cli.run.retry import retry as ask_again
 
     return ask_again(job, list(kind or ()), options)
@@ -28,9 +28,9 @@ def retry(
 @takes("state", "overwrite", "verbose")
 def results(
     job: Job, options: Options, output: Results = "-",
-    failed: Annotated[bool, typer.Option("--failed", help="only those of rows that failed")] = False,
-    sample: Annotated[int, typer.Option("--sample", help="only so many, from all over", metavar="N", min=0)] = 0,
-    tail: Annotated[int, typer.Option("--tail", help="only the last so many", metavar="N", min=0)] = 0,
+    failed: Annotated[bool, typer.Option("--failed", help="only results of failed rows")] = False,
+    sample: Annotated[int, typer.Option("--sample", help="only N, spread over the job", metavar="N", min=0)] = 0,
+    tail: Annotated[int, typer.Option("--tail", help="only the last N", metavar="N", min=0)] = 0,
 ) -> int:  # fmt: skip
     """Write the results that a job has so far."""
     from actors.cli.inspection.status import results as show
@@ -40,7 +40,7 @@ def results(
 
 @takes(*LOOKING)
 def config(job: Job, options: Options) -> int:
-    """Show which options a job runs under, and where each comes from."""
+    """Show the options that a job runs under, and the source of each."""
     from actors.cli.jobs.config import config as show
 
     return show(job, options)
@@ -50,10 +50,10 @@ def config(job: Job, options: Options) -> int:
 def rm(
     jobs: Jobs, options: Options,
     resumable: Annotated[
-        bool, typer.Option("--resumable", help="also one whose paid results are nowhere else yet: a table half made")
+        bool, typer.Option("--resumable", help="also a job that holds the only copy of paid results (a partial table)")
     ] = False,
 ) -> int:  # fmt: skip
-    """Remove jobs from the state folder, with what they remember; results files stay."""
+    """Remove jobs from the state folder, with their journals; results files stay."""
     from actors.cli.admin.remove import rm as remove
 
     return remove(list(jobs), resumable, options)
@@ -63,11 +63,11 @@ def rm(
 def gc(
     options: Options,
     older_than: Annotated[
-        str, typer.Option("--older-than", help="with the last turn so long ago: 30d, 12h", metavar="TIME")
+        str, typer.Option("--older-than", help="jobs whose last turn is older: 30d, 12h", metavar="TIME")
     ],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="only say which")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only list the jobs")] = False,
     resumable: Annotated[
-        bool, typer.Option("--resumable", help="also those that could be resumed; without it they are kept")
+        bool, typer.Option("--resumable", help="also jobs that could be resumed (kept by default)")
     ] = False,
 ) -> int:
     """Remove old jobs that are over: complete, failed or cancelled."""
@@ -78,7 +78,7 @@ def gc(
 
 @takes(*LOOKING)
 def forget(jobs: Jobs, options: Options) -> int:
-    """Remove prompts and replies of jobs, and keep their figures; they cannot be resumed or retried after that."""
+    """Remove the prompts and replies of jobs and keep their figures; such jobs cannot be resumed or retried."""
     from actors.cli.admin.remove import forget as lose
 
     return lose(list(jobs), options)
@@ -86,10 +86,11 @@ def forget(jobs: Jobs, options: Options) -> int:
 
 @takes(*LOOKING)
 def backup(
-    to: Annotated[str, typer.Argument(metavar="FOLDER", help="where the copy is to be: it must not be there yet")],
+    to: Annotated[str, typer.Argument(metavar="FOLDER", help="folder to create for the copy")],
     options: Options,
 ) -> int:
-    """Copy the state folder whole, also while jobs run. The copy is one, too: `cortex resume JOB --state FOLDER`."""
+    """Copy the whole state folder, also while jobs run. The copy is a state folder: `cortex resume JOB --state FOLDER`.
+    """
     from actors.cli.admin.backup import backup as copy
 
     return copy(to, options)
@@ -99,10 +100,11 @@ def backup(
 def down(
     options: Options,
     within: Annotated[
-        str, typer.Option("--within", help="how long jobs may finish what is in flight", metavar="TIME")
+        str, typer.Option("--within", help="how long jobs may finish calls in flight", metavar="TIME")
     ] = "",
 ) -> int:
-    """End all that Cortex has in a cluster, once its jobs rest. Journals and results stay; `cortex resume` goes on."""
+    """End everything that Cortex runs in a cluster, once its jobs rest. Journals stay; `cortex resume` continues a job.
+    """
     from actors.cli.control.drain import down as end
 
     return end(within, options)

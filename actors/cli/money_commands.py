@@ -1,5 +1,4 @@
-"""The commands about money that belongs to more than one job, and their arguments: budgets of labels, and who spent
-what."""
+"""Commands about money of several jobs, and their arguments: budgets of labels, and costs by label."""
 
 from __future__ import annotations
 
@@ -14,17 +13,18 @@ from actors.cli.options.options import LOOKING, Options, takes
 def budget(
     options: Options,
     label: Annotated[
-        str, typer.Argument(help="of the jobs with this --label; none: list all budgets", metavar="NAME=VALUE")
+        str, typer.Argument(help="label of the jobs; none: list all budgets", metavar="NAME=VALUE")
     ] = "",
     per_day: Annotated[
-        str, typer.Option("--max-cost-per-day", help="what they may cost together, each day in UTC", metavar="USD")
+        str, typer.Option("--max-cost-per-day", help="cap on their cost together, each day in UTC", metavar="USD")
     ] = "",
     per_month: Annotated[
         str, typer.Option("--max-cost-per-month", help="the same for each calendar month in UTC", metavar="USD")
     ] = "",
-    remove: Annotated[bool, typer.Option("--remove", help="take the budgets of the label away")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="remove the budgets of the label")] = False,
 ) -> int:
-    """Bound what all jobs of a label cost together, a day or a month, also while they run; alone: list the budgets."""
+    """Limit the cost of all jobs of a label together, a day or a month, also while they run; without arguments: list
+    budgets."""
     from actors.cli.control.budget import budget as put
 
     return put(label, {"day": per_day, "month": per_month}, remove, options)
@@ -37,10 +37,10 @@ def costs(
         str, typer.Option("--by", help="a label's name, or job (default), or model", metavar="NAME")
     ] = "job",
     since: Annotated[
-        str, typer.Option("--since", help="only what was spent since: 7d, 12h, or an ISO 8601 time", metavar="WHEN")
+        str, typer.Option("--since", help="only costs since then: 7d, 12h, or an ISO 8601 time", metavar="WHEN")
     ] = "",
 ) -> int:
-    """Show what the jobs of the state folder cost, by label; removed and forgotten ones are counted too."""
+    """Show the cost of the jobs of the state folder, by label; removed and forgotten jobs are included."""
     from actors.cli.admin.costs import costs as show
 
     return show(by, since, options)

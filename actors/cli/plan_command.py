@@ -1,4 +1,4 @@
-"""The command that tells what another would come to, and its arguments."""
+"""Command ``plan`` and its arguments."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def plan(
         int,
         typer.Option(
             "--sample", metavar="N", min=0,
-            help="ask so many rows, short and long ones; they are paid for, and `cortex batch` finds their replies",
+            help="ask N rows, short and long ones; they are paid for, and `cortex batch` reuses their replies",
         ),
     ] = 0,
 ) -> int:  # fmt: skip
-    """Tell what `cortex batch` with the same words would come to: rows, tokens, cost, hours, disk, and which road meets
-    --max-cost and --deadline (exit code 1: none does). Without --sample nothing is asked and nothing paid."""
+    """Estimate what `cortex batch` with the same arguments would take: rows, tokens, cost, hours, disk, and which --via
+    meets --max-cost and --deadline (exit code 1: none does). Without --sample nothing is asked and nothing is paid."""
     from actors.cli.planning.plan import plan as tell
 
     return tell(input, output, sample, options)

@@ -1,4 +1,4 @@
-"""The commands of ``cortex program`` about programs that a model wrote, and their arguments."""
+"""Commands of ``cortex program`` about programs that a model wrote, and their arguments."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ import typer
 from actors.cli.options.options import LOOKING, RUNNING, Options, takes
 
 _NOTHING: list[str] = []
-Params = Annotated[list[str], typer.Option("--param", "-p", help="context, question or calls", metavar="NAME=VALUE")]
+Params = Annotated[
+    list[str], typer.Option("--param", "-p", help="parameter context, question or calls", metavar="NAME=VALUE")
+]
 Name = Annotated[str, typer.Argument(help="NAME, NAME@VERSION or the file")]
-Folder = Annotated[str, typer.Option("--folder", help="where saved programs are", metavar="FOLDER")]
+Folder = Annotated[str, typer.Option("--folder", help="folder of saved programs", metavar="FOLDER")]
 
 
 @takes(*LOOKING)
 def save(
     job: Annotated[str, typer.Argument(help="the rlm job whose program worked")],
     options: Options,
-    name: Annotated[str, typer.Option("--as", help="under which name", metavar="NAME")],
+    name: Annotated[str, typer.Option("--as", help="name of the saved program", metavar="NAME")],
     folder: Folder = "programs",
 ) -> int:
-    """Keep the program that a model wrote: its code, where it comes from, its cost, its calls as its tests."""
+    """Save a program that a model wrote: its code, origin and cost, with its calls as its tests."""
     from actors.cli.programs.saved import save as keep
 
     return keep(job, name, folder, options)
@@ -37,7 +39,7 @@ def show(name: Name, options: Options, folder: Folder = "programs") -> int:
 
 @takes(*LOOKING)
 def test(name: Name, options: Options, folder: Folder = "programs") -> int:
-    """Run a saved program with its recorded calls: does it still give the recorded answers? Asks no model."""
+    """Run a saved program with its recorded calls and compare the answers. Asks no model."""
     from actors.cli.programs.saved import test as check
 
     return check(name, folder, options)
@@ -45,7 +47,7 @@ def test(name: Name, options: Options, folder: Folder = "programs") -> int:
 
 @takes(*LOOKING)
 def approve(name: Name, options: Options, folder: Folder = "programs") -> int:
-    """Let a saved program run, as it stands now. Until then, and once it is changed, it does not."""
+    """Allow a saved program to run, in its present version. A changed program needs a new approval."""
     from actors.cli.programs.saved import approve as let
 
     return let(name, folder, options)
@@ -59,7 +61,7 @@ def run(
     param: Params = _NOTHING,
     folder: Folder = "programs",
 ) -> int:
-    """Run a saved, approved program on new input. The same as `cortex run FOLDER/NAME.toml`."""
+    """Run a saved, approved program on new input; equal to `cortex run FOLDER/NAME.toml`."""
     from actors.cli.run.start import run as begin
     from actors.programs.saved import SUFFIX, place_of
 

@@ -105,7 +105,7 @@ def test_what_must_be_told_does_not_come_from_a_file(cortex):
         ("fallback = [1]", ["line 12: fallback is a list: give a list of texts"]),
         ("max-cost = -1", ["--max-cost: '-1': give an amount of USD above zero", "(jobs/job.toml line 12)"]),
         ("deadline = 2001-01-01", ["--deadline: 2001-01-01 has passed", "(jobs/job.toml line 12)"]),
-        ("concurrency = 5\nconcurrency = 6", ["is no TOML", "line 13"]),
+        ("concurrency = 5\nconcurrency = 6", ["is not valid TOML", "line 13"]),
         ("max-job-tokens = 5", ["line 12: max-job-tokens is given twice"]),
         ("base_url = 'http://u:p@host'", ["--base-url holds a password"]),
     ],
@@ -123,7 +123,7 @@ def test_files_that_are_none(cortex):
     cortex("batch", "-f", "nope.toml").refused("nope.toml cannot be read: No such file")
     cortex("batch", "-f", ".").refused("cannot be read")
     Path("x.toml").write_bytes(b"\xff\xfe")
-    cortex("batch", "-f", "x.toml").refused("x.toml is no text in UTF-8")
+    cortex("batch", "-f", "x.toml").refused("x.toml is not UTF-8 text: save it as UTF-8")
 
 
 def test_a_program_and_its_parameters_are_found_beside_the_file(cortex):

@@ -1,4 +1,4 @@
-"""The key, out of reach of whatever is started from here on."""
+"""Secrets of the environment: taken once, and hidden from child processes and from messages."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from actors.providers.credentials.credential import Credential, CredentialError,
 
 
 def taken_environ() -> dict[str, str]:
-    """The environment as it was. From now on this process, and each one that it starts, has it without secrets."""
+    """Return a copy of the environment, and remove the secrets from the environment of this process and its future
+    children."""
     environ = dict(os.environ)
     try:
         credential = Credential.from_environ(environ)
     except CredentialError:
-        credential = None  # whoever needs it will say what is wrong with it
+        credential = None  # reported later, by the code that needs it
     scrub(os.environ, credential)
     for each in (*([credential] if credential is not None else []), *of_environ(environ)):
         never_show(each)

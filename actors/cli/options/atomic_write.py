@@ -1,4 +1,4 @@
-"""A file that is made at once: it stands there whole, or what stood there before does."""
+"""Atomic writing of a file: after any failure the path holds the old content or the whole new one."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from actors.common.errors import CommandError
 
 
 def check_free(output: str, overwrite: bool) -> None:
-    """Refuse, before anything is read, an output that is a folder, or a file that would be lost.
+    """Refuse an output that is a folder, or an existing file without ``overwrite``. Called before any input is read.
 
-    Raises ``CommandError``."""
+    Raises ``CommandError``.
+    """
     target = Path(output)
     if target.is_dir():
         raise CommandError(f"{output} is a folder: name a file in it")
@@ -23,10 +24,10 @@ def check_free(output: str, overwrite: bool) -> None:
 
 @contextlib.contextmanager
 def whole(output: str) -> Iterator[Path]:
-    """Where to write what shall stand in ``output``: it takes its place when all of it is on disk.
+    """Yield a temporary path; at the end of the block, rename it to ``output``.
 
-    A link stays one: what it points to is written. A device or a pipe is written to as it is, never replaced by a
-    file. Raises ``CommandError`` where it cannot be written.
+    A symbolic link is kept: its target is written. A device or a pipe is written directly, never replaced by a file.
+    Raises ``CommandError`` if the file cannot be written.
     """
     target = Path(os.path.realpath(output))
     as_it_is = target.exists() and not target.is_file()

@@ -1,4 +1,4 @@
-"""Variables of the environment that look like options of ours and are none: a cap that is misspelt caps nothing."""
+"""Check for misspelt ``CORTEX_`` variables: a cap with a misspelt name would have no effect."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from collections.abc import Mapping
 from actors.cli.options.option_specs import DECLARED
 
 _OWN = frozenset({"CORTEX_STARTED_BY", "CORTEX_PRIVATE_RAY"})
-"""Set by ourselves."""
+"""Variables that Cortex sets itself."""
 _OF_A_SERVICE = re.compile(r"_(SERVICE_HOST|SERVICE_PORT\w*|PORT|PORT_\d+\w*)$")
-"""What Kubernetes sets for a service of this name (https://kubernetes.io/docs/concepts/services-networking/service/)."""
+"""Variables that Kubernetes sets for a service named ``cortex``
+(https://kubernetes.io/docs/concepts/services-networking/service/)."""
 _ALIKE = 0.85
-"""Of `difflib`'s ratio: one or two letters off in a name of this length."""
+"""Least ratio of ``difflib`` for a likely misspelling: one or two letters off in names of this length."""
 
 
 def misspelt(environ: Mapping[str, str]) -> str:
-    """One line that names the first such variable and what it is near to; empty where there is none."""
+    """Return an error line for the first misspelt variable, with the likely option; empty if there is none."""
     known = {option.envvar for _, option in DECLARED.values()}
     for name in sorted(environ):
         if not name.startswith("CORTEX_") or name in known or name in _OWN or _OF_A_SERVICE.search(name):

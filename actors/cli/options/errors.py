@@ -1,4 +1,4 @@
-"""What can go wrong, as the line that a user reads and the exit code that a script reads."""
+"""Errors as the line that a user reads and the exit code that a script reads."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ TERMINATED = 143
 
 
 class NobodyReads(Exception):
-    """Whoever read what a command prints is gone. The parser would make an exit code of its own of Python's error."""
+    """The reader of standard output has closed it. Raised instead of ``BrokenPipeError``, which the parser would turn
+    into an exit code of its own."""
 
 
 class Stopped(BaseException):
-    """SIGINT or SIGTERM came while nothing was under way that had to be drained."""
+    """SIGINT or SIGTERM arrived while no work was in flight that had to be drained."""
 
     def __init__(self, code: int) -> None:
         super().__init__()
@@ -35,18 +36,19 @@ _form = "text"
 
 
 def speak(form: str) -> None:
-    """From now on lines are ``json``, or text: as the user wants the logs."""
+    """Set the form of all further lines: ``json``, or text (default), as ``--log-format`` says."""
     global _form
     _form = form
 
 
 def say(line: str, *, error: bool = False) -> None:
-    """One line on standard error: for people, or an object like those of the logs. ``error``: it ends the command."""
+    """Print one line on standard error: text, or a JSON object like those of the logs. ``error``: the line ends the
+    command."""
     print(f"cortex: {line}" if _form != "json" else as_object(line, error=error), file=sys.stderr, flush=True)
 
 
 def as_object(line: str, logger: str = "cortex.cli", *, error: bool = False) -> str:
-    """A line for people as the logs would have it."""
+    """Return a line as a JSON object in the form of the logs."""
     import logging
 
     from actors.observability.logs.formatting import line_of
@@ -55,7 +57,7 @@ def as_object(line: str, logger: str = "cortex.cli", *, error: bool = False) -> 
 
 
 def told(error: BaseException) -> tuple[int, str] | None:
-    """(exit code, line) for an error that is clear by itself; None for one that nobody expected."""
+    """Return (exit code, line) for an error whose text is written for users; None for an unexpected one."""
     from actors.common.errors import ClearError
     from actors.driver.driver import Broken, Lost
     from actors.files.errors import SinkClosed, SinkError, SinkFull, SourceError
@@ -72,7 +74,7 @@ def told(error: BaseException) -> tuple[int, str] | None:
 
 
 def told_anyway(error: BaseException) -> str:
-    """The line for an error that nobody expected; what looks like a key is taken out."""
+    """Return the line for an unexpected error, with anything that looks like a key removed."""
     said = " ".join(str(error).split()) or "no more is known"
     return _redacted(
         f"unexpected {type(error).__name__}: {said} (a fault of cortex: -v or CORTEX_DEBUG=1 shows where)"
@@ -80,7 +82,7 @@ def told_anyway(error: BaseException) -> str:
 
 
 def trace(error: BaseException) -> None:
-    """Where an error came from, for whoever asked for it."""
+    """Print the traceback of an error on standard error, with secrets removed."""
     print(_redacted("".join(traceback.format_exception(error))), file=sys.stderr, flush=True)
 
 
@@ -96,7 +98,7 @@ _secrets: list[Credential] = []
 
 
 def never_show(credential: Credential) -> None:
-    """The key of this run, which no error may show, and no log."""
+    """Redact a credential of this run from all errors and logs."""
     from actors.observability.logs.formatting import redaction
 
     _secrets.append(credential)
@@ -104,6 +106,6 @@ def never_show(credential: Credential) -> None:
 
 
 def wants_trace(arguments: list[str]) -> bool:
-    """Whether the user asked to see where errors come from."""
+    """Return whether the user asked for tracebacks: ``-v``, ``--verbose`` or ``CORTEX_DEBUG``."""
     asked = os.environ.get("CORTEX_DEBUG", "").lower() not in ("", "0", "false", "no", "off")
     return asked or "-v" in arguments or "--verbose" in arguments

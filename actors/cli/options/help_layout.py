@@ -1,4 +1,4 @@
-"""How help is arranged: commands and options in groups, by what somebody wants to do, and an example or two."""
+"""Layout of the help: groups of commands and options by purpose, and examples."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import typer
 from typer.models import CommandInfo
 
 COMMANDS = {
-    "Begin": "batch run plan",
+    "Start": "batch run plan",
     "While it runs": "status top jobs set drain limit cancel attach answer approve",
     "Afterwards": "results resume retry report inspect export costs replay diff fork",
     "In a cluster": "k8s down",
-    "Once in a while": "config backup rm gc forget budget program doctor simulate",
+    "Administration": "config backup rm gc forget budget program doctor simulate",
 }
-"""Commands by what they are for, in the order of their groups. One that is not here stands in a group of its own."""
+"""Group -> its commands, in the order of the help. Commands without a group are shown under "Others"."""
 
 OPTIONS = {
     "Table": "prompt system id schema schema_as with_input meta ordered",
@@ -23,9 +23,9 @@ OPTIONS = {
     "Money and time": "max_cost max_job_tokens deadline goal_timeout max_failed wait_blocked hedge notify",
     "Limits": "concurrency rpm itpm otpm headroom priority limits",
     "The job": "job state cluster label shards fresh overwrite no_keep_text accept_failed accept_partial wait",
-    "What is told": "as_json verbose metrics_listen log_format log_level",
+    "Output and logs": "as_json verbose metrics_listen log_format log_level",
 }
-"""Options that several commands share. One that is not here stands with the command's own."""
+"""Group -> options that several commands share. Options without a group stand with the command's own."""
 
 EXAMPLES = {
     "batch": (
@@ -47,18 +47,18 @@ EXAMPLES = {
     "doctor": ("cortex doctor --model claude-haiku-4-5",),
     "simulate": ("cortex simulate --port 8400 --fault overloaded=0.1 -s rpm=600",),
 }
-"""What to type, below the options."""
+"""Command -> examples, shown below its options."""
 
 _PANEL_OF = {name: panel for panel, names in OPTIONS.items() for name in names.split()}
 
 
 def panel_of(option: str) -> str | None:
-    """The group of an option."""
+    """Return the group of an option; None if it has none."""
     return _PANEL_OF.get(option)
 
 
 def arrange(app: typer.Typer) -> None:
-    """Put the commands in their groups, and their examples below them."""
+    """Assign groups and examples to the commands of ``app``, and sort them."""
     group_of = {name: group for group, names in COMMANDS.items() for name in names.split()}
     turn = list(group_of)
     for each in app.registered_groups:
@@ -71,8 +71,8 @@ def arrange(app: typer.Typer) -> None:
 
 
 def asked(app: typer.Typer, arguments: list[str]) -> typer.Typer:
-    """``app``, with no more than the one command that the arguments name, if they name one: to make the parsers of all
-    takes longer than many a command does."""
+    """Return ``app`` reduced to the one command that ``arguments`` name, if they name one. Building the parsers of all
+    commands takes longer than many commands run."""
     found = [command for command in app.registered_commands if [_name(command)] == arguments[:1]]
     if not found:
         return app

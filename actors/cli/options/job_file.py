@@ -1,4 +1,4 @@
-"""A job file: the options of the command line, and what a command is about, as TOML.
+"""Job file: the options and arguments of a command, as TOML.
 
     input = "tickets.jsonl"
     output = "labels.jsonl"
@@ -9,8 +9,8 @@
     [sim]
     latency_ms = 200
 
-It is checked against the options themselves. The command line wins over ``CORTEX_`` variables, these win over the file,
-and the file over the defaults. Paths in it are relative to it.
+A job file is checked against the declared options. Precedence: command line, ``CORTEX_`` variables, job file, defaults.
+Paths in a job file are relative to the file.
 """
 
 from __future__ import annotations
@@ -30,63 +30,63 @@ from actors.common.errors import CommandError
 PATHS = ("input", "output", "inputs", "state", "api_key_file")
 """Keys whose values are paths."""
 TEXTS = ("prompt", "system")
-"""Keys whose values are texts; after ``@``, the path of a file that holds one."""
+"""Keys whose values are texts, or ``@`` and the path of a file that holds the text."""
 SOURCES = (".py", ".toml")
-"""What a program's file ends in."""
+"""Suffixes of program files."""
 _SAID = {
     str: "a text", bool: "true or false", int: "a whole number", float: "a number", list: "a list", dict: "a table",
 }  # fmt: skip
 
 
 class Key(msgspec.Struct, frozen=True):
-    """One key that a job file may hold."""
+    """A key that a job file may hold."""
 
     name: str
-    """As it is written: an option's, without its dashes in front."""
+    """Name as written in the file: the option without its leading dashes."""
     kind: type
-    """``str``, ``int``, ``bool``, or ``list`` of texts."""
+    """``str``, ``int``, ``bool``, or ``list`` (of texts)."""
     told: str = ""
     pairs: bool = False
-    """Whether it is a list of NAME=VALUE, and may be a table."""
+    """True for a list of NAME=VALUE, which may be a table."""
     numbers: bool = False
-    """Whether a text may stand as a number, too."""
+    """True if a text value may be written as a number."""
     option: bool = True
-    """Whether it is an option that several commands share; else what one command is about."""
+    """True for an option that several commands share; False for an argument of one command."""
 
     @property
     def form(self) -> str:
-        """What its value must be, for people."""
+        """Required form of the value, for error texts."""
         if self.kind is list:
             return "a list of texts" + (", or a table" if self.pairs else "")
         return "a text or a number" if self.numbers and self.kind is str else _SAID[self.kind]
 
 
 class JobFile(msgspec.Struct, frozen=True):
-    """What a job file says, by the names that commands have for it."""
+    """Content of a job file, by the field names of ``Options``."""
 
     path: str
     values: dict[str, Any]
     lines: dict[str, int]
-    """Where each of them stands; 0 where that cannot be told."""
+    """Line number of each key; 0 if unknown."""
 
     def origin(self, name: str) -> str:
-        """Where a value comes from, for people."""
+        """Return file and line of a value, for messages."""
         line = self.lines.get(name, 0)
         return f"{self.path} line {line}" if line else self.path
 
 
 def read(path: str, keys: Mapping[str, Key]) -> JobFile:
-    """A job file. ``keys``: what it may hold, by the names that commands have for it. Raises ``CommandError``."""
+    """Read and check a job file. ``keys``: the keys it may hold, by field name. Raises ``CommandError``."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise CommandError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise CommandError(f"{path} is no text in UTF-8") from None
+        raise CommandError(f"{path} is not UTF-8 text: save it as UTF-8") from None
     try:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise CommandError(f"{path} is no TOML: {error}") from None
+        raise CommandError(f"{path} is not valid TOML: {error}") from None
     by_name = {key.name: name for name, key in keys.items()}
     values: dict[str, Any] = {}
     lines: dict[str, int] = {}
@@ -109,14 +109,17 @@ def _near(written: str, names: list[str]) -> str:
 
 
 def _line_of(text: str, key: str) -> int:
-    """Where a key of the top stands. The library does not tell; a line that begins with it is it, or looks like it."""
+    """Return the line of a top-level key; 0 if not found.
+
+    ``tomllib`` gives no positions, so the first line that begins with the key is taken.
+    """
     name = re.escape(key)
     pattern = re.compile(rf"\s*(\[\s*)?([\"']?){name}\2\s*(\]|=|\.)")
     return next((number for number, line in enumerate(text.splitlines(), 1) if pattern.match(line)), 0)
 
 
 def _value(key: Key, written: str, value: Any, where: str) -> Any:
-    """The value as the command line would have it. Raises ``CommandError``."""
+    """Convert a value to the form that the command line gives. Raises ``CommandError``."""
     kind = key.kind
     if kind is list and key.pairs and isinstance(value, dict) and all(map(_is_plain, value.values())):
         return [f"{name}={_text(each)}" for name, each in value.items()]
@@ -151,7 +154,7 @@ def _shown(value: Any) -> str:
 
 
 def _placed(name: str, value: Any, folder: Path) -> Any:
-    """The same with its paths relative to the file, not to wherever the command is given."""
+    """Return the value with its paths made relative to the file instead of the working directory."""
     if name in PATHS:
         return [_path(each, folder) for each in value] if isinstance(value, list) else _path(value, folder)
     if name == "program":

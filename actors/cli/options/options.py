@@ -1,4 +1,4 @@
-"""Options that several commands share: declared once, each also an environment variable, gathered into one record."""
+"""Options that several commands share: each also an environment variable, gathered into one record."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from actors.common.errors import CommandError
 
 
 class Options(msgspec.Struct, kw_only=True):
-    """What the user said. Empty or None: nothing was said."""
+    """Options given by the user. An empty value or None: not given."""
 
     model: str = ""
     provider: str = ""
@@ -79,7 +79,7 @@ class Options(msgspec.Struct, kw_only=True):
     log_format: str = ""
     log_level: str = ""
     origins: dict[str, str] = msgspec.field(default_factory=dict)
-    """Where each of them comes from that was said, for people."""
+    """Field name -> source of its value, for messages; only of values that were given."""
 
 
 LOOKING = ("state", "as_json", "verbose")
@@ -88,28 +88,27 @@ BOUNDS = (
     "max_cost", "max_job_tokens", "concurrency", "rpm", "itpm", "otpm", "headroom", "priority", "deadline",
     "goal_timeout", "max_failed", "hedge", "wait_blocked",
 )  # fmt: skip
-"""Options that bound a job, and that may change while it runs."""
+"""Options that limit a job and may change while it runs."""
 GOING_ON = (
     "base_url", "api_key_file", "state", "limits", *BOUNDS, "fallback", "price", "price_as", "cluster", "sim",
     "accept_failed", "accept_partial", "as_json", "verbose", "metrics_listen", "log_format", "log_level", "notify",
 )  # fmt: skip
-"""Options under which a job may go on; all others are a part of what the job is."""
+"""Options that may differ when a job is resumed; all others are part of the job's identity."""
 RUNNING = (
     "model", "provider", "role", "sub_model", "base_url", "api_key_file", "via", "job", "state", "limits", *BOUNDS,
     "max_output_tokens", "prompt_tokens_max", "fallback", "warm_prefix", "price", "price_as", "cluster", "sim", "label",
     "notify", "fresh", "overwrite", "accept_failed", "accept_partial", "wait", "as_json", "verbose", "metrics_listen",
     "log_format", "log_level",
 )  # fmt: skip
-"""Options of commands that begin a job."""
+"""Options of commands that start a job."""
 TABLE = ("prompt", "system", "id", "schema", "schema_as", "with_input", "meta")
-"""Options of a table of answers."""
+"""Options of a table of prompts and answers."""
 
 
 def takes(*names: str, said: tuple[str, ...] = ()) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """A command that takes these options and gets them as one argument, ``options``; and a job file that holds them.
+    """Decorate a command that takes these options: it gets them as one argument, ``options``. A job file may hold them.
 
-    Those that it must be told are not read from the environment, nor from a file: there they are meant for jobs that
-    begin.
+    Options in ``said`` are read from the command line only: in the environment or a file they are meant for new jobs.
     """
 
     def wrap(function: Callable[..., int]) -> Callable[..., int]:
@@ -151,7 +150,7 @@ def _carried_out(function: Callable[..., int], given: dict[str, Any], options: O
 
 
 def _named(own: inspect.Parameter) -> inspect.Parameter:
-    """An argument is shown as people write it: JOB."""
+    """Set the metavar of an argument to its name in capitals: JOB."""
     for each in getattr(own.annotation, "__metadata__", ()):
         if isinstance(each, ArgumentInfo) and each.metavar is None:
             each.metavar = own.name.upper()
@@ -176,25 +175,25 @@ ABOUT = {
     "input": Key("input", str, "the rows of `cortex batch`", option=False),
     "inputs": Key("inputs", list, "the files of `cortex run`", option=False),
     "program": Key("program", str, "the program of `cortex run`", option=False),
-    "output": Key("output", str, "where results go", option=False),
+    "output": Key("output", str, "the file for the results", option=False),
     "param": Key("param", list, "parameters of the program", pairs=True, option=False),
 }
-"""What ``batch`` and ``run`` are about."""
+"""Keys of a job file for the arguments of ``batch``, ``plan`` and ``run``."""
 
 
 _NUMBERS = ("USD", "N", "SHARE", "N|SHARE", "WEIGHT", "TIME")
-"""Forms of values that may be numbers in a job file."""
+"""Metavars of values that may be numbers in a job file."""
 
 
 def flag_of(name: str) -> str:
-    """An option as the command line has it."""
+    """Return the flag of an option, as on the command line."""
     option = DECLARED[name][1]
     flags = (option.default, *(option.param_decls or ()))  # typer takes the first for the default until it is used
     return next(flag for flag in flags if isinstance(flag, str) and flag.startswith("--"))
 
 
 def keys() -> dict[str, Key]:
-    """All that a job file may hold, by the names that commands have for it: the one schema."""
+    """Return all keys that a job file may hold, by field name: its schema."""
     shared = {
         name: Key(
             flag_of(name).removeprefix("--"), list if kind == list[str] else kind, option.help or "",
@@ -206,7 +205,7 @@ def keys() -> dict[str, Key]:
 
 
 def _read_file(ctx: typer.Context, path: str | None) -> str | None:
-    """Take the values of a job file for whatever is said neither on the command line nor by a variable."""
+    """Use the values of a job file for options that neither the command line nor a variable gives."""
     if not path or ctx.resilient_parsing:
         return path
     known = keys()
@@ -224,8 +223,11 @@ def _may_stand_in_a_file(command: str, parameter: Any) -> bool:
 
 
 def of_file(found: JobFile, command: Any) -> tuple[Options, dict[str, Any]]:
-    """What a job file alone says to a command, and the command's own arguments: as the command itself would have them,
-    by its own parser. Raises ``CommandError``."""
+    """Return the options that a job file gives to a command, and the command's own arguments, as its parser would give
+    them.
+
+    Raises ``CommandError``.
+    """
     ctx = command.context_class(command, info_name=command.name)
     told: dict[str, Any] = {}
     for each in command.params:
@@ -242,7 +244,7 @@ def of_file(found: JobFile, command: Any) -> tuple[Options, dict[str, Any]]:
 
 
 def origins_of(ctx: typer.Context) -> dict[str, str]:
-    """Where the values of a command come from, those that are no defaults."""
+    """Return the source of each value of a command that is not a default."""
     found: JobFile | None = ctx.meta.get(FILE)
     origins = {}
     for each in ctx.command.params:
@@ -260,7 +262,7 @@ def origins_of(ctx: typer.Context) -> dict[str, str]:
 
 
 def blame(said: str, origins: dict[str, str]) -> str:
-    """Where the value that an error complains about stands, if that is not before the user's eyes."""
+    """Return the source of the value that an error text begins with; empty if it is the command line."""
     for name, origin in origins.items():
         if name in DECLARED and origin != "command line" and re.match(rf"{flag_of(name)}(?![\w-])", said):
             return f" ({origin})"
@@ -270,7 +272,7 @@ def blame(said: str, origins: dict[str, str]) -> str:
 _FILE = Annotated[
     str | None,
     typer.Option(
-        "--file", "-f", help="a job file: options as TOML; the command line and CORTEX_ variables win", metavar="FILE",
-        is_eager=True, callback=_read_file, show_default=False,
+        "--file", "-f", help="a job file: options as TOML; the command line and CORTEX_ variables win over it",
+        metavar="FILE", is_eager=True, callback=_read_file, show_default=False,
     ),
 ]  # fmt: skip
