@@ -8,6 +8,7 @@
 #                  the last lines say which. And what is too long for make test
 #   make chaos     kill -9 of everything on a Ray of three nodes (CHAOS="--rows 3000" for a short form)
 #   make bench-quick   whether the same calls take more work than they did: counted, 30 s; make bench: measured, minutes
+#   make picture   the picture of the README, drawn from a run in a terminal; 25 s
 #   make lint types clean
 # PYTHON=/path/to/python chooses the interpreter; without it the newest suitable one on the PATH is taken.
 
@@ -23,7 +24,7 @@ PY := $(VENV)/bin/python
 unexport PYTHONDONTWRITEBYTECODE
 INSTALL := PYTHON="$(PYTHON)" .ci/install $(VENV)
 
-.PHONY: demo test e2e soak lint types bench bench-quick chaos clean help
+.PHONY: demo test e2e soak lint types bench bench-quick chaos picture clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -62,6 +63,9 @@ soak: $(VENV)/.installed-test-local
 
 chaos: $(VENV)/.installed-test-local
 	@$(PY) .ci/nothing_left.py $(PY) -m tests.chaos $(CHAOS)
+
+picture: $(VENV)/.installed-test-local
+	@$(PY) .ci/terminal_picture.py
 
 clean:
 	rm -rf $(VENV) $(VENV)-phoenix build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
