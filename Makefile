@@ -8,6 +8,7 @@
 #                  the last lines say which. And what is too long for make test
 #   make chaos     kill -9 of everything on a Ray of three nodes (CHAOS="--rows 3000" for a short form)
 #   make bench-quick   whether the same calls take more work than they did: counted, 30 s; make bench: measured, minutes
+#   make docs      the pages and the API reference as a site, build/docs/site/index.html; it fails on a broken link
 #   make picture   the picture of the README, drawn from a run in a terminal; 25 s
 #   make lint types clean
 # PYTHON=/path/to/python chooses the interpreter; without it the newest suitable one on the PATH is taken.
@@ -24,7 +25,7 @@ PY := $(VENV)/bin/python
 unexport PYTHONDONTWRITEBYTECODE
 INSTALL := PYTHON="$(PYTHON)" .ci/install $(VENV)
 
-.PHONY: demo test e2e soak lint types bench bench-quick chaos picture clean help
+.PHONY: demo test e2e soak lint types bench bench-quick chaos docs picture clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -67,8 +68,11 @@ chaos: $(VENV)/.installed-test-local
 picture: $(VENV)/.installed-test-local
 	@$(PY) .ci/terminal_picture.py
 
+docs: $(VENV)/.installed-docs
+	@PYTHONPATH=. $(PY) .ci/docs_site.py
+
 clean:
-	rm -rf $(VENV) $(VENV)-phoenix build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-phoenix build dist .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find actors benchmarks cortex k8s policies tests -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # A stamp a set of extras: installed again only when pyproject.toml is newer.
@@ -83,3 +87,6 @@ $(VENV)/.installed-e2e-local: pyproject.toml
 
 $(VENV)/.installed-dev: pyproject.toml
 	@$(INSTALL) dev
+
+$(VENV)/.installed-docs: pyproject.toml
+	@$(INSTALL) docs
